@@ -1,0 +1,1 @@
+"""The dashboard: reads what the run log, the registry and the evaluations hold; writes nothing."""

@@ -1,0 +1,64 @@
+"""Canonical JSON and digests: the one way in which Treering turns a value into an identity.
+
+Standard library only: the run log's writer stands on this file.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+DIGEST_PREFIX = "sha256:"
+READ_BYTES = 4 << 20
+
+
+def _finite(value: Any) -> Any:
+    """Returns `value` with every non-finite float replaced by its name, since JSON has no such numbers."""
+    if isinstance(value, float):
+        if math.isnan(value):
+            return "NaN"
+        if math.isinf(value):
+            return "Infinity" if value > 0 else "-Infinity"
+        return value
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [_finite(item) for item in value]
+    return value
+
+
+def canonical_json(value: Any) -> str:
+    """UTF-8 JSON with sorted keys, no spaces, Python's float repr; non-finite numbers as the strings "NaN",
+    "Infinity", "-Infinity".
+
+    Raises:
+        TypeError: `value` holds something that JSON cannot say (a set, a date, a numpy scalar): a digest must never
+            depend on a guessed conversion.
+    """
+    return json.dumps(_finite(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def digest_bytes(data: bytes) -> str:
+    """`sha256:<hex>` of raw bytes."""
+    return DIGEST_PREFIX + hashlib.sha256(data).hexdigest()
+
+
+def digest_json(value: Any) -> str:
+    """`sha256:<hex>` of the canonical JSON of `value`."""
+    return digest_bytes(canonical_json(value).encode())
+
+
+def digest_file(path: Path) -> str:
+    """`sha256:<hex>` of a file's content, read in blocks of 4 MiB."""
+    state = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(READ_BYTES):
+            state.update(block)
+    return DIGEST_PREFIX + state.hexdigest()
+
+
+def short(digest: str, length: int = 12) -> str:
+    """The first hex characters of a digest, for people."""
+    return digest.removeprefix(DIGEST_PREFIX)[:length]

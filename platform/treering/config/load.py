@@ -1,0 +1,114 @@
+"""From an authored YAML file (and `--set` overrides) to a frozen `Experiment`, or to one clear error."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from treering.config.schema import Experiment
+from treering.errors import ConfigError
+
+_FOUND_LENGTH = 80
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """YAML's own rule is that the last of two equal keys wins in silence; here it is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - the signature is PyYAML's
+        """Builds a mapping and refuses a key that stands twice."""
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=deep)  # type: ignore[no-untyped-call]
+            if key in seen:
+                raise yaml.MarkedYAMLError(problem=f"key {key!r} stands twice", problem_mark=key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
+    """Reads and checks an authored experiment.
+
+    Args:
+        path: the YAML file.
+        overrides: `dotted.path=value` texts, applied in order; values are YAML, list items are named by index.
+
+    Raises:
+        ConfigError: the file cannot be read, is no YAML, or holds an unknown key, a wrong type or a contradiction.
+    """
+    try:
+        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader
+    except FileNotFoundError:
+        raise ConfigError(str(path), "", "no such file", "a YAML experiment; `ls experiments/` lists yours") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(str(path), "", f"an unreadable file ({error})", "a UTF-8 YAML file") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(str(path), "", f"no valid YAML: {' '.join(str(error).split())}", "valid YAML") from error
+    if not isinstance(document, dict):
+        raise ConfigError(str(path), "", type(document).__name__, "a mapping of sections")
+    for override in overrides:
+        apply_override(document, override)
+    try:
+        return Experiment.model_validate(document)
+    except ValidationError as error:
+        raise _config_error(str(path), error) from None
+
+
+def apply_override(document: dict[str, Any], override: str) -> None:
+    """Sets one value of an authored document in place.
+
+    Raises:
+        ConfigError: the text is not `dotted.path=value`, or the path leads through something without such a part.
+    """
+    source = f"--set {override}"
+    path, equals, text = override.partition("=")
+    if not equals or not path:
+        raise ConfigError(source, "", repr(override), "dotted.path=value")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigError(source, path, repr(text), "a YAML value") from None
+    *parents, last = path.split(".")
+    target: Any = document
+    for depth, part in enumerate(parents):
+        where = ".".join(parents[: depth + 1])
+        if isinstance(target, dict):
+            target = target.setdefault(part, {})
+        else:
+            target = target[_index(target, part, source, where)]
+    if isinstance(target, dict):
+        target[last] = value
+    else:
+        target[_index(target, last, source, path)] = value
+
+
+def _index(target: Any, part: str, source: str, where: str) -> int:
+    if not isinstance(target, list):
+        raise ConfigError(source, where, f"a {type(target).__name__} above it", "a section or a list")
+    if not part.isdecimal() or int(part) >= len(target):
+        raise ConfigError(source, where, part, f"an index below {len(target)}")
+    return int(part)
+
+
+def _config_error(source: str, error: ValidationError) -> ConfigError:
+    """The first problem that pydantic found, in our words; the number of the others beside it."""
+    problems = error.errors(include_url=False)
+    problem = problems[0]
+    path = ".".join(str(part) for part in problem["loc"])
+    context = problem.get("ctx", {})
+    match problem["type"]:
+        case "contradiction":
+            path = ".".join(part for part in (path, context["field"]) if part)
+            found, expected = context["found"], context["expected"]
+        case "extra_forbidden":
+            found, expected = "an unknown key", "one of this section's keys (`treering plan --help` names the schema)"
+        case "missing":
+            found, expected = "nothing", "a value: this key is required"
+        case _:
+            found = repr(problem["input"])
+            found = found if len(found) <= _FOUND_LENGTH else found[: _FOUND_LENGTH - 1] + "…"
+            expected = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    if len(problems) > 1:
+        expected += f" ({len(problems) - 1} more problem{'s' if len(problems) > 2 else ''} in this file)"
+    return ConfigError(source, path, found, expected)

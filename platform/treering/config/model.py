@@ -1,0 +1,135 @@
+"""Recipe sections of an experiment: what makes two trainings the same training.
+
+Everything here enters the recipe's digest, which is the run's id.
+"""
+
+import math
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+
+class Section(BaseModel):
+    """A part of an experiment: frozen, and a key that it does not know is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def contradiction(field: str, found: str, expected: str) -> PydanticCustomError:
+    """The error that a validator raises when values that are each right do not fit together.
+
+    Args:
+        field: dotted path below the section whose validator raises it, empty for the section itself.
+        found: the values as they stand.
+        expected: what would be right.
+    """
+    return PydanticCustomError(
+        "contradiction", "found {found}, expected {expected}", {"field": field, "found": found, "expected": expected}
+    )
+
+
+PositiveInt = Annotated[int, Field(gt=0)]
+Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
+class ModelConfig(Section):
+    """A GPT: pre-norm transformer layers, learned positions, GELU."""
+
+    num_layers: PositiveInt
+    hidden_size: PositiveInt
+    num_attention_heads: PositiveInt
+    ffn_hidden_size: PositiveInt | None = Field(None, description="feed-forward width; default 4 x hidden_size")
+    padded_vocab_size: PositiveInt = Field(description="rows of the embedding, independent of tensor parallelism")
+    tied_embeddings: bool = Field(True, description="input embedding and output layer share their weights")
+    init_std: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="standard deviation of the initial weights; default sqrt(1/(3 hidden_size)) (arXiv 2201.11990)"
+    )
+    dropout: Probability = Field(0.0, description="of attention probabilities and hidden states")
+
+    @model_validator(mode="after")
+    def _heads_divide_hidden(self) -> Self:
+        if self.hidden_size % self.num_attention_heads:
+            raise contradiction(
+                "num_attention_heads",
+                f"{self.num_attention_heads} heads for hidden_size {self.hidden_size}",
+                "a number of heads that divides hidden_size",
+            )
+        return self
+
+    @property
+    def ffn_width(self) -> int:
+        """Feed-forward width with its default written out."""
+        return self.ffn_hidden_size or 4 * self.hidden_size
+
+    @property
+    def weight_std(self) -> float:
+        """Initial standard deviation with its default written out."""
+        return self.init_std or math.sqrt(1.0 / (3.0 * self.hidden_size))
+
+
+class OptimizerConfig(Section):
+    """Adam with decoupled weight decay; defaults are those of MT-NLG (arXiv 2201.11990)."""
+
+    peak_learning_rate: Annotated[float, Field(gt=0)]
+    min_learning_rate: Annotated[float, Field(ge=0)]
+    beta1: Probability = 0.9
+    beta2: Probability = 0.95
+    epsilon: Annotated[float, Field(gt=0)] = 1e-8
+    weight_decay: Annotated[float, Field(ge=0)] = Field(0.1, description="not applied to biases and norms")
+    gradient_clipping: Annotated[float, Field(gt=0)] = Field(1.0, description="largest global gradient norm")
+
+    @model_validator(mode="after")
+    def _decays_downwards(self) -> Self:
+        if self.min_learning_rate > self.peak_learning_rate:
+            raise contradiction(
+                "min_learning_rate", str(self.min_learning_rate), f"at most peak_learning_rate {self.peak_learning_rate}"
+            )
+        return self
+
+
+class RampConfig(Section):
+    """Megatron's `--rampup-batch-size START INCREMENT SAMPLES`."""
+
+    start: PositiveInt = Field(description="global batch size of the first step, in samples")
+    increment: PositiveInt = Field(description="samples added by each stage")
+    samples: PositiveInt = Field(description="consumed samples over which the ramp rises")
+
+
+class ScheduleConfig(Section):
+    """How much is read, and how batch size and learning rate move with it; everything a function of consumed samples."""
+
+    train_tokens: PositiveInt = Field(description="the run ends with the first step that has consumed as many")
+    global_batch_size: PositiveInt = Field(description="samples of a step once the ramp is over")
+    rampup: RampConfig | None = None
+    batch_steps: str | None = Field(
+        None, description="explicit batch stages by consumed tokens, like `0:768 250B:1536`; instead of rampup"
+    )
+    warmup_tokens: Annotated[int, Field(ge=0)] = Field(0, description="linear rise of the learning rate to its peak")
+    decay_tokens: PositiveInt | None = Field(None, description="end of the cosine decay; default train_tokens")
+
+    @model_validator(mode="after")
+    def _one_batch_rule(self) -> Self:
+        if self.rampup and self.batch_steps:
+            raise contradiction("batch_steps", "both rampup and batch_steps", "one of them")
+        if self.rampup:
+            rise = self.global_batch_size - self.rampup.start
+            if rise < 0 or rise % self.rampup.increment:
+                raise contradiction(
+                    "rampup.increment",
+                    f"steps of {self.rampup.increment} from {self.rampup.start}",
+                    f"steps that reach global_batch_size {self.global_batch_size} exactly",
+                )
+        if self.warmup_tokens >= (self.decay_tokens or self.train_tokens):
+            raise contradiction(
+                "warmup_tokens", str(self.warmup_tokens), f"less than the decay's end at {self.decay_end_tokens} tokens"
+            )
+        return self
+
+    @property
+    def decay_end_tokens(self) -> int:
+        """End of the decay with its default written out."""
+        return self.decay_tokens or self.train_tokens
+
+
+Precision = Literal["fp32", "bf16"]

@@ -1,0 +1,69 @@
+"""Attempt sections of an experiment: what may change under a run without making it another run.
+
+Nothing here enters the run's id; each attempt records the values it was started with.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from treering.config.model import PositiveInt, Section
+
+
+class ParallelConfig(Section):
+    """The parallel layout; data parallelism takes what tensor and pipeline parallelism leave."""
+
+    tensor: PositiveInt = Field(1, description="ranks that share each layer")
+    pipeline: PositiveInt = Field(1, description="stages that the layers are cut into")
+    data: PositiveInt | Literal["auto"] = Field("auto", description="replicas; `auto` uses every device")
+    micro_batch_size: PositiveInt = Field(description="samples of one forward pass of one replica")
+    cpu_processes: PositiveInt = Field(2, description="ranks started where there is no GPU and `data` is `auto`")
+    activation_recompute: Literal["none", "full"] = Field(
+        "none", description="`full` keeps only each layer's input and computes the rest again in the backward pass"
+    )
+
+
+class KernelConfig(Section):
+    """Which implementation of each operation is asked for; what really ran stands in the attempt's header."""
+
+    optimizer: Literal["torch", "torch_fused"] = "torch_fused"
+    attention: Literal["sdpa_flash", "sdpa_math", "sdpa_auto"] = "sdpa_auto"
+    bias_gelu: Literal["eager", "compiled"] = "eager"
+    bias_dropout_add: Literal["eager", "compiled"] = "eager"
+
+
+class CheckpointConfig(Section):
+    """When training state is saved; the last step is always saved."""
+
+    every_steps: PositiveInt
+
+
+class ValidationConfig(Section):
+    """Loss on held-out documents during training."""
+
+    every_steps: PositiveInt
+    samples: PositiveInt = Field(description="held-out samples of each corpus, the same ones every time")
+
+
+class EvaluationConfig(Section):
+    """Scores of every checkpoint on tasks made of held-out documents."""
+
+    shots: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        (0, 1, 4), description="examples in the prompt; as many of them as the sequence holds"
+    )
+    max_items: PositiveInt = Field(200, description="items of each task")
+    perplexity_samples: PositiveInt = Field(64, description="held-out samples of each corpus")
+
+
+class TelemetryConfig(Section):
+    """What a node's sensors say while it trains."""
+
+    interval_s: Annotated[float, Field(gt=0)] = 1.0
+
+
+class SpikeConfig(Section):
+    """When a value of loss or gradient norm counts as a spike."""
+
+    window: PositiveInt = Field(256, description="unflagged points before it that a value is judged against")
+    min_points: PositiveInt = Field(32, description="fewer unflagged points judge nothing")
+    threshold: Annotated[float, Field(gt=0)] = Field(6.0, description="robust z-score of the logarithm")

@@ -1,0 +1,293 @@
+"""From an authored experiment and a resolved blend to what the trainer takes: every default written out, every part
+under its digest.
+
+The *recipe* (model, optimizer, schedule, precision, seed, blend, tokenizer) names the run; the *attempt* part may change
+under it.
+"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationError
+
+from treering.config.canonical import canonical_json, digest_json, short
+from treering.config.model import ModelConfig, OptimizerConfig, PositiveInt, Precision, ScheduleConfig, Section
+from treering.config.operation import (
+    CheckpointConfig,
+    KernelConfig,
+    ParallelConfig,
+    SpikeConfig,
+    TelemetryConfig,
+    ValidationConfig,
+)
+from treering.config.schedule import Schedule
+from treering.config.schema import SCHEMA_VERSION, Experiment
+from treering.errors import ConfigError, EvidenceError, UserError
+
+RUN_ID_LENGTH = 16
+
+Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+
+
+class ResolvedComponent(Section):
+    """One corpus of a resolved blend; without a digest it is *declared*: it can be planned, never trained on."""
+
+    corpus: str
+    weight: str
+    digest: Digest | None
+    num_tokens: PositiveInt
+    num_documents: PositiveInt | None
+
+
+class ResolvedBlend(Section):
+    """Corpora by content, weights, seed: the identity of a data order."""
+
+    algorithm: Literal["treering-1"]
+    seed: int
+    sequence_length: PositiveInt
+    components: tuple[ResolvedComponent, ...]
+    tokenizer: Digest | None
+
+    @property
+    def digest(self) -> str:
+        """Identity of the data order: algorithm, components (digest and weight, in order), seed, sequence length.
+
+        Names and sizes stay outside: a corpus is its content. A declared component enters by its name.
+        """
+        return digest_json(
+            {
+                "algorithm": self.algorithm,
+                "components": [
+                    {"digest": component.digest, "weight": component.weight}
+                    if component.digest
+                    else {"declared": component.corpus, "weight": component.weight}
+                    for component in self.components
+                ],
+                "seed": self.seed,
+                "sequence_length": self.sequence_length,
+            }
+        )
+
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """Names of the components without content."""
+        return tuple(component.corpus for component in self.components if component.digest is None)
+
+    def write(self, path: Path) -> None:
+        """Writes the blend with its digest beside it, for people and for `read`'s check."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        document = {"digest": self.digest, **self.model_dump(mode="json")}
+        path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Reads what `write` wrote.
+
+        Raises:
+            UserError: there is no such file.
+            EvidenceError: its content does not fit its digest.
+        """
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+            claimed = document.pop("digest", None)
+            blend = cls.model_validate(document)
+        except FileNotFoundError:
+            raise UserError(f"{path}: no blend there; `dvc repro blend` makes it") from None
+        except (ValueError, ValidationError) as error:
+            raise EvidenceError(f"{path}: not a resolved blend ({error}); `dvc repro -f blend` makes it anew") from error
+        if claimed != blend.digest:
+            raise EvidenceError(
+                f"{path}: digest {claimed} was written, {blend.digest} recomputed: the file was edited; "
+                "`dvc repro -f blend` makes it anew"
+            )
+        return blend
+
+
+class Recipe(Section):
+    """What makes two trainings the same training; its digest is the run's id."""
+
+    model: ModelConfig
+    optimizer: OptimizerConfig
+    schedule: ScheduleConfig
+    precision: Precision
+    seed: int
+    blend: Digest
+    tokenizer: Digest | None
+
+    @property
+    def digest(self) -> str:
+        """The run's id."""
+        return digest_json(self.model_dump(mode="json"))
+
+
+class AttemptConfig(Section):
+    """What an attempt was started with; may change under a run."""
+
+    parallel: ParallelConfig
+    kernels: KernelConfig
+    checkpoint: CheckpointConfig
+    validation: ValidationConfig | None
+    telemetry: TelemetryConfig
+    spikes: SpikeConfig
+
+
+class Resolved(Section):
+    """A resolved experiment: what `resolved.json` of a run holds and the only config that the trainer takes."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    experiment: str
+    description: str
+    recipe: Recipe
+    blend: ResolvedBlend
+    attempt: AttemptConfig
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def run_id(self) -> str:
+        """Name of the run's directory: the first hex characters of the recipe's digest."""
+        return short(self.recipe.digest, RUN_ID_LENGTH)
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Digest of each part, by name."""
+        return {
+            "recipe": self.recipe.digest,
+            "blend": self.blend.digest,
+            "attempt": digest_json(self.attempt.model_dump(mode="json")),
+        }
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule as functions of step and consumed samples."""
+        return Schedule.from_config(self.recipe.schedule, self.recipe.optimizer, self.blend.sequence_length)
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that is stored and printed: values, and the digests recomputed from them."""
+        return {**self.model_dump(mode="json"), "run": self.run_id, "digests": self.digests}
+
+    def write(self, path: Path) -> None:
+        """Writes `resolved.json`."""
+        path.write_text(json.dumps(self.to_json(), indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Reads a `resolved.json` and checks it against its own digests.
+
+        Raises:
+            EvidenceError: the file is missing, unreadable, or its values do not give the digests it names.
+        """
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+            run, digests = document.pop("run"), document.pop("digests")
+            resolved = cls.model_validate(document)
+        except (OSError, ValueError, KeyError, AttributeError, ValidationError) as error:
+            raise EvidenceError(f"{path}: not a resolved config ({error})") from error
+        for name, digest in resolved.digests.items():
+            if digests.get(name) != digest:
+                raise EvidenceError(
+                    f"{path}: {name} digest {digests.get(name)} was written, {digest} recomputed: the file was edited"
+                )
+        if run != resolved.run_id:
+            raise EvidenceError(f"{path}: run {run} was written, {resolved.run_id} recomputed: the file was edited")
+        return resolved
+
+
+def declared_blend(experiment: Experiment) -> ResolvedBlend:
+    """A blend whose corpora have no content yet, from what the experiment declares: enough to plan, not to train.
+
+    A corpus that declares no token count is planned with one sample's worth.
+    """
+    corpora = {corpus.name: corpus for corpus in experiment.corpora}
+    length = experiment.blend.sequence_length
+    return ResolvedBlend(
+        algorithm=experiment.blend.algorithm,
+        seed=experiment.blend.seed,
+        sequence_length=length,
+        components=tuple(
+            ResolvedComponent(
+                corpus=component.corpus,
+                weight=component.weight,
+                digest=None,
+                num_tokens=corpora[component.corpus].declared_tokens or length + 1,
+                num_documents=None,
+            )
+            for component in experiment.blend.components
+        ),
+        tokenizer=None,
+    )
+
+
+def check_blend_fits(experiment: Experiment, blend: ResolvedBlend, source: str) -> None:
+    """Refuses a resolved blend that was made from another `blend` section than this experiment's.
+
+    Raises:
+        ConfigError: seed, sequence length, algorithm, corpora or weights differ.
+    """
+    wanted = experiment.blend
+    for field, expected, found in (
+        ("algorithm", wanted.algorithm, blend.algorithm),
+        ("seed", wanted.seed, blend.seed),
+        ("sequence_length", wanted.sequence_length, blend.sequence_length),
+        (
+            "components",
+            {component.corpus: component.weight for component in wanted.components},
+            {component.corpus: component.weight for component in blend.components},
+        ),
+    ):
+        if expected != found:
+            raise ConfigError(
+                source, f"blend.{field}", canonical_json(found), f"{canonical_json(expected)} as the experiment says; "
+                "`dvc repro blend` resolves it anew"
+            )  # fmt: skip
+
+
+def resolve(experiment: Experiment, blend: ResolvedBlend, source: str, overrides: tuple[str, ...] = ()) -> Resolved:
+    """Joins an experiment and a resolved blend.
+
+    Args:
+        experiment: the authored config.
+        blend: what stage `blend` wrote, or `declared_blend`.
+        source: the experiment's file, for errors.
+        overrides: the `--set` texts that led to `experiment`, kept on record.
+
+    Raises:
+        ConfigError: the blend is not this experiment's, or a stage of the batch schedule cannot be cut into
+            micro-batches.
+    """
+    check_blend_fits(experiment, blend, source)
+    model = experiment.model
+    resolved = Resolved(
+        experiment=experiment.experiment,
+        description=experiment.description,
+        recipe=Recipe(
+            model=model.model_copy(update={"ffn_hidden_size": model.ffn_width, "init_std": model.weight_std}),
+            optimizer=experiment.optimizer,
+            schedule=experiment.schedule.model_copy(update={"decay_tokens": experiment.schedule.decay_end_tokens}),
+            precision=experiment.precision,
+            seed=experiment.seed,
+            blend=blend.digest,
+            tokenizer=blend.tokenizer,
+        ),
+        blend=blend,
+        attempt=AttemptConfig(
+            parallel=experiment.parallel,
+            kernels=experiment.kernels,
+            checkpoint=experiment.checkpoint,
+            validation=experiment.validation,
+            telemetry=experiment.telemetry,
+            spikes=experiment.spikes,
+        ),
+        overrides=overrides,
+    )
+    parallel = experiment.parallel
+    replicas = 1 if parallel.data == "auto" else parallel.data
+    offending = resolved.schedule.check_divisible(parallel.micro_batch_size * replicas)
+    if offending is not None:
+        raise ConfigError(
+            source,
+            "schedule",
+            f"a stage with global batch {offending}",
+            f"every stage divisible by micro_batch_size x data = {parallel.micro_batch_size} x {replicas}",
+        )
+    return resolved

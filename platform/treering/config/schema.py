@@ -1,0 +1,130 @@
+"""The schema of an authored experiment (`experiments/*.yaml`).
+
+Sections fall into three kinds: what makes the data (`corpora`, `curation`, `tokenizer`, `blend`), what makes the recipe
+(`model`, `optimizer`, `schedule`, `precision`, `seed`) and what an attempt may choose anew (`parallel`, `kernels`, …).
+DVC reads the same file as its parameters: a stage depends on the sections it uses.
+"""
+
+from collections.abc import Iterable
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from treering.config.corpora import CorpusConfig, CurationConfig, TokenizerConfig
+from treering.config.model import ModelConfig, OptimizerConfig, PositiveInt, Precision, ScheduleConfig, Section, contradiction
+from treering.config.operation import (
+    CheckpointConfig,
+    EvaluationConfig,
+    KernelConfig,
+    ParallelConfig,
+    SpikeConfig,
+    TelemetryConfig,
+    ValidationConfig,
+)
+
+SCHEMA_VERSION = 1
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
+
+
+class ComponentConfig(Section):
+    """One corpus of a blend and its share of the samples."""
+
+    corpus: Name
+    weight: Annotated[str, Field(description='decimal string like "0.14336": exact, so that it can be digested')]
+
+    @field_validator("weight")
+    @classmethod
+    def _decimal(cls, value: str) -> str:
+        try:
+            weight = Decimal(value)
+        except InvalidOperation:
+            raise contradiction("", repr(value), 'a decimal string like "0.25"') from None
+        if not 0 < weight <= 1:
+            raise contradiction("", value, "a weight above 0 and at most 1")
+        return value
+
+
+class BlendConfig(Section):
+    """A weighted blend of corpora: with a seed, a data order."""
+
+    algorithm: Literal["treering-1"] = "treering-1"
+    seed: Annotated[int, Field(ge=0, lt=2**63)]
+    sequence_length: PositiveInt = Field(description="tokens that a sample predicts; it holds one more")
+    components: tuple[ComponentConfig, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _weights_sum_to_one(self) -> Self:
+        total = sum(Decimal(component.weight) for component in self.components)
+        if total != 1:
+            raise contradiction("components", f"weights that sum to {total}", "weights that sum to exactly 1")
+        twice = _first_duplicate(component.corpus for component in self.components)
+        if twice:
+            raise contradiction("components", f"corpus {twice} twice", "one component with the summed weight")
+        return self
+
+
+class Experiment(Section):
+    """One authored experiment."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    experiment: Name = Field(description="the question; runs of one experiment are compared with each other")
+    description: str = ""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(description="of the weights and of dropout")
+    corpora: tuple[CorpusConfig, ...] = Field(min_length=1, description="in order of deduplication priority")
+    curation: CurationConfig = CurationConfig()
+    tokenizer: TokenizerConfig
+    blend: BlendConfig
+    model: ModelConfig
+    optimizer: OptimizerConfig
+    schedule: ScheduleConfig
+    precision: Precision = "fp32"
+    parallel: ParallelConfig
+    kernels: KernelConfig = KernelConfig()
+    checkpoint: CheckpointConfig
+    validation: ValidationConfig | None = None
+    evaluation: EvaluationConfig = EvaluationConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()
+    spikes: SpikeConfig = SpikeConfig()
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        names = [corpus.name for corpus in self.corpora]
+        twice = _first_duplicate(names)
+        if twice:
+            raise contradiction("corpora", f"{twice} twice", "each name once")
+        for component in self.blend.components:
+            if component.corpus not in names:
+                raise contradiction(
+                    "blend.components", f"corpus {component.corpus}", f"one of corpora: {', '.join(names)}"
+                )
+        if self.tokenizer.vocabulary_size > self.model.padded_vocab_size:
+            raise contradiction(
+                "model.padded_vocab_size",
+                str(self.model.padded_vocab_size),
+                f"at least tokenizer.vocabulary_size {self.tokenizer.vocabulary_size}",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _layout_divides(self) -> Self:
+        tensor, pipeline = self.parallel.tensor, self.parallel.pipeline
+        for field, value, ways, by in (
+            ("model.num_attention_heads", self.model.num_attention_heads, tensor, "parallel.tensor"),
+            ("model.padded_vocab_size", self.model.padded_vocab_size, tensor, "parallel.tensor"),
+            ("model.ffn_hidden_size", self.model.ffn_width, tensor, "parallel.tensor"),
+            ("model.num_layers", self.model.num_layers, pipeline, "parallel.pipeline"),
+        ):
+            if value % ways:
+                raise contradiction(field, str(value), f"a number divisible by {by} {ways}")
+        return self
+
+
+def _first_duplicate(names: Iterable[str]) -> str | None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None

@@ -1,0 +1,83 @@
+"""The errors of Treering, branched by who can act on them.
+
+    TreeringError
+    ├── UserError               the user: a bad config, a bad argument, a missing input
+    │   ├── ConfigError         a config file that cannot be resolved
+    │   └── NotFoundError       a run, checkpoint or file that the user named does not exist
+    ├── EvidenceError           the evidence does not hold: a digest differs, a record is missing
+    ├── StoreError              a store (MLflow, a database) is unavailable: try again later
+    └── TrainingError           training itself failed
+        ├── NonFiniteLossError  loss or gradient norm became NaN or infinite
+        └── RunLockedError      another process group holds the run
+
+Every text says what failed, where, what was found and what was expected, and the command that helps. Exit codes are
+part of the contract with schedulers: see `exit_code` of each class.
+"""
+
+
+class TreeringError(Exception):
+    """Root of all errors that a user of Treering may see.
+
+    Attributes:
+        exit_code: process exit code of a command that ends with this error. 2 usage or config, 3 evidence does not
+            hold, 4 a store is unavailable, 5 training failed (do not restart unchanged), 75 restart me (EX_TEMPFAIL).
+    """
+
+    exit_code = 1
+
+
+class UserError(TreeringError):
+    """Something the user gave is wrong; the text names it and the remedy."""
+
+    exit_code = 2
+
+
+class ConfigError(UserError):
+    """A config cannot be resolved.
+
+    Args:
+        source: the file (or the override) that holds the value.
+        path: dotted path of the field, empty for the whole file.
+        found: what stands there.
+        expected: what would be right.
+    """
+
+    def __init__(self, source: str, path: str, found: str, expected: str) -> None:
+        self.source = source
+        self.path = path
+        self.found = found
+        self.expected = expected
+        where = f"{source}: {path}" if path else source
+        super().__init__(f"{where}: found {found}, expected {expected}")
+
+
+class NotFoundError(UserError):
+    """A run, checkpoint or file that the user named does not exist."""
+
+
+class EvidenceError(TreeringError):
+    """A digest differs or a record is missing: what is claimed cannot be shown."""
+
+    exit_code = 3
+
+
+class StoreError(TreeringError):
+    """A store does not answer; nothing is lost, the same command may succeed later."""
+
+    exit_code = 4
+
+
+class TrainingError(TreeringError):
+    """Training failed in a way that a plain restart would repeat."""
+
+    exit_code = 5
+
+
+class NonFiniteLossError(TrainingError):
+    """Loss or gradient norm is NaN or infinite at a step that was to be applied."""
+
+
+class RunLockedError(TrainingError):
+    """Another process group holds the run; two writers would tear its run log."""
+
+    exit_code = 75

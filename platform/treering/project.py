@@ -1,0 +1,86 @@
+"""Where everything lies: the one place that knows a project's folders.
+
+Stages write below `data/`, the trainer below `runs/`, and every reader asks a `Project` for the path.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """The folders of one project.
+
+    Attributes:
+        root: the folder that holds `dvc.yaml`; commands use the working directory.
+    """
+
+    root: Path
+
+    @property
+    def downloads(self) -> Path:
+        """Downloads under way: outside DVC's outs, so that an interrupted one resumes."""
+        return self.root / ".treering" / "downloads"
+
+    @property
+    def raw(self) -> Path:
+        """Fetched source files by corpus (stage `fetch`)."""
+        return self.root / "data" / "raw"
+
+    @property
+    def curated(self) -> Path:
+        """Curated documents, decisions and evaluation tasks (stage `curate`)."""
+        return self.root / "data" / "curated"
+
+    @property
+    def tasks(self) -> Path:
+        """Evaluation tasks made of held-out documents, one JSON Lines file each."""
+        return self.curated / "tasks"
+
+    @property
+    def corpora(self) -> Path:
+        """Tokenized corpora and their tokenizer (stage `tokenize`)."""
+        return self.root / "data" / "corpora"
+
+    @property
+    def tokenizer(self) -> Path:
+        """The tokenizer that all corpora of this project share."""
+        return self.corpora / "tokenizer.json"
+
+    def corpus(self, name: str, split: str = "train") -> Path:
+        """Directory of one tokenized corpus; `split` is `train` or `heldout`."""
+        return self.corpora / split / name
+
+    @property
+    def blend(self) -> Path:
+        """The resolved blend (stage `blend`)."""
+        return self.root / "data" / "blend.json"
+
+    @property
+    def runs(self) -> Path:
+        """Run directories: resumable state, never a DVC out."""
+        return self.root / "runs"
+
+    @property
+    def published(self) -> Path:
+        """The published final checkpoint with its rings (stage `train`), a DVC out: a run directory cut to one path."""
+        return self.root / "published"
+
+    def run(self, run_id: str) -> Path:
+        """Directory of one run."""
+        return self.runs / run_id
+
+    @property
+    def metrics(self) -> Path:
+        """Metrics files that `dvc metrics` reads."""
+        return self.root / "metrics"
+
+    @property
+    def plots(self) -> Path:
+        """Tables that `dvc plots` draws."""
+        return self.root / "plots"
+
+    @property
+    def report(self) -> Path:
+        """The report of the pipeline's last run (stage `report`)."""
+        return self.root / "report.md"

@@ -1,0 +1,107 @@
+"""Every metric once: key, title, unit, meaning, good direction.
+
+MLflow's keys, the dashboard's axis titles and the docs come from here.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from treering.runlog.ring import Ring
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One number of a run.
+
+    Attributes:
+        key: `area/noun`, without unit.
+        title: for an axis or a heading.
+        unit: as printed, empty for pure numbers.
+        meaning: definition, reduction and source in a sentence.
+        better: which direction is good, None where neither is.
+        logarithmic: whether a log axis serves it best.
+    """
+
+    key: str
+    title: str
+    unit: str
+    meaning: str
+    better: Literal["lower", "higher"] | None = None
+    logarithmic: bool = False
+
+
+_METRICS = (
+    Metric("train/loss", "Loss", "nat/token", "Mean cross-entropy of the step's global batch.", "lower"),
+    Metric(
+        "validation/loss",
+        "Validation loss",
+        "nat/token",
+        "Mean cross-entropy of the same held-out samples each time, corpora weighted as in the blend.",
+        "lower",
+    ),
+    Metric(
+        "train/grad_norm",
+        "Gradient norm",
+        "",
+        "Global L2 norm of the gradients before clipping, over all ranks.",
+        logarithmic=True,
+    ),
+    Metric("train/applied", "Applied", "", "1 where the optimizer moved the weights, 0 where it skipped."),
+    Metric("optim/learning_rate", "Learning rate", "", "What the optimizer used in this step."),
+    Metric("optim/global_batch_size", "Batch size", "samples", "Samples of the step over all replicas."),
+    Metric("optim/loss_scale", "Loss scale", "", "Dynamic loss scale of fp16."),
+    Metric("data/consumed_tokens", "Tokens", "tokens", "Tokens read up to and with this step."),
+    Metric("speed/tokens_per_second", "Tokens per second", "tokens/s", "All devices together.", "higher"),
+    Metric(
+        "speed/tflops_per_device",
+        "TFLOP/s per device",
+        "TFLOP/s",
+        "Model FLOPs of the step by the ring's named formula, over step time and devices.",
+        "higher",
+    ),
+    Metric("time/step", "Step time", "s", "Wall clock of the whole step on the rank that writes the ring.", "lower"),
+    Metric("time/data_wait", "Data wait", "s", "Waiting for and digesting the step's tokens.", "lower"),
+    Metric("time/forward_backward", "Forward and backward", "s", "Model passes, gradients' reduction included."),
+    Metric("time/optimizer", "Optimizer", "s", "Clipping and the optimizer's update."),
+)
+
+METRICS = {metric.key: metric for metric in _METRICS}
+
+
+def ring_metrics(ring: Ring) -> dict[str, float]:
+    """A ring's numbers under their catalogue keys; what a ring does not hold is left out."""
+    return dict(_items(ring))
+
+
+def _items(ring: Ring) -> Iterator[tuple[str, float]]:
+    yield "train/loss", ring.loss
+    yield "train/grad_norm", ring.grad_norm
+    yield "train/applied", float(ring.applied)
+    yield "optim/learning_rate", ring.learning_rate
+    yield "optim/global_batch_size", float(ring.global_batch_size)
+    yield "data/consumed_tokens", float(ring.consumed_tokens)
+    yield "speed/tokens_per_second", ring.tokens_per_second
+    if ring.loss_scale is not None:
+        yield "optim/loss_scale", ring.loss_scale
+    if ring.tflops_per_device is not None:
+        yield "speed/tflops_per_device", ring.tflops_per_device
+    if ring.validation is not None:
+        yield "validation/loss", ring.validation["loss"]
+        for corpus, loss in ring.validation["by_corpus"].items():
+            yield f"validation/loss/{corpus}", loss
+    for part, seconds in ring.time_s.items():
+        yield f"time/{part}", seconds
+
+
+def describe(key: str) -> Metric:
+    """The metric of a key; `validation/loss/<corpus>` is described by `validation/loss`.
+
+    Raises:
+        KeyError: no such metric.
+    """
+    if key in METRICS:
+        return METRICS[key]
+    base, _, corpus = key.rpartition("/")
+    metric = METRICS[base]
+    return Metric(key, f"{metric.title}: {corpus}", metric.unit, metric.meaning, metric.better, metric.logarithmic)

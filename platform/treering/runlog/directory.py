@@ -1,0 +1,322 @@
+"""Reads runs from disk: the registry, the dashboard and the audit all start here.
+
+    runs/<id>/resolved.json
+              lock
+              attempts/0001/{header.json, rings.jsonl, end.json, telemetry/rank-N.jsonl, logs/}
+              checkpoints/step-00000300/{manifest.json, …}
+              evaluations/step-00000300.json
+
+The published checkpoint has the same form, cut to one checkpoint and the rings of its ancestry.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from treering.config.canonical import short
+from treering.config.resolve import RUN_ID_LENGTH, Resolved
+from treering.errors import EvidenceError, NotFoundError
+from treering.runlog.lock import is_held
+from treering.runlog.records import AttemptEnd, AttemptHeader, CheckpointManifest, Evaluation
+from treering.runlog.ring import Ring, read_rings
+
+RunState = Literal["empty", "running", "finished", "interrupted", "failed", "broken"]
+
+_CHECKPOINT_NAME = re.compile(r"^step-(\d{8,})$")
+_ATTEMPT_NAME = re.compile(r"^\d{4,}$")
+
+
+def checkpoint_name(step: int) -> str:
+    """Folder name of the checkpoint after `step` steps."""
+    return f"step-{step:08d}"
+
+
+class AttemptDirectory:
+    """One process start of a run.
+
+    Args:
+        path: `attempts/NNNN`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.number = int(path.name)
+
+    @cached_property
+    def _header(self) -> tuple[AttemptHeader, str]:
+        return AttemptHeader.read(self.path / "header.json")
+
+    @property
+    def header(self) -> AttemptHeader:
+        """What the attempt was started with.
+
+        Raises:
+            EvidenceError: missing or changed.
+        """
+        return self._header[0]
+
+    @property
+    def header_digest(self) -> str:
+        """`prev` of the first ring."""
+        return self._header[1]
+
+    @property
+    def started(self) -> bool:
+        """Whether the header was written; an attempt that died before has nothing to say."""
+        return (self.path / "header.json").exists()
+
+    @property
+    def rings_file(self) -> Path:
+        """The attempt's `rings.jsonl`."""
+        return self.path / "rings.jsonl"
+
+    def rings(self) -> Iterator[Ring]:
+        """All durable rings in order, the chain checked.
+
+        Raises:
+            EvidenceError: a ring was changed, removed or put in.
+        """
+        return read_rings(self.rings_file, self.header_digest)
+
+    @property
+    def end(self) -> AttemptEnd | None:
+        """How the attempt ended, None while it runs or if it was killed."""
+        path = self.path / "end.json"
+        return AttemptEnd.read(path)[0] if path.exists() else None
+
+    def telemetry_files(self) -> list[Path]:
+        """One JSON Lines file of sensor readings for each rank."""
+        return sorted((self.path / "telemetry").glob("rank-*.jsonl"))
+
+
+class CheckpointDirectory:
+    """One complete checkpoint.
+
+    Args:
+        path: `checkpoints/step-NNNNNNNN`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def _manifest(self) -> tuple[CheckpointManifest, str]:
+        return CheckpointManifest.read(self.path / "manifest.json")
+
+    @property
+    def manifest(self) -> CheckpointManifest:
+        """What the checkpoint is.
+
+        Raises:
+            EvidenceError: missing or changed.
+        """
+        return self._manifest[0]
+
+    @property
+    def digest(self) -> str:
+        """The manifest's digest: the checkpoint's identity."""
+        return self._manifest[1]
+
+    @property
+    def step(self) -> int:
+        """The step it was cut after, from its folder's name."""
+        return int(self.path.name.removeprefix("step-"))
+
+    @property
+    def run(self) -> "RunDirectory":
+        """The run that the checkpoint belongs to."""
+        return RunDirectory(self.path.parent.parent)
+
+
+@dataclass(frozen=True, slots=True)
+class PathSegment:
+    """A stretch of rings of one attempt on the way from a run's root to a checkpoint.
+
+    Attributes:
+        run: the run that the attempt belongs to.
+        attempt: whose rings these are.
+        last_step: last step of the stretch that counts; later rings of the attempt lie off the path.
+    """
+
+    run: "RunDirectory"
+    attempt: AttemptDirectory
+    last_step: int | None
+
+    def rings(self) -> Iterator[Ring]:
+        """The rings of the stretch.
+
+        Raises:
+            EvidenceError: the chain is broken, or it ends before `last_step`.
+        """
+        step = 0
+        for ring in self.attempt.rings():
+            if self.last_step is not None and ring.step > self.last_step:
+                break
+            step = ring.step
+            yield ring
+        if self.last_step is not None and step != self.last_step:
+            raise EvidenceError(
+                f"{self.attempt.rings_file}: the rings end at step {step}, the path needs them to step {self.last_step}"
+            )
+
+
+class RunDirectory:
+    """One run on disk.
+
+    Args:
+        path: `runs/<id>`, or a published checkpoint's folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def resolved(self) -> Resolved:
+        """The run's config.
+
+        Raises:
+            EvidenceError: missing or changed.
+        """
+        return Resolved.read(self.path / "resolved.json")
+
+    @property
+    def id(self) -> str:
+        """The run's id in short."""
+        return self.resolved.run_id
+
+    def attempts(self) -> list[AttemptDirectory]:
+        """All attempts that wrote a header, oldest first."""
+        folder = self.path / "attempts"
+        found = [AttemptDirectory(path) for path in folder.glob("*") if _ATTEMPT_NAME.match(path.name)]
+        return sorted((attempt for attempt in found if attempt.started), key=lambda attempt: attempt.number)
+
+    def attempt(self, number: int) -> AttemptDirectory:
+        """One attempt by number.
+
+        Raises:
+            EvidenceError: it has left no header.
+        """
+        attempt = AttemptDirectory(self.path / "attempts" / f"{number:04d}")
+        if not attempt.started:
+            raise EvidenceError(f"{attempt.path}: attempt {number} is named by a record but has no header")
+        return attempt
+
+    def checkpoints(self) -> list[CheckpointDirectory]:
+        """All complete checkpoints, oldest step first."""
+        folder = self.path / "checkpoints"
+        found = [CheckpointDirectory(path) for path in folder.glob("step-*") if _CHECKPOINT_NAME.match(path.name)]
+        return sorted(found, key=lambda checkpoint: checkpoint.step)
+
+    def evaluations(self) -> list[Evaluation]:
+        """Scores of the run's checkpoints, by step."""
+        return [Evaluation.read(path)[0] for path in sorted((self.path / "evaluations").glob("step-*.json"))]
+
+    @property
+    def lock(self) -> Path:
+        """The file whose lock the training processes hold."""
+        return self.path / "lock"
+
+    def state(self) -> RunState:
+        """What is the matter with the run; `broken` is a run whose processes died without a word."""
+        if is_held(self.lock):
+            return "running"
+        attempts = self.attempts()
+        if not attempts:
+            return "empty"
+        end = attempts[-1].end
+        return end.status if end else "broken"
+
+    def path_to(self, checkpoint: CheckpointDirectory | None = None) -> list[PathSegment]:
+        """The attempts that led to a checkpoint (or to the newest ring), from the root on.
+
+        Raises:
+            EvidenceError: a record on the way is missing or names one that differs.
+        """
+        if checkpoint is not None:
+            manifest = checkpoint.manifest
+            segments = [PathSegment(self, self.attempt(manifest.attempt), manifest.step)]
+        else:
+            attempts = self.attempts()
+            if not attempts:
+                return []
+            segments = [PathSegment(self, attempts[-1], None)]
+        while (parent := segments[0].attempt.header.parent) is not None:
+            run = segments[0].run
+            if parent.run != run.resolved.recipe.digest:
+                run = RunDirectory(run.path.parent / short(parent.run, RUN_ID_LENGTH))
+            segments.insert(0, PathSegment(run, run.attempt(parent.attempt), parent.step))
+        return segments
+
+    def path_rings(self, checkpoint: CheckpointDirectory | None = None) -> Iterator[Ring]:
+        """The rings on the way to a checkpoint (or to the newest ring), across attempts, the chain checked at each seam.
+
+        Raises:
+            EvidenceError: a ring or a seam does not hold.
+        """
+        last: Ring | None = None
+        for segment in self.path_to(checkpoint):
+            parent = segment.attempt.header.parent
+            if parent is not None and (last is None or last.digest != parent.ring):
+                raise EvidenceError(
+                    f"{segment.attempt.path}: goes on from ring {parent.ring} of step {parent.step}, but "
+                    f"{last.digest if last else 'nothing'} stands there"
+                )
+            for ring in segment.rings():
+                if last is not None and ring.step != last.step + 1:
+                    raise EvidenceError(f"{segment.attempt.rings_file}: step {ring.step} follows step {last.step}")
+                last = ring
+                yield ring
+        if checkpoint is not None and (last is None or last.digest != checkpoint.manifest.ring):
+            raise EvidenceError(
+                f"{checkpoint.path}: was cut at ring {checkpoint.manifest.ring}, but the path ends at "
+                f"{last.digest if last else 'nothing'}"
+            )
+
+
+def find_runs(folder: Path) -> list[RunDirectory]:
+    """All runs below a folder, newest activity last."""
+    found = [RunDirectory(path.parent) for path in folder.glob("*/resolved.json")]
+    return sorted(found, key=_last_activity)
+
+
+def _last_activity(run: RunDirectory) -> float:
+    files = [attempt.rings_file for attempt in run.attempts() if attempt.rings_file.exists()]
+    return max((file.stat().st_mtime for file in (*files, run.path / "resolved.json")), default=0.0)
+
+
+def find_run(folder: Path, prefix: str) -> RunDirectory:
+    """The one run whose id starts with `prefix`; a path to a run's folder is taken as well.
+
+    Raises:
+        NotFoundError: none or several fit.
+    """
+    if (Path(prefix) / "resolved.json").exists():
+        return RunDirectory(Path(prefix))
+    wanted = short(prefix, RUN_ID_LENGTH)
+    found = [run for run in find_runs(folder) if run.path.name.startswith(wanted)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise NotFoundError(f"{folder}: no run starts with {prefix!r}; `treering runs` lists them")
+    names = ", ".join(run.path.name for run in found)
+    raise NotFoundError(f"{folder}: {prefix!r} fits several runs ({names}); give more characters")
+
+
+def find_checkpoint(path: Path) -> CheckpointDirectory:
+    """A checkpoint by its folder, or the newest one of a run's or a published checkpoint's folder.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    if (path / "manifest.json").exists():
+        return CheckpointDirectory(path)
+    checkpoints = RunDirectory(path).checkpoints()
+    if not checkpoints:
+        raise NotFoundError(
+            f"{path}: no checkpoint there; expected a folder like runs/<id>/checkpoints/{checkpoint_name(300)}; "
+            "`treering runs` lists runs and their checkpoints"
+        )
+    return checkpoints[-1]

@@ -1,0 +1,60 @@
+"""Small JSON documents of the run log: written whole or not at all, each under its own digest."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from treering.config.canonical import digest_json
+from treering.errors import EvidenceError
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Writes a small file whole or not at all: temporary name, fsync, rename, fsync of the folder."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Makes renames and new names in a folder survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_document(path: Path, content: dict[str, Any]) -> str:
+    """Writes `content` with its digest beside it.
+
+    Returns:
+        The digest of the content.
+    """
+    digest = digest_json(content)
+    write_durably(path, json.dumps({**content, "digest": digest}, indent=2, sort_keys=True) + "\n")
+    return digest
+
+
+def read_document(path: Path) -> tuple[dict[str, Any], str]:
+    """Reads what `write_document` wrote.
+
+    Returns:
+        The content without its digest, and the digest.
+
+    Raises:
+        EvidenceError: the file is missing, unreadable, or its content does not give its digest.
+    """
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        claimed = content.pop("digest")
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise EvidenceError(f"{path}: missing or no digested document ({error})") from error
+    recomputed = digest_json(content)
+    if claimed != recomputed:
+        raise EvidenceError(f"{path}: digest {claimed} is written, {recomputed} recomputed: the file was changed")
+    return content, recomputed

@@ -1,0 +1,57 @@
+"""One process group holds a run at a time.
+
+An open-file-description lock: ranks that the holder forks share it, the kernel drops it when the last of them is gone,
+and a reader asks who holds it without ever taking it.
+"""
+
+import fcntl
+import os
+import struct
+from pathlib import Path
+
+from treering.errors import RunLockedError
+
+_FLOCK = "hhqqi4x"  # struct flock on 64-bit Linux: type, whence, start, length, pid
+
+
+def _request(kind: int) -> bytes:
+    return struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0)
+
+
+def acquire(path: Path) -> int:
+    """Takes the lock until every process that inherits the descriptor has ended.
+
+    Returns:
+        The descriptor; keep it open.
+
+    Raises:
+        RunLockedError: another process group holds the run.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _request(fcntl.F_WRLCK))
+    except OSError:
+        holder = os.pread(descriptor, 64, 0).decode(errors="replace").strip()
+        os.close(descriptor)
+        raise RunLockedError(
+            f"{path.parent}: another process group trains this run (process {holder or 'unknown'}); "
+            "wait for it or end it, then start again"
+        ) from None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor
+
+
+def is_held(path: Path) -> bool:
+    """Whether any process holds the lock; asks the kernel and takes nothing."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _request(fcntl.F_WRLCK))
+    finally:
+        os.close(descriptor)
+    kind: int = struct.unpack(_FLOCK, answer)[0]
+    return kind != fcntl.F_UNLCK

@@ -1,0 +1,148 @@
+"""The documents of a run: an attempt's header and end, a checkpoint's manifest, an evaluation."""
+
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, ValidationError
+
+from treering.config.model import PositiveInt, Section
+from treering.config.resolve import AttemptConfig, Digest
+from treering.errors import EvidenceError
+from treering.runlog.document import read_document, write_document
+
+
+class Record(Section):
+    """A document that is stored under its own digest."""
+
+    def write(self, path: Path) -> str:
+        """Writes it durably and returns its digest."""
+        return write_document(path, self.model_dump(mode="json"))
+
+    @classmethod
+    def read(cls, path: Path) -> tuple[Self, str]:
+        """Reads and checks it.
+
+        Returns:
+            The record and its digest.
+
+        Raises:
+            EvidenceError: it is missing, was changed, or has other fields than this version knows.
+        """
+        content, digest = read_document(path)
+        try:
+            return cls.model_validate(content), digest
+        except ValidationError as error:
+            raise EvidenceError(f"{path}: not a {cls.__name__} of this version ({error})") from error
+
+
+class Layout(Section):
+    """How the work was spread: sizes of each axis and what the ranks ran on."""
+
+    tensor: PositiveInt
+    pipeline: PositiveInt
+    data: PositiveInt
+    micro_batch_size: PositiveInt
+    world_size: PositiveInt
+    device: str = Field(description="cpu or cuda")
+    backend: str = Field(description="gloo or nccl")
+
+    def __str__(self) -> str:
+        return f"{self.tensor}x{self.pipeline}x{self.data}"
+
+
+class Kernel(Section):
+    """One operation's implementation: what was asked for, what ran, and why they differ."""
+
+    operation: str
+    requested: str
+    used: str
+    reason: str = ""
+
+
+class Parent(Section):
+    """The checkpoint that an attempt went on from."""
+
+    run: Digest
+    attempt: PositiveInt
+    step: PositiveInt
+    ring: Digest
+    checkpoint: Digest
+
+
+class AttemptHeader(Record):
+    """What an attempt was started with; its digest is `prev` of the attempt's first ring."""
+
+    attempt: PositiveInt
+    run: Digest
+    blend: Digest
+    parent: Parent | None
+    origin: Literal["start", "resume", "restart"] = Field(description="restart: code or environment changed")
+    changed: tuple[str, ...] = Field(description="what differs from the attempt before, in words")
+    continue_changed: bool = Field(description="whether it went on although something had changed")
+    started_at: float = Field(description="Unix seconds")
+    host: str
+    process: int
+    config: AttemptConfig
+    layout: Layout
+    code: dict[str, Any] = Field(description="digest, commit, dirty, diff")
+    environment: dict[str, Any] = Field(description="digest, python, packages, variables, drivers")
+    devices: tuple[dict[str, Any], ...]
+    kernels: tuple[Kernel, ...]
+    corpora: dict[str, Digest] = Field(description="corpus name to digest, recomputed from the bytes when opened")
+    upstream: Digest | None = Field(description="dvc.lock's entry of the stages above, None outside DVC")
+
+
+class AttemptEnd(Record):
+    """How an attempt ended; missing while it runs and for ever if it was killed."""
+
+    status: Literal["finished", "interrupted", "failed"]
+    reason: str
+    step: int = Field(ge=0, description="last step with a ring")
+    ended_at: float
+
+
+class FileRecord(Section):
+    """One file of a checkpoint."""
+
+    path: str
+    size: int = Field(ge=0)
+    digest: Digest
+
+
+class CheckpointManifest(Record):
+    """What a checkpoint is: where in the run it was cut, under which identities, and every file's digest."""
+
+    run: Digest
+    attempt: PositiveInt
+    step: PositiveInt
+    consumed_samples: PositiveInt
+    consumed_tokens: PositiveInt
+    applied_steps: int = Field(ge=0)
+    ring: Digest
+    blend: Digest
+    tokenizer: Digest | None
+    code: Digest
+    environment: Digest
+    upstream: Digest | None
+    layout: Layout
+    created_at: float
+    files: tuple[FileRecord, ...]
+
+
+class Evaluation(Record):
+    """Scores of one checkpoint.
+
+    `scores` maps task -> number of shots (as text) -> metric -> value; every metric has its `<metric>_stderr` beside it
+    and `items` says how many items were scored.
+    """
+
+    run: Digest
+    step: PositiveInt
+    consumed_tokens: PositiveInt
+    checkpoint: Digest
+    harness: str = Field(description="name and version of the evaluation harness")
+    tasks: dict[str, Digest] = Field(description="digest of each task's items")
+    scores: dict[str, dict[str, dict[str, float]]]
+    perplexity: dict[str, dict[str, float]] = Field(description="corpus -> loss (nats a token), perplexity, tokens")
+    validation_loss: float = Field(description="blend-weighted held-out loss, nats a token")
+    unigram_entropy: float = Field(description="of the same held-out tokens, same weights, nats a token")

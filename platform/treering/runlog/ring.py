@@ -1,0 +1,163 @@
+"""The ring: one record an optimizer step, and the chain that binds it to all rings before it.
+
+Standard library only, so that a training process that lays rings imports nothing else.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+from treering.config.canonical import canonical_json, digest_json
+from treering.errors import EvidenceError
+
+_NAMED_FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """What one optimizer step read, did and cost.
+
+    Attributes:
+        step: 1-based position in the schedule.
+        sample_start: first sample of the step's range in the data order.
+        sample_end: end of that range, exclusive.
+        consumed_samples: samples read on this path up to and with this step.
+        consumed_tokens: the same in tokens.
+        applied: whether the optimizer moved the weights.
+        loss: mean cross-entropy of the global batch in nats a token.
+        grad_norm: global gradient norm before clipping.
+        learning_rate: what the optimizer used.
+        global_batch_size: samples of this step.
+        loss_scale: dynamic loss scale of fp16, None for other precisions.
+        time_s: seconds of the whole step (`step`) and of its measured parts, on the process that writes the ring.
+        tokens_per_second: tokens of the step over its time, all devices together.
+        tflops_per_device: by `flops_formula`, None where it cannot be said.
+        flops_formula: name of the formula.
+        ended_at: when the step ended, Unix seconds of the writer's clock.
+        validation: `loss` (blend-weighted) and `by_corpus`, where held-out loss was measured after this step.
+        batch_digest: digest of the tokens that were fed.
+        prev: digest of the ring before, or of the attempt's header.
+        digest: digest of this ring without this field.
+    """
+
+    step: int
+    sample_start: int
+    sample_end: int
+    consumed_samples: int
+    consumed_tokens: int
+    applied: bool
+    loss: float
+    grad_norm: float
+    learning_rate: float
+    global_batch_size: int
+    loss_scale: float | None
+    time_s: dict[str, float]
+    tokens_per_second: float
+    tflops_per_device: float | None
+    flops_formula: str | None
+    ended_at: float
+    validation: dict[str, Any] | None
+    batch_digest: str
+    prev: str
+    digest: str
+
+    @classmethod
+    def seal(cls, prev: str, **values: Any) -> Self:
+        """Builds the ring that follows `prev`; `values` are all other fields but `digest`."""
+        content = {**values, "prev": prev}
+        return cls(**content, digest=digest_json(content))
+
+    @property
+    def validation_loss(self) -> float | None:
+        """Blend-weighted held-out loss after this step, None where none was measured."""
+        return None if self.validation is None else self.validation["loss"]
+
+    def to_line(self) -> str:
+        """The line of `rings.jsonl`, without its newline."""
+        return canonical_json(asdict(self))
+
+    @classmethod
+    def from_line(cls, line: str, where: str) -> Self:
+        """Parses a line and checks its digest.
+
+        Args:
+            line: one line of `rings.jsonl`.
+            where: file and line number, for errors.
+
+        Raises:
+            EvidenceError: the line is no ring, or its content does not give the digest it carries.
+        """
+        try:
+            content = json.loads(line)
+            claimed = content["digest"]
+            recomputed = digest_json({key: value for key, value in content.items() if key != "digest"})
+        except (ValueError, KeyError, TypeError) as error:
+            raise EvidenceError(f"{where}: not a ring ({error}): the line was changed or torn") from error
+        if claimed != recomputed:
+            raise EvidenceError(
+                f"{where}: ring of step {content.get('step')}: digest {claimed} is written, {recomputed} recomputed: "
+                "the ring was changed after it was laid"
+            )
+        if content.keys() != _FIELD_NAMES:
+            raise EvidenceError(f"{where}: ring has fields {sorted(content)}, expected {sorted(_FIELD_NAMES)}")
+        return cls(**_named_floats(content))
+
+
+_FIELD_NAMES = {field.name for field in fields(Ring)}
+
+
+def _named_floats(value: Any) -> Any:
+    """Turns the names of non-finite numbers back into floats."""
+    if isinstance(value, str):
+        return _NAMED_FLOATS.get(value, value)
+    if isinstance(value, dict):
+        return {key: _named_floats(item) for key, item in value.items()}
+    return value
+
+
+def read_rings(path: Path, first_prev: str, start: int = 1) -> Iterator[Ring]:
+    """Reads the rings of one attempt in order and checks the chain.
+
+    A last line without newline is a torn write of a process that died: it was never acknowledged and is left out.
+
+    Args:
+        path: `rings.jsonl`.
+        first_prev: digest that the first ring must carry as `prev` (the header's).
+        start: line number of the first line, for errors.
+
+    Raises:
+        EvidenceError: a ring was changed, removed or put in.
+    """
+    if not path.exists():
+        return
+    with path.open(encoding="utf-8") as file:
+        yield from check_chain(complete_lines(file), first_prev, str(path), start)
+
+
+def complete_lines(lines: Iterable[str]) -> Iterator[str]:
+    """The lines that end with a newline, without it."""
+    for line in lines:
+        if line.endswith("\n"):
+            yield line[:-1]
+
+
+def check_chain(lines: Iterable[str], first_prev: str, source: str, start: int = 1) -> Iterator[Ring]:
+    """Parses lines into rings, each of which must name the one before as `prev` and follow it by one step.
+
+    Raises:
+        EvidenceError: see `read_rings`.
+    """
+    prev, step = first_prev, None
+    for number, line in enumerate(lines, start):
+        ring = Ring.from_line(line, f"{source} line {number}")
+        if ring.prev != prev:
+            raise EvidenceError(
+                f"{source} line {number}: ring of step {ring.step} follows {ring.prev}, but {prev} stands before it: "
+                "a ring was removed, put in or changed"
+            )
+        if step is not None and ring.step != step + 1:
+            raise EvidenceError(f"{source} line {number}: step {ring.step} follows step {step}")
+        yield ring
+        prev, step = ring.digest, ring.step
