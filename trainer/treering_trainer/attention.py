@@ -1,0 +1,52 @@
+"""Attention by torch's scaled dot product, in the place of megatron-core's own core attention (which is CUDA only).
+
+Shape suffixes: S sequence, B micro-batch, N heads of this tensor rank, D size of a head, H = N x D.
+"""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal
+
+import torch
+from deepspeed import checkpointing
+from megatron.core.transformer.transformer_config import TransformerConfig
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+Backend = Literal["sdpa_flash", "sdpa_math", "sdpa_auto"]
+
+_BACKENDS = {"sdpa_flash": SDPBackend.FLASH_ATTENTION, "sdpa_math": SDPBackend.MATH}
+
+
+class CausalAttention(nn.Module):
+    """Causal softmax attention; the kernel is the one that the config asks for, or torch's choice.
+
+    `sdpa_flash` fails where torch has no flash kernel for device, dtype and dropout: a slower kernel never steps in
+    unseen.
+    """
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        layer_number: int,  # noqa: ARG002 - megatron-core's signature of a core attention, here and below
+        attn_mask_type: Any,  # noqa: ARG002
+        attention_type: str,  # noqa: ARG002
+        backend: Backend = "sdpa_auto",
+        **_: Any,
+    ) -> None:
+        super().__init__()
+        self.dropout = config.attention_dropout
+        self.backend = _BACKENDS.get(backend)
+
+    def forward(self, query_SBND: torch.Tensor, key_SBND: torch.Tensor, value_SBND: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+        """Mixes values by causal attention; returns [S, B, H]."""
+        length, batch = query_SBND.shape[:2]
+        query, key, value = (part.permute(1, 2, 0, 3) for part in (query_SBND, key_SBND, value_SBND))
+        dropout = self.dropout if self.training else 0.0
+        # Tensor ranks hold different heads, so their masks must differ: the tracker's stream is seeded by tensor rank.
+        random: AbstractContextManager[Any] = (
+            checkpointing.get_cuda_rng_tracker().fork() if dropout > 0 else nullcontext()
+        )
+        kernel: AbstractContextManager[Any] = sdpa_kernel(self.backend) if self.backend else nullcontext()
+        with random, kernel:
+            mixed_BNSD = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=dropout)
+        return mixed_BNSD.permute(2, 0, 1, 3).reshape(length, batch, -1)

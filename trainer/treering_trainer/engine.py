@@ -1,0 +1,200 @@
+"""DeepSpeed's pipeline engine behind three verbs: train a step, evaluate, save or load.
+
+Settings that look like taste and are not are explained where they stand; `docs/trainer.md` names the measurements.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import deepspeed
+import torch
+from deepspeed.accelerator import get_accelerator
+from deepspeed.pipe import PipelineModule
+
+from treering.config.model import ModelConfig, OptimizerConfig
+from treering.config.operation import KernelConfig, ParallelConfig
+from treering_trainer.model import build_layers, token_loss
+from treering_trainer.optim import build_optimizer, set_learning_rate
+from treering_trainer.topology import Place
+
+STATE_TAG = "state"
+"""Folder of DeepSpeed's files inside a checkpoint."""
+
+_BUCKET_ELEMENTS = 500_000
+_CPU = "cpu"
+
+MicroBatch = tuple[torch.Tensor, torch.Tensor]
+"""Token ids and labels, both [B, S] int64."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What one optimizer step gave.
+
+    Attributes:
+        loss: mean over the global batch before the update, in nats.
+        grad_norm: global gradient norm before clipping.
+        applied: whether the optimizer moved the weights.
+        forward_backward_s: from the first micro-batch to the optimizer, gradient reduction included.
+        optimizer_s: norm, clipping, update and the gathering of updated weights.
+    """
+
+    loss: float
+    grad_norm: float
+    applied: bool
+    forward_backward_s: float
+    optimizer_s: float
+
+
+class Engine:
+    """One rank's part of the model and its optimizer state."""
+
+    def __init__(
+        self,
+        place: Place,
+        *,
+        model: ModelConfig,
+        optimizer: OptimizerConfig,
+        parallel: ParallelConfig,
+        kernels: KernelConfig,
+        precision: Literal["fp32", "bf16"],
+        sequence_length: int,
+        seed: int,
+        global_batch_size: int,
+    ) -> None:
+        """Builds this rank's layers and DeepSpeed's engine over them.
+
+        Args:
+            place: where this rank stands.
+            model, optimizer, parallel, kernels, precision: sections of the experiment.
+            sequence_length: tokens that a sample predicts.
+            seed: of the weights and of dropout.
+            global_batch_size: samples of the first step; `train` moves it.
+        """
+        self.place = place
+        self.parallel = parallel
+        self.seed = seed
+        self.dropout = model.dropout > 0
+        layout = place.layout
+        recompute = parallel.activation_recompute == "full"
+        module = PipelineModule(
+            layers=build_layers(model, sequence_length, seed, kernels, precision, layout.tensor),
+            topology=place.topology,
+            loss_fn=token_loss,
+            # "parameters" would build every layer on every rank to count them.
+            partition_method="type:TransformerBlock",
+            activation_checkpoint_interval=int(recompute),
+        )
+        self._seed_dropout(0)
+        settings: dict[str, Any] = {
+            "train_micro_batch_size_per_gpu": parallel.micro_batch_size,
+            "gradient_accumulation_steps": global_batch_size // (parallel.micro_batch_size * layout.data),
+            "gradient_clipping": optimizer.gradient_clipping,
+            "steps_per_print": 10**9,
+            # Stage 0 with pipeline parallelism clips by a wrong norm in DeepSpeed 0.19.8; stage 1 is right.
+            "zero_optimization": {"stage": 1},
+            "zero_allow_untested_optimizer": True,
+            # Reentrant recomputation drops the embedding's gradient in silence.
+            "pipeline": {"activation_checkpoint_interval": int(recompute), "use_reentrant": False},
+        }
+        if get_accelerator().device_name() == _CPU:
+            # The defaults allocate 2 GB a step, which a CPU pays for.
+            settings["zero_optimization"] |= {
+                "reduce_bucket_size": _BUCKET_ELEMENTS,
+                "allgather_bucket_size": _BUCKET_ELEMENTS,
+            }
+        if precision == "bf16":
+            settings |= {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
+        self.engine, *_ = deepspeed.initialize(
+            model=module, optimizer=build_optimizer(module, optimizer, kernels), config=settings
+        )
+        self._optimizer_s = 0.0
+        self._model_step: Callable[..., Any] = self.engine._take_model_step  # noqa: SLF001 - the one seam between backward and update
+        self.engine._take_model_step = self._timed_model_step  # noqa: SLF001
+
+    @property
+    def device(self) -> torch.device:
+        """This rank's device."""
+        return torch.device(self.engine.device)
+
+    def train(
+        self, step: int, micro_batches: Sequence[MicroBatch], global_batch_size: int, learning_rate: float
+    ) -> StepResult:
+        """Runs one optimizer step.
+
+        Args:
+            step: 1-based, seeds dropout.
+            micro_batches: this replica's part of the batch; not read on middle stages.
+            global_batch_size: samples of this step.
+            learning_rate: of this step.
+        """
+        if self.engine.train_batch_size() != global_batch_size:
+            self.engine.set_train_batch_size(global_batch_size)
+        set_learning_rate(self.engine.optimizer, learning_rate)
+        self._seed_dropout(step)
+        self._synchronize()
+        started = time.perf_counter()
+        loss = float(self.engine.train_batch(data_iter=iter(micro_batches)))
+        self._synchronize()
+        total_s = time.perf_counter() - started
+        return StepResult(
+            loss=loss,
+            grad_norm=float(self.engine.get_global_grad_norm()),
+            applied=not getattr(self.engine.optimizer, "overflow", False),
+            forward_backward_s=total_s - self._optimizer_s,
+            optimizer_s=self._optimizer_s,
+        )
+
+    def evaluate(self, micro_batches: Sequence[MicroBatch], num_micro_batches: int) -> float:
+        """Mean loss over micro-batches of all replicas; touches neither weights nor optimizer nor any random stream.
+
+        Args:
+            micro_batches: this replica's micro-batches; not read on middle stages.
+            num_micro_batches: how many each replica has.
+        """
+        data: Iterator[MicroBatch] = iter(micro_batches)
+        return float(self.engine.eval_batch(data_iter=data, num_micro_batches=num_micro_batches))
+
+    def save(self, directory: Path) -> None:
+        """Writes this rank's part of the training state below `directory`; every rank must call it."""
+        self.engine.save_checkpoint(str(directory), tag=STATE_TAG, client_state={})
+
+    def load(self, directory: Path) -> None:
+        """Reads what `save` wrote in the same layout; every rank must call it.
+
+        Raises:
+            RuntimeError: DeepSpeed found no state there.
+        """
+        path, _client_state = self.engine.load_checkpoint(str(directory), tag=STATE_TAG)
+        if path is None:
+            raise RuntimeError(f"{directory}: DeepSpeed found no training state")
+
+    def _timed_model_step(self, *args: Any, **kwargs: Any) -> Any:
+        self._synchronize()
+        started = time.perf_counter()
+        result = self._model_step(*args, **kwargs)
+        self._synchronize()
+        self._optimizer_s = time.perf_counter() - started
+        return result
+
+    @staticmethod
+    def _synchronize() -> None:
+        if get_accelerator().device_name() != _CPU:
+            get_accelerator().synchronize()
+
+    def _seed_dropout(self, step: int) -> None:
+        """Seeds every random stream from the step's number, so that no random state needs saving.
+
+        Hidden-state masks must agree between tensor ranks, attention masks must not: hence two streams.
+        """
+        if not self.dropout:
+            return
+        base = hash((self.seed, step, self.place.pipeline, self.place.data)) & 0x7FFFFFFF
+        get_accelerator().manual_seed_all(base)
+        torch.manual_seed(base)
+        tracker = deepspeed.checkpointing.get_cuda_rng_tracker()
+        tracker.reset()
+        tracker.add("model-parallel-rng", hash((base, self.place.tensor)) & 0x7FFFFFFF)

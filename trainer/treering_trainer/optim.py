@@ -1,0 +1,32 @@
+"""AdamW over two parameter groups, its learning rate set from outside as a function of consumed samples."""
+
+import torch
+from torch import nn
+
+from treering.config.model import OptimizerConfig
+from treering.config.operation import KernelConfig
+
+
+def build_optimizer(module: nn.Module, config: OptimizerConfig, kernels: KernelConfig) -> torch.optim.AdamW:
+    """AdamW; weight decay on matrices only, not on biases and norms.
+
+    Every pipeline stage gets both groups in the same order: the norm of the gradients is one collective a group.
+    """
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    groups = [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        groups,
+        lr=config.peak_learning_rate,
+        betas=(config.beta1, config.beta2),
+        eps=config.epsilon,
+        fused=kernels.optimizer == "torch_fused",
+    )
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
+    """Sets the rate of every group; nothing about it is state, so nothing about it is saved."""
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate

@@ -1,0 +1,113 @@
+"""Ranks and their groups: DeepSpeed's pipeline topology and Megatron's tensor-parallel groups over the same ranks.
+
+Layouts are written TP x PP x DP. Rank order is (pipeline, data, tensor), tensor fastest: DeepSpeed's
+`PipeModelDataParallelTopology` and megatron-core's default order agree on it, which is checked at start.
+"""
+
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+
+import deepspeed
+import torch.distributed
+from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
+from megatron.core import parallel_state
+
+COLLECTIVE_TIMEOUT = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Sizes of the three ways to share the work.
+
+    Attributes:
+        tensor: ranks that share each layer.
+        pipeline: stages that the layers are cut into.
+        data: replicas.
+    """
+
+    tensor: int
+    pipeline: int
+    data: int
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return self.tensor * self.pipeline * self.data
+
+    def __str__(self) -> str:
+        return f"{self.tensor}x{self.pipeline}x{self.data}"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one rank stands in its layout."""
+
+    rank: int
+    local_rank: int
+    layout: Layout
+    tensor: int
+    pipeline: int
+    data: int
+
+    @property
+    def first_stage(self) -> bool:
+        """Whether this rank embeds tokens."""
+        return self.pipeline == 0
+
+    @property
+    def last_stage(self) -> bool:
+        """Whether this rank computes the loss."""
+        return self.pipeline == self.layout.pipeline - 1
+
+    @property
+    def reads_data(self) -> bool:
+        """Whether tokens are fed to this rank: only the first and the last stage see them."""
+        return self.first_stage or self.last_stage
+
+    @property
+    def topology(self) -> PipeModelDataParallelTopology:
+        """DeepSpeed's view of the same layout."""
+        return pipe_topology(self.layout)
+
+
+def pipe_topology(layout: Layout) -> PipeModelDataParallelTopology:
+    """DeepSpeed's topology of a layout."""
+    return PipeModelDataParallelTopology(num_pp=layout.pipeline, num_mp=layout.tensor, num_dp=layout.data)
+
+
+def join(layout: Layout) -> Place:
+    """Joins the process group that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT name and builds every group.
+
+    Raises:
+        RuntimeError: WORLD_SIZE is not the layout's, or the two libraries would order ranks differently.
+    """
+    rank, local_rank, world_size = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
+    if world_size != layout.world_size:
+        raise RuntimeError(f"WORLD_SIZE is {world_size}, but layout {layout} (TP x PP x DP) has {layout.world_size} ranks")
+    # The shared-memory collective is inference only, and on a CPU it would be compiled here, for a minute or more.
+    if "deepspeed_shm_comm" in deepspeed.ops.__compatible_ops__:
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    deepspeed.get_accelerator().set_device(local_rank)
+    if not torch.distributed.is_initialized():
+        deepspeed.init_distributed(timeout=COLLECTIVE_TIMEOUT, verbose=False)
+    coordinate = pipe_topology(layout).get_coord(rank)
+    parallel_state.initialize_model_parallel(
+        tensor_model_parallel_size=layout.tensor, pipeline_model_parallel_size=layout.pipeline
+    )
+    place = Place(rank, local_rank, layout, coordinate.model, coordinate.pipe, coordinate.data)
+    theirs = (
+        parallel_state.get_tensor_model_parallel_rank(),
+        parallel_state.get_pipeline_model_parallel_rank(),
+        parallel_state.get_data_parallel_rank(),
+    )
+    if theirs != (place.tensor, place.pipeline, place.data):
+        raise RuntimeError(f"rank {rank}: megatron-core stands at {theirs}, DeepSpeed at {coordinate}")
+    return place
+
+
+def leave() -> None:
+    """Takes the process group down."""
+    parallel_state.destroy_model_parallel()
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
