@@ -1,0 +1,398 @@
+"""The data order `treering-1`: which tokens are sample g of a blend, and everything that follows by inverting it.
+
+A pure function of the blend and g. The trainer reads by it, the audit asks it backwards. Two closed forms stand under
+it: `treering.data.weyl` says which component a sample comes from (the k-th sample of component c, with its exact
+counts), `treering.data.feistel` shuffles the samples inside one epoch of a corpus. In full:
+
+    c = Weyl component of g          k = count(c, g)
+    epoch = k // n                   index = permutation(seed, digest of c, epoch)[k mod n]
+    tokens [index * S, index * S + S + 1) of the corpus,   n = floor((T - 1) / S) samples of a corpus of T tokens,
+                                                           S = sequence_length
+
+The permutation is keyed by the corpus digest, so a corpus is shuffled alike wherever it stands in a blend; hence a
+digest may stand in a blend once.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treering.data.feistel import Permutation
+from treering.data.weyl import MAX_SAMPLES, Interleave, parse_weights
+from treering.errors import NotFoundError, UserError
+
+ALGORITHM = "treering-1"
+_CHUNK = 1 << 22
+
+
+class BlendComponent(Protocol):
+    """What the order reads of one component of a blend."""
+
+    @property
+    def corpus(self) -> str:
+        """Name of the corpus."""
+
+    @property
+    def digest(self) -> str | None:
+        """Digest of the corpus; None for a declared one, which can be planned and never read."""
+
+    @property
+    def weight(self) -> str:
+        """Share of the samples, a decimal string."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the corpus."""
+
+
+class Blend(Protocol):
+    """What the order reads of a blend, as `treering.config.resolve.ResolvedBlend` has it."""
+
+    @property
+    def algorithm(self) -> str:
+        """Name of the data order's algorithm."""
+
+    @property
+    def seed(self) -> int:
+        """Seed of the order."""
+
+    @property
+    def sequence_length(self) -> int:
+        """Tokens a sample counts; it is read with one more, the last label."""
+
+    @property
+    def components(self) -> Sequence[BlendComponent]:
+        """The components in declared order."""
+
+
+class Span(NamedTuple):
+    """A part of a document: tokens [start, end) of it."""
+
+    document: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Where one sample comes from.
+
+    Attributes:
+        g: its number in the order.
+        component: its component, by position in the blend.
+        epoch: how often the component's samples were all read before, from 0.
+        index: its number inside the corpus; its tokens begin at index * sequence_length.
+        spans: the parts of documents that it holds, in order; empty if the order was opened without documents.
+    """
+
+    g: int
+    component: int
+    epoch: int
+    index: int
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleArrays:
+    """Samples [lo, hi), int64 arrays of shape [hi - lo]; meanings as in `Sample`."""
+
+    component: NDArray[np.int64]
+    epoch: NDArray[np.int64]
+    index: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """One corpus of a blend, as the order sees it.
+
+    Attributes:
+        corpus: name.
+        digest: corpus digest, None if declared.
+        weight: decimal string.
+        num_tokens: T.
+        num_samples: n, samples of one epoch.
+        unread_tokens: tokens after the last sample, which no epoch reads.
+        document_offsets: int64 [num_documents + 1], token offsets of the documents with the end, or None.
+    """
+
+    corpus: str
+    digest: str | None
+    weight: str
+    num_tokens: int
+    num_samples: int
+    unread_tokens: int
+    document_offsets: NDArray[np.int64] | None
+
+    @classmethod
+    def of(cls, part: BlendComponent, sequence_length: int, offsets: NDArray[np.int64] | None) -> "Component":
+        """Cuts a corpus into samples.
+
+        Raises:
+            UserError: the corpus is shorter than one sample, or the document offsets are not those of this corpus.
+        """
+        num_samples = (part.num_tokens - 1) // sequence_length
+        if num_samples < 1:
+            raise UserError(
+                f"blend: corpus {part.corpus!r} has {part.num_tokens} tokens, expected at least {sequence_length + 1} "
+                f"(one sample of sequence_length {sequence_length} and its last label); give it more text, shorten "
+                f"`model.sequence_length`, or remove it from `blend`"
+            )
+        if offsets is not None and (len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != part.num_tokens):
+            raise UserError(
+                f"blend: the document offsets of corpus {part.corpus!r} do not lead from 0 to its {part.num_tokens} "
+                f"tokens, so they belong to another corpus; run `dvc repro tokenize`"
+            )
+        unread = part.num_tokens - (num_samples * sequence_length + 1)
+        return cls(part.corpus, part.digest, part.weight, part.num_tokens, num_samples, unread, offsets)
+
+
+class DataOrder:
+    """The order in which a blend's samples are read.
+
+    Immutable and cheap to make: nothing is built, nothing is read. Sample numbers are any whole numbers in
+    [0, 2**63); components are named by their position in the blend (`index_of` finds it by name).
+    """
+
+    __slots__ = ("_interleave", "components", "seed", "sequence_length")
+
+    def __init__(self, blend: Blend, document_offsets: Mapping[str, NDArray[np.int64]] | None = None) -> None:
+        """Opens the order of a blend.
+
+        Args:
+            blend: algorithm, seed, sequence length and components.
+            document_offsets: `Corpus.document_offsets` by corpus name; may lack corpora whose documents are not asked
+                for.
+
+        Raises:
+            UserError: another algorithm, weights that do not sum to exactly 1, a corpus twice, or one shorter than a
+                sample.
+        """
+        if blend.algorithm != ALGORITHM:
+            raise UserError(f"blend: algorithm {blend.algorithm!r} is unknown, expected {ALGORITHM!r}")
+        if blend.sequence_length < 1:
+            raise UserError(f"blend: sequence_length is {blend.sequence_length}, expected at least 1")
+        offsets = document_offsets or {}
+        names = [part.corpus for part in blend.components]
+        for position, part in enumerate(blend.components):
+            for earlier in blend.components[:position]:
+                if part.corpus == earlier.corpus or (part.digest is not None and part.digest == earlier.digest):
+                    raise UserError(
+                        f"blend: {earlier.corpus!r} and {part.corpus!r} are the same corpus "
+                        f"({part.digest or 'declared'}), expected each corpus once; add up their weights under `blend`"
+                    )
+        self.seed = blend.seed
+        self.sequence_length = blend.sequence_length
+        self._interleave = Interleave.of(blend.seed, parse_weights(names, [part.weight for part in blend.components]))
+        self.components = tuple(
+            Component.of(part, blend.sequence_length, offsets.get(part.corpus)) for part in blend.components
+        )
+
+    def index_of(self, corpus: str) -> int:
+        """The component that holds a corpus.
+
+        Raises:
+            NotFoundError: no corpus of that name.
+        """
+        names = [component.corpus for component in self.components]
+        if corpus not in names:
+            raise NotFoundError(f"blend: no corpus {corpus!r}, expected one of {', '.join(names)}")
+        return names.index(corpus)
+
+    def sample(self, g: int) -> Sample:
+        """Sample g, with the documents it holds.
+
+        Raises:
+            UserError: g is no sample number, or the sample comes from a declared corpus.
+        """
+        arrays = self.samples(g, g + 1)
+        component, epoch, index = int(arrays.component[0]), int(arrays.epoch[0]), int(arrays.index[0])
+        return Sample(g, component, epoch, index, self._spans(component, index))
+
+    def samples(self, lo: int, hi: int) -> SampleArrays:
+        """Samples [lo, hi).
+
+        Raises:
+            UserError: no range of sample numbers, or it holds samples of a declared corpus.
+        """
+        components = self.sample_components(lo, hi)
+        arrays = SampleArrays(components, np.empty(hi - lo, dtype=np.int64), np.empty(hi - lo, dtype=np.int64))
+        for component in np.unique(components).tolist():
+            where = np.flatnonzero(components == component)
+            first = self.count(component, lo)
+            arrays.epoch[where], arrays.index[where] = self._indices(component, first, first + len(where))
+        return arrays
+
+    def sample_components(self, lo: int, hi: int) -> NDArray[np.int64]:
+        """The components of samples [lo, hi), shape [hi - lo]; declared corpora have one too.
+
+        Raises:
+            UserError: no range of sample numbers.
+        """
+        if not 0 <= lo <= hi <= MAX_SAMPLES:
+            raise UserError(f"data order: samples [{lo}, {hi}) asked for, expected a range within [0, 2**63)")
+        return self._interleave.components(lo, hi)
+
+    def token_ranges(self, lo: int, hi: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where to read samples [lo, hi): components and first tokens, both int64 of shape [hi - lo].
+
+        Each sample is the sequence_length + 1 tokens from its first token on.
+
+        Raises:
+            UserError: as `samples`.
+        """
+        arrays = self.samples(lo, hi)
+        return arrays.component, arrays.index * self.sequence_length
+
+    def count(self, component: int, g: int) -> int:
+        """How many of the first g samples come from a component.
+
+        Raises:
+            UserError: g is no sample number, or there is no such component.
+        """
+        self._check(component, g)
+        return self._interleave.count(component, g)
+
+    def counts(self, g: int) -> tuple[int, ...]:
+        """`count` of every component, in declared order; they sum to g.
+
+        Raises:
+            UserError: g is no sample number.
+        """
+        self._check(0, g)
+        return self._interleave.counts(g)
+
+    def epochs(self, component: int, g: int) -> float:
+        """How often the first g samples read a component's samples, realised and not planned.
+
+        Raises:
+            UserError: as `count`.
+        """
+        return self.count(component, g) / self.components[component].num_samples
+
+    def select(self, component: int, k: int) -> int:
+        """The sample number of a component's k-th sample (from 0): the inverse of `count`.
+
+        Raises:
+            UserError: k is negative, the sample lies beyond 2**63, or there is no such component.
+        """
+        self._check(component, k)
+        return self._interleave.select(component, k)
+
+    def exposures(self, component: int, document: int, g: int) -> NDArray[np.int64]:
+        """The sample numbers below g that hold at least one token of a document, sorted.
+
+        The overlapping label counts: a sample is its sequence_length + 1 tokens.
+
+        Raises:
+            UserError: no such component, a declared one, or one opened without documents.
+            NotFoundError: no such document.
+        """
+        count = self.count(component, g)
+        offsets = self._offsets(component)
+        if not 0 <= document < len(offsets) - 1:
+            raise NotFoundError(
+                f"corpus {self.components[component].corpus!r}: no document {document}, expected 0 to "
+                f"{len(offsets) - 2}"
+            )
+        first, last = self._overlapping(component, offsets[document : document + 2])
+        indices = np.arange(first[0], last[0] + 1, dtype=np.int64)
+        n = self.components[component].num_samples
+        found = [np.empty(0, dtype=np.int64)]
+        for epoch in range(-(-count // n) if len(indices) else 0):
+            ks = epoch * n + np.sort(self._permutation(component, epoch).inverse(indices))
+            found.append(ks[ks < count])
+        return self._interleave.selects(component, np.concatenate(found))
+
+    def documents_touched(self, component: int, g: int) -> int:
+        """How many distinct documents of a component the first g samples hold at least one token of.
+
+        Raises:
+            UserError: no such component, a declared one, or one opened without documents.
+        """
+        return int(np.count_nonzero(self.touched(component, g)))
+
+    def touched(self, component: int, g: int) -> NDArray[np.bool_]:
+        """Which documents of a component the first g samples touch, bool [num_documents].
+
+        After one whole epoch that is every document that begins before the unread tail; before, it costs a permutation
+        of the samples read.
+
+        Raises:
+            UserError: as `documents_touched`.
+        """
+        count = self.count(component, g)
+        first, last = self._overlapping(component, self._offsets(component))
+        n = self.components[component].num_samples
+        if count >= n:
+            return first <= last
+        read = np.zeros(n, dtype=np.int8)
+        for start in range(0, count, _CHUNK):
+            read[self._indices(component, start, min(start + _CHUNK, count))[1]] = 1
+        before = np.zeros(n + 1, dtype=np.int64)
+        np.cumsum(read, out=before[1:])
+        return before[np.maximum(last + 1, first)] > before[first]
+
+    def _check(self, component: int, number: int) -> None:
+        if not 0 <= component < len(self.components):
+            raise UserError(f"data order: no component {component}, expected 0 to {len(self.components) - 1}")
+        if not 0 <= number <= MAX_SAMPLES:
+            raise UserError(f"data order: sample {number} asked for, expected a number in [0, 2**63)")
+
+    def _offsets(self, component: int) -> NDArray[np.int64]:
+        offsets = self.components[component].document_offsets
+        if offsets is None:
+            raise UserError(
+                f"data order: the documents of corpus {self.components[component].corpus!r} are asked for, but it was "
+                f"opened without document offsets; run `dvc repro tokenize`, then open its corpus"
+            )
+        return offsets
+
+    def _permutation(self, component: int, epoch: int) -> Permutation:
+        part = self.components[component]
+        if part.digest is None:
+            raise UserError(
+                f"data order: corpus {part.corpus!r} is declared and has no digest, so its samples can be counted but "
+                f"not read; tokenize its text (`dvc repro tokenize`) to give it one"
+            )
+        return Permutation.of_epoch(part.num_samples, self.seed, part.digest, epoch)
+
+    def _indices(self, component: int, first: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Epochs and indices of a component's samples k in [first, end)."""
+        n = self.components[component].num_samples
+        epochs, indices = np.empty(end - first, dtype=np.int64), np.empty(end - first, dtype=np.int64)
+        for epoch in range(first // n, -(-end // n)):
+            start, stop = max(first, epoch * n), min(end, (epoch + 1) * n)
+            positions = np.arange(start - epoch * n, stop - epoch * n, dtype=np.int64)
+            epochs[start - first : stop - first] = epoch
+            indices[start - first : stop - first] = self._permutation(component, epoch).permute(positions)
+        return epochs, indices
+
+    def _overlapping(self, component: int, offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """First and last sample index that overlap each document; last < first for one inside the unread tail.
+
+        Sample j holds tokens [j * S, j * S + S]; so token t lies in sample t // S, and also in the one before when it
+        is that one's last label (t mod S = 0).
+        """
+        n = self.components[component].num_samples
+        starts, ends = offsets[:-1], offsets[1:]
+        first = np.maximum((starts - 1) // self.sequence_length, 0)
+        last = np.where(ends > starts, (ends - 1) // self.sequence_length, first - 1)
+        return np.minimum(first, n), np.minimum(last, n - 1)
+
+    def _spans(self, component: int, index: int) -> tuple[Span, ...]:
+        offsets = self.components[component].document_offsets
+        if offsets is None:
+            return ()
+        start = index * self.sequence_length
+        end = start + self.sequence_length + 1
+        document = int(np.searchsorted(offsets, start, side="right")) - 1
+        spans = []
+        while document < len(offsets) - 1 and offsets[document] < end:
+            begin, stop = int(offsets[document]), int(offsets[document + 1])
+            if stop > begin:
+                spans.append(Span(document, max(start - begin, 0), min(end, stop) - begin))
+            document += 1
+        return tuple(spans)
