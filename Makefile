@@ -1,0 +1,55 @@
+# make demo   everything, then MLflow and the dashboard until Ctrl-C
+# make repro  the same without serving
+# make test   the whole test suite; parts: make test PYTEST_ARGS="tests/data"
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+READY := .venv/.ready
+CONFIG := experiments/demo.yaml
+
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo repro test lint chromium clean
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(READY)  ## the environment in .venv
+
+# torch comes first and alone: a later range would let pip replace it.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' || \
+	  { echo "treering: Python 3.11 or 3.12 is needed, found: $$($(PYTHON) --version 2>&1); make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	$(PYTHON) -m venv .venv
+	@echo "installing torch …"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
+	@echo "installing everything else …"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[data,trainer,evaluation,registry,dashboard,pipeline,test]'
+	@touch $@
+
+demo: repro  ## set up, run the pipeline, serve MLflow and the dashboard until Ctrl-C
+	@treering up
+
+repro: $(READY)  ## set up and run the pipeline; exit 0 at its end
+	@dvc repro
+	@treering summary $(CONFIG)
+
+test: $(READY) chromium lint  ## set up and pass the tests; a part of them: make test PYTEST_ARGS="-m 'not browser'"
+	@pytest $(PYTEST_ARGS)
+
+lint: $(READY)  ## ruff, mypy and the import borders
+	@ruff check .
+	@ruff format --check .
+	@mypy
+	@lint-imports --no-logo
+
+# Browser tests need Debian's Chromium; without it they are skipped and say why.
+chromium:
+	@command -v chromium > /dev/null || { command -v apt-get > /dev/null && [ "$$(id -u)" = 0 ] && \
+	  echo "installing chromium …" && apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium > /dev/null; } || \
+	  echo "no chromium and no way to install it: browser tests will be skipped"
+
+clean:  ## remove the environment and what the pipeline made (runs/ stays: it holds evidence)
+	@rm -rf .venv .treering data published metrics plots report.md mlflow.db mlartifacts
