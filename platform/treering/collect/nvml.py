@@ -1,0 +1,83 @@
+"""NVIDIA's management library through `nvidia-ml-py`: every reading is a value or the reason why there is none.
+
+`import pynvml` works without a GPU; the driver's library is looked for only by `open_nvml`. The library is an argument,
+so that each driver's way of refusing can be tested where no GPU is.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pynvml
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One reading: exactly one of the two is set.
+
+    Attributes:
+        value: what the device said.
+        reason: why it said nothing, in NVML's own words.
+    """
+
+    value: Any = None
+    reason: str | None = None
+
+
+class Nvml:
+    """An initialised NVML.
+
+    Args:
+        library: module or object with NVML's functions by name.
+    """
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+
+    def read(self, function: str, *arguments: Any, pick: Callable[[Any], Any] = lambda value: value) -> Reading:
+        """Calls an NVML function by name; whatever it raises becomes the reason.
+
+        Args:
+            function: like `nvmlDeviceGetPowerUsage`; one that this library lacks is a reason too.
+            arguments: passed on.
+            pick: takes the wanted number out of what the function returns.
+        """
+        try:
+            return Reading(pick(getattr(self._library, function)(*arguments)))
+        except Exception as error:  # noqa: BLE001  (telemetry fails open: a driver's oddity must never end a training)
+            return Reading(reason=f"{function}: {reason_of(error)}")
+
+    def constant(self, name: str) -> int:
+        """Value of an NVML constant by name."""
+        return int(getattr(self._library, name))
+
+    def handles(self) -> list[Any]:
+        """Handle of every device that answers, in NVML's order (PCI bus), which ignores CUDA_VISIBLE_DEVICES."""
+        count = self.read("nvmlDeviceGetCount").value or 0
+        found = (self.read("nvmlDeviceGetHandleByIndex", index).value for index in range(count))
+        return [handle for handle in found if handle is not None]
+
+    def close(self) -> None:
+        """Gives the library back; safe to call once a device is lost."""
+        self.read("nvmlShutdown")
+
+
+def reason_of(error: Exception) -> str:
+    """NVML's own words for an error, without its class's name."""
+    return str(error) or type(error).__name__
+
+
+def open_nvml(library: Any = pynvml) -> tuple[Nvml | None, str | None]:
+    """Opens NVML.
+
+    Returns:
+        The open library and None, or None and the reason (no driver, no GPU, no permission): never an exception.
+    """
+    nvml = Nvml(library)
+    reading = nvml.read("nvmlInit")
+    if reading.reason:
+        return None, reading.reason
+    if not nvml.handles():
+        nvml.close()
+        return None, "nvmlDeviceGetCount: no device"
+    return nvml, None

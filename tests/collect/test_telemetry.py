@@ -1,0 +1,202 @@
+"""The sampler with real psutil, and NVML's function table injected where no GPU is: values, refusals, drops."""
+
+import json
+import time
+from types import SimpleNamespace
+
+import pynvml
+import pytest
+
+from treering.collect.devices import collect_devices, visible_index
+from treering.collect.nvml import Nvml, open_nvml
+from treering.collect.telemetry import (
+    DEVICE_METRICS,
+    HOST_METRICS,
+    UNITS,
+    DeviceSensors,
+    TelemetrySampler,
+    rank_sensors,
+)
+
+
+def refuse(code):
+    """An NVML function of a driver that refuses, with the error class that the real library raises."""
+
+    def function(*_arguments):
+        raise pynvml.NVMLError(code)
+
+    return function
+
+
+def table(**replaced):
+    """NVML's function table of a node with two A100s, as nvidia-ml-py returns the values."""
+    functions = {
+        "nvmlInit": lambda: None,
+        "nvmlShutdown": lambda: None,
+        "nvmlSystemGetDriverVersion": lambda: "570.86.15",
+        "nvmlDeviceGetCount": lambda: 2,
+        "nvmlDeviceGetHandleByIndex": lambda index: f"handle-{index}",
+        "nvmlDeviceGetName": lambda _handle: "NVIDIA A100-SXM4-80GB",
+        "nvmlDeviceGetUUID": lambda handle: f"GPU-{handle}",
+        "nvmlDeviceGetMemoryInfo": lambda _handle: SimpleNamespace(total=85_899_345_920, used=1_073_741_824, free=0),
+        "nvmlDeviceGetUtilizationRates": lambda _handle: SimpleNamespace(gpu=97, memory=40),
+        "nvmlDeviceGetPowerUsage": lambda _handle: 312_500,
+        "nvmlDeviceGetTemperature": lambda _handle, sensor: {0: 61}[sensor],
+        "nvmlDeviceGetClockInfo": lambda _handle, kind: {1: 1410, 2: 1593}[kind],
+    }
+    return SimpleNamespace(**{**functions, **replaced})
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_host_values_are_measured(tmp_path):
+    path = tmp_path / "telemetry" / "rank-3.jsonl"
+    with TelemetrySampler(path, rank=3, interval_s=0.02) as sampler:
+        deadline = time.monotonic() + 5
+        while (not path.exists() or len(lines(path)) < 3) and time.monotonic() < deadline:
+            sum(range(10_000))
+    rows = lines(path)
+    assert len(rows) >= 3
+    assert sampler.dropped == 0
+    assert {row["rank"] for row in rows} == {3}
+    assert all(abs(row["time"] - time.time()) < 60 for row in rows)
+    last = rows[-1]["values"]
+    assert set(last) == {*HOST_METRICS, "device"}
+    assert 10e6 < last["process/rss"] < last["host/memory_used"] * 10
+    assert max(row["values"]["process/cpu_utilisation"] for row in rows) > 0
+
+
+def test_without_a_gpu_the_reason_stands_once(tmp_path):
+    sampler = TelemetrySampler(tmp_path / "rank-0.jsonl", rank=0, sensors=[DeviceSensors(None)])
+    sampler.sample()
+    sampler.sample()
+    first, second = lines(tmp_path / "rank-0.jsonl")
+    assert first["reasons"] == {"device": "this rank computes on the processor"}
+    assert first["values"] == second["values"] == {"device": None}
+    assert "reasons" not in second
+
+
+def test_every_device_metric_has_its_unit():
+    readings = DeviceSensors(1, table()).read()
+    assert {name: reading.value for name, reading in readings.items()} == {
+        "device/utilisation": 97,
+        "device/memory_used": 1_073_741_824,
+        "device/power": 312.5,
+        "device/temperature": 61,
+        "device/sm_clock": 1410,
+        "device/memory_clock": 1593,
+    }
+    assert tuple(readings) == DEVICE_METRICS
+    assert set(UNITS) == {*HOST_METRICS, *DEVICE_METRICS}
+
+
+def test_the_constants_are_nvmls_own():
+    assert (pynvml.NVML_TEMPERATURE_GPU, pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM) == (0, 1, 2)
+    assert all(hasattr(pynvml, name) for name in vars(table()))
+
+
+def test_an_unsupported_metric_is_null_with_its_reason(tmp_path):
+    library = table(
+        nvmlDeviceGetPowerUsage=refuse(pynvml.NVML_ERROR_NOT_SUPPORTED),
+        nvmlDeviceGetTemperature=refuse(pynvml.NVML_ERROR_NO_PERMISSION),
+    )
+    sampler = TelemetrySampler(tmp_path / "rank-0.jsonl", rank=0, sensors=rank_sensors(0, library))
+    sampler.sample()
+    sampler.sample()
+    first, second = lines(tmp_path / "rank-0.jsonl")
+    assert first["reasons"] == {
+        "device/power": "nvmlDeviceGetPowerUsage: Not Supported",
+        "device/temperature": "nvmlDeviceGetTemperature: Insufficient Permissions",
+    }
+    assert first["values"]["device/power"] is None
+    assert first["values"]["device/utilisation"] == 97
+    assert "reasons" not in second
+    assert sampler.dropped == 0
+
+
+def test_a_lost_device_changes_the_reason_and_recovers(tmp_path):
+    library = table()
+    sampler = TelemetrySampler(tmp_path / "rank-0.jsonl", rank=0, sensors=[DeviceSensors(0, library)])
+    sampler.sample()
+    healthy, library.nvmlDeviceGetUtilizationRates = (
+        library.nvmlDeviceGetUtilizationRates,
+        refuse(pynvml.NVML_ERROR_GPU_IS_LOST),
+    )
+    sampler.sample()
+    library.nvmlDeviceGetUtilizationRates = healthy
+    sampler.sample()
+    before, lost, after = lines(tmp_path / "rank-0.jsonl")
+    assert "reasons" not in before
+    assert lost["reasons"] == {"device/utilisation": "nvmlDeviceGetUtilizationRates: GPU is lost"}
+    assert (lost["values"]["device/utilisation"], after["values"]["device/utilisation"]) == (None, 97)
+
+
+@pytest.mark.parametrize(
+    ("replaced", "reason"),
+    [
+        ({"nvmlInit": refuse(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)}, "nvmlInit: Driver Not Loaded"),
+        ({"nvmlInit": refuse(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)}, "nvmlInit: NVML Shared Library Not Found"),
+        ({"nvmlDeviceGetCount": lambda: 0}, "nvmlDeviceGetCount: no device"),
+    ],
+)
+def test_a_node_without_driver_or_device_gives_the_reason(replaced, reason):
+    nvml, found = open_nvml(table(**replaced))
+    assert nvml is None
+    assert found == reason
+    assert DeviceSensors(0, table(**replaced)).read()["device"].reason == reason
+
+
+def test_the_real_library_answers_or_gives_its_reason():
+    nvml, reason = open_nvml()
+    assert (nvml is None) == bool(reason)
+    if nvml:
+        nvml.close()
+
+
+def test_a_full_disk_is_counted_and_shown_later(tmp_path):
+    path = tmp_path / "rank-0.jsonl"
+    path.mkdir()
+    sampler = TelemetrySampler(path, rank=0)
+    sampler.sample()
+    sampler.sample()
+    assert sampler.dropped == 2
+    path.rmdir()
+    sampler.sample()
+    sampler.sample()
+    first, second = lines(path)
+    assert first["dropped"] == 2
+    assert "device" in first["reasons"], "what was lost with the dropped lines is said again"
+    assert "dropped" not in second
+
+
+def test_a_sensor_that_hangs_does_not_hold_up_the_end(tmp_path):
+    library = table(nvmlDeviceGetUtilizationRates=lambda _handle: time.sleep(30))
+    sampler = TelemetrySampler(tmp_path / "rank-0.jsonl", rank=0, interval_s=0.01, sensors=[DeviceSensors(0, library)])
+    sampler.start()
+    time.sleep(0.05)
+    begin = time.monotonic()
+    sampler.stop()
+    assert time.monotonic() - begin < 5
+
+
+def test_devices_of_a_node():
+    devices = collect_devices(Nvml(table()))
+    assert [(d.kind, d.name, d.uuid, d.driver, d.index) for d in devices[:2]] == [
+        ("cuda", "NVIDIA A100-SXM4-80GB", "GPU-handle-0", "570.86.15", 0),
+        ("cuda", "NVIDIA A100-SXM4-80GB", "GPU-handle-1", "570.86.15", 1),
+    ]
+    assert devices[0].memory_bytes == 85_899_345_920
+    (cpu,) = collect_devices(None)
+    assert (cpu.kind, cpu.uuid, devices[2]) == ("cpu", None, cpu)
+    assert cpu.name
+    assert cpu.memory_bytes > 1e9
+
+
+@pytest.mark.parametrize(
+    ("visible", "local_rank", "index"),
+    [(None, 1, 1), ("1,0", 0, 1), ("1", 1, None), ("GPU-handle-1", 0, 1), ("", 0, None), ("MIG-1", 0, None)],
+)
+def test_visible_device_of_a_rank(visible, local_rank, index):
+    assert visible_index(collect_devices(Nvml(table())), local_rank, visible) == index
