@@ -1,0 +1,168 @@
+"""The chain of rings: what is laid is read back, and any change is found and named."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treering.config.canonical import canonical_json, digest_json
+from treering.errors import EvidenceError, RunLockedError
+from treering.runlog.lock import acquire, is_held
+from treering.runlog.ring import Ring, read_rings
+from treering.runlog.writer import RingWriter
+
+HEADER = "sha256:" + "0" * 64
+
+
+def ring_values(step: int, **changes):
+    values = {
+        "step": step,
+        "sample_start": (step - 1) * 4,
+        "sample_end": step * 4,
+        "consumed_samples": step * 4,
+        "consumed_tokens": step * 128,
+        "applied": True,
+        "loss": 6.5 - step / 10,
+        "grad_norm": 1.25,
+        "learning_rate": 1e-3,
+        "global_batch_size": 4,
+        "loss_scale": None,
+        "time_s": {"step": 0.5},
+        "tokens_per_second": 256.0,
+        "tflops_per_device": 0.01,
+        "flops_formula": "megatron-2023",
+        "ended_at": 1.0e9 + step,
+        "validation": None,
+        "batch_digest": "sha256:" + "a" * 64,
+    }
+    return values | changes
+
+
+def lay(directory, steps=range(1, 4), **changes):
+    with RingWriter(directory, HEADER) as writer:
+        return [writer.append(**ring_values(step, **changes)) for step in steps]
+
+
+def test_rings_come_back_equal_and_chained(tmp_path):
+    laid = lay(tmp_path)
+    assert list(read_rings(tmp_path / "rings.jsonl", HEADER)) == laid
+    assert laid[0].prev == HEADER
+    assert [ring.prev for ring in laid[1:]] == [ring.digest for ring in laid[:-1]]
+
+
+def test_a_rings_digest_is_over_its_line_without_digest(tmp_path):
+    lay(tmp_path)
+    line = (tmp_path / "rings.jsonl").read_text().splitlines()[0]
+    content = json.loads(line)
+    claimed = content.pop("digest")
+    assert claimed == digest_json(content)
+    assert line == canonical_json({**content, "digest": claimed})
+
+
+def test_non_finite_numbers_survive(tmp_path):
+    lay(tmp_path, steps=[1], loss=math.inf, grad_norm=math.nan)
+    (ring,) = read_rings(tmp_path / "rings.jsonl", HEADER)
+    assert ring.loss == math.inf
+    assert math.isnan(ring.grad_norm)
+    assert '"loss":"Infinity"' in (tmp_path / "rings.jsonl").read_text()
+
+
+def test_a_torn_last_line_was_never_acknowledged(tmp_path):
+    laid = lay(tmp_path)
+    path = tmp_path / "rings.jsonl"
+    path.write_text(path.read_text() + '{"step":4,"los')
+    assert list(read_rings(path, HEADER)) == laid
+
+
+@pytest.mark.parametrize(
+    ("line", "old", "new", "message"),
+    [
+        (2, '"loss":6.3', '"loss":6.2', r"rings.jsonl line 2: ring of step 2: digest .* the ring was changed"),
+        (1, '"applied":true', '"applied":false', r"line 1: ring of step 1"),
+        (3, '"sample_end":12', '"sample_end":13', r"line 3: ring of step 3"),
+    ],
+)
+def test_a_changed_number_names_the_ring(tmp_path, line, old, new, message):
+    lay(tmp_path)
+    path = tmp_path / "rings.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    assert old in lines[line - 1]
+    lines[line - 1] = lines[line - 1].replace(old, new)
+    path.write_text("".join(lines))
+    with pytest.raises(EvidenceError, match=message):
+        list(read_rings(path, HEADER))
+
+
+def test_a_removed_ring_is_found_at_the_next(tmp_path):
+    lay(tmp_path)
+    path = tmp_path / "rings.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([lines[0], lines[2]]))
+    with pytest.raises(EvidenceError, match="line 2: ring of step 3 follows .* a ring was removed"):
+        list(read_rings(path, HEADER))
+
+
+def test_a_ring_changed_together_with_its_digest_breaks_the_chain_after_it(tmp_path):
+    laid = lay(tmp_path)
+    path = tmp_path / "rings.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    forged = Ring.seal(laid[0].prev, **ring_values(1, loss=1.0))
+    path.write_text("".join([forged.to_line() + "\n", *lines[1:]]))
+    with pytest.raises(EvidenceError, match="line 2: ring of step 2 follows"):
+        list(read_rings(path, HEADER))
+
+
+def test_a_second_writer_cannot_open_the_same_rings(tmp_path):
+    lay(tmp_path)
+    with pytest.raises(FileExistsError):
+        RingWriter(tmp_path, HEADER)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda values: st.lists(values) | st.dictionaries(st.text(), values),
+        max_leaves=20,
+    )
+)
+def test_canonical_json_is_a_fixed_point(value):
+    text = canonical_json(value)
+    assert canonical_json(json.loads(text)) == text
+
+
+def test_the_lock_is_shared_with_forked_children_and_dies_with_the_last(tmp_path):
+    path = tmp_path / "run" / "lock"
+    script = (
+        "import os, sys, time; from pathlib import Path; from treering.runlog.lock import acquire\n"
+        "acquire(Path(sys.argv[1]))\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    sys.stdin.read(); os._exit(0)\n"
+        "print(child, flush=True); os._exit(0)\n"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    child = int(holder.stdout.readline())
+    holder.wait()
+    assert is_held(path), "the orphaned rank still holds the run"
+    with pytest.raises(RunLockedError, match="another process group trains this run"):
+        acquire(path)
+    holder.stdin.close()
+    holder.stdout.read()  # the child's copy of stdout closes when it is gone
+    assert not is_held(path)
+    os.close(acquire(path))
+    assert child > 0
+
+
+def test_asking_who_holds_the_lock_takes_nothing(tmp_path):
+    path = tmp_path / "lock"
+    assert not is_held(path)
+    descriptor = acquire(path)
+    os.close(descriptor)
+    assert not is_held(path)
