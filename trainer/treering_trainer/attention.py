@@ -37,8 +37,20 @@ class CausalAttention(nn.Module):
         self.dropout = config.attention_dropout
         self.backend = _BACKENDS.get(backend)
 
-    def forward(self, query_SBND: torch.Tensor, key_SBND: torch.Tensor, value_SBND: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
-        """Mixes values by causal attention; returns [S, B, H]."""
+    def forward(
+        self,
+        query_SBND: torch.Tensor,
+        key_SBND: torch.Tensor,
+        value_SBND: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        *_: Any,
+        **__: Any,
+    ) -> torch.Tensor:
+        """Mixes values by causal attention; returns [S, B, H].
+
+        A mask [B, 1, S, S] (True: may attend) stands in the place of the causal one: evaluation packs several
+        continuations of one context into a sequence.
+        """
         length, batch = query_SBND.shape[:2]
         query, key, value = (part.permute(1, 2, 0, 3) for part in (query_SBND, key_SBND, value_SBND))
         dropout = self.dropout if self.training else 0.0
@@ -48,5 +60,7 @@ class CausalAttention(nn.Module):
         )
         kernel: AbstractContextManager[Any] = sdpa_kernel(self.backend) if self.backend else nullcontext()
         with random, kernel:
-            mixed_BNSD = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=dropout)
+            mixed_BNSD = nn.functional.scaled_dot_product_attention(
+                query, key, value, attn_mask=attention_mask, is_causal=attention_mask is None, dropout_p=dropout
+            )
         return mixed_BNSD.permute(2, 0, 1, 3).reshape(length, batch, -1)
