@@ -173,9 +173,9 @@ class Interleave:
         guess = min(k * weight.denominator // weight.numerator, MAX_SAMPLES)
         reach = 8 * weight.denominator // weight.numerator + 8
         lo = hi = guess
-        while lo > 0 and (lo == guess or self.count(component, lo) > k):
+        while lo > 0 and self.count(component, lo) > k:
             lo, reach = max(lo - reach, 0), reach * 2
-        while hi == guess or self.count(component, hi) <= k:
+        while self.count(component, hi) <= k:
             if hi >= MAX_SAMPLES:
                 raise UserError(
                     f"data order: sample {k} of component {component} lies beyond sample 2**63, the last that an order "
