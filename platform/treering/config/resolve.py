@@ -282,12 +282,16 @@ def resolve(experiment: Experiment, blend: ResolvedBlend, source: str, overrides
     )
     parallel = experiment.parallel
     replicas = 1 if parallel.data == "auto" else parallel.data
-    offending = resolved.schedule.check_divisible(parallel.micro_batch_size * replicas)
+    try:
+        schedule = resolved.schedule
+    except ConfigError as error:  # the schedule does not know the file that it was written in
+        raise ConfigError(source, error.path, error.found, error.expected) from None
+    offending = schedule.check_divisible(parallel.micro_batch_size * replicas)
     if offending is not None:
         raise ConfigError(
             source,
             "schedule",
-            f"a stage with global batch {offending}",
+            f"a stage with global batch {offending.batch_size} from step {offending.first_step} on",
             f"every stage divisible by micro_batch_size x data = {parallel.micro_batch_size} x {replicas}",
         )
     return resolved

@@ -1,0 +1,39 @@
+"""`treering blend`: stage `blend` of the pipeline."""
+
+import typer
+
+from treering.cli.output import DEFAULT_CONFIG, ConfigArgument, JsonOption, console, print_json, print_table, project
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("blend")(blend)
+
+
+def blend(config: ConfigArgument = DEFAULT_CONFIG, json: JsonOption = False) -> None:
+    """Join the tokenized corpora and the weights to the blend that names the data order (`data/blend.json`).
+
+    Example: `treering blend experiments/demo.yaml`
+    """
+    from treering.config.load import load_experiment
+    from treering.config.resolve import resolve
+    from treering.data.blend import resolve_blend
+    from treering.data.shares import component_shares
+
+    here = project()
+    experiment = load_experiment(config)
+    resolved_blend = resolve_blend(experiment, here)
+    schedule = resolve(experiment, resolved_blend, str(config)).schedule
+    shares = component_shares(resolved_blend, schedule.num_samples)
+    resolved_blend.write(here.blend)
+    if json:
+        print_json({"digest": resolved_blend.digest, **resolved_blend.model_dump(mode="json")})
+        return
+    rows = [
+        [share.corpus, share.weight, f"{share.num_tokens:,}", f"{share.samples:,}", f"{share.planned_epochs:.3g}"]
+        for share in shares
+    ]
+    print_table(
+        ("corpus", "weight", "tokens", "samples", "epochs"), rows, numbers=("weight", "tokens", "samples", "epochs")
+    )
+    console.print(f"blend {resolved_blend.digest} written to {here.blend.relative_to(here.root)}")

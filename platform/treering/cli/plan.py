@@ -1,0 +1,190 @@
+"""`treering plan`: what an experiment means, before anything is spent on it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from treering.cli.output import JsonOption, SetOption, console, print_json, print_table, project
+
+if TYPE_CHECKING:
+    from treering.config.resolve import Resolved, ResolvedBlend
+    from treering.config.schema import Experiment
+    from treering.data.shares import ComponentShare
+    from treering.project import Project
+
+PlanArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The experiment's YAML file.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("plan")(plan)
+
+
+def plan(file: PlanArgument, overrides: SetOption = None, json: JsonOption = False) -> None:
+    """Resolve an experiment and show what it will do: digests, size, schedule, what it reads of each corpus.
+
+    Example: `treering plan experiments/demo.yaml --set schedule.global_batch_size=32`
+
+    Every key of the schema is shown by `treering plan experiments/demo.yaml --json`, defaults written out.
+    """
+    from treering.config.load import load_experiment
+    from treering.config.resolve import resolve
+
+    experiment = load_experiment(file, overrides or ())
+    blend, blend_source = choose_blend(experiment, project())
+    resolved = resolve(experiment, blend, str(file), tuple(overrides or ()))
+    document = plan_document(experiment, resolved, blend_source)
+    if json:
+        print_json(document)
+    else:
+        _print_plan(document)
+
+
+def choose_blend(experiment: "Experiment", here: "Project") -> "tuple[ResolvedBlend, str]":
+    """The blend to plan with, and where it comes from: `data/blend.json` if it is this experiment's, else declared.
+
+    Raises:
+        EvidenceError: the stored blend was edited.
+    """
+    from treering.config.resolve import ResolvedBlend, check_blend_fits, declared_blend
+    from treering.errors import ConfigError
+
+    where = here.blend.relative_to(here.root)
+    if not here.blend.exists():
+        return declared_blend(experiment), f"declared: {where} does not exist, `treering blend` makes it"
+    stored = ResolvedBlend.read(here.blend)
+    try:
+        check_blend_fits(experiment, stored, str(where))
+    except ConfigError as error:
+        return declared_blend(experiment), f"declared: {where} is another experiment's ({error.path} differs)"
+    return stored, f"resolved: {where}"
+
+
+def plan_document(experiment: "Experiment", resolved: "Resolved", blend_source: str) -> dict[str, Any]:
+    """The resolved config with its digests, and under `plan` what follows from it."""
+    from dataclasses import asdict
+
+    from treering.data.shares import component_shares
+    from treering.judge.throughput import ModelShape, num_parameters
+
+    schedule = resolved.schedule
+    shape = ModelShape.of(resolved.recipe.model, resolved.blend.sequence_length)
+    # A corpus that neither exists nor declares its size stands in the blend with one sample's worth of tokens: its
+    # epochs would be a number about nothing.
+    sized = {corpus.name for corpus in experiment.corpora if corpus.declared}
+    sized |= {component.corpus for component in resolved.blend.components if component.digest is not None}
+    return {
+        **resolved.to_json(),
+        "plan": {
+            "blend_source": blend_source,
+            "parameters": round(num_parameters(shape)),
+            "steps": schedule.num_steps,
+            "samples": schedule.num_samples,
+            "tokens": schedule.tokens_after(schedule.num_steps),
+            "milestones": [asdict(milestone) for milestone in schedule.milestones()],
+            "corpora": [
+                _share_document(share, sized=share.corpus in sized)
+                for share in component_shares(resolved.blend, schedule.num_samples)
+            ],
+        },
+    }
+
+
+def _share_document(share: "ComponentShare", *, sized: bool) -> dict[str, Any]:
+    return {
+        "corpus": share.corpus,
+        "weight": share.weight,
+        "tokens": share.num_tokens if sized else None,
+        "samples": share.samples,
+        "planned_epochs": share.planned_epochs if sized else None,
+        "epochs": share.epochs if sized else None,
+    }
+
+
+_MILESTONES = {
+    "batch_size": "batch size",
+    "full_batch": "full batch size",
+    "warmup_end": "warm-up ends",
+    "decay_end": "decay ends",
+    "end": "training ends",
+}
+_SHOWN_STAGES = 4
+
+
+def _print_plan(document: dict[str, Any]) -> None:
+    found, recipe = document["plan"], document["recipe"]
+    model, parallel = recipe["model"], document["attempt"]["parallel"]
+    console.print(
+        f"experiment  {document['experiment']}" + (f" - {document['description']}" if document["description"] else "")
+    )
+    console.print(f"run         {document['run']}")
+    for name, digest in document["digests"].items():
+        console.print(f"{name:<11} {digest}")
+    console.print(f"blend       {found['blend_source']}")
+    console.print(
+        f"model       {_count(found['parameters'])} parameters: {model['num_layers']} layers, hidden "
+        f"{model['hidden_size']:,}, {model['num_attention_heads']} heads, vocabulary {model['padded_vocab_size']:,}, "
+        f"sequence {document['blend']['sequence_length']:,}, {recipe['precision']}"
+    )
+    console.print(
+        f"layout      tensor {parallel['tensor']} x pipeline {parallel['pipeline']} x data {parallel['data']}, "
+        f"micro-batch {parallel['micro_batch_size']}"
+    )
+    console.print(
+        f"schedule    {found['steps']:,} steps, {found['samples']:,} samples, {_count(found['tokens'])} tokens\n"
+    )
+    print_table(
+        ("milestone", "step", "samples", "tokens", "batch", "learning rate"),
+        _milestone_rows(found["milestones"]),
+        numbers=("step", "samples", "tokens", "batch", "learning rate"),
+    )
+    console.print()
+    print_table(
+        ("corpus", "weight", "tokens", "samples", "epochs planned", "epochs by the order"),
+        [_corpus_row(corpus) for corpus in found["corpora"]],
+        numbers=("weight", "tokens", "samples", "epochs planned", "epochs by the order"),
+    )
+
+
+def _milestone_rows(milestones: list[dict[str, Any]]) -> list[list[str]]:
+    """One row a milestone; of a long ramp only its first and last stages, with the number of those between."""
+    stages = [milestone for milestone in milestones if milestone["kind"] == "batch_size"]
+    hidden = stages[_SHOWN_STAGES // 2 : -_SHOWN_STAGES // 2] if len(stages) > _SHOWN_STAGES else []
+    rows = []
+    for milestone in milestones:
+        if hidden and milestone == hidden[0]:
+            rows.append([f"… {len(hidden)} more sizes", *[""] * 5])
+        if milestone in hidden:
+            continue
+        name = _MILESTONES[milestone["kind"]] + ("" if milestone["reached"] else " (after training)")
+        rows.append(
+            [
+                name,
+                f"{milestone['step']:,}",
+                f"{milestone['consumed_samples']:,}",
+                _count(milestone["consumed_tokens"]),
+                f"{milestone['batch_size']:,}",
+                f"{milestone['learning_rate']:.3e}",
+            ]
+        )
+    return rows
+
+
+def _corpus_row(corpus: dict[str, Any]) -> list[str]:
+    epochs = [corpus["planned_epochs"], corpus["epochs"]]
+    return [
+        corpus["corpus"],
+        corpus["weight"],
+        "unknown" if corpus["tokens"] is None else _count(corpus["tokens"]),
+        f"{corpus['samples']:,}",
+        *("unknown" if value is None else f"{value:.3f}" for value in epochs),
+    ]
+
+
+def _count(number: int) -> str:
+    """A count for people: whole below a million, then M, B, T with four digits."""
+    for size, suffix in ((10**12, "T"), (10**9, "B"), (10**6, "M")):
+        if number >= size:
+            return f"{number / size:.4g} {suffix}"
+    return f"{number:,}"

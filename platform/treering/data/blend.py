@@ -1,0 +1,76 @@
+"""Stage `blend`: from tokenized corpora and weights to the blend that names a data order.
+
+Reads the manifests that stage `tokenize` wrote and the section `blend`; writes `data/blend.json`, from which
+the trainer, the audit and `treering plan` make the same `DataOrder`.
+"""
+
+from treering.config.canonical import digest_file
+from treering.config.resolve import ResolvedBlend, ResolvedComponent
+from treering.config.schema import Experiment
+from treering.data.corpus import Corpus
+from treering.data.order import DataOrder
+from treering.errors import EvidenceError, UserError
+from treering.project import Project
+
+
+def resolve_blend(experiment: Experiment, project: Project) -> ResolvedBlend:
+    """Joins the weights of an experiment with the corpora on disk.
+
+    Raises:
+        UserError: a corpus of the blend is declared, not tokenized yet, or shorter than one sample.
+        EvidenceError: corpora were tokenized by different tokenizers, or by another than lies beside them.
+    """
+    declared = {corpus.name for corpus in experiment.corpora if corpus.declared}
+    components: list[ResolvedComponent] = []
+    tokenizers: dict[str, str] = {}
+    for component in experiment.blend.components:
+        directory = project.corpus(component.corpus)
+        if component.corpus in declared:
+            raise UserError(
+                f"blend: corpus {component.corpus} is declared and has no text, expected corpora with content; "
+                "`treering plan` shows what such a blend would read"
+            )
+        if not (directory / "manifest.json").exists():
+            raise UserError(f"{directory}: no tokenized corpus there; `dvc repro tokenize` makes it")
+        corpus = Corpus.open(directory)
+        tokenizers[component.corpus] = corpus.tokenizer
+        components.append(
+            ResolvedComponent(
+                corpus=component.corpus,
+                weight=component.weight,
+                digest=corpus.digest,
+                num_tokens=corpus.num_tokens,
+                num_documents=corpus.num_documents,
+            )
+        )
+    blend = ResolvedBlend(
+        algorithm=experiment.blend.algorithm,
+        seed=experiment.blend.seed,
+        sequence_length=experiment.blend.sequence_length,
+        components=tuple(components),
+        tokenizer=_one_tokenizer(tokenizers, project),
+    )
+    DataOrder(blend)  # refuses what no order can read, before anything is written
+    return blend
+
+
+def _one_tokenizer(tokenizers: dict[str, str], project: Project) -> str:
+    """The digest of the tokenizer that made all corpora.
+
+    Raises:
+        EvidenceError: they differ, or differ from the tokenizer that lies beside them.
+    """
+    first = next(iter(tokenizers))
+    for name, digest in tokenizers.items():
+        if digest != tokenizers[first]:
+            raise EvidenceError(
+                f"blend: corpus {name} was cut by tokenizer {digest}, {first} by {tokenizers[first]}, expected one "
+                "tokenizer for all; `dvc repro -f tokenize` cuts them anew"
+            )
+    found = digest_file(project.tokenizer) if project.tokenizer.exists() else "nothing"
+    if found != tokenizers[first]:
+        raise EvidenceError(
+            f"{project.tokenizer}: {found} lies there, expected {tokenizers[first]}, which cut the corpora; "
+            "`dvc repro -f tokenize` makes both anew"
+        )
+    return found

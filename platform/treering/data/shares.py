@@ -1,0 +1,61 @@
+"""What a data order takes from each corpus: planned by the weights alone, and realised by the order's own counts.
+
+Asked before training by `treering plan` and stage `blend`; the audit asks the same of a checkpoint.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from treering.config.resolve import ResolvedBlend
+from treering.data.order import DataOrder
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentShare:
+    """What the first samples of a data order take from one corpus.
+
+    Attributes:
+        corpus: name of the corpus.
+        weight: its share, the blend's decimal string.
+        num_tokens: tokens of the corpus.
+        epoch_samples: samples of one epoch.
+        planned_samples: weight x samples, a fraction of a sample included.
+        samples: samples that the order really takes.
+    """
+
+    corpus: str
+    weight: str
+    num_tokens: int
+    epoch_samples: int
+    planned_samples: float
+    samples: int
+
+    @property
+    def planned_epochs(self) -> float:
+        """Epochs that the weight asks for."""
+        return self.planned_samples / self.epoch_samples
+
+    @property
+    def epochs(self) -> float:
+        """Epochs that the order really reads."""
+        return self.samples / self.epoch_samples
+
+
+def component_shares(blend: ResolvedBlend, num_samples: int) -> list[ComponentShare]:
+    """What the first `num_samples` samples take from each component; declared corpora have shares too.
+
+    Raises:
+        UserError: a corpus is shorter than one sample.
+    """
+    order = DataOrder(blend)
+    return [
+        ComponentShare(
+            corpus=component.corpus,
+            weight=component.weight,
+            num_tokens=component.num_tokens,
+            epoch_samples=component.num_samples,
+            planned_samples=float(Fraction(component.weight) * num_samples),
+            samples=samples,
+        )
+        for component, samples in zip(order.components, order.counts(num_samples), strict=True)
+    ]

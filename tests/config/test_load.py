@@ -1,0 +1,236 @@
+"""Every way in which an authored experiment can be wrong is one error with file, dotted path, found, expected."""
+
+import copy
+
+import pytest
+import yaml
+
+from treering.config.load import apply_override, load_experiment
+from treering.errors import ConfigError
+
+BASE = {
+    "experiment": "tiny",
+    "seed": 7,
+    "corpora": [
+        {"name": "red", "licence": "CC0-1.0", "jsonl": "red.jsonl"},
+        {"name": "blue", "licence": "CC0-1.0", "jsonl": "blue.jsonl"},
+    ],
+    "tokenizer": {"vocabulary_size": 300},
+    "blend": {
+        "seed": 3,
+        "sequence_length": 16,
+        "components": [{"corpus": "red", "weight": "0.75"}, {"corpus": "blue", "weight": "0.25"}],
+    },
+    "model": {"num_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "padded_vocab_size": 320},
+    "optimizer": {"peak_learning_rate": 1e-3, "min_learning_rate": 1e-4},
+    "schedule": {"train_tokens": 4096, "global_batch_size": 8},
+    "parallel": {"micro_batch_size": 2, "data": 2},
+    "checkpoint": {"every_steps": 10},
+}
+
+
+def write(tmp_path, **changes):
+    """A config file: BASE with `a__b__0__c=value` set; a value of ... deletes the key."""
+    document = copy.deepcopy(BASE)
+    for path, value in changes.items():
+        *parents, last = [int(part) if part.isdecimal() else part for part in path.split("__")]
+        target = document
+        for part in parents:
+            target = target[part] if isinstance(target, list) else target.setdefault(part, {})
+        if value is ...:
+            del target[last]
+        else:
+            target[last] = value
+    file = tmp_path / "tiny.yaml"
+    file.write_text(yaml.safe_dump(document))
+    return file
+
+
+def error_of(file, *overrides):
+    with pytest.raises(ConfigError, match=r"found .*, expected ") as caught:
+        load_experiment(file, overrides)
+    return caught.value
+
+
+def test_a_right_file_loads_with_its_defaults(tmp_path):
+    experiment = load_experiment(write(tmp_path))
+    assert experiment.experiment == "tiny"
+    assert experiment.model.ffn_width == 128
+    assert experiment.blend.components[1].weight == "0.25"
+    assert (experiment.precision, experiment.optimizer.beta2) == ("fp32", 0.95)
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "found", "expected"),
+    [
+        ({"model__layers": 3}, "model.layers", "an unknown key", "one of this section's keys"),
+        ({"colour": "green"}, "colour", "an unknown key", "one of this section's keys"),
+        ({"blend__components__1__wait": "0.2"}, "blend.components.1.wait", "an unknown key", "one of this"),
+        ({"model__num_layers": "two"}, "model.num_layers", "'two'", "valid integer"),
+        ({"model__num_layers": 0}, "model.num_layers", "0", "greater than 0"),
+        ({"model__num_layers": 2.5}, "model.num_layers", "2.5", "valid integer"),
+        ({"seed": ...}, "seed", "nothing", "this key is required"),
+        ({"precision": "fp8"}, "precision", "'fp8'", "'fp32' or 'bf16'"),
+        ({"corpora": []}, "corpora", "[]", "at least 1 item"),
+        ({"blend__components__0__weight": 0.75}, "blend.components.0.weight", "0.75", "valid string"),
+        ({"blend__components__0__weight": "much"}, "blend.components.0.weight", "'much'", "a decimal string"),
+        ({"blend__components__0__weight": "-0.5"}, "blend.components.0.weight", "-0.5", "above 0"),
+        ({"optimizer__beta1": float("nan")}, "optimizer.beta1", "nan", "finite"),
+    ],
+)
+def test_unknown_keys_and_wrong_types(tmp_path, change, path, found, expected):
+    file = write(tmp_path, **change)
+    error = error_of(file)
+    assert (error.source, error.path, error.found) == (str(file), path, found)
+    assert expected in error.expected
+    assert str(error).startswith(f"{file}: {path}: found {found}, expected ")
+    assert error.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "found", "expected"),
+    [
+        (
+            {"model__num_attention_heads": 5},
+            "model.num_attention_heads",
+            "5 heads for hidden_size 32",
+            "a number of heads that divides hidden_size",
+        ),
+        (
+            {"blend__components__0__weight": "0.7"},
+            "blend.components",
+            "weights that sum to 0.95",
+            "weights that sum to exactly 1",
+        ),
+        ({"blend__components__1__corpus": "red"}, "blend.components", "corpus red twice", "one component"),
+        ({"blend__components__1__corpus": "grey"}, "blend.components", "corpus grey", "one of corpora: red, blue"),
+        ({"corpora__1__name": "red"}, "corpora", "red twice", "each name once"),
+        ({"model__padded_vocab_size": 256}, "model.padded_vocab_size", "256", "at least tokenizer.vocabulary_size 300"),
+        ({"parallel__tensor": 3}, "model.num_attention_heads", "4", "divisible by parallel.tensor 3"),
+        ({"parallel__pipeline": 3}, "model.num_layers", "2", "divisible by parallel.pipeline 3"),
+        (
+            {"optimizer__min_learning_rate": 1.0},
+            "optimizer.min_learning_rate",
+            "1.0",
+            "at most peak_learning_rate 0.001",
+        ),
+        ({"schedule__warmup_tokens": 4096}, "schedule.warmup_tokens", "4096", "less than the decay's end at 4096"),
+        (
+            {"schedule__rampup": {"start": 2, "increment": 4, "samples": 64}},
+            "schedule.rampup.increment",
+            "steps of 4 from 2",
+            "steps that reach global_batch_size 8 exactly",
+        ),
+        (
+            {"schedule__rampup": {"start": 4, "increment": 4, "samples": 64}, "schedule__batch_steps": "0:4 2K:8"},
+            "schedule.batch_steps",
+            "both rampup and batch_steps",
+            "one of them",
+        ),
+        (
+            {"corpora__0__declared_tokens": 10},
+            "corpora.0",
+            "jsonl and declared_tokens",
+            "exactly one of wheels, jsonl, declared_tokens",
+        ),
+        ({"corpora__0__reader": "bible"}, "corpora.0.reader", "bible", "a reader with wheels, and none without"),
+        (
+            {"curation__heldout__min_jaccard": 0.9},
+            "curation.heldout.min_jaccard",
+            "0.9",
+            "at most dedup.min_jaccard 0.8",
+        ),
+        ({"tokenizer__vocabulary_size": 70_000}, "tokenizer.vocabulary_size", "70000", "at most 65536"),
+    ],
+)
+def test_contradictions_name_both_sides(tmp_path, change, path, found, expected):
+    file = write(tmp_path, **change)
+    error = error_of(file)
+    assert (error.source, error.path, error.found) == (str(file), path, found)
+    assert expected in error.expected
+
+
+def test_further_problems_are_counted(tmp_path):
+    error = error_of(write(tmp_path, model__num_layers=0, model__hidden_size=0, seed=...))
+    assert "2 more problems in this file" in str(error)
+
+
+def test_a_key_that_stands_twice(tmp_path):
+    file = write(tmp_path)
+    file.write_text(file.read_text() + "seed: 8\n")
+    error = error_of(file)
+    assert "key 'seed' stands twice" in error.found
+    assert f"line {len(file.read_text().splitlines())}" in error.found
+
+
+def test_a_nested_key_that_stands_twice(tmp_path):
+    file = tmp_path / "twice.yaml"
+    file.write_text("model:\n  num_layers: 2\n  num_layers: 3\n")
+    error = error_of(file)
+    assert "key 'num_layers' stands twice" in error.found
+    assert "line 3" in error.found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("- a\n- b\n", "list"), ("", "NoneType"), ("a: [1\n", "no valid YAML"), ("!!python/object:os.x {}", "no valid")],
+)
+def test_files_that_are_no_experiment(tmp_path, text, found):
+    file = tmp_path / "other.yaml"
+    file.write_text(text)
+    assert found in error_of(file).found
+
+
+def test_no_such_file(tmp_path):
+    assert error_of(tmp_path / "none.yaml").found == "no such file"
+
+
+def test_a_file_that_is_no_text(tmp_path):
+    file = tmp_path / "binary.yaml"
+    file.write_bytes(b"\xff\xfe\x00")
+    assert "unreadable" in error_of(file).found
+
+
+def test_overrides_in_order_with_list_indices_and_new_sections(tmp_path):
+    experiment = load_experiment(
+        write(tmp_path),
+        (
+            "blend.components.0.weight='0.5'",
+            'blend.components.1.weight="0.5"',
+            "schedule.rampup.start=4",
+            "schedule.rampup={start: 2, increment: 2, samples: 32}",
+            "seed=8",
+            "seed=9",
+        ),
+    )
+    assert [component.weight for component in experiment.blend.components] == ["0.5", "0.5"]
+    assert experiment.schedule.rampup.increment == 2
+    assert experiment.seed == 9
+
+
+@pytest.mark.parametrize(
+    ("override", "path", "found", "expected"),
+    [
+        ("seed", "", "'seed'", "dotted.path=value"),
+        ("=3", "", "'=3'", "dotted.path=value"),
+        ("seed=[1", "seed", "'[1'", "a YAML value"),
+        ("blend.components.2.weight='1'", "blend.components.2", "2", "an index below 2"),
+        ("blend.components.x.weight='1'", "blend.components.x", "x", "an index below 2"),
+        ("corpora.2=1", "corpora.2", "2", "an index below 2"),
+        ("seed.low=1", "seed.low", "a int above it", "a section or a list"),
+    ],
+)
+def test_overrides_that_lead_nowhere(tmp_path, override, path, found, expected):
+    error = error_of(write(tmp_path), override)
+    assert (error.source, error.path, error.found) == (f"--set {override}", path, found)
+    assert expected in error.expected
+
+
+def test_an_override_to_an_unknown_key_is_an_unknown_key(tmp_path):
+    assert error_of(write(tmp_path), "model.layers=3").path == "model.layers"
+
+
+def test_apply_override_changes_only_its_value():
+    document = {"a": [{"b": 1}, {"b": 2}], "c": 3}
+    apply_override(document, "a.1.b=5")
+    assert document == {"a": [{"b": 1}, {"b": 5}], "c": 3}
