@@ -1,0 +1,104 @@
+"""The pipeline as a user runs it, in order: each test goes on from where the one before left the project."""
+
+import json
+import shutil
+
+import pytest
+
+pytestmark = pytest.mark.pipeline
+
+STAGES = ["fetch", "curate", "tokenize", "blend", "train", "evaluate", "report"]
+AUDIT = ("treering", "audit", "published", "--verify")
+
+
+def ran(output: str) -> list[str]:
+    """The stages that a `dvc repro` ran."""
+    return [stage for stage in STAGES if f"Running stage '{stage}'" in output]
+
+
+def changed(status: dict) -> list[str]:
+    return [stage for stage in STAGES if stage in status]
+
+
+def test_one_command_runs_every_stage(project):
+    assert ran(project.repro()) == STAGES
+    assert project.status() == {}
+    train = json.loads((project.root / "metrics/train.json").read_text())
+    evaluate = json.loads((project.root / "metrics/evaluate.json").read_text())
+    assert train["steps"] == 29, "10 steps of 4 samples and 19 of 8 reach 12,288 tokens"
+    assert train["validation_loss"]["last"] < train["validation_loss"]["first"]
+    assert json.dumps(evaluate).find("lambada") >= 0
+    assert "content-bound" in (project.root / "report.md").read_text()
+
+
+def test_a_second_run_does_nothing(project):
+    assert ran(project.repro()) == []
+
+
+def test_the_audit_binds_every_step(project):
+    assert "content-bound: 29 of 29 steps" in project.command(*AUDIT).stdout
+
+
+def test_a_dashboard_file_reruns_nothing(project):
+    file = project.root / "dashboard" / "treering_dashboard" / "__init__.py"
+    file.write_text(file.read_text() + "\n# changed\n")
+    assert project.status() == {}
+
+
+def test_one_changed_byte_is_traced_to_file_corpus_document_and_step(project):
+    path = project.root / "data/corpora/train/docs/corpus.bin"
+    whole = path.read_bytes()
+    path.chmod(0o644)
+    path.write_bytes(whole[:2000] + bytes([whole[2000] ^ 1]) + whole[2001:])
+    failed = project.command(*AUDIT, check=False)
+    path.write_bytes(whole)
+    assert failed.returncode == 3
+    words = failed.stdout + failed.stderr
+    assert "docs/corpus.bin" in words
+    assert "pydoc:" in words or "document" in words
+    assert "first read by step" in words or "unread by this checkpoint" in words
+
+
+def test_one_changed_number_in_a_ring_is_named(project):
+    (run,) = project.runs()
+    rings = run / "attempts/0001/rings.jsonl"
+    whole = rings.read_text()
+    lines = whole.splitlines(keepends=True)
+    lines[6] = lines[6].replace('"learning_rate":0.00', '"learning_rate":0.01')
+    assert lines[6] not in whole
+    rings.write_text("".join(lines))
+    failed = project.command("treering", "audit", str(run / "checkpoints/step-00000029"), check=False)
+    rings.write_text(whole)
+    assert failed.returncode == 3
+    assert "rings.jsonl line 7: ring of step 7" in failed.stderr + failed.stdout
+
+
+def test_another_blend_trains_another_run(project):
+    (old,) = project.runs()
+    components = [{"corpus": "docs", "weight": "0.3"}, {"corpus": "code", "weight": "0.7"}]
+    project.configure(blend={"seed": 5, "sequence_length": 64, "components": components})
+    assert changed(project.status())[0] == "blend"
+    assert ran(project.repro()) == ["blend", "train", "evaluate", "report"]
+    new = next(run for run in project.runs() if run != old)
+    header = json.loads((new / "attempts/0001/header.json").read_text())
+    assert header["parent"] is None
+    for run, weight in ((old, "0.6"), (new, "0.3")):
+        audit = project.command("treering", "audit", str(run / "checkpoints/step-00000029"), "--verify", "--json")
+        report = json.loads(audit.stdout)
+        shares = {corpus["corpus"]: corpus for corpus in report["corpora"]}
+        assert shares["docs"]["weight"] == weight
+    shutil.rmtree(old)
+
+
+def test_edited_trainer_code_starts_over(project):
+    (run,) = project.runs()
+    file = project.root / "trainer/treering_trainer/optim.py"
+    file.write_text(file.read_text() + "\n# changed\n")
+    assert changed(project.status())[0] == "train"
+    assert ran(project.repro())[0] == "train"
+    headers = [json.loads(path.read_text()) for path in sorted(run.glob("attempts/*/header.json"))]
+    assert [header["origin"] for header in headers] == ["start", "restart"]
+    assert headers[1]["parent"] is None
+    assert headers[0]["code"]["digest"] != headers[1]["code"]["digest"]
+    assert any("optim.py" in change for change in headers[1]["changed"])
+    assert "content-bound: 29 of 29 steps" in project.command(*AUDIT).stdout
