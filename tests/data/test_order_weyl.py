@@ -88,6 +88,14 @@ def test_thresholds_are_exact_and_cover_the_circle():
         assert abs(high - low - Fraction(weight) * 2**64) < 1
 
 
+def test_a_point_on_a_threshold_belongs_to_the_component_that_begins_there():
+    blend = interleave(0, ["0.25", "0.75"])
+    for offset, owner in ((2**62 - 1, 0), (2**62, 1)):
+        placed = Interleave(blend.thresholds, offset, blend.weights)
+        assert placed.component(0) == owner
+        assert placed.counts(1) == (1 - owner, owner)
+
+
 @pytest.mark.parametrize(("g", "measured"), [(10**6, 2.0), (10**8, 2.0), (10**10, 4.0)])
 def test_mt_nlg_stays_within_a_few_samples_of_its_weights(g, measured):
     # `measured` is the largest deviation of any corpus over these seeds; a sound order stays within about 5 samples.

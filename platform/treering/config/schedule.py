@@ -119,8 +119,7 @@ def rampup_thresholds(rampup: Rampup, global_batch_size: int) -> list[tuple[int,
             consumed -= 1
         while int(consumed / samples_per_increment) < number:
             consumed += 1
-        # Rounding may put the last threshold just beyond `samples`, where the full size holds anyway.
-        thresholds.append((min(consumed, rampup.samples + 1), rampup.start + number * rampup.increment))
+        thresholds.append((consumed, rampup.start + number * rampup.increment))
     return thresholds
 
 
