@@ -6,6 +6,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError
 
 from treering.config.model import PositiveInt, Section
+from treering.config.operation import EvaluationConfig
 from treering.config.resolve import AttemptConfig, Digest
 from treering.errors import EvidenceError
 from treering.runlog.document import read_document, write_document
@@ -132,8 +133,9 @@ class CheckpointManifest(Record):
 class Evaluation(Record):
     """Scores of one checkpoint.
 
-    `scores` maps task -> number of shots (as text) -> metric -> value; every metric has its `<metric>_stderr` beside it
-    and `items` says how many items were scored.
+    `scores` maps task -> number of shots (as text) -> metric -> value; every metric has its `<metric>_stderr` beside
+    it. Three numbers are no metrics: `items` scored, `examples` that stood in the prompt on average (the shots that
+    the sequence really held), `truncated` items whose context was cut on the left.
     """
 
     run: Digest
@@ -141,8 +143,12 @@ class Evaluation(Record):
     consumed_tokens: PositiveInt
     checkpoint: Digest
     harness: str = Field(description="name and version of the evaluation harness")
+    settings: EvaluationConfig | None = Field(None, description="shots and limits")
     tasks: dict[str, Digest] = Field(description="digest of each task's items")
+    corpora: dict[str, Digest] = Field(default_factory=dict, description="digest of each held-out corpus")
     scores: dict[str, dict[str, dict[str, float]]]
-    perplexity: dict[str, dict[str, float]] = Field(description="corpus -> loss (nats a token), perplexity, tokens")
+    perplexity: dict[str, dict[str, float]] = Field(
+        description="held-out corpus -> loss and unigram_entropy (nats a token), perplexity, tokens"
+    )
     validation_loss: float = Field(description="blend-weighted held-out loss, nats a token")
     unigram_entropy: float = Field(description="of the same held-out tokens, same weights, nats a token")
