@@ -1,0 +1,4 @@
+"""Corpora: from pinned sources over curation and tokenizing to the data order of a blend.
+
+Stages fetch, curate, tokenize and blend live here. The trainer reads the corpora, the audit re-digests them.
+"""

@@ -1,0 +1,279 @@
+"""The sections `corpora`, `curation` and `tokenizer` of an experiment: which text, how it is cleaned, how it is cut.
+
+`corpora` is a list of `CorpusConfig` in order of deduplication priority. The stages fetch, curate and tokenize read
+these models; nothing here touches a file.
+"""
+
+import re
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from treering.config.model import Section, contradiction
+
+CorpusName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+Sha256Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Kind = Literal["prose", "html", "code"]
+Reader = Literal["pubmed", "factbook", "bible", "botocore", "discovery", "ansible", "python"]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class WheelConfig(Section):
+    """One wheel of a Python package registry, pinned by version and content.
+
+    Attributes:
+        package: name of the distribution.
+        version: exact version.
+        sha256: hex sha256 of the wheel file; a wheel with another content is refused.
+    """
+
+    package: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    version: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+!_-]*$")]
+    sha256: Sha256Hex
+
+    @property
+    def file_stem(self) -> str:
+        """`name-version` as wheel file names spell it. Source: the binary distribution format, PEP 427 and PEP 503."""
+        return f"{re.sub(r'[-_.]+', '_', self.package).lower()}-{self.version}"
+
+    @property
+    def purl(self) -> str:
+        """Package URL, the source of every document of this wheel. Source: the purl specification, type `pypi`."""
+        return f"pkg:pypi/{re.sub(r'[-_.]+', '-', self.package).lower()}@{self.version}"
+
+
+class FilterRules(Section):
+    """What a document must be like to be kept; None and an empty list switch a rule off.
+
+    Lengths count characters. The defaults are Gopher's (Rae et al. 2021, arXiv 2112.11446, appendix A.1.1) and C4's
+    (Raffel et al. 2020, arXiv 1910.10683, section 2.2), the lengths MT-NLG's (Smith et al. 2022, arXiv 2201.11990,
+    section 3) where not said otherwise.
+
+    Attributes:
+        min_characters: shorter documents are dropped.
+        max_characters: longer documents are dropped.
+        languages: ISO 639-1 codes; the most probable language must be one of them.
+        min_language_score: probability that the language model must give it.
+        min_words: fewest words.
+        min_mean_word_length: lowest mean length of a word, characters.
+        max_mean_word_length: highest mean length of a word, characters.
+        max_symbol_to_word_ratio: most `#` and ellipses per word.
+        max_bullet_line_fraction: most lines that start with a bullet.
+        max_ellipsis_line_fraction: most lines that end in an ellipsis.
+        min_alphabetic_word_fraction: fewest words that hold a letter.
+        min_stop_words: fewest different words out of `the be to of and that have with`.
+        max_duplicate_line_fraction: most non-empty lines that repeat an earlier one.
+        max_javascript_characters: a document shorter than this that says "javascript" is a browser's notice.
+        forbidden_phrases: a document that holds one, in any case, is dropped.
+        max_line_length: longest line, characters: longer ones are data or minified code.
+        max_mean_line_length: longest mean of the non-empty lines, characters.
+        min_alphanumeric_fraction: fewest characters that are letters or digits.
+    """
+
+    min_characters: int = Field(512, ge=1)
+    max_characters: int | None = Field(1_000_000, ge=1)
+    languages: tuple[str, ...] = ("en",)
+    min_language_score: Fraction = 0.5
+    min_words: int = Field(50, ge=0)
+    min_mean_word_length: float | None = 3.0
+    max_mean_word_length: float | None = 10.0
+    max_symbol_to_word_ratio: float | None = 0.1
+    max_bullet_line_fraction: Fraction | None = 0.9
+    max_ellipsis_line_fraction: Fraction | None = 0.3
+    min_alphabetic_word_fraction: Fraction | None = 0.8
+    min_stop_words: int = Field(2, ge=0)
+    max_duplicate_line_fraction: Fraction | None = 0.3
+    max_javascript_characters: int = Field(256, ge=0)
+    forbidden_phrases: tuple[str, ...] = ("lorem ipsum",)
+    max_line_length: int | None = None
+    max_mean_line_length: float | None = None
+    min_alphanumeric_fraction: Fraction | None = None
+
+
+def _html_rules() -> FilterRules:
+    """Rules for text extracted from HTML fragments: shorter documents than whole pages."""
+    return FilterRules(min_characters=256, min_words=30)
+
+
+def _code_rules() -> FilterRules:
+    """Rules for source code. Source: Codex (Chen et al. 2021, arXiv 2107.03374, section 3.1): lines of at most 1,000
+    characters, 100 on average, a fair share of alphanumeric characters; no language identification."""
+    return FilterRules(
+        min_characters=256,
+        languages=(),
+        min_words=20,
+        min_mean_word_length=None,
+        max_mean_word_length=None,
+        max_symbol_to_word_ratio=None,
+        max_bullet_line_fraction=None,
+        max_ellipsis_line_fraction=None,
+        min_alphabetic_word_fraction=None,
+        min_stop_words=0,
+        max_duplicate_line_fraction=0.6,
+        max_javascript_characters=0,
+        forbidden_phrases=("auto-generated", "autogenerated", "automatically generated"),
+        max_line_length=1000,
+        max_mean_line_length=100.0,
+        min_alphanumeric_fraction=0.25,
+    )
+
+
+class CorpusConfig(Section):
+    """Where one corpus comes from: pinned wheels, your own JSON Lines file, or nothing (a declared corpus).
+
+    Exactly one of `wheels`, `jsonl` and `declared_tokens` is given.
+
+    Attributes:
+        name: names the corpus's folders, and the corpus in a blend.
+        licence: SPDX expression, or words where none fits; written beside every document.
+        description: one sentence for people.
+        kind: decides extraction and the filter's rules.
+        wheels: registry wheels that hold the documents.
+        reader: how documents are cut out of the wheels.
+        jsonl: a file with one document a line, keys `id`, `text`, optional `source` and `licence`; relative to the
+            project's root.
+        declared_tokens: size in tokens of a corpus that is known only by name: it can be planned, never fetched.
+        max_megabytes: raw text to take, 10⁶ bytes of UTF-8; files are read in an order given by the hashes of their
+            names, until the document that crosses the cap.
+        rules: replaces the rules of the corpus's kind.
+    """
+
+    name: CorpusName
+    licence: str = Field(min_length=1)
+    description: str = ""
+    kind: Kind = "prose"
+    wheels: tuple[WheelConfig, ...] = ()
+    reader: Reader | None = None
+    jsonl: str | None = Field(None, min_length=1)
+    declared_tokens: int | None = Field(None, ge=1)
+    max_megabytes: float | None = Field(None, gt=0)
+    rules: FilterRules | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        sources = {"wheels": bool(self.wheels), "jsonl": self.jsonl is not None, "declared_tokens": self.declared}
+        given = [name for name, there in sources.items() if there]
+        if len(given) != 1:
+            raise contradiction("", " and ".join(given) or "no source", f"exactly one of {', '.join(sources)}")
+        if (self.reader is not None) != bool(self.wheels):
+            raise contradiction("reader", str(self.reader), "a reader with wheels, and none without")
+        if self.declared and (self.max_megabytes is not None or self.rules is not None):
+            raise contradiction("", "max_megabytes or rules", "neither: a declared corpus has no text")
+        return self
+
+    @property
+    def declared(self) -> bool:
+        """Whether only the name and the size are known."""
+        return self.declared_tokens is not None
+
+
+class DedupConfig(Section):
+    """Exact and near-duplicate removal across all corpora: of near-duplicates the one in the corpus that stands first in
+    `corpora` is kept, inside a corpus the first.
+
+    Attributes:
+        shingle_words: words in a shingle.
+        bands: bands of the MinHash signature.
+        rows: hashes in a band; bands 20 and rows 13 are MT-NLG's.
+        min_jaccard: documents whose shingle sets are at least this similar are duplicates.
+    """
+
+    shingle_words: int = Field(5, ge=1)
+    bands: int = Field(20, ge=1)
+    rows: int = Field(13, ge=1)
+    min_jaccard: float = Field(0.8, gt=0, le=1)
+
+
+class HeldoutConfig(Section):
+    """The split by near-duplicate cluster.
+
+    Attributes:
+        fraction: part of each corpus's clusters that is held out of training.
+        min_jaccard: candidates at least this similar count as one cluster and never stand on both sides.
+    """
+
+    fraction: float = Field(0.02, gt=0, lt=1)
+    min_jaccard: float = Field(0.5, gt=0, le=1)
+
+
+class TaskConfig(Section):
+    """Evaluation tasks made of held-out documents.
+
+    Attributes:
+        num_items: items of each task.
+        max_items_per_document: items that one document may give to one task.
+        context_words: words before the target, at most.
+    """
+
+    num_items: int = Field(300, ge=1)
+    max_items_per_document: int = Field(4, ge=1)
+    context_words: int = Field(70, ge=20)
+
+
+class DecontaminationConfig(Section):
+    """Removal of training documents that hold a piece of an evaluation task.
+
+    Attributes:
+        ngram_words: words in an n-gram; 13 is GPT-3's and MT-NLG's.
+        tasks: further task files (JSON Lines, relative to the project's root) to keep out of training.
+    """
+
+    ngram_words: int = Field(13, ge=5)
+    tasks: tuple[str, ...] = ()
+
+
+class CurationConfig(Section):
+    """Stage `curate`: extract, filter, dedup, hold out, make tasks, decontaminate, shuffle, in this order.
+
+    Attributes:
+        seed: of the held-out split, the tasks and the shuffle.
+        num_processes: worker processes; never changes a byte of the output.
+        prose, html, code: the filter's rules by kind of corpus.
+    """
+
+    seed: int = Field(0, ge=0)
+    num_processes: int = Field(2, ge=1)
+    prose: FilterRules = FilterRules()
+    html: FilterRules = Field(default_factory=_html_rules)
+    code: FilterRules = Field(default_factory=_code_rules)
+    dedup: DedupConfig = DedupConfig()
+    heldout: HeldoutConfig = HeldoutConfig()
+    tasks: TaskConfig = TaskConfig()
+    decontamination: DecontaminationConfig = DecontaminationConfig()
+
+    @model_validator(mode="after")
+    def _cluster_no_tighter_than_dedup(self) -> Self:
+        if self.heldout.min_jaccard > self.dedup.min_jaccard:
+            raise contradiction(
+                "heldout.min_jaccard",
+                str(self.heldout.min_jaccard),
+                f"at most dedup.min_jaccard {self.dedup.min_jaccard}: a cluster holds all duplicates",
+            )
+        return self
+
+    def rules(self, corpus: CorpusConfig) -> FilterRules:
+        """The filter's rules of a corpus: its own, else those of its kind."""
+        if corpus.rules is not None:
+            return corpus.rules
+        return {"prose": self.prose, "html": self.html, "code": self.code}[corpus.kind]
+
+
+class TokenizerConfig(Section):
+    """A byte-level BPE, trained on the curated training text.
+
+    Attributes:
+        vocabulary_size: entries, the end-of-document token and the 256 bytes included.
+        min_frequency: merges that occur less often are not learned.
+        end_of_document: the token that ends every document.
+    """
+
+    vocabulary_size: int = Field(8192, ge=257)
+    min_frequency: int = Field(2, ge=1)
+    end_of_document: str = "<|endoftext|>"
+
+    @field_validator("vocabulary_size")
+    @classmethod
+    def _fits_uint16(cls, value: int) -> int:
+        if value > 65_536:
+            raise contradiction("", str(value), "at most 65536: tokens are stored as uint16")
+        return value

@@ -1,0 +1,115 @@
+"""Step decontaminate: training documents that hold an n-gram of an evaluation task are dropped, whole.
+
+It fails closed: without tasks, with an empty task or with one that gives no n-gram there is no pass. MT-NLG (Smith et
+al. 2022, arXiv 2201.11990) cuts the match and 200 characters on each side out and keeps the rest; here the document
+goes, so that what is trained on is always a whole document of its source.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from treering.data.curate.words import Hashes, run_hashes, word_hashes
+from treering.errors import UserError
+
+_MIN_WORDS = 8
+"""A text of a task shorter than n words counts as one n-gram down to this length; below, everything would match."""
+_NO_TEXT = frozenset(("id", "document", "corpus", "source", "licence"))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskNgrams:
+    """The n-grams of all tasks.
+
+    Attributes:
+        tables: by n-gram length: sorted hashes, and the number of the task that each belongs to first.
+        tasks: names of the tasks.
+    """
+
+    tables: dict[int, tuple[Hashes, npt.NDArray[np.int64]]]
+    tasks: tuple[str, ...]
+
+    def contaminated_by(self, hashes: Hashes) -> str | None:
+        """Name of a task of which a document with these word hashes holds an n-gram."""
+        for length, (table, owners) in self.tables.items():
+            runs = run_hashes(hashes, length)
+            if len(runs):
+                found = np.searchsorted(table, runs)
+                found[found == len(table)] = 0
+                hits = np.flatnonzero(table[found] == runs)
+                if len(hits):
+                    return self.tasks[int(owners[found[hits[0]]])]
+        return None
+
+
+def task_ngrams(paths: Sequence[Path], length: int) -> TaskNgrams:
+    """Reads every task file and collects its n-grams.
+
+    Every text of a row counts, lists of texts too (all choices), except the keys that name where it came from. A
+    row's context and its target are also read together, joined by a space.
+
+    Args:
+        paths: the task files, JSON Lines; the file's stem names the task.
+        length: words in an n-gram.
+
+    Raises:
+        UserError: there is no task; a task's file is missing, empty, unreadable or gives no n-gram.
+    """
+    if not paths:
+        raise UserError("decontamination: there is no evaluation task, expected at least one; refusing to pass text unchecked")
+    found: dict[int, dict[int, int]] = {}
+    for number, path in enumerate(paths):
+        before = sum(map(len, found.values()))
+        num_rows = 0
+        for row in _rows(path):
+            num_rows += 1
+            for text in _texts(row):
+                hashes = word_hashes(text)
+                size = min(length, len(hashes))
+                if size >= min(_MIN_WORDS, length):
+                    for run in run_hashes(hashes, size).tolist():
+                        found.setdefault(size, {}).setdefault(run, number)
+        if not num_rows:
+            raise UserError(f"decontamination: {path} is empty, expected a row an item; refusing to pass text unchecked")
+        if sum(map(len, found.values())) == before:
+            raise UserError(
+                f"decontamination: {path} gives no {length}-gram of its own (texts under {_MIN_WORDS} words, or a copy"
+                " of another task); refusing to pass text unchecked"
+            )
+    tables = {}
+    for size, owners in sorted(found.items()):
+        table = np.array(sorted(owners), dtype=np.uint64)
+        tables[size] = (table, np.array([owners[run] for run in table.tolist()], dtype=np.int64))
+    return TaskNgrams(tables, tuple(path.stem for path in paths))
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file):
+                if line.strip():
+                    row = json.loads(line)
+                    if not isinstance(row, dict):
+                        raise UserError(f"decontamination: {path}, line {number + 1}: expected a JSON object")
+                    yield row
+    except FileNotFoundError:
+        raise UserError(f"decontamination: {path} does not exist; refusing to pass text unchecked") from None
+    except json.JSONDecodeError as error:
+        raise UserError(f"decontamination: {path} is no JSON Lines file: {error}") from None
+
+
+def _texts(row: dict[str, Any]) -> Iterator[str]:
+    context = row.get("context")
+    for name, value in row.items():
+        if name in _NO_TEXT:
+            continue
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str):
+                yield text
+                if isinstance(context, str) and name in ("choices", "target"):
+                    yield f"{context} {text}"

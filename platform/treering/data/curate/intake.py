@@ -1,0 +1,133 @@
+"""First pass over one corpus: read, extract, filter, sign. Runs in a process of its own; text goes to the shelf."""
+
+import hashlib
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from treering.config.corpora import CorpusConfig, DedupConfig, FilterRules
+from treering.data.curate.decisions import write_rows
+from treering.data.curate.extract import extract
+from treering.data.curate.filter import failed_rule
+from treering.data.curate.minhash import MinHasher
+from treering.data.curate.shelf import DIGEST_BYTES, Signatures
+from treering.data.curate.words import shingles
+from treering.data.sources import Intake, read_corpus
+from treering.errors import UserError
+
+RAW_SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("source", pa.string()),
+        ("offset", pa.int64()),
+        ("licence", pa.string()),
+        ("characters", pa.int64()),
+        ("step", pa.string()),
+        ("rule", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What the first pass counted.
+
+    Attributes:
+        intake: see `treering.data.sources.Intake`.
+        dropped: documents by (step, rule).
+        digests: by step, the digest of its input: sha256 over the sha256 of every text that entered it, in order.
+    """
+
+    intake: dict[str, int | None]
+    dropped: dict[tuple[str, str], int]
+    digests: dict[str, str]
+
+
+def take_corpus(corpus: CorpusConfig, rules: FilterRules, dedup: DedupConfig, raw: Path, work: Path) -> Taken:
+    """Reads one corpus, keeps what passes the filter on the shelf, and signs it.
+
+    Writes `<work>/<name>.jsonl` (the shelf), `.npz` (signatures) and `.parquet` (a row a raw document).
+
+    Raises:
+        UserError: a source is missing or broken, or no document passes the filter.
+    """
+    intake = Intake()
+    hasher = MinHasher(dedup.bands, dedup.rows)
+    dropped: Counter[tuple[str, str]] = Counter()
+    streams = {step: hashlib.sha256() for step in ("extract", "filter", "dedup")}
+    offsets, rows, digests, bands = [0], [], bytearray(), []
+
+    with (work / f"{corpus.name}.jsonl").open("wb") as shelf:
+
+        def decide() -> Any:
+            for number, document in enumerate(read_corpus(corpus, raw / corpus.name, intake)):
+                streams["extract"].update(_sha256(document.text))
+                text = extract(document.text, corpus.kind)
+                step, rule = (None, None) if text else ("extract", "empty")
+                if text:
+                    digest = _sha256(text)
+                    streams["filter"].update(digest)
+                    rule = failed_rule(text, rules)
+                    step = "filter" if rule else None
+                if step is None:
+                    streams["dedup"].update(digest)
+                    line = json.dumps(
+                        {
+                            "id": document.id,
+                            "text": text,
+                            "source": document.source,
+                            "offset": document.offset,
+                            "licence": document.licence,
+                        },
+                        ensure_ascii=False,
+                    )
+                    shelf.write(line.encode("utf-8", "replace") + b"\n")
+                    offsets.append(shelf.tell())
+                    rows.append(number)
+                    digests.extend(digest[:DIGEST_BYTES])
+                    bands.append(hasher.bands(shingles(text, dedup.shingle_words)))
+                else:
+                    dropped[step, str(rule)] += 1
+                yield {
+                    "id": document.id,
+                    "source": document.source,
+                    "offset": document.offset,
+                    "licence": document.licence,
+                    "characters": len(text),
+                    "step": step,
+                    "rule": rule,
+                }
+
+        count = write_rows(work / f"{corpus.name}.parquet", decide(), RAW_SCHEMA)
+    if not rows:
+        why = ", ".join(f"{rule} {number}" for (_, rule), number in dropped.most_common(3)) or "its sources hold none"
+        raise UserError(
+            f"corpus {corpus.name}: none of {count} documents passes the filter ({why}), expected at least one;"
+            " loosen the rules of its kind under curation, or give the corpus rules of its own"
+        )
+    Signatures(
+        np.array(offsets, dtype=np.int64),
+        np.array(rows, dtype=np.int64),
+        np.frombuffer(bytes(digests), dtype=np.uint8).reshape(-1, DIGEST_BYTES),
+        np.stack(bands),
+    ).save(work / f"{corpus.name}.npz")
+    return Taken(
+        {
+            "files": intake.num_files,
+            "files_read": intake.num_files_read,
+            "documents": intake.num_documents,
+            "bytes": intake.num_bytes,
+            "cap_bytes": intake.cap_bytes,
+        },
+        dict(dropped),
+        {step: f"sha256:{state.hexdigest()}" for step, state in streams.items()},
+    )
+
+
+def _sha256(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "replace")).digest()

@@ -1,0 +1,167 @@
+"""The stage `curate`: runs the steps over all corpora and moves the result in when it is whole.
+
+Two passes over the text, each a process a corpus: `intake` before deduplication, `outcome` after. Between them only
+signatures and decisions are in memory. The number of processes never changes a byte of the output.
+"""
+
+import json
+import multiprocessing
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from treering.config.canonical import canonical_json, digest_bytes, digest_file
+from treering.config.corpora import CorpusConfig, CurationConfig
+from treering.data.curate.decontaminate import task_ngrams
+from treering.data.curate.dedup import KEPT, find_duplicates
+from treering.data.curate.heldout import TwinIndex, choose_heldout
+from treering.data.curate.intake import Taken, take_corpus
+from treering.data.curate.outcome import SPLITS, Verdicts, Written, finish_corpus
+from treering.data.curate.shelf import Shelf, Signatures
+from treering.data.curate.summary import parents, summary
+from treering.data.curate.tasks import TASKS, write_tasks
+from treering.data.curate.words import Hashes, shingles
+from treering.errors import UserError
+from treering.project import Project
+
+Say = Callable[[str], None]
+
+
+class _Library:
+    """All shelves as one row of numbered documents, in order of the corpora's priority."""
+
+    def __init__(self, names: Sequence[str], work: Path) -> None:
+        self.names = list(names)
+        self.signatures = [Signatures.load(work / f"{name}.npz") for name in names]
+        self.starts = np.cumsum([0, *map(len, self.signatures)])
+        self.shelves = [
+            Shelf(work / f"{name}.jsonl", signatures.offsets)
+            for name, signatures in zip(names, self.signatures, strict=True)
+        ]
+        self.corpus_of = np.repeat(np.arange(len(names)), np.diff(self.starts))
+        self.digests = np.concatenate([signatures.digests for signatures in self.signatures])
+
+    def document(self, number: int) -> dict[str, Any]:
+        corpus = int(self.corpus_of[number])
+        return self.shelves[corpus].document(int(number - self.starts[corpus]))
+
+    def name(self, number: int) -> str:
+        """`corpus:id`."""
+        return f"{self.names[self.corpus_of[number]]}:{self.document(number)['id']}"
+
+    def close(self) -> None:
+        for shelf in self.shelves:
+            shelf.close()
+
+
+def curate(corpora: Sequence[CorpusConfig], config: CurationConfig, project: Project, say: Say = print) -> dict[str, Any]:
+    """Curates every corpus that is not declared and returns the summary.
+
+    Writes `data/curated`: `train/`, `heldout/` and `decisions/` by corpus, `tasks/`, `provenance/` and `summary.json`.
+    The folder appears when it is whole; an interrupted run leaves the old one.
+
+    Raises:
+        UserError: a source is missing or broken, a corpus ends up empty, a task has no item.
+    """
+    fetched = [corpus for corpus in corpora if not corpus.declared]
+    if not fetched:
+        raise UserError("corpora: all are declared, expected at least one with text; a declared blend can only be planned")
+    work = project.root / ".treering" / "curate"
+    shutil.rmtree(work, ignore_errors=True)
+    out = work / "out"
+    for folder in (*SPLITS, "decisions", "tasks", "provenance"):
+        (out / folder).mkdir(parents=True)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(config.num_processes, mp_context=context) as pool:
+        result = _curate(fetched, config, project, work, pool, say)
+    if project.curated.exists():
+        shutil.rmtree(project.curated)
+    project.curated.parent.mkdir(parents=True, exist_ok=True)
+    out.rename(project.curated)
+    shutil.rmtree(work)
+    return result
+
+
+def _curate(
+    corpora: Sequence[CorpusConfig],
+    config: CurationConfig,
+    project: Project,
+    work: Path,
+    pool: ProcessPoolExecutor,
+    say: Say,
+) -> dict[str, Any]:
+    names, out = [corpus.name for corpus in corpora], work / "out"
+    futures = [
+        pool.submit(take_corpus, corpus, config.rules(corpus), config.dedup, project.raw, work) for corpus in corpora
+    ]
+    taken: list[Taken] = []
+    for name, future in zip(names, futures, strict=True):
+        taken.append(future.result())
+        intake = taken[-1].intake
+        say(f"extract, filter  {name}: {sum(taken[-1].dropped.values()):,} of {intake['documents']:,} documents dropped")
+
+    library = _Library(names, work)
+
+    def shingles_of(number: int) -> Hashes:
+        return shingles(library.document(number)["text"], config.dedup.shingle_words)
+
+    duplicates = find_duplicates(
+        library.digests,
+        np.concatenate([signatures.bands for signatures in library.signatures]),
+        shingles_of,
+        min_jaccard=config.dedup.min_jaccard,
+        cluster_jaccard=config.heldout.min_jaccard,
+    )
+    kept = duplicates.rule == KEPT
+    say(f"dedup            {int((~kept).sum()):,} of {len(kept):,} dropped, {duplicates.num_compared:,} pairs compared")
+
+    heldout = choose_heldout(
+        library.corpus_of, kept, duplicates.cluster, library.digests, names, config.heldout, config.seed
+    )
+    heldout_numbers = np.flatnonzero(heldout).tolist()
+    say(f"heldout          {len(heldout_numbers):,} documents held out")
+
+    def heldout_prose() -> Iterator[tuple[str, dict[str, Any]]]:
+        for number in heldout_numbers:
+            corpus = corpora[library.corpus_of[number]]
+            if corpus.kind != "code":
+                yield corpus.name, library.document(number)
+
+    num_items = write_tasks(heldout_prose(), out / "tasks", config.tasks, config.seed)
+    say("tasks            " + ", ".join(f"{task}: {count} items" for task, count in num_items.items()))
+    task_paths = [out / "tasks" / f"{task}.jsonl" for task in TASKS]
+    task_paths += [project.root / path for path in config.decontamination.tasks]
+    ngrams = task_ngrams(task_paths, config.decontamination.ngram_words)
+    twins = TwinIndex((position, shingles_of(number)) for position, number in enumerate(heldout_numbers))
+    heldout_names = [library.name(number) for number in heldout_numbers]
+
+    written: list[Written] = []
+    futures_out = []
+    for index, name in enumerate(names):
+        start, end = library.starts[index], library.starts[index + 1]
+        numbers = np.arange(start, end)
+        original, cluster = duplicates.original[start:end], duplicates.cluster[start:end]
+        verdicts = Verdicts(
+            duplicates.rule[start:end],
+            heldout[start:end],
+            {int(i): library.name(original[i]) for i in np.flatnonzero(original != numbers)},
+            {int(i): library.name(cluster[i]) for i in np.flatnonzero(cluster != numbers)},
+            heldout_names,
+        )
+        futures_out.append(pool.submit(finish_corpus, name, config, verdicts, twins, ngrams, work, out))
+    for name, future_out in zip(names, futures_out, strict=True):
+        written.append(future_out.result())
+        documents = written[-1].documents
+        say(f"decontaminate    {name}: {documents['train']:,} documents to train on, {documents['heldout']:,} held out")
+    library.close()
+
+    result = summary(names, taken, written, num_items)
+    (out / "summary.json").write_text(json.dumps(result, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    tasks_digest = digest_bytes("".join(digest_file(path) for path in task_paths).encode())
+    for corpus, steps in zip(corpora, parents(corpora, config, taken, written, tasks_digest), strict=True):
+        (out / "provenance" / f"{corpus.name}.json").write_text(canonical_json(steps) + "\n", encoding="utf-8")
+    return result

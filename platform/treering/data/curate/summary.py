@@ -1,0 +1,63 @@
+"""What curation leaves for people (the summary) and for the corpus's manifest (its parents)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from treering.config.canonical import digest_json
+from treering.config.corpora import CorpusConfig, CurationConfig
+from treering.data.curate.decisions import STEPS
+from treering.data.curate.intake import Taken
+from treering.data.curate.outcome import Written
+
+
+def summary(names: Sequence[str], taken: Sequence[Taken], written: Sequence[Written], items: dict[str, int]) -> dict[str, Any]:
+    """Counts by corpus and in total: documents that came in, dropped by step and rule, kept by split. No clock."""
+    corpora: dict[str, Any] = {}
+    total = {"documents": 0, "train": 0, "heldout": 0, **{f"dropped_by_{step}": 0 for step in STEPS}}
+    for name, before, after in zip(names, taken, written, strict=True):
+        dropped: dict[str, dict[str, int]] = {step: {} for step in STEPS}
+        for (step, rule), count in sorted({**before.dropped, **after.dropped}.items()):
+            dropped[step][rule] = count
+        corpora[name] = {"taken": before.intake, "dropped": dropped, "documents": after.documents, "characters": after.characters}
+        total["documents"] += int(before.intake["documents"] or 0)
+        for split, count in after.documents.items():
+            total[split] += count
+        for step in STEPS:
+            total[f"dropped_by_{step}"] += sum(dropped[step].values())
+    return {"corpora": corpora, "tasks": items, "total": total}
+
+
+def parents(
+    corpora: Sequence[CorpusConfig],
+    config: CurationConfig,
+    taken: Sequence[Taken],
+    written: Sequence[Written],
+    tasks: str,
+) -> list[list[dict[str, Any]]]:
+    """Of each corpus the steps that made it: digest of the input, parameters, documents kept and dropped.
+
+    The input of deduplication, and so of all that follows, is every corpus in order of priority. No name of a corpus or
+    a file enters: the same text under another name has the same parents.
+    """
+    everything = digest_json([before.digests["dedup"] for before in taken])
+    result = []
+    for corpus, before, after in zip(corpora, taken, written, strict=True):
+        rules = config.rules(corpus).model_dump(mode="json")
+        parameters: dict[str, Any] = {
+            "extract": {"kind": corpus.kind, "reader": corpus.reader or "jsonl", "cap_bytes": before.intake["cap_bytes"]},
+            "filter": rules,
+            "dedup": config.dedup.model_dump(mode="json"),
+            "heldout": {**config.heldout.model_dump(mode="json"), "seed": config.seed},
+            "decontaminate": {"ngram_words": config.decontamination.ngram_words, "tasks": tasks},
+        }
+        inputs = {**before.digests, "dedup": everything, "heldout": everything, "decontaminate": everything}
+        left, steps = int(before.intake["documents"] or 0), []
+        for step in STEPS:
+            lost = sum(count for (at, _), count in {**before.dropped, **after.dropped}.items() if at == step)
+            left -= lost
+            steps.append(
+                {"step": step, "input": inputs[step], "parameters": parameters[step], "kept": left, "dropped": lost}
+            )
+        steps.append({"step": "shuffle", "input": everything, "parameters": {"seed": config.seed}, "kept": left, "dropped": 0})
+        result.append(steps)
+    return result

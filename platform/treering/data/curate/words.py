@@ -1,0 +1,55 @@
+"""Words, and hashes of runs of words: the shingles of deduplication and the n-grams of decontamination."""
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+Hashes = npt.NDArray[np.uint64]
+
+_WORD = re.compile(r"\w+")
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_MIX = np.uint64(0xBF58476D1CE4E5B9)
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, lower case, without punctuation."""
+    return _WORD.findall(text.lower())
+
+
+def word_hashes(text: str) -> Hashes:
+    """xxh64 of every word, in order: uint64 [num_words]."""
+    digest = xxhash.xxh64_intdigest
+    return np.array([digest(word.encode()) for word in words(text)], dtype=np.uint64)
+
+
+def run_hashes(hashes: Hashes, length: int) -> Hashes:
+    """Hash of every run of `length` words: uint64 [max(0, num_words - length + 1)].
+
+    A polynomial over the words' hashes modulo 2⁶⁴, finalised so that all bits depend on all words.
+    """
+    count = len(hashes) - length + 1
+    if count <= 0:
+        return np.empty(0, dtype=np.uint64)
+    runs = np.zeros(count, dtype=np.uint64)
+    for start in range(length):
+        runs = runs * _MULTIPLIER + hashes[start : start + count]
+    runs ^= runs >> np.uint64(30)
+    runs *= _MIX
+    runs ^= runs >> np.uint64(27)
+    return runs
+
+
+def shingles(text: str, length: int) -> Hashes:
+    """The set of a text's shingles, sorted; a text shorter than one shingle is one shingle, no words are none."""
+    hashes = word_hashes(text)
+    return np.unique(run_hashes(hashes, min(length, max(1, len(hashes)))))
+
+
+def jaccard(left: Hashes, right: Hashes) -> float:
+    """|A ∩ B| / |A ∪ B| of two sets given as sorted arrays; 0 for two empty sets."""
+    if not len(left) or not len(right):
+        return 0.0
+    common = len(np.intersect1d(left, right, assume_unique=True))
+    return common / (len(left) + len(right) - common)
