@@ -188,9 +188,9 @@ class Interleave:
         """`select` of every k, shape as `ks`, which is sorted ascending."""
         if len(ks) == 0:
             return np.empty(0, dtype=np.int64)
-        first, last = self.select(component, int(ks[0])), self.select(component, int(ks[-1]))
-        if last - first > _POINTS_PER_SELECT * len(ks):
+        if float(ks[-1] - ks[0]) > _POINTS_PER_SELECT * len(ks) * float(self.weights[component]):
             return np.array([self.select(component, int(k)) for k in ks], dtype=np.int64)
+        first, last = self.select(component, int(ks[0])), self.select(component, int(ks[-1]))
         found, done, seen = np.empty(len(ks), dtype=np.int64), 0, int(ks[0])
         for lo in range(first, last + 1, _CHUNK):
             hits = np.flatnonzero(self.components(lo, min(lo + _CHUNK, last + 1)) == component)
