@@ -138,7 +138,7 @@ class Component:
             raise UserError(
                 f"blend: corpus {part.corpus!r} has {part.num_tokens} tokens, expected at least {sequence_length + 1} "
                 f"(one sample of sequence_length {sequence_length} and its last label); give it more text, shorten "
-                f"`model.sequence_length`, or remove it from `blend`"
+                f"`blend.sequence_length`, or remove it from `blend`"
             )
         if offsets is not None and (len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != part.num_tokens):
             raise UserError(
