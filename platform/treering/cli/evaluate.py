@@ -1,0 +1,32 @@
+"""`treering evaluate`: scores of every checkpoint, in the trainer's own process."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from treering.cli.output import DEFAULT_CONFIG, ConfigArgument, SetOption
+
+RunOption = Annotated[
+    str | None,
+    typer.Option("--run", help="Evaluate this run (id or prefix) instead of the config's; metrics stay as they are."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("evaluate")(evaluate)
+
+
+def evaluate(config: ConfigArgument = DEFAULT_CONFIG, overrides: SetOption = None, run: RunOption = None) -> None:
+    """Score every checkpoint of a run on the held-out tasks and corpora; what is scored already is kept.
+
+    Writes `runs/<id>/evaluations/`, `metrics/evaluate.json` and `plots/evaluate.csv`.
+
+    Example: `treering evaluate experiments/demo.yaml`
+    """
+    arguments = [sys.executable, "-m", "treering_trainer.evaluate", str(config)]
+    arguments += [f"--set={override}" for override in overrides or ()]
+    arguments += [f"--run={run}"] if run is not None else []
+    os.execv(sys.executable, arguments)  # noqa: S606 - becomes the trainer, which this package never imports

@@ -1,0 +1,17 @@
+"""Scores checkpoints: lm-eval's tasks and held-out perplexity, in one process a core, offline.
+
+Reads a run's checkpoints, the task files that stage `curate` made and the held-out corpora; writes
+`runs/<id>/evaluations/`, which MLflow, the dashboard and the report show.
+"""
+
+import os
+
+# Libraries read these when they are imported: nothing is fetched, no bar is drawn by them, and no pool of processes is
+# forked for a bootstrap that takes milliseconds.
+os.environ.update(
+    HF_HUB_OFFLINE="1",
+    HF_DATASETS_OFFLINE="1",
+    TQDM_DISABLE="1",
+    DISABLE_MULTIPROC="1",
+    TOKENIZERS_PARALLELISM="false",
+)

@@ -1,0 +1,92 @@
+"""Evaluates every checkpoint of a run: `python -m treering_trainer.evaluate CONFIG`, run by `treering evaluate`."""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+# Before torch starts its threads: workers are forked, and each computes on one thread.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+from treering.config.load import load_experiment
+from treering.config.resolve import Resolved, ResolvedBlend, resolve
+from treering.errors import NotFoundError, TreeringError
+from treering.project import Project
+from treering.runlog.directory import CheckpointDirectory, RunDirectory, find_run
+
+_EXIT_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parses the command line and evaluates.
+
+    Returns:
+        0; 2 usage, 3 evidence, 5 the checkpoint cannot be scored; 130 interrupted.
+    """
+    parser = argparse.ArgumentParser(prog="treering evaluate", description="Score every checkpoint of a run.")
+    parser.add_argument("config", type=Path, help="the experiment's YAML file")
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="PATH=VALUE")
+    parser.add_argument("--run", default=None, help="a run's id (or prefix) instead of the config's; writes no metrics")
+    options = parser.parse_args(arguments)
+    try:
+        _evaluate(Project(Path.cwd()), options.config, options.overrides, options.run)
+    except TreeringError as error:
+        _say(f"treering: {error}")
+        return error.exit_code
+    except KeyboardInterrupt:
+        _say("treering: interrupted; the same command goes on from here")
+        return _EXIT_INTERRUPTED
+    return 0
+
+
+def _evaluate(project: Project, config: Path, overrides: Sequence[str], wanted: str | None) -> None:
+    experiment = load_experiment(config, overrides)
+    if wanted is None:
+        resolved = resolve(experiment, ResolvedBlend.read(project.blend), str(config), tuple(overrides))
+        checkpoints = checkpoints_of(project, resolved)
+        records = project.run(resolved.run_id) / "evaluations"
+    else:
+        run = find_run(project.runs, wanted)
+        resolved, checkpoints, records = run.resolved, run.checkpoints(), run.path / "evaluations"
+    if not checkpoints:
+        raise NotFoundError(f"run {resolved.run_id}: no checkpoint to evaluate; `dvc repro train` trains it")
+
+    # Heavy (torch, megatron-core, lm-eval); imported after wrong arguments had their chance.
+    from treering_trainer.evaluate.inputs import read_inputs  # noqa: PLC0415
+    from treering_trainer.evaluate.run import describe, evaluate_checkpoints  # noqa: PLC0415
+    from treering_trainer.evaluate.tables import write_tables  # noqa: PLC0415
+
+    inputs = read_inputs(project, resolved, experiment.evaluation)
+    _say(
+        f"evaluate run {resolved.run_id}: {len(checkpoints)} checkpoints, {', '.join(inputs.task_digests)}, perplexity"
+    )
+    started = time.monotonic()
+    found = evaluate_checkpoints(checkpoints, inputs, records, _say)
+    if wanted is None:
+        write_tables(project, resolved.run_id, found)
+    for record in found:
+        _say(describe(record))
+    _say(f"evaluated in {time.monotonic() - started:.0f} s; records in {records}")
+
+
+def checkpoints_of(project: Project, resolved: Resolved) -> list[CheckpointDirectory]:
+    """The checkpoints of a run, by step: those in its directory, and the published one if it lies nowhere else."""
+    run = RunDirectory(project.run(resolved.run_id))
+    found = {checkpoint.step: checkpoint for checkpoint in run.checkpoints()}
+    published = RunDirectory(project.published)
+    if (project.published / "resolved.json").exists() and published.id == resolved.run_id:
+        for checkpoint in published.checkpoints():
+            if checkpoint.step not in found or found[checkpoint.step].digest != checkpoint.digest:
+                found[checkpoint.step] = checkpoint
+    return [found[step] for step in sorted(found)]
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

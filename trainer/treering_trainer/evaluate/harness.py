@@ -1,0 +1,124 @@
+"""Our model behind lm-eval's interface, and one task run through it."""
+
+import contextlib
+import io
+import logging
+from typing import Any
+
+from lm_eval import evaluator
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import TemplateLM
+from tokenizers import Tokenizer
+
+from treering.errors import UserError
+from treering_trainer.evaluate.scoring import Continuation, Score, score_continuations, truncate
+from treering_trainer.evaluate.tasks import TaskFile, build_task
+from treering_trainer.inference import LanguageModel
+
+# Its hints are about options of its own command line.
+logging.getLogger("lm_eval").setLevel(logging.ERROR)
+
+BOOTSTRAP_ITERATIONS = 1000
+"""Resamples for the standard error of a perplexity; lm-eval seeds them."""
+
+
+class CheckpointLM(TemplateLM):
+    """A loaded checkpoint as lm-eval sees it; contexts longer than the sequence are cut on the left.
+
+    Args:
+        model: the loaded model.
+        tokenizer: the one that its corpora were cut with.
+        end_of_document: token that stands before a text without context.
+    """
+
+    def __init__(self, model: LanguageModel, tokenizer: Tokenizer, end_of_document: int) -> None:
+        super().__init__()
+        self.model = model
+        self.codec = tokenizer
+        self.truncated = 0
+        self._end_of_document = end_of_document
+        self._known: dict[Continuation, Score] = {}
+
+    @property
+    def eot_token_id(self) -> int:
+        """End of document, the context of a text without context."""
+        return self._end_of_document
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of a sequence."""
+        return self.model.sequence_length
+
+    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:  # noqa: ARG002 - lm-eval's signature
+        """Token ids of a text."""
+        return list(self.codec.encode(string).ids)
+
+    def _loglikelihood_tokens(
+        self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **_: Any
+    ) -> list[tuple[float, bool]]:
+        wanted = [Continuation(tuple(context), tuple(tokens)) for _, context, tokens in requests]
+        fitting = []
+        for continuation, (texts, _, _) in zip(wanted, requests, strict=True):
+            try:
+                fitting.append(truncate(continuation, self.model.sequence_length))
+            except ValueError as error:
+                raise UserError(f"evaluation: {texts[1][:60]!r}…: {error}; shorten the task's continuations") from error
+        # Choices share their context: an item counts once.
+        self.truncated += len({full.context for full, cut in zip(wanted, fitting, strict=True) if full != cut})
+        # Where no further example fits, the prompt with more shots is the one with fewer: it is scored once.
+        unknown = [continuation for continuation in dict.fromkeys(fitting) if continuation not in self._known]
+        for number, score in score_continuations(self.model, unknown):
+            self._known[unknown[number]] = score
+        return [(self._known[each].log_likelihood, self._known[each].greedy) for each in fitting]
+
+    def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = True) -> list[tuple[float, bool]]:
+        """Scores continuations of contexts, without a bar of its own."""
+        return super().loglikelihood(requests, disable_tqdm=disable_tqdm)
+
+    def forget(self) -> None:
+        """Drops the scores that are kept for prompts that come again."""
+        self._known.clear()
+
+    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
+        """Not used by our tasks: `perplexity` measures on token corpora."""
+        raise NotImplementedError("perplexity is measured on token corpora")
+
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        """Not used by our tasks."""
+        raise NotImplementedError("no task generates text")
+
+
+def run_task(lm: CheckpointLM, file: TaskFile, shots: int, max_items: int) -> dict[str, float]:
+    """Scores a checkpoint on one task.
+
+    Args:
+        lm: the checkpoint.
+        file: the task.
+        shots: examples in the prompt, as many of them as the sequence holds.
+        max_items: items to score, the first of the file.
+
+    Returns:
+        Each metric with its `_stderr`, and `items`, `examples`, `truncated` as `runlog.records.Evaluation` says.
+    """
+    task = build_task(file, shots, count=lambda text: len(lm.tok_encode(text)), room=lm.max_length)
+    lm.truncated = 0
+    with contextlib.redirect_stdout(io.StringIO()):  # lm-eval prints when it bootstraps
+        results = evaluator.evaluate(
+            lm,
+            {"tasks": {file.name: task}, "groups": {}, "group_map": {}},
+            limit=min(max_items, len(file.items)),
+            bootstrap_iters=BOOTSTRAP_ITERATIONS,
+            log_samples=False,
+        )
+    found = {
+        key.removesuffix(",none"): float(value)
+        for key, value in results["results"][file.name].items()
+        if key.endswith(",none")
+    }
+    taken = task.sampler.taken
+    return {
+        **found,
+        "items": float(results["n-samples"][file.name]["effective"]),
+        "examples": sum(taken) / len(taken) if taken else 0.0,
+        "truncated": float(lm.truncated),
+    }

@@ -1,0 +1,98 @@
+"""What every checkpoint of a run is scored on, read once and named by digest."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from importlib.metadata import version
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from treering.config.canonical import digest_file, short
+from treering.config.operation import EvaluationConfig
+from treering.config.resolve import Resolved
+from treering.data.corpus import Corpus
+from treering.errors import EvidenceError, UserError
+from treering.project import Project
+from treering_trainer.evaluate.perplexity import HeldoutCorpus
+from treering_trainer.evaluate.tasks import TaskFile, read_tasks
+from treering_trainer.validation import heldout_samples
+
+SCORING = 1
+"""Raised whenever the same checkpoint and the same items would score differently than before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Tasks, held-out text and settings.
+
+    Attributes:
+        settings: shots and limits.
+        tasks: the task files, by name.
+        corpora: held-out samples by corpus, in the blend's order.
+        tokenizer: its file.
+        end_of_document: the token that ends every document.
+    """
+
+    settings: EvaluationConfig
+    tasks: tuple[TaskFile, ...]
+    corpora: Mapping[str, HeldoutCorpus]
+    tokenizer: Path
+    end_of_document: int
+
+    @property
+    def harness(self) -> str:
+        """Name and version of the harness; the second part is ours."""
+        return f"lm-eval {version('lm-eval')}, treering scoring {SCORING}"
+
+    @property
+    def task_digests(self) -> dict[str, str]:
+        """Digest of each task file."""
+        return {task.name: task.digest for task in self.tasks}
+
+    @property
+    def corpus_digests(self) -> dict[str, str]:
+        """Digest of each held-out corpus."""
+        return {name: corpus.digest for name, corpus in self.corpora.items()}
+
+    def load_tokenizer(self) -> Tokenizer:
+        """The tokenizer."""
+        return Tokenizer.from_file(str(self.tokenizer))
+
+
+def read_inputs(project: Project, resolved: Resolved, settings: EvaluationConfig) -> Inputs:
+    """Reads what a run is scored on.
+
+    Raises:
+        UserError: a task file is broken, or no corpus of the blend holds a held-out sample.
+        EvidenceError: the tokenizer on disk is not the one that the run was trained with.
+    """
+    found = digest_file(project.tokenizer) if project.tokenizer.exists() else None
+    if found is None or found != resolved.recipe.tokenizer:
+        raise EvidenceError(
+            f"{project.tokenizer}: tokenizer {short(found) if found else 'missing'}, but run {resolved.run_id} was "
+            f"trained with {short(resolved.recipe.tokenizer or 'none')}; `dvc checkout` or `dvc repro tokenize`"
+        )
+    corpora = {}
+    end_of_document = None
+    for component in resolved.blend.components:
+        directory = project.corpus(component.corpus, "heldout")
+        if not directory.exists():
+            continue
+        corpus = Corpus.open(directory)
+        samples = heldout_samples(corpus, resolved.blend.sequence_length, settings.perplexity_samples)
+        end_of_document = int(corpus.manifest["tokenizer"]["end_of_document"])
+        if len(samples):
+            corpora[component.corpus] = HeldoutCorpus(float(Decimal(component.weight)), samples, corpus.digest)
+    if not corpora or end_of_document is None:
+        raise UserError(
+            f"{project.corpora / 'heldout'}: no corpus of the blend holds a held-out sample of "
+            f"{resolved.blend.sequence_length} tokens; raise curation.heldout.fraction"
+        )
+    return Inputs(
+        settings=settings,
+        tasks=tuple(read_tasks(project.tasks)),
+        corpora=corpora,
+        tokenizer=project.tokenizer,
+        end_of_document=end_of_document,
+    )

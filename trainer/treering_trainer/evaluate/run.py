@@ -1,0 +1,174 @@
+"""Evaluates the checkpoints of a run, in parts that fill all cores, and keeps each record as soon as it is whole.
+
+A part is one task with all its shots, or the perplexities, of one checkpoint. Every worker computes on one thread, so
+that the numbers do not depend on how many cores there are.
+"""
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from treering.config.canonical import short
+from treering.errors import EvidenceError, TrainingError
+from treering.runlog.directory import CheckpointDirectory, checkpoint_name
+from treering.runlog.records import Evaluation
+from treering_trainer import checkpoint as checkpoint_files
+from treering_trainer.evaluate import perplexity
+from treering_trainer.evaluate.harness import CheckpointLM, run_task
+from treering_trainer.evaluate.inputs import Inputs
+from treering_trainer.inference import load_model
+
+Say = Callable[[str], None]
+"""Where progress goes, one line a call."""
+
+_PERPLEXITY = "perplexity"
+
+
+def evaluate_checkpoints(
+    checkpoints: Sequence[CheckpointDirectory], inputs: Inputs, records: Path, say: Say
+) -> list[Evaluation]:
+    """Scores checkpoints and writes `<records>/step-NNNNNNNN.json`; what is scored already is not scored again.
+
+    Args:
+        checkpoints: of one run, by step.
+        inputs: what they are scored on.
+        records: the run's `evaluations/`.
+        say: where progress goes.
+
+    Returns:
+        One record a checkpoint, in the same order.
+
+    Raises:
+        EvidenceError: a checkpoint is not what its manifest says.
+        TrainingError: a worker died, or a checkpoint's weights are not finite.
+    """
+    records.mkdir(parents=True, exist_ok=True)
+    done: dict[int, Evaluation] = {}
+    pending: dict[int, CheckpointDirectory] = {}
+    for checkpoint in checkpoints:
+        record = stored_record(records, checkpoint, inputs)
+        if record is not None:
+            say(f"  step {checkpoint.step}: already scored")
+            done[checkpoint.step] = record
+        else:
+            checkpoint_files.verify(checkpoint)
+            pending[checkpoint.step] = checkpoint
+    for step, parts in _scored_parts(pending, inputs, say):
+        record = _record(pending[step], inputs, parts)
+        record.write(records / f"{checkpoint_name(step)}.json")
+        done[step] = record
+    return [done[checkpoint.step] for checkpoint in checkpoints]
+
+
+def stored_record(records: Path, checkpoint: CheckpointDirectory, inputs: Inputs) -> Evaluation | None:
+    """The record of a checkpoint if the same harness scored it on the same inputs; a damaged record does not count."""
+    try:
+        record, _ = Evaluation.read(records / f"{checkpoint_name(checkpoint.step)}.json")
+    except EvidenceError:
+        return None
+    same = (
+        record.checkpoint == checkpoint.digest
+        and record.harness == inputs.harness
+        and record.settings == inputs.settings
+        and record.tasks == inputs.task_digests
+        and record.corpora == inputs.corpus_digests
+    )
+    return record if same else None
+
+
+def _scored_parts(
+    pending: dict[int, CheckpointDirectory], inputs: Inputs, say: Say
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Runs all parts of all checkpoints; yields (step, part -> result) when the last part of a checkpoint is there."""
+    names = [_PERPLEXITY, *(task.name for task in inputs.tasks)]
+    parts: dict[int, dict[str, Any]] = {step: {} for step in pending}
+    total = len(names) * len(pending)
+    # Workers are forked: what was imported and read here is theirs without another start.
+    context = multiprocessing.get_context("fork")
+    workers = 1 if torch.cuda.is_available() else max(1, min(len(os.sched_getaffinity(0)), total))
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(inputs,))
+    try:
+        waiting: dict[Future[Any], tuple[int, str]] = {
+            pool.submit(_score_part, checkpoint.path, name): (step, name)
+            for step, checkpoint in pending.items()
+            for name in names
+        }
+        for number, future in enumerate(as_completed(waiting), 1):
+            step, name = waiting[future]
+            parts[step][name] = future.result()
+            say(f"  step {step}: {name} ({number} of {total})")
+            if len(parts[step]) == len(names):
+                yield step, parts[step]
+    except BrokenProcessPool as error:
+        raise TrainingError(
+            "evaluation: a worker process died (out of memory?); lower evaluation.max_items, or run it again: "
+            "checkpoints that are scored are kept"
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+_worker: dict[str, Any] = {}
+"""What a worker keeps between parts: the inputs, and the last checkpoint that it loaded."""
+
+
+def _start_worker(inputs: Inputs) -> None:
+    torch.set_num_threads(1)
+    _worker.update(inputs=inputs, path=None, lm=None)
+
+
+def _score_part(path: Path, name: str) -> Any:
+    """One part of one checkpoint, in a worker."""
+    inputs: Inputs = _worker["inputs"]
+    if _worker["path"] != path:
+        model = load_model(CheckpointDirectory(path)).to("cuda" if torch.cuda.is_available() else "cpu")
+        _worker.update(path=path, lm=CheckpointLM(model, inputs.load_tokenizer(), inputs.end_of_document))
+    lm: CheckpointLM = _worker["lm"]
+    if name == _PERPLEXITY:
+        return perplexity.losses(lm.model, inputs.corpora)
+    task = next(task for task in inputs.tasks if task.name == name)
+    scores = {str(shots): run_task(lm, task, shots, inputs.settings.max_items) for shots in inputs.settings.shots}
+    lm.forget()
+    return scores
+
+
+def _record(checkpoint: CheckpointDirectory, inputs: Inputs, parts: dict[str, Any]) -> Evaluation:
+    manifest = checkpoint.manifest
+    losses: dict[str, float] = parts[_PERPLEXITY]
+    return Evaluation(
+        run=manifest.run,
+        step=manifest.step,
+        consumed_tokens=manifest.consumed_tokens,
+        checkpoint=checkpoint.digest,
+        harness=inputs.harness,
+        settings=inputs.settings,
+        tasks=inputs.task_digests,
+        corpora=inputs.corpus_digests,
+        scores={task.name: parts[task.name] for task in inputs.tasks},
+        perplexity={
+            name: {
+                "loss": loss,
+                "perplexity": perplexity.perplexity(loss),
+                "tokens": float(inputs.corpora[name].samples[:, 1:].size),
+                "unigram_entropy": perplexity.unigram_entropy(inputs.corpora[name].samples),
+            }
+            for name, loss in losses.items()
+        },
+        validation_loss=perplexity.weighted(losses, inputs.corpora),
+        unigram_entropy=perplexity.blend_unigram_entropy(inputs.corpora),
+    )
+
+
+def describe(record: Evaluation) -> str:
+    """A record in a line, for progress."""
+    scores = ", ".join(
+        f"{task} {max(by_shots.items(), key=lambda entry: int(entry[0]))[1].get('acc', 0.0):.3f}"
+        for task, by_shots in record.scores.items()
+    )
+    return f"step {record.step}: held-out loss {record.validation_loss:.3f}, {scores} ({short(record.checkpoint)})"

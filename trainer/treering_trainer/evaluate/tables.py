@@ -1,0 +1,63 @@
+"""What DVC compares: the final checkpoint's scores and the scores over training; the same run gives the same files."""
+
+import csv
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from treering.project import Project
+from treering.runlog.records import Evaluation
+
+_NO_METRICS = ("items", "examples", "truncated")
+
+
+def write_tables(project: Project, run_id: str, records: Sequence[Evaluation]) -> None:
+    """Writes `metrics/evaluate.json` (the last record) and `plots/evaluate.csv` (all records, one row a score).
+
+    Args:
+        project: where they go.
+        run_id: of the run.
+        records: by step, at least one.
+    """
+    project.metrics.mkdir(exist_ok=True)
+    project.plots.mkdir(exist_ok=True)
+    text = json.dumps(_metrics(run_id, records[-1]), indent=2) + "\n"
+    (project.metrics / "evaluate.json").write_text(text, encoding="utf-8")
+    with (project.plots / "evaluate.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("step", "tokens", *(columns := _columns(records[-1]))))
+        for record in records:
+            values = _values(record)
+            writer.writerow((record.step, record.consumed_tokens, *(values.get(column, "") for column in columns)))
+
+
+def _metrics(run_id: str, record: Evaluation) -> dict[str, Any]:
+    return {
+        "run": run_id,
+        "step": record.step,
+        "validation_loss": record.validation_loss,
+        "unigram_entropy": record.unigram_entropy,
+        "below_unigram_entropy": record.unigram_entropy - record.validation_loss,
+        "perplexity": {corpus: numbers["perplexity"] for corpus, numbers in record.perplexity.items()},
+        "tasks": {
+            task: {
+                f"{shots}-shot": {key: value for key, value in numbers.items() if key not in _NO_METRICS}
+                for shots, numbers in by_shots.items()
+            }
+            for task, by_shots in record.scores.items()
+        },
+    }
+
+
+def _values(record: Evaluation) -> dict[str, float]:
+    values = {"validation_loss": record.validation_loss, "unigram_entropy": record.unigram_entropy}
+    for task, by_shots in record.scores.items():
+        for shots, numbers in by_shots.items():
+            values |= {f"{task}_{shots}shot_{key}": value for key, value in numbers.items() if key not in _NO_METRICS}
+    for corpus, numbers in record.perplexity.items():
+        values[f"loss_{corpus}"] = numbers["loss"]
+    return values
+
+
+def _columns(record: Evaluation) -> list[str]:
+    return list(_values(record))
