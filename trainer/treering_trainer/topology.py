@@ -7,6 +7,7 @@ Layouts are written TP x PP x DP. Rank order is (pipeline, data, tensor), tensor
 import os
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import deepspeed
 import torch.distributed
@@ -76,6 +77,17 @@ def pipe_topology(layout: Layout) -> PipeModelDataParallelTopology:
     return PipeModelDataParallelTopology(num_pp=layout.pipeline, num_mp=layout.tensor, num_dp=layout.data)
 
 
+def connect(local_rank: int) -> None:
+    """Joins the default process group, on the device that fits the rank; does nothing if that has been done."""
+    if torch.distributed.is_initialized():
+        return
+    # The shared-memory collective is inference only, and on a CPU it would be compiled here, for a minute or more.
+    if "deepspeed_shm_comm" in deepspeed.ops.__compatible_ops__:
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    deepspeed.get_accelerator().set_device(local_rank)
+    deepspeed.init_distributed(timeout=COLLECTIVE_TIMEOUT, verbose=False)
+
+
 def join(layout: Layout) -> Place:
     """Joins the process group that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT name and builds every group.
 
@@ -85,12 +97,7 @@ def join(layout: Layout) -> Place:
     rank, local_rank, world_size = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
     if world_size != layout.world_size:
         raise RuntimeError(f"WORLD_SIZE is {world_size}, but layout {layout} (TP x PP x DP) has {layout.world_size} ranks")
-    # The shared-memory collective is inference only, and on a CPU it would be compiled here, for a minute or more.
-    if "deepspeed_shm_comm" in deepspeed.ops.__compatible_ops__:
-        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    deepspeed.get_accelerator().set_device(local_rank)
-    if not torch.distributed.is_initialized():
-        deepspeed.init_distributed(timeout=COLLECTIVE_TIMEOUT, verbose=False)
+    connect(local_rank)
     coordinate = pipe_topology(layout).get_coord(rank)
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=layout.tensor, pipeline_model_parallel_size=layout.pipeline
@@ -111,3 +118,20 @@ def leave() -> None:
     parallel_state.destroy_model_parallel()
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+
+
+def join_alone() -> Place:
+    """A process group of this process alone, for evaluation; does nothing where there is a group already."""
+    if not torch.distributed.is_initialized():
+        os.environ.setdefault("LOCAL_RANK", "0")
+        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    if not parallel_state.model_parallel_is_initialized():
+        parallel_state.initialize_model_parallel(1, 1)
+    return Place(0, 0, Layout(1, 1, 1), 0, 0, 0)
+
+
+def broadcast(value: Any) -> Any:
+    """Rank 0's value on every rank; collective."""
+    box = [value]
+    torch.distributed.broadcast_object_list(box, src=0)
+    return box[0]

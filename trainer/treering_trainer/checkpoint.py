@@ -1,0 +1,155 @@
+"""Checkpoints: DeepSpeed's files under a manifest that names what they are and every byte of them.
+
+A checkpoint appears whole: written under a temporary name, synced, digested, renamed. The rings up to it are on disk
+before its manifest exists, so that no checkpoint is without its provenance.
+"""
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed
+
+from treering.config.canonical import digest_file
+from treering.errors import EvidenceError
+from treering.runlog.directory import CheckpointDirectory, RunDirectory, checkpoint_name
+from treering.runlog.document import sync_directory
+from treering.runlog.records import CheckpointManifest, FileRecord
+from treering.runlog.writer import RingWriter
+from treering_trainer.engine import STATE_TAG, Engine
+
+MANIFEST = "manifest.json"
+_SAVING = ".saving-"
+_LAYER_FILE = re.compile(r"^layer_(\d+)-model_(\d+)-model_states\.pt$")
+_SPLIT_ROWS = re.compile(r"(word\.weight|linear_qkv\.(weight|bias)|linear_fc1\.(weight|bias))$")
+_SPLIT_COLUMNS = re.compile(r"(linear_proj|linear_fc2)\.weight$")
+
+
+def save(engine: Engine, run: RunDirectory, step: int, rings: RingWriter | None, facts: Mapping[str, Any]) -> float:
+    """Saves the training state after a step; collective over all ranks.
+
+    Args:
+        engine: what to save.
+        run: the run.
+        step: the step that was just laid.
+        rings: the ring writer on rank 0, None elsewhere.
+        facts: fields of the manifest that the run log knows, used on rank 0.
+
+    Returns:
+        Seconds that it took.
+    """
+    started = time.perf_counter()
+    folder = run.path / "checkpoints"
+    final = folder / checkpoint_name(step)
+    temporary = folder / f"{_SAVING}{final.name}"
+    if rings is not None:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+    torch.distributed.barrier()
+    engine.save(temporary)
+    torch.distributed.barrier()
+    if rings is not None:
+        rings.sync()
+        seal(temporary, final, {**facts, "step": step, "ring": rings.last_digest})
+    torch.distributed.barrier()
+    return time.perf_counter() - started
+
+
+def seal(temporary: Path, final: Path, facts: Mapping[str, Any]) -> None:
+    """Syncs and digests the files below `temporary`, writes their manifest and gives the folder its name."""
+    files = []
+    for path in sorted(temporary.rglob("*")):
+        if path.is_dir():
+            sync_directory(path)
+            continue
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+        relative = path.relative_to(temporary).as_posix()
+        files.append(FileRecord(path=relative, size=path.stat().st_size, digest=digest_file(path)))
+    CheckpointManifest(**facts, created_at=time.time(), files=tuple(files)).write(temporary / MANIFEST)
+    temporary.rename(final)
+    sync_directory(final.parent)
+
+
+def verify(checkpoint: CheckpointDirectory) -> CheckpointManifest:
+    """Checks a checkpoint's manifest and the digest of every file.
+
+    Raises:
+        EvidenceError: the manifest or a file is missing, incomplete or changed.
+    """
+    manifest = checkpoint.manifest
+    for record in manifest.files:
+        path = checkpoint.path / record.path
+        if not path.exists():
+            raise EvidenceError(f"{path}: missing, the manifest names it")
+        if path.stat().st_size != record.size:
+            raise EvidenceError(f"{path}: {path.stat().st_size} bytes, expected {record.size}")
+        if (digest := digest_file(path)) != record.digest:
+            raise EvidenceError(f"{path}: digest {digest}, expected {record.digest}")
+    return manifest
+
+
+def remove_unfinished(run: RunDirectory) -> list[str]:
+    """Removes what an interrupted save left behind; returns the names."""
+    found = sorted((run.path / "checkpoints").glob(f"{_SAVING}*"))
+    for path in found:
+        shutil.rmtree(path)
+    return [path.name.removeprefix(_SAVING) for path in found]
+
+
+def set_aside(run: RunDirectory, checkpoint: CheckpointDirectory, attempt: int) -> Path:
+    """Moves a checkpoint that a new attempt will write again to `superseded-NNNN/`, scores with it.
+
+    It stays complete and can be audited there; its name is free for the checkpoint of the new path.
+    """
+    folder = run.path / f"superseded-{attempt:04d}"
+    folder.mkdir(exist_ok=True)
+    target = folder / checkpoint.path.name
+    checkpoint.path.rename(target)
+    scores = run.path / "evaluations" / f"{checkpoint.path.name}.json"
+    if scores.exists():
+        (folder / "evaluations").mkdir(exist_ok=True)
+        scores.rename(folder / "evaluations" / scores.name)
+    sync_directory(folder)
+    return target
+
+
+def read_weights(directory: Path) -> dict[str, torch.Tensor]:
+    """All weights of a checkpoint as full tensors on the CPU, tensor-parallel parts joined.
+
+    Args:
+        directory: a checkpoint's folder.
+
+    Returns:
+        Tensors by `<layer>.<parameter>`, where layer is the position in `model.build_layers`.
+
+    Raises:
+        EvidenceError: there are no layer files.
+    """
+    shards: dict[int, dict[int, dict[str, torch.Tensor]]] = {}
+    for path in sorted((directory / STATE_TAG).glob("layer_*.pt")):
+        match = _LAYER_FILE.match(path.name)
+        if match:
+            state = torch.load(path, map_location="cpu", weights_only=True)  # noqa: TID251 - this is the place
+            shards.setdefault(int(match[1]), {})[int(match[2])] = state
+    if not shards:
+        raise EvidenceError(f"{directory / STATE_TAG}: no layer files; expected layer_NN-model_NN-model_states.pt")
+    weights = {}
+    for layer, by_rank in sorted(shards.items()):
+        parts = [by_rank[rank] for rank in sorted(by_rank)]
+        for name in parts[0]:
+            weights[f"{layer}.{name}"] = _join(name, [part[name] for part in parts])
+    return weights
+
+
+def _join(name: str, parts: list[torch.Tensor]) -> torch.Tensor:
+    if _SPLIT_ROWS.search(name):
+        return torch.cat(parts, dim=0)
+    if _SPLIT_COLUMNS.search(name):
+        return torch.cat(parts, dim=1)
+    return parts[0]

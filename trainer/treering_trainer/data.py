@@ -1,0 +1,122 @@
+"""Feeds a replica its share of each global batch, and digests exactly what it feeds.
+
+Sample numbers come from the schedule; the data order turns them into tokens; replica d reads micro-batch m at
+`start + (m x DP + d) x micro_batch_size`. Nothing here keeps a position: a restart reads the same by asking the same.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from treering.config.canonical import DIGEST_PREFIX, short
+from treering.config.resolve import ResolvedBlend
+from treering.data.batch import TokenSource, read_samples, sample_digests
+from treering.data.corpus import Corpus
+from treering.data.order import DataOrder
+from treering.errors import EvidenceError, UserError
+from treering.project import Project
+from treering_trainer.engine import MicroBatch
+from treering_trainer.topology import Place
+
+DIGEST_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """What one replica is fed in one step.
+
+    Attributes:
+        micro_batches: token ids and labels of each micro-batch; empty on a middle stage.
+        digests: uint8 [samples, 32], the raw digest of each sample in the order of `micro_batches`.
+    """
+
+    micro_batches: tuple[MicroBatch, ...]
+    digests: NDArray[np.uint8]
+
+
+class Feed:
+    """One replica's reader.
+
+    Args:
+        order: the data order.
+        corpora: one for each component, in the blend's order.
+        place: where this rank stands.
+        micro_batch_size: samples of a micro-batch.
+    """
+
+    def __init__(self, order: DataOrder, corpora: Sequence[TokenSource], place: Place, micro_batch_size: int) -> None:
+        self._order = order
+        self._corpora = corpora
+        self._place = place
+        self._micro_batch_size = micro_batch_size
+
+    def read(self, lo: int, hi: int) -> Fed:
+        """This replica's micro-batches of the global batch [lo, hi)."""
+        if not self._place.reads_data:
+            return Fed((), np.empty((0, DIGEST_BYTES), dtype=np.uint8))
+        stride = self._micro_batch_size * self._place.layout.data
+        first = lo + self._place.data * self._micro_batch_size
+        parts = [
+            read_samples(self._order, self._corpora, start, start + self._micro_batch_size).astype(np.int64)
+            for start in range(first, hi, stride)
+        ]
+        # The digest is taken from the array whose memory the tensors below share: evidence of what was fed.
+        digests = [raw_digest(digest) for part in parts for digest in sample_digests(part)]
+        return Fed(tuple(micro_batch(part) for part in parts), np.stack(digests))
+
+
+def micro_batch(tokens: NDArray[np.int64]) -> MicroBatch:
+    """Token ids and labels [B, S] as views of samples [B, S + 1]."""
+    tensor = torch.from_numpy(tokens)
+    return tensor[:, :-1], tensor[:, 1:]
+
+
+def raw_digest(digest: str) -> NDArray[np.uint8]:
+    """The 32 bytes of a digest."""
+    return np.frombuffer(bytes.fromhex(digest.removeprefix(DIGEST_PREFIX)), dtype=np.uint8)
+
+
+def text_digest(raw: NDArray[np.uint8]) -> str:
+    """A digest from its 32 bytes."""
+    return DIGEST_PREFIX + raw.tobytes().hex()
+
+
+def open_corpora(project: Project, blend: ResolvedBlend) -> list[Corpus]:
+    """Opens the training corpora of a blend, in its order.
+
+    Raises:
+        UserError: the blend declares a corpus without content.
+        EvidenceError: a corpus on disk is not the one that the blend names.
+    """
+    if blend.declared:
+        raise UserError(
+            f"blend: {', '.join(blend.declared)} declared without content: a declared blend can be planned, not trained on"
+        )
+    corpora = []
+    for component in blend.components:
+        corpus = Corpus.open(project.corpus(component.corpus))
+        if corpus.digest != component.digest:
+            raise EvidenceError(
+                f"{project.corpus(component.corpus)}: corpus {short(corpus.digest)}, but the blend names "
+                f"{short(component.digest or '')}; `dvc repro blend` resolves the blend anew"
+            )
+        corpora.append(corpus)
+    return corpora
+
+
+def verified_digests(corpora: Sequence[Corpus]) -> dict[str, str]:
+    """Digest of each corpus by name, after its bytes were digested again.
+
+    Raises:
+        EvidenceError: a file differs from its manifest.
+    """
+    for corpus in corpora:
+        damaged = list(corpus.verify())
+        if damaged:
+            raise EvidenceError(
+                f"corpus {corpus.name}: {damaged[0]} differs from the manifest; `dvc repro -f tokenize` makes it anew"
+            )
+    return {corpus.name: corpus.digest for corpus in corpora}

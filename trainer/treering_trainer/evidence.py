@@ -1,0 +1,80 @@
+"""Joins what every replica was fed into the batch digest, and lets all ranks stop at the same step.
+
+One exchange before each step: the digests travel over the data-parallel group of the first and of the last stage, then
+32 bytes and a stop flag over all ranks. First and last stage must agree, on every tensor rank: else what was embedded
+is not what the loss was computed against.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.distributed
+from megatron.core import parallel_state
+from numpy.typing import NDArray
+
+from treering.data.batch import batch_digest
+from treering.errors import EvidenceError
+from treering_trainer.data import DIGEST_BYTES, raw_digest, text_digest
+from treering_trainer.topology import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What all ranks know before a step.
+
+    Attributes:
+        batch_digest: digest of the global batch.
+        stop: whether any rank was asked to stop.
+    """
+
+    batch_digest: str
+    stop: bool
+
+
+def agree(place: Place, device: torch.device, digests: NDArray[np.uint8], micro_batch_size: int, stop: bool) -> Agreement:
+    """Exchanges digests and the wish to stop; collective over all ranks.
+
+    Args:
+        place: where this rank stands.
+        device: where its collectives run.
+        digests: uint8 [samples, 32] of this replica, in the order of its micro-batches.
+        micro_batch_size: samples of a micro-batch.
+        stop: whether this rank was asked to stop.
+
+    Raises:
+        EvidenceError: two ranks that read data were fed different batches. Raised on every rank.
+    """
+    mine = np.zeros(DIGEST_BYTES + 2, dtype=np.uint8)
+    mine[DIGEST_BYTES + 1] = stop
+    if place.reads_data:
+        mine[:DIGEST_BYTES] = raw_digest(_join_replicas(place, device, digests, micro_batch_size))
+        mine[DIGEST_BYTES] = 1
+    every = _all_gather(torch.from_numpy(mine).to(device), place.layout.world_size, None)
+    readers = every[every[:, DIGEST_BYTES] == 1][:, :DIGEST_BYTES]
+    differing = np.flatnonzero((every[:, DIGEST_BYTES] == 1) & (every[:, :DIGEST_BYTES] != readers[0]).any(axis=1))
+    if differing.size:
+        reader = np.flatnonzero(every[:, DIGEST_BYTES] == 1)[0]
+        raise EvidenceError(
+            f"batch digest: rank {differing[0]} was fed {text_digest(every[differing[0], :DIGEST_BYTES])}, rank {reader} "
+            f"{text_digest(readers[0])}: first and last stage must read the same batch; nothing was trained on it"
+        )
+    return Agreement(text_digest(readers[0]), bool(every[:, DIGEST_BYTES + 1].any()))
+
+
+def _join_replicas(place: Place, device: torch.device, digests: NDArray[np.uint8], micro_batch_size: int) -> str:
+    """The batch digest of one stage: samples of all replicas in the order of their numbers."""
+    data = place.layout.data
+    group = parallel_state.get_data_parallel_group()
+    gathered = _all_gather(torch.from_numpy(digests).to(device), data, group) if data > 1 else digests[None]
+    micro_batches = digests.shape[0] // micro_batch_size
+    by_replica = gathered.reshape(data, micro_batches, micro_batch_size, DIGEST_BYTES)
+    in_order = by_replica.transpose(1, 0, 2, 3).reshape(-1, DIGEST_BYTES)
+    return batch_digest(text_digest(row) for row in in_order)
+
+
+def _all_gather(tensor: torch.Tensor, size: int, group: torch.distributed.ProcessGroup | None) -> NDArray[np.uint8]:
+    parts = [torch.empty_like(tensor) for _ in range(size)]
+    torch.distributed.all_gather(parts, tensor.contiguous(), group=group)
+    stacked: NDArray[np.uint8] = torch.stack(parts).cpu().numpy()
+    return stacked

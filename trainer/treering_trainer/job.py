@@ -1,0 +1,86 @@
+"""An attempt as it is handed to every rank, and the word with which it ends. Light: imports neither torch nor DeepSpeed."""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from treering.config.resolve import Resolved
+from treering.runlog.records import AttemptEnd, AttemptHeader, Layout, Parent
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How an attempt begins.
+
+    Attributes:
+        attempt: its number.
+        origin: `start`, `resume` or `restart`.
+        changed: what differs from the attempt before, in words.
+        continue_changed: whether it goes on although something changed.
+        checkpoint: folder of the checkpoint to load, None to start from nothing.
+        parent: the same as a record.
+        start_step: last step that is already done.
+        applied_steps: of those, the ones that moved the weights.
+        messages: what to tell the user, in order.
+    """
+
+    attempt: int
+    origin: Literal["start", "resume", "restart"]
+    changed: tuple[str, ...]
+    continue_changed: bool
+    checkpoint: Path | None
+    parent: Parent | None
+    start_step: int
+    applied_steps: int
+    messages: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What every rank of an attempt is given.
+
+    Attributes:
+        project: where data lies.
+        run: the run's directory.
+        resolved: its config.
+        plan: where the attempt begins.
+        layout: sizes, device and backend.
+        code, environment, devices: what the header records.
+        upstream: digest of the pipeline's stages above, None outside DVC.
+    """
+
+    project: Path
+    run: Path
+    resolved: Resolved
+    plan: Plan
+    layout: Layout
+    code: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    devices: tuple[Mapping[str, Any], ...]
+    upstream: str | None
+
+    @property
+    def attempt(self) -> Path:
+        """The attempt's directory."""
+        return self.run / "attempts" / f"{self.plan.attempt:04d}"
+
+
+def write_end(attempt: Path, status: Literal["finished", "interrupted", "failed"], reason: str) -> None:
+    """Writes how an attempt ended, once; the first word stands."""
+    if (attempt / "end.json").exists() or not (attempt / "header.json").exists():
+        return
+    AttemptEnd(status=status, reason=reason, step=_last_step(attempt), ended_at=time.time()).write(attempt / "end.json")
+
+
+def _last_step(attempt: Path) -> int:
+    rings = attempt / "rings.jsonl"
+    if not rings.exists():
+        return 0
+    lines = [line for line in rings.read_text(encoding="utf-8").split("\n")[:-1] if line]
+    if lines:
+        return int(json.loads(lines[-1])["step"])
+    header, _digest = AttemptHeader.read(attempt / "header.json")
+    return header.parent.step if header.parent else 0

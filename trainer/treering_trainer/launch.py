@@ -1,0 +1,335 @@
+"""Starts training: `python -m treering_trainer.launch CONFIG`, which is what `treering train` runs.
+
+    config + blend → resolved → lock → where does this attempt begin? → one process a rank → published checkpoint
+
+An outer launcher (torchrun, DeepSpeed's, Slurm) is honoured: where RANK is set, this process is that rank.
+"""
+
+import argparse
+import importlib
+import os
+import subprocess
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+# Before torch starts its threads: a process with threads must not fork. Ranks set their own number.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import psutil
+import yaml
+
+from treering.collect.code import collect_code
+from treering.collect.environment import collect_environment
+from treering.config.canonical import digest_json
+from treering.config.load import load_experiment
+from treering.config.resolve import Resolved, ResolvedBlend, resolve
+from treering.errors import TreeringError
+from treering.project import Project
+from treering.runlog import lock
+from treering.runlog.directory import CheckpointDirectory, RunDirectory
+from treering_trainer.job import Job, write_end
+from treering_trainer.processes import (
+    EXIT_RESTART,
+    RankFailedError,
+    Ranks,
+    die_with_parent,
+    fork_rank,
+    redirect,
+)
+
+CODE_ROOT = Path(__file__).resolve().parents[2]
+"""Root of the sources that really run, wherever the project lies."""
+
+_PARENT = "TREERING_PARENT"
+_EXIT_INTERRUPTED = 130
+_UPSTREAM = ("fetch", "curate", "tokenize", "blend")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parses the command line and trains.
+
+    Returns:
+        0 finished; 2 config, 3 evidence, 5 training failed; 75 start again, 130 interrupted.
+    """
+    parser = argparse.ArgumentParser(prog="treering train", description="Train a run, or go on with it.")
+    parser.add_argument("config", type=Path, help="the experiment's YAML file")
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="PATH=VALUE")
+    parser.add_argument("--continue-changed", action="store_true", help="go on although code or environment changed")
+    parser.add_argument("--runs", type=Path, default=None, help="folder of run directories; default runs/")
+    parser.add_argument("--local_rank", type=int, default=None, help=argparse.SUPPRESS)  # DeepSpeed's launcher sets it
+    options = parser.parse_args(arguments)
+    project = Project(Path.cwd())
+    try:
+        experiment = load_experiment(options.config, options.overrides)
+        blend = ResolvedBlend.read(project.blend)
+        resolved = resolve(experiment, blend, str(options.config), tuple(options.overrides))
+        runs = options.runs or project.runs
+        if "RANK" in os.environ:
+            return train_as_rank(project, runs, resolved, continue_changed=options.continue_changed)
+        return train(project, runs, resolved, continue_changed=options.continue_changed, arguments=arguments)
+    except TreeringError as error:
+        _say(f"treering: {error}")
+        return error.exit_code
+    except KeyboardInterrupt:
+        _say("treering: interrupted; the same command goes on from here")
+        return _EXIT_INTERRUPTED
+
+
+def train(
+    project: Project,
+    runs: Path,
+    resolved: Resolved,
+    *,
+    continue_changed: bool = False,
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """Trains a run on this machine, from wherever earlier attempts left it, and publishes its final checkpoint.
+
+    Args:
+        project: where data lies and the published checkpoint goes.
+        runs: folder of run directories.
+        resolved: the run's config.
+        continue_changed: go on although code or environment changed.
+        arguments: the command line, for ranks that need an interpreter of their own; default this process's.
+
+    Returns:
+        Exit code: 0 finished, 75 or 130 interrupted.
+
+    Raises:
+        RunLockedError: another process group trains this run.
+        TreeringError: see its class.
+    """
+    from treering_trainer.devices import choose_layout, find_hardware
+
+    hardware = find_hardware()
+    _choose_accelerator(hardware.device)
+    if hardware.device == "cuda":
+        layout, _note = choose_layout(resolved, hardware)
+        return _watch_interpreters(layout.world_size, sys.argv[1:] if arguments is None else arguments)
+    run = RunDirectory((runs / resolved.run_id).resolve())
+    descriptor = lock.acquire(run.lock)
+    try:
+        job = _prepare(project, run, resolved, continue_changed, None)
+        if job is None:
+            return 0
+        # Everything is imported once, before the ranks are forked.
+        _import_quietly("treering_trainer.worker")
+        ranks = Ranks()
+        ranks.start(job.layout.world_size, _forking(job))
+        ranks.watch()
+        culprit = ranks.culprit()
+        if culprit is not None:
+            reason = _read_reason(job, culprit.rank)
+            error = RankFailedError(culprit, _log(job, culprit.rank), reason)
+            write_end(job.attempt, "failed", str(error))
+            raise error
+        if any(end.code == EXIT_RESTART for end in ranks.ended):
+            _say("treering: interrupted between two steps; the same command goes on from the newest checkpoint")
+            return _interrupted(ranks)
+        _finish(project, run, job)
+    finally:
+        os.close(descriptor)
+    return 0
+
+
+def train_as_rank(project: Project, runs: Path, resolved: Resolved, *, continue_changed: bool = False) -> int:
+    """Trains as one rank of an outer launcher; rank 0 decides where the attempt begins and publishes in the end."""
+    if _PARENT in os.environ:
+        die_with_parent(int(os.environ[_PARENT]))
+    from treering_trainer.devices import find_hardware
+
+    _choose_accelerator(find_hardware().device)
+    _import_quietly("treering_trainer.worker")
+    from treering_trainer.topology import broadcast, connect
+
+    rank, local_rank, world_size = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
+    run = RunDirectory((runs / resolved.run_id).resolve())
+    decision: Job | TreeringError | None = None
+    connect(local_rank)
+    if rank == 0:
+        try:
+            lock.acquire(run.lock)
+            decision = _prepare(project, run, resolved, continue_changed, world_size)
+        except TreeringError as error:
+            decision = error
+    decision = broadcast(decision)
+    if isinstance(decision, TreeringError):
+        if rank == 0:
+            raise decision
+        return decision.exit_code
+    if decision is None:
+        return 0
+    terminal = os.fdopen(os.dup(2), "w")
+    redirect(_log(decision, rank))
+    code = _run(decision, terminal)
+    if rank == 0:
+        if code == 0:
+            _finish(project, run, decision)
+        elif reason := _read_reason(decision, rank):
+            terminal.write(f"treering: {reason}\n")
+            terminal.flush()
+    return code
+
+
+def _choose_accelerator(device: str) -> None:
+    """Tells DeepSpeed before it is imported: else it guesses, and warns about its guess."""
+    os.environ["DS_ACCELERATOR"] = device
+
+
+def _import_quietly(module: str) -> None:
+    """Imports a module without the warnings of third-party packages about what is not installed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        importlib.import_module(module)
+
+
+def _prepare(
+    project: Project, run: RunDirectory, resolved: Resolved, continue_changed: bool, world_size: int | None
+) -> Job | None:
+    """Decides where the attempt begins and makes its directory; None if the run is finished. The lock is held."""
+    from treering_trainer.devices import choose_layout, find_hardware
+
+    _import_quietly("treering_trainer.resume")
+    from treering_trainer.resume import differences, finished_checkpoint, plan_attempt
+
+    hardware = find_hardware()
+    layout, note = choose_layout(resolved, hardware, world_size)
+    code = collect_code(CODE_ROOT)
+    environment = {
+        **collect_environment(hardware.devices),
+        "threads_per_rank": 1 if hardware.count else max((psutil.cpu_count() or 1) // layout.world_size, 1),
+    }
+    final = finished_checkpoint(run, resolved.schedule.num_steps)
+    if final is not None:
+        header = run.attempt(final.manifest.attempt).header
+        changed = () if continue_changed else differences(header, code, environment, layout)
+        if not changed:
+            _say(f"run {run.path.name}: finished at step {final.step}; nothing to train")
+            _publish(project, run, final)
+            return None
+    plan = plan_attempt(run, code=code, environment=environment, layout=layout, continue_changed=continue_changed)
+    resolved.write(run.path / "resolved.json")
+    job = Job(
+        project=project.root.resolve(),
+        run=run.path,
+        resolved=resolved,
+        plan=plan,
+        layout=layout,
+        code=code,
+        environment=environment,
+        devices=tuple(device.to_dict() for device in hardware.devices),
+        upstream=_upstream_digest(project),
+    )
+    job.attempt.mkdir(parents=True)
+    _say(f"run {run.path.name} ({resolved.experiment}): layout {layout} (TP x PP x DP) on {layout.device}")
+    for message in (hardware.note, note, *plan.messages):
+        if message:
+            _say(f"  {message}")
+    return job
+
+
+def _forking(job: Job) -> Callable[[int, dict[str, str]], int]:
+    """Starts ranks by fork; each keeps the terminal for progress and sends everything else to its log."""
+    terminal = os.fdopen(os.dup(2), "w")
+
+    def start(rank: int, variables: dict[str, str]) -> int:
+        return fork_rank(lambda: _run(job, terminal), _log(job, rank), variables)
+
+    return start
+
+
+def _watch_interpreters(world_size: int, arguments: Sequence[str]) -> int:
+    """Starts one interpreter a rank, which finds RANK set, and watches them."""
+    command = [sys.executable, "-m", "treering_trainer.launch", *arguments]
+    children = []
+
+    def start(_rank: int, variables: dict[str, str]) -> int:
+        environment = {**os.environ, **variables, _PARENT: str(os.getpid())}
+        children.append(subprocess.Popen(command, env=environment, start_new_session=True))
+        return children[-1].pid
+
+    ranks = Ranks()
+    ranks.start(world_size, start)
+    ranks.watch()
+    culprit = ranks.culprit()
+    if culprit is not None:
+        raise RankFailedError(culprit, Path("runs/<id>/attempts/<newest>/logs") / f"rank-{culprit.rank}.log", "")
+    return _interrupted(ranks) if any(end.code == EXIT_RESTART for end in ranks.ended) else 0
+
+
+def _run(job: Job, terminal: TextIO) -> int:
+    """Runs this process's rank; whatever ends it is written to its log and, in one line, beside it."""
+    from treering_trainer.worker import run_rank
+
+    rank = int(os.environ["RANK"])
+    try:
+        outcome = run_rank(job, terminal)
+    except BaseException as error:  # noqa: BLE001 - the last frame of the process: everything is reported and ends it
+        traceback.print_exc()
+        own = isinstance(error, TreeringError)
+        text = str(error) if own else f"{type(error).__name__}: {error}".splitlines()[0]
+        _reason_file(job, rank).write_text(text, encoding="utf-8")
+        return error.exit_code if isinstance(error, TreeringError) else 1
+    return EXIT_RESTART if outcome.status == "interrupted" else 0
+
+
+def _finish(project: Project, run: RunDirectory, job: Job) -> None:
+    """Records the end and publishes the final checkpoint."""
+    from treering_trainer.resume import final_checkpoint
+
+    fresh = RunDirectory(run.path)
+    final = final_checkpoint(fresh, job.resolved.schedule.num_steps)
+    write_end(job.attempt, "finished", "the schedule's last step is done")
+    _publish(project, fresh, final)
+    _say(f"run {run.path.name}: finished; checkpoints lie in {run.path / 'checkpoints'}")
+
+
+def _publish(project: Project, run: RunDirectory, final: CheckpointDirectory) -> None:
+    from treering_trainer.publish import is_published, publish
+
+    if is_published(project, final):
+        return
+    publish(project, run, final)
+    _say(f"  published {final.path.name} with its rings in {project.published}")
+
+
+def _interrupted(ranks: Ranks) -> int:
+    import signal
+
+    return _EXIT_INTERRUPTED if ranks.stop_signal == signal.SIGINT else EXIT_RESTART
+
+
+def _upstream_digest(project: Project) -> str | None:
+    """Digest of what dvc.lock says of the stages above training, None outside DVC."""
+    path = project.root / "dvc.lock"
+    if not path.exists():
+        return None
+    stages: Mapping[str, Any] = (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("stages", {})
+    above = {name: stages[name] for name in _UPSTREAM if name in stages}
+    return digest_json(above) if above else None
+
+
+def _log(job: Job, rank: int) -> Path:
+    return job.attempt / "logs" / f"rank-{rank}.log"
+
+
+def _reason_file(job: Job, rank: int) -> Path:
+    return _log(job, rank).with_suffix(".error")
+
+
+def _read_reason(job: Job, rank: int) -> str:
+    path = _reason_file(job, rank)
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

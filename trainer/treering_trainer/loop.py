@@ -1,0 +1,212 @@
+"""The training loop: read, prove, train, lay the ring; nothing begins before the ring of what came before is laid."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from treering.config.resolve import Resolved
+from treering.config.schedule import Schedule
+from treering.errors import NonFiniteLossError
+from treering.judge.throughput import ModelShape, tflops_per_device
+from treering.runlog.directory import RunDirectory
+from treering.runlog.ring import Ring
+from treering.runlog.writer import RingWriter
+from treering_trainer import checkpoint
+from treering_trainer.data import Feed
+from treering_trainer.engine import Engine, StepResult
+from treering_trainer.evidence import Agreement, agree
+from treering_trainer.hooks import Hook
+from treering_trainer.topology import Place
+from treering_trainer.validation import Validator
+
+FLOPS_FORMULA = "megatron-2023"
+"""Model FLOPs; recompute is not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the loop ended.
+
+    Attributes:
+        status: `finished` or `interrupted`.
+        step: last step with a ring.
+    """
+
+    status: str
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Rank 0's pen.
+
+    Attributes:
+        rings: the attempt's ring writer.
+        facts: fields of a checkpoint's manifest that do not change during an attempt.
+    """
+
+    rings: RingWriter
+    facts: dict[str, Any]
+
+
+class Loop:
+    """One rank's loop over the steps of a run; collective, every rank runs it.
+
+    Args:
+        resolved: the run's config.
+        run: the run's directory.
+        place: where this rank stands.
+        engine: model and optimizer.
+        feed: reads and digests samples.
+        validator: held-out loss, or None.
+        record: the pen on rank 0, None elsewhere.
+        hooks: what happens around the steps.
+        stop_requested: whether this process was asked to stop.
+    """
+
+    def __init__(
+        self,
+        *,
+        resolved: Resolved,
+        run: RunDirectory,
+        place: Place,
+        engine: Engine,
+        feed: Feed,
+        validator: Validator | None,
+        record: Record | None,
+        hooks: Sequence[Hook],
+        stop_requested: Callable[[], bool],
+    ) -> None:
+        self._resolved = resolved
+        self._run = run
+        self._place = place
+        self._engine = engine
+        self._feed = feed
+        self._validator = validator
+        self._record = record
+        self._hooks = hooks
+        self._stop_requested = stop_requested
+        self._schedule: Schedule = resolved.schedule
+        self._shape = ModelShape.of(resolved.recipe.model, resolved.blend.sequence_length)
+        self._applied_steps = 0
+        self._checkpoint_s: float | None = None
+
+    def run(self, start_step: int, applied_steps: int) -> Outcome:
+        """Trains from the step after `start_step` to the end of the schedule, or until asked to stop.
+
+        Args:
+            start_step: last step that is done.
+            applied_steps: how many of those moved the weights.
+
+        Raises:
+            EvidenceError: ranks were fed different batches.
+            NonFiniteLossError: loss or gradient norm is NaN or infinite; the step's ring is laid.
+            OSError: a ring or a checkpoint could not be written.
+        """
+        self._applied_steps = applied_steps
+        for hook in self._hooks:
+            hook.before_training(start_step, self._schedule.num_steps)
+        for step in range(start_step + 1, self._schedule.num_steps + 1):
+            if not self._step(step):
+                return Outcome("interrupted", step - 1)
+        return Outcome("finished", self._schedule.num_steps)
+
+    def _step(self, step: int) -> bool:
+        """One step; False if all ranks agreed to stop before it."""
+        started = time.perf_counter()
+        lo, hi = self._schedule.sample_range(step)
+        fed = self._feed.read(lo, hi)
+        micro_batch_size = self._resolved.attempt.parallel.micro_batch_size
+        agreement = agree(self._place, self._engine.device, fed.digests, micro_batch_size, self._stop_requested())
+        if agreement.stop:
+            return False
+        data_wait_s = time.perf_counter() - started
+        learning_rate = self._schedule.step_learning_rate(step)
+        result = self._engine.train(step, fed.micro_batches, hi - lo, learning_rate)
+        step_s = time.perf_counter() - started
+        self._applied_steps += result.applied
+        finite = math.isfinite(result.loss) and math.isfinite(result.grad_norm)
+        validation = self._validator.run(self._engine) if finite and self._validates(step) and self._validator else None
+        if self._record is not None:
+            times = {"step": step_s, "data_wait": data_wait_s}
+            self._lay(self._record, step, agreement, result, learning_rate, times, validation)
+        if not finite:
+            raise NonFiniteLossError(
+                f"run {self._resolved.run_id}: step {step}: loss {result.loss}, gradient norm {result.grad_norm}; expected "
+                f"finite numbers. The ring is laid; `treering batch {self._resolved.run_id} {step}` shows what was read"
+            )
+        if self._saves(step):
+            self._save(step, hi)
+        return True
+
+    def _lay(
+        self,
+        record: Record,
+        step: int,
+        agreement: Agreement,
+        result: StepResult,
+        learning_rate: float,
+        times: dict[str, float],
+        validation: dict[str, Any] | None,
+    ) -> Ring:
+        lo, hi = self._schedule.sample_range(step)
+        length = self._resolved.blend.sequence_length
+        time_s = {**times, "forward_backward": result.forward_backward_s, "optimizer": result.optimizer_s}
+        if self._checkpoint_s is not None:
+            # Spent between the ring before and this step; it is in no other number.
+            time_s["checkpoint"] = self._checkpoint_s
+            self._checkpoint_s = None
+        ring = record.rings.append(
+            step=step,
+            sample_start=lo,
+            sample_end=hi,
+            consumed_samples=hi,
+            consumed_tokens=hi * length,
+            applied=result.applied,
+            loss=result.loss,
+            grad_norm=result.grad_norm,
+            learning_rate=learning_rate,
+            global_batch_size=hi - lo,
+            loss_scale=None,
+            time_s=time_s,
+            tokens_per_second=(hi - lo) * length / times["step"],
+            tflops_per_device=tflops_per_device(
+                FLOPS_FORMULA,
+                self._shape,
+                batch_size=hi - lo,
+                step_time_s=times["step"],
+                num_devices=self._place.layout.world_size,
+                recompute=self._resolved.attempt.parallel.activation_recompute == "full",
+            ),
+            flops_formula=FLOPS_FORMULA,
+            validation=validation,
+            batch_digest=agreement.batch_digest,
+            ended_at=time.time(),
+        )
+        for hook in self._hooks:
+            hook.after_ring(ring)
+        return ring
+
+    def _save(self, step: int, consumed_samples: int) -> None:
+        facts: dict[str, Any] = {}
+        if self._record is not None:
+            facts = {
+                **self._record.facts,
+                "consumed_samples": consumed_samples,
+                "consumed_tokens": consumed_samples * self._resolved.blend.sequence_length,
+                "applied_steps": self._applied_steps,
+            }
+        rings = self._record.rings if self._record is not None else None
+        self._checkpoint_s = checkpoint.save(self._engine, self._run, step, rings, facts)
+        if self._record is not None:
+            for hook in self._hooks:
+                hook.after_checkpoint(step, self._checkpoint_s)
+
+    def _validates(self, step: int) -> bool:
+        config = self._resolved.attempt.validation
+        return config is not None and (step % config.every_steps == 0 or step in (1, self._schedule.num_steps))
+
+    def _saves(self, step: int) -> bool:
+        return step % self._resolved.attempt.checkpoint.every_steps == 0 or step == self._schedule.num_steps

@@ -1,0 +1,220 @@
+"""Starts one process a rank on this machine, watches them, and ends all when one ends badly.
+
+On a processor ranks are forked from one process that has imported everything once: seconds instead of a minute. With
+GPUs each rank is a fresh interpreter, since a forked process cannot use a CUDA that its parent has touched.
+"""
+
+import ctypes
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from treering.errors import TrainingError
+
+EXIT_RESTART = 75
+"""EX_TEMPFAIL: start me again."""
+
+_PR_SET_PDEATHSIG = 1
+_GRACE_S = 3.0
+_SETTLE_S = 0.5
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class RankEnd:
+    """How one rank's process ended.
+
+    Attributes:
+        rank: which.
+        process: its process id.
+        code: exit code, or minus the signal that killed it.
+        order: position among the ends.
+    """
+
+    rank: int
+    process: int
+    code: int
+    order: int
+
+
+@dataclass(slots=True)
+class Ranks:
+    """The rank processes of an attempt and what is known of them."""
+
+    running: dict[int, int] = field(default_factory=dict)
+    ended: list[RankEnd] = field(default_factory=list)
+    stop_signal: int | None = None
+
+    def start(self, world_size: int, start_rank: Callable[[int, dict[str, str]], int]) -> None:
+        """Starts all ranks.
+
+        Args:
+            world_size: how many.
+            start_rank: starts one rank with these environment variables and returns its process id.
+        """
+        port = free_port()
+        for rank in range(world_size):
+            variables = {
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(world_size),
+                "LOCAL_WORLD_SIZE": str(world_size),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+            }
+            self.running[start_rank(rank, variables)] = rank
+
+    def watch(self) -> list[RankEnd]:
+        """Waits for all ranks; when one ends badly the others are ended within seconds.
+
+        SIGINT and SIGTERM are passed on once, so that ranks stop between two steps; a second one ends them at once.
+
+        Returns:
+            How each rank ended, in order.
+        """
+        previous = {name: signal.signal(name, self._pass_on) for name in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            while self.running:
+                self._reap()
+                if any(end.code not in (0, EXIT_RESTART) for end in self.ended):
+                    self._end_all()
+                time.sleep(_POLL_S)
+        finally:
+            self._signal_all(signal.SIGKILL)
+            for name, handler in previous.items():
+                signal.signal(name, handler)
+        return self.ended
+
+    def culprit(self) -> RankEnd | None:
+        """The rank to blame: one that was killed, else one with an error of ours, else the first that failed.
+
+        Ranks that lose contact with a dead one fail too, sometimes before its death is seen.
+        """
+        failed = [end for end in self.ended if end.code not in (0, EXIT_RESTART)]
+        order = sorted(failed, key=lambda end: (end.code > 0, end.code == 1, end.order))
+        return order[0] if order else None
+
+    def _reap(self) -> None:
+        for process, rank in list(self.running.items()):
+            done, status = os.waitpid(process, os.WNOHANG)
+            if done:
+                del self.running[process]
+                self.ended.append(RankEnd(rank, process, os.waitstatus_to_exitcode(status), len(self.ended)))
+
+    def _end_all(self) -> None:
+        """Lets the others fail by themselves for a moment, so that the culprit is known, then ends them."""
+        for wait_s, number in ((_SETTLE_S, signal.SIGTERM), (_GRACE_S, signal.SIGKILL)):
+            until = time.monotonic() + wait_s
+            while self.running and time.monotonic() < until:
+                self._reap()
+                time.sleep(_POLL_S)
+            survivors = set(self.running)
+            self._signal_all(number)
+        while self.running:
+            self._reap()
+            time.sleep(_POLL_S)
+        # A rank that we ended says nothing about the cause.
+        self.ended = [
+            end for end in self.ended if not (end.process in survivors and end.code in (-signal.SIGKILL, -signal.SIGTERM))
+        ]
+
+    def _pass_on(self, number: int, _frame: object) -> None:
+        if self.stop_signal is None:
+            self.stop_signal = number
+            self._signal_all(signal.SIGTERM)
+        else:
+            self._signal_all(signal.SIGKILL)
+
+    def _signal_all(self, number: int) -> None:
+        for process in self.running:
+            try:
+                os.kill(process, number)
+            except ProcessLookupError:
+                continue
+
+
+def die_with_parent(parent: int) -> None:
+    """Makes the kernel end this process when its parent dies, so that no rank is left behind.
+
+    Args:
+        parent: process id of the parent, to notice that it died before this call.
+    """
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(EXIT_RESTART)
+
+
+def fork_rank(run: Callable[[], int], log: Path, variables: dict[str, str]) -> int:
+    """Forks one rank.
+
+    Args:
+        run: what the rank does; returns its exit code.
+        log: where everything that it prints goes.
+        variables: added to its environment.
+
+    Returns:
+        The process id.
+    """
+    parent = os.getpid()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    process = os.fork()
+    if process:
+        return process
+    code = 1
+    try:
+        die_with_parent(parent)
+        os.environ.update(variables)
+        redirect(log)
+        code = run()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Without the interpreter's own ending: it would run the parent's exit handlers a second time.
+        os._exit(code)
+
+
+def redirect(log: Path) -> None:
+    """Sends standard output and error of this process to a file, those of C++ libraries as well."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    os.close(descriptor)
+
+
+def free_port() -> int:
+    """A TCP port that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def describe(end: RankEnd, log: Path) -> str:
+    """How a rank ended, for people."""
+    if end.code < 0:
+        try:
+            name = signal.Signals(-end.code).name
+        except ValueError:
+            name = str(-end.code)
+        how = f"was killed by {name}"
+    else:
+        how = f"failed with exit code {end.code}"
+    return f"rank {end.rank} (process {end.process}) {how}; all ranks were ended, its log is {log}"
+
+
+class RankFailedError(TrainingError):
+    """A rank's process ended badly.
+
+    Attributes:
+        exit_code: the rank's own, or 75 (restart me) if it was killed.
+    """
+
+    def __init__(self, end: RankEnd, log: Path, reason: str) -> None:
+        super().__init__(f"{describe(end, log)}{f': {reason}' if reason else ''}")
+        self.exit_code = EXIT_RESTART if end.code < 0 else end.code

@@ -1,0 +1,97 @@
+"""Publishes a finished run: its final checkpoint with the rings of its ancestry, and the numbers that DVC compares.
+
+The published folder is a run directory cut to one path, so that it can be audited alone. Wall-clock times stay out of
+metrics and plots: the same run gives the same files.
+"""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+from treering.errors import UserError
+from treering.project import Project
+from treering.runlog.directory import CheckpointDirectory, RunDirectory
+from treering.runlog.ring import Ring
+
+_PLOT_COLUMNS = ("step", "tokens", "loss", "validation_loss", "grad_norm", "learning_rate", "global_batch_size")
+
+
+def is_published(project: Project, final: CheckpointDirectory) -> bool:
+    """Whether the published folder holds this very checkpoint."""
+    published = [each.digest for each in RunDirectory(project.published).checkpoints()]
+    return published == [final.digest]
+
+
+def publish(project: Project, run: RunDirectory, final: CheckpointDirectory) -> None:
+    """Writes the published checkpoint, metrics and plots; each appears whole.
+
+    Raises:
+        UserError: the checkpoint's ancestry leads into another run.
+        EvidenceError: the ancestry does not hold.
+    """
+    rings = list(run.path_rings(final))
+    temporary = project.published.with_name(f".{project.published.name}.publishing")
+    old = project.published.with_name(f".{project.published.name}.replaced")
+    for leftover in (temporary, old):
+        shutil.rmtree(leftover, ignore_errors=True)
+    _copy(run, final, temporary)
+    if project.published.exists():
+        project.published.rename(old)
+    temporary.rename(project.published)
+    shutil.rmtree(old, ignore_errors=True)
+    write_metrics(project, run.id, rings)
+
+
+def _copy(run: RunDirectory, final: CheckpointDirectory, target: Path) -> None:
+    target.mkdir(parents=True)
+    shutil.copy2(run.path / "resolved.json", target / "resolved.json")
+    # Copies, not links: DVC makes files of its outs read-only or moves them to its cache.
+    shutil.copytree(final.path, target / "checkpoints" / final.path.name)
+    for segment in run.path_to(final):
+        if segment.run.path != run.path:
+            raise UserError(f"{run.path}: its path leads into run {segment.run.id}; publishing across runs is not possible yet")
+        attempt = target / "attempts" / segment.attempt.path.name
+        attempt.mkdir(parents=True)
+        shutil.copy2(segment.attempt.path / "header.json", attempt / "header.json")
+        with (attempt / "rings.jsonl").open("w", encoding="utf-8") as file:
+            file.writelines(f"{ring.to_line()}\n" for ring in segment.rings())
+
+
+def write_metrics(project: Project, run_id: str, rings: list[Ring]) -> None:
+    """Writes `metrics/train.json` and `plots/train.csv`."""
+    validation = [loss for ring in rings if (loss := ring.validation_loss) is not None]
+    last = rings[-1]
+    metrics = {
+        "run": run_id,
+        "steps": last.step,
+        "tokens": last.consumed_tokens,
+        "loss": {"first": rings[0].loss, "last": last.loss},
+        "validation_loss": {"first": validation[0], "last": validation[-1], "best": min(validation)} if validation else None,
+    }
+    project.metrics.mkdir(exist_ok=True)
+    _replace(project.metrics / "train.json", json.dumps(metrics, indent=2) + "\n")
+    project.plots.mkdir(exist_ok=True)
+    temporary = project.plots / ".train.csv.tmp"
+    with temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(_PLOT_COLUMNS)
+        for ring in rings:
+            writer.writerow(
+                (
+                    ring.step,
+                    ring.consumed_tokens,
+                    ring.loss,
+                    "" if ring.validation_loss is None else ring.validation_loss,
+                    ring.grad_norm,
+                    ring.learning_rate,
+                    ring.global_batch_size,
+                )
+            )
+    temporary.replace(project.plots / "train.csv")
+
+
+def _replace(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)

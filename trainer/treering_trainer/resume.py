@@ -1,0 +1,172 @@
+"""Decides where an attempt begins: from nothing, from a checkpoint, or not at all because the run is finished.
+
+Equal code, environment and layout go on from the newest complete checkpoint. Anything changed starts over, unless the
+user asked to go on; either way it is on record.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from treering.errors import EvidenceError, UserError
+from treering.runlog.directory import CheckpointDirectory, RunDirectory
+from treering.runlog.records import AttemptHeader, CheckpointManifest, Layout, Parent
+from treering_trainer import checkpoint
+from treering_trainer.job import Plan
+
+_SHOWN = 6
+
+
+def plan_attempt(
+    run: RunDirectory,
+    *,
+    code: Mapping[str, Any],
+    environment: Mapping[str, Any],
+    layout: Layout,
+    continue_changed: bool,
+) -> Plan:
+    """Looks at what earlier attempts left and decides; the caller holds the run's lock.
+
+    Moves checkpoints that do not lie on the new path aside and removes unfinished saves.
+
+    Args:
+        run: the run's directory.
+        code, environment: as they are now, recorded forms with `digest`.
+        layout: the layout to train in.
+        continue_changed: go on although code or environment changed.
+
+    Raises:
+        UserError: going on is asked for, but in another layout than the checkpoint's.
+    """
+    messages = [f"removed the unfinished save {name}" for name in checkpoint.remove_unfinished(run)]
+    found, damaged = _newest_complete(run, messages)
+    before = _attempt_before(run, found[0] if found else None)
+    changed = differences(before, code, environment, layout) if before else ()
+    if changed:
+        messages.append(f"changed since attempt {before.attempt if before else 0}: {'; '.join(changed)}")
+    if changed and continue_changed and found and found[0].layout != layout:
+        raise UserError(
+            f"{run.path}: --continue-changed cannot load the checkpoint of step {found[0].step}: it was saved in layout "
+            f"{found[0].layout}, this attempt has {layout} (TP x PP x DP); set parallel.* as it was, or leave the option out"
+        )
+    resume = found is not None and (not changed or continue_changed)
+    number = _next_number(run)
+    _retire(run, found[1] if resume and found else None, damaged, messages)
+    if not resume or found is None:
+        origin = "restart" if changed else "start"
+        messages.append(f"attempt {number} starts from nothing" + (" again" if before else ""))
+        return Plan(number, origin, changed, continue_changed, None, None, 0, 0, tuple(messages))
+    manifest, directory = found
+    parent = Parent(
+        run=manifest.run, attempt=manifest.attempt, step=manifest.step, ring=manifest.ring, checkpoint=directory.digest
+    )
+    messages.append(f"attempt {number} goes on from the checkpoint of step {manifest.step}")
+    return Plan(
+        number,
+        "resume",
+        changed,
+        continue_changed,
+        directory.path,
+        parent,
+        manifest.step,
+        manifest.applied_steps,
+        tuple(messages),
+    )
+
+
+def finished_checkpoint(run: RunDirectory, num_steps: int) -> CheckpointDirectory | None:
+    """The final checkpoint of a run whose last attempt ended well, None if the run is not finished."""
+    attempts = run.attempts()
+    end = attempts[-1].end if attempts else None
+    if end is None or end.status != "finished":
+        return None
+    return next((each for each in run.checkpoints() if each.step == num_steps), None)
+
+
+def final_checkpoint(run: RunDirectory, num_steps: int) -> CheckpointDirectory:
+    """The checkpoint of the schedule's last step.
+
+    Raises:
+        EvidenceError: it is missing.
+    """
+    for each in run.checkpoints():
+        if each.step == num_steps:
+            return each
+    raise EvidenceError(f"{run.path}: training ended at step {num_steps} without its checkpoint; `treering train` goes on")
+
+
+def differences(
+    before: AttemptHeader, code: Mapping[str, Any], environment: Mapping[str, Any], layout: Layout
+) -> tuple[str, ...]:
+    """What could move numbers and is not as it was, in words."""
+    found: list[str] = []
+    if before.code["digest"] != code["digest"]:
+        files = _different(before.code.get("sources", {}), code.get("sources", {}))
+        found.append(f"code ({_listed(files)})")
+    if before.environment["digest"] != environment["digest"]:
+        parts = [
+            f"{title} {name}"
+            for key, title in (("numeric_packages", "package"), ("variables", "variable"))
+            for name in _different(before.environment.get(key, {}), environment.get(key, {}))
+        ]
+        for key in ("python", "device_kinds"):
+            if before.environment.get(key) != environment.get(key):
+                parts.append(key)
+        found.append(f"environment ({_listed(parts)})")
+    if before.environment.get("threads_per_rank") != environment.get("threads_per_rank"):
+        found.append(
+            f"threads of a rank ({before.environment.get('threads_per_rank')} to {environment.get('threads_per_rank')})"
+        )
+    if before.layout != layout:
+        found.append(f"layout ({before.layout} to {layout}, TP x PP x DP, or its micro-batch or device)")
+    return tuple(found)
+
+
+def _different(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    return sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _newest_complete(
+    run: RunDirectory, messages: list[str]
+) -> tuple[tuple[CheckpointManifest, CheckpointDirectory] | None, list[CheckpointDirectory]]:
+    damaged = []
+    for each in reversed(run.checkpoints()):
+        try:
+            return (checkpoint.verify(each), each), damaged
+        except EvidenceError as error:
+            messages.append(f"passed over checkpoint {each.path.name}: {error}")
+            damaged.append(each)
+    return None, damaged
+
+
+def _attempt_before(run: RunDirectory, manifest: CheckpointManifest | None) -> AttemptHeader | None:
+    """The attempt to compare with: the checkpoint's, or the last one where there is no checkpoint."""
+    if manifest is not None:
+        return run.attempt(manifest.attempt).header
+    attempts = run.attempts()
+    return attempts[-1].header if attempts else None
+
+
+def _next_number(run: RunDirectory) -> int:
+    numbers = [int(path.name) for path in (run.path / "attempts").glob("[0-9]*") if path.name.isdecimal()]
+    return max(numbers, default=0) + 1
+
+
+def _retire(
+    run: RunDirectory, kept: CheckpointDirectory | None, damaged: list[CheckpointDirectory], messages: list[str]
+) -> None:
+    """Sets every checkpoint aside that the new attempt is not built on and would write again."""
+    for each in run.checkpoints():
+        is_damaged = any(each.path == other.path for other in damaged)
+        if not is_damaged and kept is not None and each.step <= kept.step:
+            continue
+        try:
+            attempt = each.manifest.attempt
+        except EvidenceError:
+            attempt = 0
+        target = checkpoint.set_aside(run, each, attempt)
+        messages.append(f"checkpoint {each.path.name} was set aside as {target.relative_to(run.path)}")

@@ -1,0 +1,190 @@
+"""One rank from its start to its end: joins the others, builds, loads, trains; rank 0 also keeps the run log.
+
+Started by `launch`, in a process of its own.
+"""
+
+import logging
+import os
+import signal
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import TextIO
+
+import torch
+import torch.distributed
+from deepspeed.accelerator import get_accelerator
+
+from treering.data.order import DataOrder
+from treering.errors import TreeringError
+from treering.project import Project
+from treering.runlog.directory import RunDirectory
+from treering.runlog.records import AttemptHeader, Kernel
+from treering.runlog.writer import RingWriter
+from treering_trainer.data import Feed, open_corpora, verified_digests
+from treering_trainer.engine import Engine
+from treering_trainer.hooks import Hook, Progress, Telemetry
+from treering_trainer.job import Job, write_end
+from treering_trainer.kernels import kernels_on_record
+from treering_trainer.loop import Loop, Outcome, Record
+from treering_trainer.topology import Layout as Sizes
+from treering_trainer.topology import Place, join, leave
+from treering_trainer.validation import Validator
+
+
+class StopSignal:
+    """Remembers that SIGINT or SIGTERM came; the loop looks at it between steps."""
+
+    def __init__(self) -> None:
+        self.received = False
+        for name in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(name, self._remember)
+
+    def __call__(self) -> bool:
+        """Whether one came."""
+        return self.received
+
+    def _remember(self, _number: int, _frame: object) -> None:
+        self.received = True
+
+
+def run_rank(job: Job, terminal: TextIO) -> Outcome:
+    """Trains as the rank that the environment names (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT).
+
+    Args:
+        job: the attempt.
+        terminal: where rank 0 shows progress.
+
+    Raises:
+        TreeringError: training could not start or go on.
+    """
+    stop = StopSignal()
+    quieten()
+    torch.set_num_threads(int(job.environment["threads_per_rank"]))
+    sizes = Sizes(job.layout.tensor, job.layout.pipeline, job.layout.data)
+    place = join(sizes)
+    resolved, project, run = job.resolved, Project(job.project), RunDirectory(job.run)
+    recipe, attempt = resolved.recipe, resolved.attempt
+    kernels = kernels_on_record(
+        recipe.model,
+        recipe.optimizer,
+        attempt.kernels,
+        recipe.precision,
+        sequence_length=resolved.blend.sequence_length,
+        micro_batch_size=attempt.parallel.micro_batch_size,
+        tensor_parallel=sizes.tensor,
+    )
+    engine = Engine(
+        place,
+        model=recipe.model,
+        optimizer=recipe.optimizer,
+        parallel=attempt.parallel,
+        kernels=attempt.kernels,
+        precision=recipe.precision,
+        sequence_length=resolved.blend.sequence_length,
+        seed=recipe.seed,
+        global_batch_size=resolved.schedule.batch_size(job.plan.start_step + 1),
+    )
+    if job.plan.checkpoint is not None:
+        engine.load(job.plan.checkpoint)
+    corpora = open_corpora(project, resolved.blend)
+    with ExitStack() as stack:
+        record = None
+        if place.rank == 0:
+            record = open_record(job, kernels, verified_digests(corpora))
+            stack.callback(record.rings.close)
+        hooks = _hooks(job, place, terminal)
+        for hook in hooks:
+            stack.callback(hook.close)
+        loop = Loop(
+            resolved=resolved,
+            run=run,
+            place=place,
+            engine=engine,
+            feed=Feed(DataOrder(resolved.blend), corpora, place, attempt.parallel.micro_batch_size),
+            validator=Validator(project, resolved.blend, attempt.validation, attempt.parallel, place)
+            if attempt.validation
+            else None,
+            record=record,
+            hooks=hooks,
+            stop_requested=stop,
+        )
+        outcome = _until_end(job, place, lambda: loop.run(job.plan.start_step, job.plan.applied_steps))
+    leave()
+    return outcome
+
+
+def open_record(job: Job, kernels: tuple[Kernel, ...], corpora: Mapping[str, str]) -> Record:
+    """Writes the attempt's header and opens its rings: no record, no run."""
+    resolved, plan = job.resolved, job.plan
+    header = AttemptHeader(
+        attempt=plan.attempt,
+        run=resolved.recipe.digest,
+        blend=resolved.blend.digest,
+        parent=plan.parent,
+        origin=plan.origin,
+        changed=plan.changed,
+        continue_changed=plan.continue_changed,
+        started_at=time.time(),
+        host=os.uname().nodename,
+        process=os.getpid(),
+        config=resolved.attempt,
+        layout=job.layout,
+        code=dict(job.code),
+        environment=dict(job.environment),
+        devices=tuple(dict(device) for device in job.devices),
+        kernels=kernels,
+        corpora=dict(corpora),
+        upstream=job.upstream,
+    )
+    digest = header.write(job.attempt / "header.json")
+    facts = {
+        "run": resolved.recipe.digest,
+        "attempt": plan.attempt,
+        "blend": resolved.blend.digest,
+        "tokenizer": resolved.blend.tokenizer,
+        "code": job.code["digest"],
+        "environment": job.environment["digest"],
+        "upstream": job.upstream,
+        "layout": job.layout,
+    }
+    return Record(RingWriter(job.attempt, digest), facts)
+
+
+def quieten() -> None:
+    """Keeps third-party chatter out of the logs: warnings that nobody can act on, information that nobody asked for."""
+    warnings.filterwarnings("ignore")
+    logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
+
+
+def _hooks(job: Job, place: Place, terminal: TextIO) -> list[Hook]:
+    hooks: list[Hook] = [
+        Telemetry(
+            job.attempt / "telemetry",
+            rank=place.rank,
+            local_rank=place.local_rank,
+            on_accelerator=get_accelerator().device_name() != "cpu",
+            interval_s=job.resolved.attempt.telemetry.interval_s,
+        )
+    ]
+    if place.rank == 0:
+        hooks.append(Progress(terminal))
+    return hooks
+
+
+def _until_end(job: Job, place: Place, train: Callable[[], Outcome]) -> Outcome:
+    """Runs the loop; rank 0 records how it ended, whatever it was, except for sudden death."""
+    try:
+        outcome = train()
+    except TreeringError as error:
+        if place.rank == 0:
+            write_end(job.attempt, "failed", str(error))
+        raise
+    except Exception as error:
+        if place.rank == 0:
+            write_end(job.attempt, "failed", f"{type(error).__name__}: {error}".splitlines()[0])
+        raise
+    if place.rank == 0 and outcome.status == "interrupted":
+        write_end(job.attempt, "interrupted", "asked to stop by a signal")
+    return outcome
