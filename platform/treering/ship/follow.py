@@ -1,0 +1,139 @@
+"""The follower: ships runs while they train, outlives their processes, and says truthfully how they ended.
+
+Started by the launcher in a session of its own (`start_follower`), so that the signal that ends a training does not
+end the shipping of its last steps. Training never waits for it and does not notice its death; `treering ship` catches
+up at any time.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import stamina
+
+from treering.errors import StoreError
+from treering.project import Project
+from treering.runlog.directory import RunDirectory, find_run, find_runs
+from treering.ship.shipper import RunShipper, ShipReport
+from treering.store.registry import Registry, default_uri
+
+Report = Callable[[ShipReport], None]
+
+
+def ship_once(project: Project, prefix: str | None = None, *, report: Report | None = None) -> list[ShipReport]:
+    """Brings the registry up to date with every run of a project, or with one.
+
+    Args:
+        project: whose runs.
+        prefix: beginning of a run's id, or None for all.
+        report: called after each run.
+
+    Raises:
+        NotFoundError: no such run.
+        StoreError: the registry does not answer, also not after some retries.
+        EvidenceError: a run log does not hold.
+    """
+    registry = _open(default_uri(project))
+    reports = []
+    for run in _selected(project, prefix):
+        shipper = RunShipper(run, registry)
+        for attempt in stamina.retry_context(on=StoreError, attempts=4, timeout=30.0, wait_initial=0.5, wait_max=5.0):
+            with attempt:
+                reports.append(shipper.ship())
+        if report:
+            report(reports[-1])
+    return reports
+
+
+def follow(
+    project: Project,
+    prefix: str | None = None,
+    *,
+    interval_s: float = 2.0,
+    grace_s: float = 30.0,
+    patience_s: float = 600.0,
+    report: Report | None = None,
+) -> None:
+    """Ships again and again until nothing trains any more and everything has arrived.
+
+    Args:
+        project: whose runs.
+        prefix: beginning of a run's id, or None for all, those that start meanwhile included.
+        interval_s: seconds between two passes.
+        grace_s: how long to wait for a training to start or to start again.
+        patience_s: how long to go on trying after the last training has ended, if the registry does not answer. While
+            something trains, patience has no end.
+        report: called after each pass that sent something.
+
+    Raises:
+        NotFoundError: no such run.
+        StoreError: patience has ended; `treering ship` catches up later.
+    """
+    shippers: dict[Path, RunShipper] = {}
+    last_alive = time.monotonic()
+
+    def alive() -> bool:
+        nonlocal last_alive
+        if any(run.state() == "running" for run in _selected(project, prefix)):
+            last_alive = time.monotonic()
+        return time.monotonic() - last_alive < grace_s
+
+    def worth_retrying(error: Exception) -> bool:
+        return isinstance(error, StoreError) and (alive() or time.monotonic() - last_alive < patience_s)
+
+    registry: Registry | None = None
+    while True:
+        going_on = alive()
+        for attempt in stamina.retry_context(
+            on=worth_retrying, attempts=None, timeout=None, wait_initial=1.0, wait_max=60.0, wait_jitter=1.0
+        ):
+            with attempt:
+                registry = registry or Registry(default_uri(project))
+                for run in _selected(project, prefix):
+                    shipper = shippers.setdefault(run.path, RunShipper(run, registry))
+                    result = shipper.ship()
+                    if report and (result.rings or result.models or result.evaluations):
+                        report(result)
+        if not going_on:
+            return
+        time.sleep(interval_s)
+
+
+def start_follower(project: Project, run_id: str) -> subprocess.Popen[bytes]:
+    """Starts a follower of one run in a session of its own; its words go to `ship.log` in the run's directory.
+
+    No descriptor is passed on, so that the run's lock dies with the training processes alone.
+    """
+    run = find_run(project.runs, run_id)
+    with (run.path / "ship.log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "treering.ship.follow", str(project.root.resolve()), run.path.name],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            close_fds=True,
+        )
+
+
+def _open(uri: str) -> Registry:
+    for attempt in stamina.retry_context(on=StoreError, attempts=4, timeout=30.0, wait_initial=0.5, wait_max=5.0):
+        with attempt:
+            registry = Registry(uri)
+    return registry
+
+
+def _selected(project: Project, prefix: str | None) -> list[RunDirectory]:
+    return find_runs(project.runs) if prefix is None else [find_run(project.runs, prefix)]
+
+
+def main(arguments: list[str]) -> None:
+    """`python -m treering.ship.follow ROOT RUN`: follows one run, as the launcher starts it."""
+    root, run_id = arguments
+    follow(Project(Path(root)), run_id, report=lambda result: print(result, flush=True))  # noqa: T201  (its log)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,260 @@
+"""What a run looks like in MLflow: names, params, tags, datasets and points, as pure functions of the run log."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from treering.config.canonical import canonical_json, short
+from treering.config.resolve import Resolved
+from treering.judge.spikes import Spike
+from treering.judge.throughput import utilisation
+from treering.runlog.catalogue import ring_metrics
+from treering.runlog.directory import AttemptDirectory, CheckpointDirectory, PathSegment, RunDirectory, RunState
+from treering.runlog.records import AttemptHeader, Evaluation
+from treering.runlog.ring import Ring
+from treering.store.registry import MAX_TAG_CHARACTERS, DatasetInput, Point, RunStatus
+
+RUN_TAG: Final = "treering.run"
+POSITION_TAG: Final = "treering.shipped"
+BRANCH_TAG: Final = "treering.branch"
+PARENT_TAG: Final = "mlflow.parentRunId"
+CHECKPOINT_TAG: Final = "treering.checkpoint"
+SPIKE_METRIC: Final = "judge/spike"
+MAX_SPIKE_SCORE: Final = 1000.0
+"""Highest value of `judge/spike`: a non-finite loss has an infinite z-score, which would flatten MLflow's chart."""
+
+_STATUS: Final[Mapping[RunState, RunStatus]] = {
+    "empty": "SCHEDULED",
+    "running": "RUNNING",
+    "finished": "FINISHED",
+    "failed": "FAILED",
+    "interrupted": "KILLED",
+    "broken": "KILLED",
+}
+
+
+def run_name(resolved: Resolved) -> str:
+    """Name of the MLflow run: experiment and the beginning of the run's id."""
+    return f"{resolved.experiment}-{resolved.run_id[:8]}"
+
+
+def status_of(state: RunState) -> RunStatus:
+    """MLflow's status for a run's state: a run whose processes died is KILLED, not RUNNING for ever."""
+    return _STATUS[state]
+
+
+def flatten(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Every leaf of a JSON value under its dotted path; list items by their number; empty containers as `{}`, `[]`."""
+    if isinstance(value, Mapping) and value:
+        for key, item in value.items():
+            yield from flatten(item, f"{prefix}.{key}" if prefix else str(key))
+    elif isinstance(value, Sequence) and not isinstance(value, str) and value:
+        for number, item in enumerate(value):
+            yield from flatten(item, f"{prefix}.{number}")
+    else:
+        yield prefix, value if isinstance(value, str) else canonical_json(value)
+
+
+def run_params(resolved: Resolved) -> dict[str, str]:
+    """Params that hold for the whole run: recipe, blend, names. What an attempt may change is under its attempt."""
+    document = resolved.model_dump(mode="json")
+    return {
+        key: text
+        for part in ("schema_version", "experiment", "description", "recipe", "blend", "overrides")
+        for key, text in flatten(document[part], part)
+    }
+
+
+def attempt_params(header: AttemptHeader) -> dict[str, str]:
+    """Params of one attempt, under `attempts.0001.`: its config, layout and kernels."""
+    values = {
+        **header.config.model_dump(mode="json"),
+        "origin": header.origin,
+        "layout": header.layout.model_dump(mode="json"),
+        "kernels": {kernel.operation: kernel.model_dump(mode="json") for kernel in header.kernels},
+        "kernels_requested": header.config.kernels.model_dump(mode="json"),
+        "code": header.code.get("digest"),
+        "environment": header.environment.get("digest"),
+    }
+    return dict(flatten(values, f"attempts.{header.attempt:04d}"))
+
+
+def run_tags(run: RunDirectory) -> dict[str, str]:
+    """Tags that never change under a run."""
+    resolved = run.resolved
+    model = resolved.recipe.model
+    tokens = resolved.recipe.schedule.train_tokens
+    note = (
+        f"**{resolved.experiment}** {resolved.description}\n\nRun `{resolved.run_id}`: {model.num_layers} layers, "
+        f"hidden size {model.hidden_size}, {tokens:,} tokens, {resolved.recipe.precision}. More by `treering show "
+        f"{resolved.run_id}` and `treering audit`. Abandoned branches, if any, are nested below this run."
+    )
+    return {
+        RUN_TAG: resolved.recipe.digest,
+        BRANCH_TAG: "current",
+        "treering.run_id": resolved.run_id,
+        **{f"treering.digest.{name}": digest for name, digest in resolved.digests.items()},
+        "treering.digest.tokenizer": resolved.recipe.tokenizer or "declared",
+        "mlflow.note.content": note,
+        "mlflow.source.name": "treering train",
+    }
+
+
+def attempt_tags(attempts: Sequence[AttemptDirectory], segments: Sequence[PathSegment]) -> dict[str, str]:
+    """Tags of the newest attempt, and the way through all of them."""
+    if not attempts:
+        return {}
+    header = attempts[-1].header
+    tags = {
+        "treering.attempts": str(len(attempts)),
+        "treering.path": " ".join(f"{segment.attempt.number:04d}:{segment.last_step or ''}" for segment in segments),
+        "treering.layout": str(header.layout),
+        "treering.backend": f"{header.layout.device}/{header.layout.backend}",
+        "treering.digest.code": str(header.code.get("digest")),
+        "treering.digest.environment": str(header.environment.get("digest")),
+        "treering.device_kinds": ", ".join(header.environment.get("device_kinds", ())),
+        "treering.changed": "; ".join(header.changed),
+    }
+    if header.code.get("commit"):
+        tags["mlflow.source.git.commit"] = str(header.code["commit"])
+    if header.parent is not None:
+        tags["treering.parent"] = (
+            f"{short(header.parent.run)} attempt {header.parent.attempt} step {header.parent.step}"
+        )
+    return tags
+
+
+def corpus_inputs(resolved: Resolved) -> list[DatasetInput]:
+    """The blend's corpora that have content, as datasets."""
+    return [
+        DatasetInput(
+            component.corpus,
+            component.digest,
+            "training",
+            {"num_tokens": component.num_tokens, "num_documents": component.num_documents},
+            {"treering.weight": component.weight, "treering.blend": resolved.blend.digest},
+        )
+        for component in resolved.blend.components
+        if component.digest
+    ]
+
+
+def task_inputs(evaluation: Evaluation) -> list[DatasetInput]:
+    """The tasks that a checkpoint was scored on, as datasets."""
+    return [DatasetInput(task, digest, "evaluation") for task, digest in evaluation.tasks.items()]
+
+
+def ring_points(
+    ring: Ring, header: AttemptHeader, telemetry: Mapping[str, float], spikes: Sequence[Spike]
+) -> list[Point]:
+    """Every number of a step: the ring's, its utilisation where the peak is known, sensors', spikes'."""
+    values = {**ring_metrics(ring), **telemetry}
+    share = device_utilisation(ring, header)
+    if share is not None:
+        values[utilisation_key(ring, header)] = share
+    if spikes:
+        values[SPIKE_METRIC] = min(max(spike.z for spike in spikes), MAX_SPIKE_SCORE)
+    timestamp = round(ring.ended_at * 1000)
+    return [Point(key, value, ring.step, timestamp) for key, value in values.items()]
+
+
+def device_utilisation(ring: Ring, header: AttemptHeader) -> float | None:
+    """Fraction of the device's peak, None where the peak or the throughput is unknown."""
+    kinds = header.environment.get("device_kinds", ())
+    if ring.tflops_per_device is None or len(kinds) != 1:
+        return None
+    return utilisation(ring.tflops_per_device, kinds[0])
+
+
+def utilisation_key(ring: Ring, header: AttemptHeader) -> str:
+    """`speed/hfu` where the formula counts recomputed FLOPs and there are some, else `speed/mfu`."""
+    recomputed = header.config.parallel.activation_recompute != "none" and ring.flops_formula == "ptdp-2021"
+    return "speed/hfu" if recomputed else "speed/mfu"
+
+
+def evaluation_points(evaluation: Evaluation, model_id: str, timestamp_ms: int) -> list[Point]:
+    """Scores of one checkpoint, on its LoggedModel, each with the dataset that it was measured on."""
+
+    def point(key: str, value: float, dataset: tuple[str, str] | None = None) -> Point:
+        return Point(key, float(value), evaluation.step, timestamp_ms, model_id, dataset)
+
+    points = [
+        point(
+            f"eval/{task}/{shots}-shot/{metric}",
+            value,
+            (task, evaluation.tasks[task]) if task in evaluation.tasks else None,
+        )
+        for task, by_shots in evaluation.scores.items()
+        for shots, metrics in by_shots.items()
+        for metric, value in metrics.items()
+    ]
+    points += [
+        point(f"eval/{metric}/{corpus}", value)
+        for corpus, metrics in evaluation.perplexity.items()
+        for metric, value in metrics.items()
+    ]
+    points.append(point("eval/validation_loss", evaluation.validation_loss))
+    points.append(point("eval/unigram_entropy", evaluation.unigram_entropy))
+    return points
+
+
+def checkpoint_name(resolved: Resolved, checkpoint: CheckpointDirectory) -> str:
+    """Name of a checkpoint's LoggedModel."""
+    return f"{run_name(resolved)}-{checkpoint.path.name}"
+
+
+def checkpoint_tags(checkpoint: CheckpointDirectory) -> dict[str, str]:
+    """Tags of a checkpoint's LoggedModel."""
+    manifest = checkpoint.manifest
+    return {
+        CHECKPOINT_TAG: checkpoint.digest,
+        RUN_TAG: manifest.run,
+        "treering.step": str(manifest.step),
+        "treering.attempt": str(manifest.attempt),
+        "treering.ring": manifest.ring,
+        "treering.blend": manifest.blend,
+        "treering.code": manifest.code,
+        "treering.environment": manifest.environment,
+    }
+
+
+def checkpoint_params(checkpoint: CheckpointDirectory) -> dict[str, str]:
+    """Params of a checkpoint's LoggedModel."""
+    manifest = checkpoint.manifest
+    return {
+        "step": str(manifest.step),
+        "consumed_samples": str(manifest.consumed_samples),
+        "consumed_tokens": str(manifest.consumed_tokens),
+        "applied_steps": str(manifest.applied_steps),
+        "layout": str(manifest.layout),
+        "bytes": str(sum(file.size for file in manifest.files)),
+    }
+
+
+def non_finite(points: Sequence[Point]) -> list[dict[str, Any]]:
+    """The points that MLflow cannot draw as they are, for a tag: it stores ±infinity as ±1.8e308."""
+    return [
+        {"step": point.step, "metric": point.key, "value": point.value}
+        for point in points
+        if not math.isfinite(point.value)
+    ]
+
+
+def list_tag(entries: Sequence[Mapping[str, Any]]) -> str:
+    """JSON list for a tag; if it is too long for MLflow, as many of the last entries as fit."""
+    texts: list[str] = []
+    length = 2
+    for entry in reversed(entries):
+        text = canonical_json(entry)
+        length += len(text) + 1
+        if length > MAX_TAG_CHARACTERS:
+            break
+        texts.append(text)
+    return f"[{','.join(reversed(texts))}]"
+
+
+def spikes_of_tag(text: str) -> list[dict[str, Any]]:
+    """Reads back what `list_tag` wrote; non-finite numbers stay their names."""
+    entries: list[dict[str, Any]] = json.loads(text)
+    return entries

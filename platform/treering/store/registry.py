@@ -1,0 +1,289 @@
+"""The registry: MLflow behind the few verbs that shipping needs.
+
+Every failure of the server or database comes out as `StoreError`: the run log still holds everything, and the same
+call made again writes nothing twice.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+# MLflow reads these when it is imported: no calls home, and one patient retry loop (ours) instead of two nested ones.
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
+
+import mlflow.entities
+import requests
+import sqlalchemy.exc
+from mlflow.data.code_dataset_source import CodeDatasetSource
+from mlflow.exceptions import MlflowException
+from mlflow.utils.mlflow_tags import MLFLOW_MODEL_IS_EXTERNAL
+
+from treering.config.canonical import short
+from treering.errors import StoreError
+from treering.project import Project
+
+MAX_METRICS: Final = 900
+"""Metrics in one call; MLflow takes 1000 entities a call, and the position's tags travel with them."""
+
+MAX_PARAMS: Final = 100
+MAX_PARAM_CHARACTERS: Final = 6000
+MAX_TAG_CHARACTERS: Final = 8000
+DATASET_DIGEST_CHARACTERS: Final = 36
+"""MLflow keeps that much of a dataset's digest; the whole one stands in the input's tags."""
+
+RunStatus = Literal["SCHEDULED", "RUNNING", "FINISHED", "FAILED", "KILLED"]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One value of one metric.
+
+    Attributes:
+        key: catalogue key.
+        value: may be NaN or infinite; MLflow stores ±infinity as ±1.8e308.
+        step: optimizer step.
+        timestamp_ms: when it was measured; equal points are stored once, so it must not change between two shippings.
+        model_id: LoggedModel that it scores, with `dataset` what it was scored on.
+        dataset: name and digest.
+    """
+
+    key: str
+    value: float
+    step: int
+    timestamp_ms: int
+    model_id: str | None = None
+    dataset: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetInput:
+    """A corpus or task that a run reads.
+
+    Attributes:
+        name: of the corpus or task.
+        digest: its identity, whole.
+        context: `training` or `evaluation`.
+        profile: numbers such as tokens and documents.
+        tags: more about how it is used, like its weight.
+    """
+
+    name: str
+    digest: str
+    context: str
+    profile: Mapping[str, Any] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """What the registry knows of a run."""
+
+    run_id: str
+    experiment_id: str
+    name: str
+    status: str
+    tags: Mapping[str, str]
+    params: Mapping[str, str]
+    output_models: frozenset[str]
+
+
+def default_uri(project: Project) -> str:
+    """`MLFLOW_TRACKING_URI`, or the embedded database of the project."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{project.root.resolve() / 'mlflow.db'}"
+
+
+class Registry:
+    """One MLflow tracking store.
+
+    Not thread-safe: one shipper owns it.
+
+    Args:
+        uri: tracking URI.
+
+    Raises:
+        StoreError: from every method, when the store does not answer or refuses.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        with self._answers():
+            self._client = mlflow.MlflowClient(tracking_uri=uri)
+
+    @contextmanager
+    def _answers(self) -> Iterator[None]:
+        try:
+            yield
+        except (MlflowException, requests.RequestException, sqlalchemy.exc.SQLAlchemyError, OSError) as error:
+            text = str(error).strip() or type(error).__name__
+            raise StoreError(
+                f"registry {_without_password(self.uri)}: {text.splitlines()[0][:500]}; nothing is lost, "
+                "`treering ship` goes on once it answers"
+            ) from error
+
+    def experiment(self, name: str) -> str:
+        """Id of an experiment by name; made if it is missing."""
+        with self._answers():
+            found = self._client.get_experiment_by_name(name)
+            if found is None:
+                return str(self._client.create_experiment(name, artifact_location=_artifact_location(self.uri)))
+            if found.lifecycle_stage == "deleted":
+                self._client.restore_experiment(found.experiment_id)
+            return str(found.experiment_id)
+
+    def find_runs(self, experiment_id: str, tags: Mapping[str, str]) -> list[StoredRun]:
+        """The runs that carry all of these tags, newest first."""
+        condition = " and ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
+        with self._answers():
+            found = self._client.search_runs([experiment_id], condition, order_by=["attributes.start_time DESC"])
+        return [_stored(run) for run in found]
+
+    def get_run(self, run_id: str) -> StoredRun:
+        """One run by its id."""
+        with self._answers():
+            return _stored(self._client.get_run(run_id))
+
+    def create_run(self, experiment_id: str, name: str, start_time_ms: int, tags: Mapping[str, str]) -> StoredRun:
+        """A new run, RUNNING."""
+        with self._answers():
+            return _stored(self._client.create_run(experiment_id, start_time_ms, _short_tags(tags), name))
+
+    def rename(self, run_id: str, name: str) -> None:
+        """Gives a run another name."""
+        with self._answers():
+            self._client.update_run(run_id, name=name)
+
+    def set_status(self, run_id: str, status: RunStatus, end_time_ms: int | None) -> None:
+        """Says how the run stands; an end time belongs to every status but RUNNING and SCHEDULED."""
+        with self._answers():
+            if status in {"RUNNING", "SCHEDULED"}:
+                self._client.update_run(run_id, status=status)
+            else:
+                self._client.set_terminated(run_id, status, end_time_ms)
+
+    def log(self, run_id: str, points: Sequence[Point] = (), tags: Mapping[str, str] | None = None) -> None:
+        """Stores at most `MAX_METRICS` points, then tags, in one call; equal points are stored once."""
+        metrics = [
+            mlflow.entities.Metric(
+                point.key,
+                point.value,
+                point.timestamp_ms,
+                point.step,
+                model_id=point.model_id,
+                dataset_name=point.dataset[0] if point.dataset else None,
+                dataset_digest=short(point.dataset[1], DATASET_DIGEST_CHARACTERS) if point.dataset else None,
+            )
+            for point in points
+        ]
+        entities = [mlflow.entities.RunTag(key, value) for key, value in _short_tags(tags or {}).items()]
+        with self._answers():
+            self._client.log_batch(run_id, metrics=metrics, tags=entities, synchronous=True)
+
+    def log_params(self, run_id: str, params: Mapping[str, str]) -> None:
+        """Stores params; a value of more than MLflow's 6000 characters goes on under `<key>.part-2` and so forth."""
+        entities = [mlflow.entities.Param(key, value) for key, value in _parts(params)]
+        with self._answers():
+            for start in range(0, len(entities), MAX_PARAMS):
+                self._client.log_batch(run_id, params=entities[start : start + MAX_PARAMS], synchronous=True)
+
+    def log_datasets(self, run_id: str, datasets: Sequence[DatasetInput]) -> None:
+        """Records what the run reads; one that is recorded already stays as it is."""
+        with self._answers():
+            self._client.log_inputs(run_id, datasets=[_dataset_entity(dataset) for dataset in datasets])
+
+    def models(self, experiment_id: str, run_id: str, tag: str) -> dict[str, str]:
+        """LoggedModels of a run: value of `tag` to model id."""
+        found: dict[str, str] = {}
+        token: str | None = None
+        with self._answers():
+            while True:
+                page = self._client.search_logged_models(
+                    [experiment_id], f"source_run_id = '{run_id}'", max_results=50, page_token=token
+                )
+                found.update({model.tags[tag]: model.model_id for model in page if tag in model.tags})
+                token = page.token
+                if not token:
+                    return found
+
+    def create_model(
+        self, experiment_id: str, run_id: str, name: str, tags: Mapping[str, str], params: Mapping[str, str]
+    ) -> str:
+        """A LoggedModel whose files lie outside MLflow (a checkpoint); returns its id."""
+        with self._answers():
+            model = self._client.create_logged_model(
+                experiment_id,
+                name,
+                source_run_id=run_id,
+                tags={**tags, MLFLOW_MODEL_IS_EXTERNAL: "true"},
+                params=dict(params),
+                model_type="checkpoint",
+            )
+            return str(model.model_id)
+
+    def finish_model(self, run_id: str, model_id: str, step: int, outputs: frozenset[str]) -> None:
+        """Marks a LoggedModel ready and the output of its run at a step; `outputs` are those the run has already."""
+        with self._answers():
+            self._client.finalize_logged_model(model_id, mlflow.entities.LoggedModelStatus.READY)
+            if model_id not in outputs:
+                self._client.log_outputs(run_id, [mlflow.entities.LoggedModelOutput(model_id, step)])
+
+    def delete_model(self, model_id: str) -> None:
+        """Takes a LoggedModel out of sight; MLflow keeps it as deleted."""
+        with self._answers():
+            self._client.delete_logged_model(model_id)
+
+
+def _stored(run: Any) -> StoredRun:
+    outputs = run.outputs.model_outputs if run.outputs else []
+    return StoredRun(
+        run.info.run_id,
+        run.info.experiment_id,
+        run.info.run_name,
+        run.info.status,
+        dict(run.data.tags),
+        dict(run.data.params),
+        frozenset(output.model_id for output in outputs),
+    )
+
+
+def _dataset_entity(dataset: DatasetInput) -> Any:
+    source = CodeDatasetSource({"name": dataset.name, "digest": dataset.digest})
+    tags = {"mlflow.data.context": dataset.context, "treering.digest": dataset.digest, **dataset.tags}
+    return mlflow.entities.DatasetInput(
+        dataset=mlflow.entities.Dataset(
+            name=dataset.name,
+            digest=short(dataset.digest, DATASET_DIGEST_CHARACTERS),
+            source_type=source._get_source_type(),  # noqa: SLF001  (the entity wants it, MLflow has no public way)
+            source=source.to_json(),
+            profile=json.dumps(dict(dataset.profile)),
+        ),
+        tags=[mlflow.entities.InputTag(key, value) for key, value in tags.items()],
+    )
+
+
+def _parts(params: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for key, value in params.items():
+        yield key, value[:MAX_PARAM_CHARACTERS]
+        for number, start in enumerate(range(MAX_PARAM_CHARACTERS, len(value), MAX_PARAM_CHARACTERS), 2):
+            yield f"{key}.part-{number}", value[start : start + MAX_PARAM_CHARACTERS]
+
+
+def _short_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    return {key: value[:MAX_TAG_CHARACTERS] for key, value in tags.items()}
+
+
+def _artifact_location(uri: str) -> str | None:
+    """Beside an embedded database, since MLflow's own default is the working directory; a server knows its own."""
+    if not uri.startswith("sqlite:///"):
+        return None
+    return (Path(uri.removeprefix("sqlite:///")).resolve().parent / "mlartifacts").as_uri()
+
+
+def _without_password(uri: str) -> str:
+    scheme, separator, rest = uri.partition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"

@@ -1,0 +1,330 @@
+"""Run logs written with the run log's own writers, and an MLflow server that ends by its pid."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from treering.config.canonical import digest_json
+from treering.config.model import ModelConfig, OptimizerConfig, ScheduleConfig
+from treering.config.operation import (
+    CheckpointConfig,
+    KernelConfig,
+    ParallelConfig,
+    SpikeConfig,
+    TelemetryConfig,
+    ValidationConfig,
+)
+from treering.config.resolve import AttemptConfig, Recipe, Resolved, ResolvedBlend, ResolvedComponent
+from treering.project import Project
+from treering.runlog.directory import RunDirectory, checkpoint_name
+from treering.runlog.lock import acquire
+from treering.runlog.records import (
+    AttemptEnd,
+    AttemptHeader,
+    CheckpointManifest,
+    Evaluation,
+    FileRecord,
+    Kernel,
+    Layout,
+    Parent,
+)
+from treering.runlog.ring import Ring
+from treering.runlog.writer import RingWriter
+
+STARTED_AT = 1_700_000_000.0
+BATCH, SEQUENCE = 8, 64
+
+
+def sha(text):
+    return digest_json(text)
+
+
+def resolved(seed=1, description="a tiny run"):
+    blend = ResolvedBlend(
+        algorithm="treering-1",
+        seed=7,
+        sequence_length=SEQUENCE,
+        components=(
+            ResolvedComponent(corpus="books", weight="0.75", digest=sha("books"), num_tokens=5000, num_documents=50),
+            ResolvedComponent(corpus="code", weight="0.25", digest=sha("code"), num_tokens=3000, num_documents=30),
+        ),
+        tokenizer=sha("tokenizer"),
+    )
+    return Resolved(
+        experiment="tiny",
+        description=description,
+        recipe=Recipe(
+            model=ModelConfig(num_layers=2, hidden_size=32, num_attention_heads=4, padded_vocab_size=128),
+            optimizer=OptimizerConfig(peak_learning_rate=1e-3, min_learning_rate=1e-4),
+            schedule=ScheduleConfig(train_tokens=400 * BATCH * SEQUENCE, global_batch_size=BATCH),
+            precision="fp32",
+            seed=seed,
+            blend=blend.digest,
+            tokenizer=blend.tokenizer,
+        ),
+        blend=blend,
+        attempt=AttemptConfig(
+            parallel=ParallelConfig(micro_batch_size=4),
+            kernels=KernelConfig(),
+            checkpoint=CheckpointConfig(every_steps=10),
+            validation=ValidationConfig(every_steps=10, samples=4),
+            telemetry=TelemetryConfig(),
+            spikes=SpikeConfig(),
+        ),
+    )
+
+
+LAYOUT = Layout(tensor=1, pipeline=1, data=2, micro_batch_size=4, world_size=2, device="cpu", backend="gloo")
+
+
+class Writer:
+    """Writes a run as the trainer does: header, rings, checkpoints, end."""
+
+    def __init__(self, project, seed=1, description="a tiny run"):
+        self.resolved = resolved(seed, description)
+        self.run = RunDirectory(project.runs / self.resolved.run_id)
+        self.run.path.mkdir(parents=True)
+        self.resolved.write(self.run.path / "resolved.json")
+        self.attempt = 0
+        self.rings = []
+        self.lock = None
+
+    def start(self, parent=None, devices=("Some Processor",), **changes):
+        """A new attempt, going on from a checkpoint directory or from the beginning."""
+        self.attempt += 1
+        self.directory = self.run.path / "attempts" / f"{self.attempt:04d}"
+        (self.directory / "telemetry").mkdir(parents=True)
+        manifest = parent.manifest if parent else None
+        values = {
+            "attempt": self.attempt,
+            "run": self.resolved.recipe.digest,
+            "blend": self.resolved.blend.digest,
+            "parent": manifest
+            and Parent(
+                run=manifest.run,
+                attempt=manifest.attempt,
+                step=manifest.step,
+                ring=manifest.ring,
+                checkpoint=parent.digest,
+            ),
+            "origin": "resume" if parent else "start" if self.attempt == 1 else "restart",
+            "changed": (),
+            "continue_changed": False,
+            "started_at": STARTED_AT + 1000 * self.attempt,
+            "host": "node-1",
+            "process": 1,
+            "config": self.resolved.attempt,
+            "layout": LAYOUT,
+            "code": {"digest": sha("code"), "commit": "c" * 40, "dirty": False, "diff": ""},
+            "environment": {"digest": sha("environment"), "device_kinds": list(devices)},
+            "devices": (),
+            "kernels": (
+                Kernel(operation="optimizer", requested="torch_fused", used="torch", reason="no GPU"),
+                Kernel(operation="attention", requested="sdpa_auto", used="sdpa_math"),
+            ),
+            "corpora": {"books": sha("books"), "code": sha("code")},
+            "upstream": None,
+        }
+        header_digest = AttemptHeader(**(values | changes)).write(self.directory / "header.json")
+        self.writer = RingWriter(self.directory, header_digest)
+        self.step = manifest.step if manifest else 0
+        return self
+
+    def lay(self, count, **overrides):
+        """Rings; `overrides` maps a field to a function of the step."""
+        for _ in range(count):
+            self.step += 1
+            step = self.step
+            values = {
+                "step": step,
+                "sample_start": (step - 1) * BATCH,
+                "sample_end": step * BATCH,
+                "consumed_samples": step * BATCH,
+                "consumed_tokens": step * BATCH * SEQUENCE,
+                "applied": True,
+                "loss": 4.0 - 0.001 * step,
+                "grad_norm": 0.5 + 0.001 * (step % 5),
+                "learning_rate": 1e-3,
+                "global_batch_size": BATCH,
+                "loss_scale": None,
+                "time_s": {"step": 0.5, "data_wait": 0.1},
+                "tokens_per_second": 1024.0,
+                "tflops_per_device": 156.0,
+                "flops_formula": "megatron-2023",
+                "ended_at": STARTED_AT + 1000 * self.attempt + step,
+                "validation": {"loss": 3.5, "by_corpus": {"books": 3.4, "code": 3.8}} if step % 10 == 0 else None,
+                "batch_digest": sha(step),
+            }
+            values |= {key: function(step) for key, function in overrides.items()}
+            self.rings.append(self.writer.append(**values))
+        return self
+
+    def save(self):
+        """A checkpoint after the last ring."""
+        ring: Ring = self.rings[-1]
+        path = self.run.path / "checkpoints" / checkpoint_name(ring.step)
+        path.mkdir(parents=True, exist_ok=True)
+        CheckpointManifest(
+            run=self.resolved.recipe.digest,
+            attempt=self.attempt,
+            step=ring.step,
+            consumed_samples=ring.consumed_samples,
+            consumed_tokens=ring.consumed_tokens,
+            applied_steps=ring.step,
+            ring=ring.digest,
+            blend=self.resolved.blend.digest,
+            tokenizer=self.resolved.blend.tokenizer,
+            code=sha("code"),
+            environment=sha("environment"),
+            upstream=None,
+            layout=LAYOUT,
+            created_at=ring.ended_at,
+            files=(FileRecord(path="layer_00.safetensors", size=1000, digest=sha("file")),),
+        ).write(path / "manifest.json")
+        return self
+
+    def evaluate(self, step, accuracy=0.5):
+        """Scores of the checkpoint after `step`."""
+        checkpoint = next(c for c in self.run.checkpoints() if c.step == step)
+        folder = self.run.path / "evaluations"
+        folder.mkdir(exist_ok=True)
+        Evaluation(
+            run=self.resolved.recipe.digest,
+            step=step,
+            consumed_tokens=step * BATCH * SEQUENCE,
+            checkpoint=checkpoint.digest,
+            harness="lm-eval 0.4.13",
+            tasks={"cloze": sha("cloze")},
+            scores={"cloze": {"0": {"accuracy": accuracy, "accuracy_stderr": 0.05, "items": 100}}},
+            perplexity={"books": {"loss": 3.0, "perplexity": 20.0855, "tokens": 4096}},
+            validation_loss=3.1,
+            unigram_entropy=5.2,
+        ).write(folder / f"{checkpoint_name(step)}.json")
+        return self
+
+    def telemetry(self, rank, rows):
+        """Sensor lines: (seconds after the attempt's start, values)."""
+        with (self.directory / "telemetry" / f"rank-{rank}.jsonl").open("a") as file:
+            for seconds, values in rows:
+                time_s = STARTED_AT + 1000 * self.attempt + seconds
+                file.write(json.dumps({"time": time_s, "rank": rank, "values": values}) + "\n")
+        return self
+
+    def end(self, status="finished", reason="the schedule's end"):
+        """The attempt says how it ended."""
+        self.writer.close()
+        AttemptEnd(status=status, reason=reason, step=self.step, ended_at=STARTED_AT + 1000 * self.attempt + 900).write(
+            self.directory / "end.json"
+        )
+        return self
+
+    def hold(self):
+        """The processes of the run are alive."""
+        self.lock = acquire(self.run.lock)
+        return self
+
+    def die(self):
+        """All processes of the run are gone."""
+        self.writer.close()
+        if self.lock is not None:
+            os.close(self.lock)
+            self.lock = None
+        return self
+
+
+@pytest.fixture
+def project(tmp_path):
+    return Project(tmp_path)
+
+
+@pytest.fixture
+def write_run(project):
+    """Starts writing a run; at the end its lock is dropped."""
+    writers = []
+
+    def write(seed=1, **values):
+        writers.append(Writer(project, seed, **values))
+        return writers[-1]
+
+    yield write
+    for writer in writers:
+        if writer.lock is not None:
+            os.close(writer.lock)
+
+
+class Server:
+    """A real `mlflow server` on 127.0.0.1 over a database that outlives it."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.process = None
+
+    @property
+    def uri(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self):
+        command = [
+            sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1",
+            "--backend-store-uri", f"sqlite:///{self.folder / 'mlflow.db'}", "--artifacts-destination", str(self.folder / "artifacts"),
+        ]  # fmt: skip
+        environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+        with (self.folder / "server.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, env=environment, cwd=self.folder, start_new_session=True
+            )
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                break
+            try:
+                with urllib.request.urlopen(f"{self.uri}/health", timeout=2) as answer:  # noqa: S310  (our own server)
+                    if answer.status == 200:
+                        return
+            except OSError:
+                time.sleep(0.2)
+        raise RuntimeError((self.folder / "server.log").read_text()[-3000:])
+
+    def kill(self):
+        """Ends the server and its workers at once, as a crash would: its process group, by its own id."""
+        if self.process is not None and self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """One server for all tests of a module."""
+    server = Server(tmp_path_factory.mktemp("mlflow"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory):
+    """A migrated, empty MLflow database: made once, since the migrations take seconds."""
+    from treering.store.registry import Registry
+
+    path = tmp_path_factory.mktemp("empty") / "mlflow.db"
+    Registry(f"sqlite:///{path}").experiment("Default")
+    return path
+
+
+@pytest.fixture
+def uri(project, empty_database, monkeypatch):
+    """The embedded default of the project, migrated."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    (project.root / "mlflow.db").write_bytes(empty_database.read_bytes())
+    return f"sqlite:///{project.root / 'mlflow.db'}"

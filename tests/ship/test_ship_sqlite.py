@@ -1,0 +1,301 @@
+"""What arrives in MLflow over its embedded database: read back by MLflow's own client."""
+
+import json
+import math
+
+import mlflow
+import pytest
+
+from treering.config.canonical import short
+from treering.errors import EvidenceError
+from treering.ship.follow import ship_once
+from treering.ship.shipper import RunShipper
+from treering.store.registry import Registry
+
+
+@pytest.fixture
+def client(uri):
+    return mlflow.MlflowClient(uri)
+
+
+def mlflow_runs(client, branch="current"):
+    (experiment,) = [e for e in client.search_experiments() if e.name == "tiny"]
+    return client.search_runs([experiment.experiment_id], f"tags.`treering.branch` = '{branch}'")
+
+
+def history(client, run, key):
+    return [
+        (metric.step, metric.value)
+        for metric in sorted(client.get_metric_history(run.info.run_id, key), key=lambda m: m.step)
+    ]
+
+
+def test_a_finished_run_is_complete(project, write_run, client):
+    writer = write_run().start().lay(20).save().lay(5).save().evaluate(20).end()
+    (report,) = ship_once(project)
+    assert (report.rings, report.models, report.evaluations, report.state) == (25, 2, 1, "finished")
+    (run,) = mlflow_runs(client)
+    assert run.info.run_name == f"tiny-{writer.resolved.run_id[:8]}"
+    assert (run.info.status, run.info.start_time, run.info.end_time) == (
+        "FINISHED",
+        1_700_001_000_000,
+        1_700_001_900_000,
+    )
+    params = run.data.params
+    assert params["recipe.model.hidden_size"] == "32"
+    assert params["recipe.optimizer.peak_learning_rate"] == "0.001"
+    assert params["recipe.schedule.rampup"] == "null"
+    assert params["blend.components.1.corpus"] == "code"
+    assert params["blend.components.1.weight"] == "0.25"
+    assert params["overrides"] == "[]"
+    assert params["attempts.0001.parallel.micro_batch_size"] == "4"
+    assert params["attempts.0001.layout.data"] == "2"
+    assert params["attempts.0001.kernels.optimizer.used"] == "torch"
+    assert params["attempts.0001.kernels.optimizer.reason"] == "no GPU"
+    tags = run.data.tags
+    assert tags["treering.run"] == writer.resolved.recipe.digest
+    assert tags["treering.digest.blend"] == writer.resolved.blend.digest
+    assert tags["treering.layout"] == "1x1x2"
+    assert tags["treering.state"] == "finished"
+    assert tags["mlflow.source.git.commit"] == "c" * 40
+    assert tags["treering.shipped"] == f"1 25 {writer.rings[-1].digest}"
+    assert history(client, run, "train/loss") == [(ring.step, ring.loss) for ring in writer.rings]
+    assert history(client, run, "data/consumed_tokens")[-1] == (25, 25 * 8 * 64)
+    assert history(client, run, "validation/loss/code") == [(10, 3.8), (20, 3.8)]
+    assert "speed/mfu" not in run.data.metrics, "an unknown device gets no utilisation"
+
+
+def test_corpora_are_dataset_inputs(project, write_run, client):
+    write_run().start().lay(2)
+    ship_once(project)
+    ship_once(project)
+    (run,) = mlflow_runs(client)
+    inputs = {item.dataset.name: item for item in client.get_run(run.info.run_id).inputs.dataset_inputs}
+    assert set(inputs) == {"books", "code"}
+    digest = json.loads(inputs["books"].dataset.source)["tags"]["digest"]
+    assert inputs["books"].dataset.digest == short(digest, 36)
+    tags = {tag.key: tag.value for tag in inputs["books"].tags}
+    assert (tags["mlflow.data.context"], tags["treering.weight"], tags["treering.digest"]) == (
+        "training",
+        "0.75",
+        digest,
+    )
+    assert json.loads(inputs["books"].dataset.profile) == {"num_tokens": 5000, "num_documents": 50}
+
+
+def test_checkpoints_are_logged_models_with_their_scores(project, write_run, client):
+    writer = write_run().start().lay(10).save().lay(10).save().evaluate(10, 0.25).evaluate(20, 0.75).end()
+    ship_once(project)
+    (run,) = mlflow_runs(client)
+    models = client.search_logged_models([run.info.experiment_id], f"source_run_id = '{run.info.run_id}'")
+    by_step = {int(model.params["step"]): model for model in models}
+    assert sorted(by_step) == [10, 20]
+    model = by_step[20]
+    assert model.name == f"tiny-{writer.resolved.run_id[:8]}-step-00000020"
+    assert model.status == "READY"
+    assert model.model_type == "checkpoint"
+    assert model.params["consumed_tokens"] == str(20 * 8 * 64)
+    assert model.tags["treering.checkpoint"] == writer.run.checkpoints()[1].digest
+    scores = {metric.key: metric for metric in client.get_logged_model(model.model_id).metrics}
+    score = scores["eval/cloze/0-shot/accuracy"]
+    assert (score.value, score.step, score.dataset_name) == (0.75, 20, "cloze")
+    assert score.dataset_digest == short(next(iter(writer.run.evaluations()[0].tasks.values())), 36)
+    assert scores["eval/perplexity/books"].value == 20.0855
+    assert scores["eval/validation_loss"].value == 3.1
+    assert history(client, run, "eval/cloze/0-shot/accuracy") == [(10, 0.25), (20, 0.75)]
+    outputs = client.get_run(run.info.run_id).outputs.model_outputs
+    assert sorted((output.step, output.model_id) for output in outputs) == [
+        (10, by_step[10].model_id),
+        (20, model.model_id),
+    ]
+
+
+def test_shipping_twice_changes_nothing_and_new_scores_replace_old_ones(project, write_run, client):
+    writer = write_run().start().lay(10).save().evaluate(10, 0.25).end()
+    ship_once(project)
+    (again,) = ship_once(project)
+    assert (again.rings, again.models, again.evaluations) == (0, 0, 0)
+    writer.evaluate(10, 0.5)
+    (third,) = ship_once(project)
+    assert third.evaluations == 1
+    (run,) = mlflow_runs(client)
+    assert len(client.get_run(run.info.run_id).outputs.model_outputs) == 1
+    assert history(client, run, "train/loss") == [(ring.step, ring.loss) for ring in writer.rings]
+    assert client.get_run(run.info.run_id).data.metrics["eval/cloze/0-shot/accuracy"] == 0.5
+
+
+def test_a_living_run_grows_and_a_dead_one_is_not_running_for_ever(project, write_run, client, uri):
+    writer = write_run().hold().start().lay(3)
+    shipper = RunShipper(writer.run, Registry(uri))
+    assert (shipper.ship().rings, mlflow_runs(client)[0].info.status) == (3, "RUNNING")
+    writer.lay(2)
+    with writer.run.attempts()[0].rings_file.open("a") as file:
+        file.write('{"step":6,"torn')
+    assert (shipper.ship().rings, shipper.ship().rings) == (2, 0)
+    writer.die()
+    shipper.ship()
+    (run,) = mlflow_runs(client)
+    assert (run.info.status, run.data.tags["treering.state"]) == ("KILLED", "broken")
+    assert run.info.end_time >= 1_700_001_005_000
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"), [("failed", "FAILED"), ("interrupted", "KILLED"), ("finished", "FINISHED")]
+)
+def test_status_of_an_ended_run(project, write_run, client, status, expected):
+    write_run().start().lay(1).end(status)
+    ship_once(project)
+    assert [run.info.status for run in mlflow_runs(client)] == [expected]
+
+
+def test_a_resumed_run_is_running_again(project, write_run, client):
+    writer = write_run().hold().start().lay(10).save().die()
+    ship_once(project)
+    assert mlflow_runs(client)[0].info.status == "KILLED"
+    writer.hold().start(parent=writer.run.checkpoints()[0]).lay(1)
+    ship_once(project)
+    (run,) = mlflow_runs(client)
+    assert run.info.status == "RUNNING"
+    assert (run.data.tags["treering.attempts"], run.data.tags["treering.path"]) == ("2", "0001:10 0002:")
+    assert run.data.params["attempts.0002.origin"] == "resume"
+    assert [step for step, _ in history(client, run, "train/loss")] == list(range(1, 12))
+    assert mlflow_runs(client, "abandoned") == [], "nothing beyond the point of return was shipped"
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_after_a_rewind_only_the_path_is_shown_and_the_branch_is_kept(project, write_run, client, uri, in_memory):
+    writer = write_run().start().lay(10).save().lay(5, loss=lambda step: 100.0 + step).die()
+    registry = Registry(uri)
+    shipper = RunShipper(writer.run, registry)
+    shipper.ship()
+    old = mlflow_runs(client)[0].info.run_id
+    writer.start(parent=writer.run.checkpoints()[0]).lay(10).save().end()
+    report = (shipper if in_memory else RunShipper(writer.run, registry)).ship()
+    assert report.abandoned
+    (run,) = mlflow_runs(client)
+    assert run.info.run_id != old
+    assert history(client, run, "train/loss") == [(step, 4.0 - 0.001 * step) for step in range(1, 21)]
+    (branch,) = mlflow_runs(client, "abandoned")
+    assert branch.info.run_id == old
+    assert branch.info.run_name == f"tiny-{writer.resolved.run_id[:8]} (abandoned after step 10)"
+    assert branch.info.status == "KILLED"
+    assert branch.data.tags["mlflow.parentRunId"] == run.info.run_id
+    assert history(client, branch, "train/loss")[-1] == (15, 115.0)
+    models = client.search_logged_models([run.info.experiment_id])
+    assert sorted((model.params["step"], model.source_run_id) for model in models) == [
+        ("10", run.info.run_id),
+        ("20", run.info.run_id),
+    ]
+    assert RunShipper(writer.run, registry).ship().rings == 0
+
+
+def test_starting_over_puts_everything_aside(project, write_run, client):
+    writer = write_run().start().lay(5).save().die()
+    ship_once(project)
+    writer.start(code={"digest": "sha256:" + "1" * 64}).lay(2)
+    writer.start().lay(3)
+    ship_once(project)
+    (run,) = mlflow_runs(client)
+    assert history(client, run, "train/loss") == [(step, 4.0 - 0.001 * step) for step in range(1, 4)]
+    assert [branch.info.run_name[-26:] for branch in mlflow_runs(client, "abandoned")] == ["(abandoned from the start)"]
+    assert client.search_logged_models([run.info.experiment_id]) == [], "the checkpoint is not on the path"
+
+
+def test_an_attempt_without_rings_leaves_no_branch(project, write_run, client):
+    writer = write_run().start().die()
+    ship_once(project)
+    writer.start().lay(2)
+    ship_once(project)
+    (run,) = mlflow_runs(client)
+    assert len(history(client, run, "train/loss")) == 2
+    assert mlflow_runs(client, "abandoned") == []
+
+
+def test_a_crash_while_putting_aside_is_made_good(project, write_run, client, uri):
+    writer = write_run().start().lay(5).die()
+    ship_once(project)
+    (old,) = mlflow_runs(client)
+    client.set_tag(old.info.run_id, "treering.branch", "abandoned")
+    writer.start().lay(1)
+    ship_once(project)
+    (run,) = mlflow_runs(client)
+    assert client.get_run(old.info.run_id).data.tags["mlflow.parentRunId"] == run.info.run_id
+
+
+def test_spikes_and_non_finite_values_are_marked(project, write_run, client):
+    spiking = {40: 8.0, 45: math.inf, 46: math.nan}
+    writer = write_run().start().lay(50, loss=lambda step: spiking.get(step, 4.0), applied=lambda step: step < 45)
+    ship_once(project)
+    (run,) = mlflow_runs(client)
+    spikes = json.loads(run.data.tags["treering.spikes"])
+    assert [(spike["step"], spike["metric"]) for spike in spikes] == [
+        (40, "train/loss"),
+        (45, "train/loss"),
+        (46, "train/loss"),
+    ]
+    assert spikes[0]["z"] == pytest.approx(math.log(2) / 0.01)
+    assert spikes[2]["value"] == "NaN"
+    assert run.data.tags["treering.num_spikes"] == "3"
+    assert history(client, run, "judge/spike") == [(40, pytest.approx(math.log(2) / 0.01)), (45, 1000.0), (46, 1000.0)]
+    assert json.loads(run.data.tags["treering.non_finite"]) == [
+        {"step": 45, "metric": "train/loss", "value": "Infinity"},
+        {"step": 46, "metric": "train/loss", "value": "NaN"},
+    ]
+    losses = dict(history(client, run, "train/loss"))
+    assert losses[45] == pytest.approx(1.797e308, rel=1e-3), "this is how MLflow stores infinity"
+    assert math.isnan(losses[46])
+    assert len(losses) == 50
+    writer.lay(1)
+    ship_once(project)
+    assert len(history(client, run, "judge/spike")) == 3
+
+
+def test_telemetry_between_two_steps_is_averaged(project, write_run, client):
+    writer = write_run().start().lay(4)
+    writer.telemetry(
+        0, [(0.5, {"device/power": 300.0, "process/rss": 10}), (1.5, {"device/power": 320.0}), (9, {"device/power": 1})]
+    )
+    writer.telemetry(1, [(1.6, {"device/power": 340.0, "process/rss": 30, "device/temperature": None})])
+    ship_once(project)
+    (run,) = mlflow_runs(client)
+    assert history(client, run, "device/power") == [(1, 300.0), (2, 330.0)]
+    assert history(client, run, "process/rss") == [(1, 10.0), (2, 30.0)]
+    assert "device/temperature" not in run.data.metrics
+
+
+def test_known_devices_get_their_utilisation(project, write_run, client):
+    write_run().start(devices=["NVIDIA A100-SXM4-80GB"]).lay(1)
+    ship_once(project)
+    assert mlflow_runs(client)[0].data.metrics["speed/mfu"] == 0.5
+
+
+def test_long_values_are_stored_whole(project, write_run, client):
+    text = "".join(chr(97 + i % 26) for i in range(13_000))
+    write_run(description=text).start().lay(1)
+    ship_once(project)
+    params = mlflow_runs(client)[0].data.params
+    assert params["description"] + params["description.part-2"] + params["description.part-3"] == text
+
+
+def test_runs_of_one_experiment_are_apart(project, write_run, client):
+    write_run(1).start().lay(2)
+    write_run(2).start().lay(3)
+    ship_once(project)
+    assert sorted(len(history(client, run, "train/loss")) for run in mlflow_runs(client)) == [2, 3]
+
+
+def test_a_changed_ring_stops_shipping_before_it(project, write_run, client):
+    writer = write_run().start().lay(3)
+    file = writer.run.attempts()[0].rings_file
+    file.write_text(file.read_text().replace('"loss":3.998', '"loss":2.998'))
+    with pytest.raises(EvidenceError, match="line 2: ring of step 2: digest .* is written"):
+        ship_once(project)
+
+
+def test_nothing_is_made_beside_the_database(project, write_run, client, monkeypatch, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("cwd")
+    monkeypatch.chdir(elsewhere)
+    write_run().start().lay(1).save()
+    ship_once(project)
+    assert list(elsewhere.iterdir()) == []
+    assert {path.name for path in project.root.iterdir()} == {"mlflow.db", "runs"}
