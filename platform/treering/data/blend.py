@@ -33,7 +33,7 @@ def resolve_blend(experiment: Experiment, project: Project) -> ResolvedBlend:
         if not (directory / "manifest.json").exists():
             raise UserError(f"{directory}: no tokenized corpus there; `dvc repro tokenize` makes it")
         corpus = Corpus.open(directory)
-        tokenizers[component.corpus] = corpus.tokenizer
+        tokenizers[component.corpus] = str(corpus.manifest["tokenizer"]["digest"])
         components.append(
             ResolvedComponent(
                 corpus=component.corpus,

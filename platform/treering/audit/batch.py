@@ -1,0 +1,177 @@
+"""What was in the batch: the documents of one step, with their text, cut from the corpora by the data order."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from treering.audit.content import batch_digests
+from treering.audit.path import Stretch
+from treering.audit.shelf import Shelf, find_corpora
+from treering.config.canonical import digest_file
+from treering.data.corpus import Corpus
+from treering.data.order import Sample
+from treering.errors import EvidenceError, NotFoundError
+from treering.project import Project
+from treering.runlog.directory import PathSegment, RunDirectory
+from treering.runlog.ring import Ring
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDocument:
+    """A part of a document that a sample holds.
+
+    Attributes:
+        corpus: name of the corpus.
+        document: id of the document.
+        number: its number in the corpus.
+        source: URI of the file that it came from.
+        licence: its licence.
+        start: first token of the part, counted in the document.
+        end: token after its last one.
+        num_tokens: tokens of the whole document, the end-of-document token included.
+        text: the part's text.
+    """
+
+    corpus: str
+    document: str
+    number: int
+    source: str
+    licence: str
+    start: int
+    end: int
+    num_tokens: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSample:
+    """One sample of a batch.
+
+    Attributes:
+        g: its number in the data order.
+        corpus: where it comes from.
+        epoch: how often all samples of that corpus had been read before.
+        index: its number inside the corpus.
+        documents: the parts of documents that it holds, in order.
+    """
+
+    g: int
+    corpus: str
+    epoch: int
+    index: int
+    documents: tuple[BatchDocument, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepBatch:
+    """The batch of one step.
+
+    Attributes:
+        run: id of the run.
+        attempt: number of the newest attempt that did the step.
+        step: the step.
+        recorded_digest: batch digest in the ring.
+        recomputed_digest: what the corpora give.
+        samples: the samples in their order.
+    """
+
+    run: str
+    attempt: int
+    step: int
+    recorded_digest: str
+    recomputed_digest: str
+    samples: tuple[BatchSample, ...]
+
+    @property
+    def content_bound(self) -> bool:
+        """Whether the corpora give the digest that the ring recorded."""
+        return self.recorded_digest == self.recomputed_digest
+
+    def to_json(self) -> dict[str, Any]:
+        """The batch as JSON values."""
+        return {**asdict(self), "content_bound": self.content_bound}
+
+
+def step_batch(run: RunDirectory, step: int, project: Project) -> StepBatch:
+    """The documents of a step's batch, read from the corpora by the data order.
+
+    Raises:
+        NotFoundError: no attempt of the run did that step.
+        EvidenceError: the run log is damaged, a corpus of the blend is not at hand, or the tokenizer is another one.
+    """
+    segment, ring = _find_ring(run, step)
+    resolved = run.resolved
+    stretch = Stretch(segment, step, step, resolved.schedule, resolved.blend)
+    shelf = find_corpora(project, [resolved.blend])
+    if shelf.missing:
+        raise EvidenceError("; ".join(finding.text for finding in shelf.missing.values()))
+    corpora = [shelf.corpora[component.digest or ""] for component in resolved.blend.components]
+    order = shelf.order(resolved.blend)
+    decode = _decoder(project, resolved.blend.tokenizer)
+    lo, hi = stretch.sample_range
+    return StepBatch(
+        run=resolved.run_id,
+        attempt=segment.attempt.number,
+        step=step,
+        recorded_digest=ring.batch_digest,
+        recomputed_digest=next(batch_digests(stretch, corpora, step, step)),
+        samples=tuple(_sample(order.sample(g), corpora, shelf, decode) for g in range(lo, hi)),
+    )
+
+
+def _find_ring(run: RunDirectory, step: int) -> tuple[PathSegment, Ring]:
+    """The ring of a step in the newest attempt that laid one."""
+    last = 0
+    for attempt in reversed(run.attempts()):
+        for ring in attempt.rings():
+            if ring.step == step:
+                return PathSegment(run, attempt, step), ring
+            last = max(last, ring.step)
+    raise NotFoundError(
+        f"{run.path}: no attempt did step {step}; its rings go to step {last}, `treering show {run.id}` shows them"
+    )
+
+
+def _decoder(project: Project, digest: str | None) -> Callable[[list[int]], str]:
+    """Turns tokens back into text with the tokenizer that cut the corpora.
+
+    Raises:
+        EvidenceError: another tokenizer, or none, lies in its place.
+    """
+    from tokenizers import Tokenizer  # noqa: PLC0415 - heavy, and only needed for text
+
+    path = project.tokenizer
+    found = digest_file(path) if path.exists() else "nothing"
+    if found != digest:
+        raise EvidenceError(
+            f"{path}: {found} lies there, the run's corpora were cut by tokenizer {digest}; "
+            "`dvc checkout` of the matching commit brings it back"
+        )
+    tokenizer = Tokenizer.from_file(str(path))
+
+    def decode(tokens: list[int]) -> str:
+        return str(tokenizer.decode(tokens, skip_special_tokens=False))
+
+    return decode
+
+
+def _sample(sample: Sample, corpora: list[Corpus], shelf: Shelf, decode: Callable[[list[int]], str]) -> BatchSample:
+    corpus = corpora[sample.component]
+    offsets = shelf.offsets(corpus)
+    documents = []
+    for span in sample.spans:
+        row, first = corpus.document(span.document), int(offsets[span.document])
+        documents.append(
+            BatchDocument(
+                corpus=corpus.name,
+                document=row["id"],
+                number=span.document,
+                source=row["source"],
+                licence=row["licence"],
+                start=span.start,
+                end=span.end,
+                num_tokens=row["tokens"],
+                text=decode(corpus.tokens(first + span.start, first + span.end).tolist()),
+            )
+        )
+    return BatchSample(sample.g, corpus.name, sample.epoch, sample.index, tuple(documents))

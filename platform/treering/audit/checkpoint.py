@@ -1,0 +1,197 @@
+"""The audit of a checkpoint: which data trained it, how often, and how much of that is proven."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treering.audit.content import Progress, check_batches, check_corpora, check_files, quiet
+from treering.audit.path import Recorded, Stretch, check_records, read_path, stretches_to
+from treering.audit.report import AuditReport, CorpusUsage, Finding, Level
+from treering.audit.shelf import Shelf, find_corpora
+from treering.config.resolve import ResolvedBlend
+from treering.data.order import DataOrder
+from treering.project import Project
+from treering.runlog.directory import CheckpointDirectory
+
+_CHUNK = 1 << 20
+
+
+def audit_checkpoint(
+    checkpoint: CheckpointDirectory, project: Project, verify: bool = False, progress: Progress = quiet
+) -> AuditReport:
+    """Audits a checkpoint, of a run's folder or a published one.
+
+    Re-derives the data order, checks the chain of rings and holds every ring's range against the schedule. With
+    `verify`, digests corpora and checkpoint files again and recomputes every batch digest on the path.
+
+    Args:
+        checkpoint: what to audit.
+        project: where corpora lie.
+        verify: whether to read content.
+        progress: told about the slow parts.
+
+    Returns:
+        The report; what does not hold stands in its findings.
+
+    Raises:
+        EvidenceError: config, header or manifest cannot be read or was changed, so that there is nothing to audit.
+    """
+    stretches = stretches_to(checkpoint)
+    recorded = read_path(checkpoint, stretches)
+    findings = [*recorded.findings, *check_records(checkpoint, recorded)]
+    shelf = find_corpora(project, [stretch.blend for stretch in stretches])
+    bound = None
+    if verify:
+        findings += shelf.missing.values()
+        findings += check_files(checkpoint, progress)
+        findings += check_corpora(stretches, shelf, progress)
+        bound, different = check_batches(recorded, shelf, progress)
+        findings += different
+
+    manifest, resolved = checkpoint.manifest, checkpoint.run.resolved
+    corpora = _usage(stretches, shelf)
+    level = _level(stretches, recorded, findings, bound)
+    return AuditReport(
+        checkpoint=str(checkpoint.path),
+        experiment=resolved.experiment,
+        run=resolved.run_id,
+        path=tuple(stretch.describe() for stretch in stretches),
+        step=manifest.step,
+        consumed_samples=manifest.consumed_samples,
+        consumed_tokens=manifest.consumed_tokens,
+        applied_steps=manifest.applied_steps,
+        digests={
+            "checkpoint": checkpoint.digest,
+            "ring": manifest.ring,
+            "recipe": manifest.run,
+            "blend": manifest.blend,
+            "tokenizer": manifest.tokenizer,
+            "code": manifest.code,
+            "environment": manifest.environment,
+            "upstream": manifest.upstream,
+        },
+        corpora=corpora,
+        level=level,
+        verify=verify,
+        steps_recorded=recorded.steps,
+        steps_content_bound=bound,
+        findings=tuple(findings),
+        not_proven=tuple(_not_proven(level, shelf, stretches, verify=verify)),
+    )
+
+
+def _level(stretches: Sequence[Stretch], recorded: Recorded, findings: Sequence[Finding], bound: int | None) -> Level:
+    """The highest level of which nothing is missing."""
+    if any(stretch.blend.declared for stretch in stretches) or any(finding.kind == "record" for finding in findings):
+        return Level.DECLARED
+    if recorded.findings or recorded.steps != stretches[-1].last_step:
+        return Level.REDERIVED
+    if findings or bound != recorded.steps:
+        return Level.RECORDED
+    return Level.CONTENT_BOUND
+
+
+def _not_proven(level: Level, shelf: Shelf, stretches: Sequence[Stretch], *, verify: bool) -> list[str]:
+    open_ends = []
+    if level is Level.DECLARED:
+        open_ends.append("The data order: the records contradict each other or name no content.")
+    if level in (Level.DECLARED, Level.REDERIVED):
+        open_ends.append("The rings do not show that the run followed the order; see the findings.")
+    if level is not Level.CONTENT_BOUND:
+        open_ends.append(
+            "That the tokens fed were those of the corpora: "
+            + ("see the findings." if verify else "batch digests were not recomputed; `--verify` does it.")
+        )
+    open_ends += [finding.text for finding in shelf.missing.values()]
+    if any(stretch.segment.attempt.header.continue_changed for stretch in stretches):
+        open_ends.append("That one code and environment did all steps: an attempt went on after a change, as recorded.")
+    open_ends.append("That the weights follow from these steps: nothing was replayed.")
+    open_ends.append(
+        "That nobody trained outside the log or rewrote all of it consistently: the checkpoint is not signed."
+    )
+    return open_ends
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """Samples [lo, hi) of one data order that the path read."""
+
+    blend: ResolvedBlend
+    order: DataOrder
+    lo: int
+    hi: int
+
+
+def _ranges(stretches: Sequence[Stretch], shelf: Shelf) -> list[_Range]:
+    """What the path read, attempts that go on in one blend joined."""
+    ranges: list[_Range] = []
+    for stretch in stretches:
+        lo, hi = stretch.sample_range
+        if ranges and ranges[-1].blend.digest == stretch.blend.digest and ranges[-1].hi == lo:
+            ranges[-1] = replace(ranges[-1], hi=hi)
+        else:
+            ranges.append(_Range(stretch.blend, shelf.order(stretch.blend), lo, hi))
+    return ranges
+
+
+def _usage(stretches: Sequence[Stretch], shelf: Shelf) -> tuple[CorpusUsage, ...]:
+    """What the path read of each corpus, by the data order; one entry a corpus, in the blends' order."""
+    places: dict[str, list[tuple[_Range, int]]] = {}
+    for each in _ranges(stretches, shelf):
+        for position, component in enumerate(each.blend.components):
+            places.setdefault(component.digest or component.corpus, []).append((each, position))
+    return tuple(_corpus_usage(found, shelf) for found in places.values())
+
+
+def _corpus_usage(places: Sequence[tuple[_Range, int]], shelf: Shelf) -> CorpusUsage:
+    samples = tokens = 0
+    planned = realised = Fraction(0)
+    touched: NDArray[np.bool_] | None = None
+    for each, position in places:
+        order, component = each.order, each.blend.components[position]
+        epoch_samples = order.components[position].num_samples
+        count = order.count(position, each.hi) - order.count(position, each.lo)
+        samples += count
+        tokens += count * order.sequence_length
+        realised += Fraction(count, epoch_samples)
+        planned += Fraction(component.weight) * (each.hi - each.lo) / epoch_samples
+        if component.digest in shelf.corpora:
+            more = _touched(order, position, each.lo, each.hi)
+            touched = more if touched is None else touched | more
+    component = places[-1][0].blend.components[places[-1][1]]
+    corpus = shelf.corpora.get(component.digest or "")
+    return CorpusUsage(
+        corpus=component.corpus,
+        digest=component.digest,
+        licence=None if corpus is None else str(corpus.manifest["licence"]),
+        weight=component.weight,
+        samples=samples,
+        tokens=tokens,
+        planned_epochs=float(planned),
+        realised_epochs=float(realised),
+        documents_touched=None if touched is None else int(np.count_nonzero(touched)),
+        num_documents=component.num_documents,
+        path=None if corpus is None else str(corpus.directory),
+    )
+
+
+def _touched(order: DataOrder, component: int, lo: int, hi: int) -> NDArray[np.bool_]:
+    """Which documents of a component samples [lo, hi) hold at least one token of: bool [num_documents]."""
+    if lo == 0:
+        return order.touched(component, hi)
+    offsets = order.components[component].document_offsets
+    if offsets is None:
+        return np.zeros(0, dtype=np.bool_)
+    length, num_documents = order.sequence_length, len(offsets) - 1
+    change = np.zeros(num_documents + 1, dtype=np.int64)
+    for start in range(lo, hi, _CHUNK):
+        arrays = order.samples(start, min(start + _CHUNK, hi))
+        first_token = arrays.index[arrays.component == component] * length
+        first = np.searchsorted(offsets, first_token, side="right") - 1
+        last = np.searchsorted(offsets, first_token + length, side="right") - 1
+        np.add.at(change, first, 1)
+        np.add.at(change, last + 1, -1)
+    return np.cumsum(change[:-1]) > 0

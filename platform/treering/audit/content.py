@@ -1,0 +1,194 @@
+"""Holds claims against bytes: corpora and checkpoint files digested again, every batch digest recomputed."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treering.audit.path import Recorded, Stretch
+from treering.audit.report import Finding
+from treering.audit.shelf import Shelf
+from treering.config.canonical import DIGEST_PREFIX, digest_file
+from treering.data.corpus import BIN, Corpus, Damage
+from treering.data.order import DataOrder
+from treering.runlog.directory import CheckpointDirectory
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how much is done and how much there is."""
+
+_CHUNK_BYTES = 32 << 20
+_SHOWN = 8
+
+
+def quiet(_what: str, _done: int, _total: int) -> None:
+    """Progress that nobody watches."""
+
+
+def check_files(checkpoint: CheckpointDirectory, progress: Progress = quiet) -> list[Finding]:
+    """Digests the checkpoint's files again and compares them with its manifest."""
+    findings: list[Finding] = []
+    records = checkpoint.manifest.files
+    for done, record in enumerate(records, 1):
+        path = checkpoint.path / record.path
+        if not path.is_file():
+            problem = "missing"
+        elif (size := path.stat().st_size) != record.size:
+            problem = f"{size} bytes, expected {record.size}"
+        elif (digest := digest_file(path)) != record.digest:
+            problem = f"digest {digest}, expected {record.digest}"
+        else:
+            problem = ""
+        if problem:
+            text = f"{path}: {problem} by the checkpoint's manifest; `dvc checkout` restores a published one"
+            findings.append(Finding("checkpoint", text, file=str(path)))
+        progress("checkpoint files", done, len(records))
+    return findings
+
+
+def check_corpora(stretches: Sequence[Stretch], shelf: Shelf, progress: Progress = quiet) -> list[Finding]:
+    """Digests the corpora again; names the damaged documents and the first step that read each."""
+    findings: list[Finding] = []
+    for done, (digest, corpus) in enumerate(shelf.corpora.items(), 1):
+        damages = corpus.verify()
+        if damages:
+            readers = _Readers(digest, stretches, shelf)
+            findings += [finding for damage in damages for finding in _blame(corpus, damage, readers)]
+        progress("corpora", done, len(shelf.corpora))
+    return findings
+
+
+class _Readers:
+    """Answers which step of a path first read a document of one corpus."""
+
+    def __init__(self, digest: str, stretches: Sequence[Stretch], shelf: Shelf) -> None:
+        self._places = []
+        for stretch in stretches:
+            digests = [component.digest for component in stretch.blend.components]
+            if digest in digests:
+                self._places.append((stretch, shelf.order(stretch.blend), digests.index(digest)))
+
+    def first_step(self, document: int) -> int | None:
+        """The first step that read a part of the document, None if none on the path did."""
+        for stretch, order, component in self._places:
+            lo, hi = stretch.sample_range
+            exposures = order.exposures(component, document, hi)
+            exposures = exposures[exposures >= lo]
+            if len(exposures):
+                return stretch.schedule.step_of_sample(int(exposures[0]))
+        return None
+
+
+def _blame(corpus: Corpus, damage: Damage, readers: _Readers) -> Iterator[Finding]:
+    file = str(corpus.directory / damage.file)
+    where = f"{file}: bytes {damage.start:,} to {damage.end:,} (chunk {damage.chunk}): {damage.reason}"
+    if not damage.documents:
+        text = f"{where}; corpus {corpus.name}: no single document can be named; `dvc checkout` restores the file"
+        yield Finding("corpus", text, file=file, corpus=corpus.name)
+    for number, name in list(zip(damage.documents, damage.ids, strict=True))[:_SHOWN]:
+        step = readers.first_step(number)
+        read = "unread by this checkpoint" if step is None else f"first read by step {step}"
+        text = f"{where}; corpus {corpus.name}, document {name} (number {number}): {read}; `dvc checkout` restores it"
+        yield Finding("corpus", text, file=file, corpus=corpus.name, document=name, step=step)
+    if len(damage.documents) > _SHOWN:
+        text = f"{where}; corpus {corpus.name}: {len(damage.documents) - _SHOWN} more documents of it are damaged"
+        yield Finding("corpus", text, file=file, corpus=corpus.name)
+
+
+def batch_digests(stretch: Stretch, corpora: Sequence[Corpus], first_step: int, last_step: int) -> Iterator[str]:
+    """Recomputes the batch digests of steps [first_step, last_step] from the corpora's bytes.
+
+    Args:
+        stretch: says which samples a step reads and which tokens a sample is.
+        corpora: one for each component, in the blend's order.
+        first_step: first step.
+        last_step: last step, inclusive.
+    """
+    order = DataOrder(stretch.blend)
+    tokens = [_token_map(corpus) for corpus in corpora]
+    width = order.sequence_length + 1
+    chunk = max(1, _CHUNK_BYTES // (4 * width))
+    step, state, lo = first_step, hashlib.sha256(), stretch.schedule.samples_before(first_step)
+    end, boundary = stretch.schedule.samples_after(last_step), stretch.schedule.samples_after(first_step)
+    while lo < end:
+        hi = min(end, lo + chunk)
+        rows = memoryview(_gather(order, tokens, lo, hi).data).cast("B")
+        for number, g in enumerate(range(lo, hi)):
+            state.update(hashlib.sha256(rows[number * 4 * width : (number + 1) * 4 * width]).digest())
+            if g + 1 == boundary:
+                yield DIGEST_PREFIX + state.hexdigest()
+                step, state = step + 1, hashlib.sha256()
+                boundary = stretch.schedule.samples_after(step)
+        lo = hi
+
+
+def _token_map(corpus: Corpus) -> NDArray[np.generic]:
+    """All tokens of a corpus, memory-mapped without its index: samples lie at multiples of the sequence length."""
+    path = corpus.directory / BIN
+    width = int(corpus.manifest["token_width_bytes"])
+    count = path.stat().st_size // width
+    dtype = np.dtype(f"<u{width}")
+    return np.memmap(path, dtype, "r", shape=(count,)) if count else np.empty(0, dtype)
+
+
+def _gather(order: DataOrder, tokens: Sequence[NDArray[np.generic]], lo: int, hi: int) -> NDArray[np.uint32]:
+    """The tokens of samples [lo, hi): little-endian uint32 [hi - lo, sequence_length + 1].
+
+    What lies beyond the end of a file that was cut short reads as the highest token, so that its digest differs.
+    """
+    components, starts = order.token_ranges(lo, hi)
+    width = order.sequence_length + 1
+    gathered = np.full((hi - lo, width), np.iinfo(np.uint32).max, dtype="<u4")
+    for component in np.unique(components).tolist():
+        source = tokens[component]
+        where = np.flatnonzero(components == component)
+        where = where[starts[where] + width <= len(source)]
+        if len(where):
+            gathered[where] = np.lib.stride_tricks.sliding_window_view(source, width)[starts[where]]
+    return gathered
+
+
+def check_batches(recorded: Recorded, shelf: Shelf, progress: Progress = quiet) -> tuple[int, list[Finding]]:
+    """Recomputes the batch digest of every step on the path.
+
+    A batch of which a corpus is missing is not bound, and no finding: the missing corpus is one already.
+
+    Returns:
+        How many steps are bound to content, and a finding for the first steps that are not.
+    """
+    bound, different = 0, []
+    total = len(recorded.batch_digests)
+    for stretch in recorded.stretches:
+        corpora = [shelf.corpora.get(component.digest or "") for component in stretch.blend.components]
+        at_hand = [corpus for corpus in corpora if corpus is not None]
+        last = min(stretch.last_step, total)
+        if len(at_hand) != len(corpora) or last < stretch.first_step:
+            continue
+        digests = batch_digests(stretch, at_hand, stretch.first_step, last)
+        for step, digest in enumerate(digests, stretch.first_step):
+            if digest == recorded.batch_digests[step - 1]:
+                bound += 1
+            else:
+                different.append((step, digest))
+            progress("batches", step, total)
+    return bound, _differing(recorded, different)
+
+
+def _differing(recorded: Recorded, different: list[tuple[int, str]]) -> list[Finding]:
+    findings = []
+    for step, digest in different[:_SHOWN]:
+        file, line = recorded.where(step)
+        findings.append(
+            Finding(
+                "batch",
+                f"{file} line {line}: ring of step {step} was fed {recorded.batch_digests[step - 1]}, the corpora give "
+                f"{digest}; `treering batch` shows what lies there now",
+                file=str(file),
+                line=line,
+                step=step,
+            )
+        )
+    if len(different) > _SHOWN:
+        text = f"batches of {len(different) - _SHOWN} more steps differ, the last of step {different[-1][0]}"
+        findings.append(Finding("batch", text, step=different[-1][0]))
+    return findings

@@ -1,0 +1,162 @@
+"""What an audit says: levels of assurance, findings, and what a checkpoint read of each corpus."""
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Literal
+
+
+class Level(StrEnum):
+    """How much is shown, each level holding the ones before it."""
+
+    DECLARED = "declared"
+    """Records name it; nothing was recomputed."""
+    REDERIVED = "re-derived"
+    """The data order was recomputed from the blend."""
+    RECORDED = "recorded"
+    """The chain of rings holds, and every ring's range is the schedule's."""
+    CONTENT_BOUND = "content-bound"
+    """Every batch digest was recomputed from the corpora's bytes."""
+
+
+FindingKind = Literal["record", "ring", "batch", "corpus", "checkpoint"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that does not hold.
+
+    Attributes:
+        kind: what it is about: a record (header, manifest, config), a ring, a batch's content, a corpus, a file of the
+            checkpoint.
+        text: what failed, where, found, expected, and what helps.
+        file: the file concerned.
+        line: line of `file`, from 1.
+        corpus: name of the corpus.
+        document: id of the document.
+        step: step of the ring; for a document, the first step that read it, None if this checkpoint never did.
+    """
+
+    kind: FindingKind
+    text: str
+    file: str | None = None
+    line: int | None = None
+    corpus: str | None = None
+    document: str | None = None
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptOnPath:
+    """A stretch of steps that one attempt did on the way to the checkpoint.
+
+    Attributes:
+        run: id of the run that the attempt belongs to.
+        attempt: its number.
+        first_step: first step of the stretch.
+        last_step: last step of the stretch.
+        code: digest of the code.
+        environment: digest of the environment.
+        changed: what differed from the attempt before, in words.
+        path: the attempt's folder.
+    """
+
+    run: str
+    attempt: int
+    first_step: int
+    last_step: int
+    code: str
+    environment: str
+    changed: tuple[str, ...]
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusUsage:
+    """What the checkpoint read of one corpus.
+
+    Attributes:
+        corpus: name.
+        digest: identity; None if it is only declared.
+        licence: licence by its manifest, None if the corpus is not at hand.
+        weight: share of the samples, decimal string.
+        samples: samples read.
+        tokens: samples x sequence length.
+        planned_epochs: epochs that the weight asks for.
+        realised_epochs: epochs really read.
+        documents_touched: distinct documents of which at least one token was read; None if not at hand.
+        num_documents: documents held.
+        path: where the corpus was found, None if nowhere.
+    """
+
+    corpus: str
+    digest: str | None
+    licence: str | None
+    weight: str
+    samples: int
+    tokens: int
+    planned_epochs: float
+    realised_epochs: float
+    documents_touched: int | None
+    num_documents: int | None
+    path: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """The audit of one checkpoint.
+
+    Attributes:
+        checkpoint: its folder.
+        experiment: name of the experiment.
+        run: id of its run.
+        path: the attempts that led to it, from the root on.
+        step: steps on the path.
+        consumed_samples: samples read.
+        consumed_tokens: tokens read.
+        applied_steps: steps that moved the weights.
+        digests: of checkpoint, ring, recipe, blend, tokenizer, code, environment, upstream; None where there is none.
+        corpora: what was read of each corpus.
+        level: level of assurance reached.
+        verify: whether content was asked to be verified.
+        steps_recorded: steps whose ring stands in the chain with the schedule's range.
+        steps_content_bound: steps whose batch digest was recomputed and is equal; None if not asked for.
+        findings: what does not hold; empty if all does.
+        not_proven: what remains open, in words.
+    """
+
+    checkpoint: str
+    experiment: str
+    run: str
+    path: tuple[AttemptOnPath, ...]
+    step: int
+    consumed_samples: int
+    consumed_tokens: int
+    applied_steps: int
+    digests: dict[str, str | None]
+    corpora: tuple[CorpusUsage, ...]
+    level: Level
+    verify: bool
+    steps_recorded: int
+    steps_content_bound: int | None
+    findings: tuple[Finding, ...]
+    not_proven: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing was found that does not hold."""
+        return not self.findings
+
+    @property
+    def verdict(self) -> str:
+        """One line: `content-bound: 300 of 300 steps`, `recorded: 300 of 300 steps`, or `FAILED: …`."""
+        steps = self.steps_recorded if self.steps_content_bound is None else self.steps_content_bound
+        name = Level.RECORDED if self.steps_content_bound is None else Level.CONTENT_BOUND
+        counted = f"{name}: {steps:,} of {self.step:,} steps"
+        if self.holds:
+            return counted
+        things = "1 finding" if len(self.findings) == 1 else f"{len(self.findings)} findings"
+        return f"FAILED with {things}; {counted}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as JSON values, the verdict with it."""
+        return {"verdict": self.verdict, "holds": self.holds, **asdict(self)}

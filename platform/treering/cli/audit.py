@@ -1,0 +1,176 @@
+"""`treering audit` and `treering batch`: from a checkpoint, or a step, to the documents."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from treering.cli.output import JsonOption, console, print_json, print_table, project
+from treering.config.canonical import short
+
+if TYPE_CHECKING:
+    from treering.audit.batch import StepBatch
+    from treering.audit.content import Progress
+    from treering.audit.report import AttemptOnPath, AuditReport
+
+CheckpointArgument = Annotated[
+    Path, typer.Argument(help="A checkpoint's folder, or that of a run or a published checkpoint (its newest one).")
+]
+VerifyOption = Annotated[
+    bool, typer.Option("--verify", help="Read content: digest the corpora again, recompute every batch digest.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    app.command("audit")(audit)
+    app.command("batch")(batch)
+
+
+def audit(checkpoint: CheckpointArgument, verify: VerifyOption = False, json: JsonOption = False) -> None:
+    """Show which data trained a checkpoint, and how much of that is proven.
+
+    Ends with exit code 3 where something does not hold.
+
+    Example: `treering audit runs/0123456789abcdef/checkpoints/step-00000300 --verify`
+    """
+    from treering.audit.checkpoint import audit_checkpoint
+    from treering.errors import EvidenceError
+    from treering.runlog.directory import find_checkpoint
+
+    try:
+        with _progress() as progress:
+            report = audit_checkpoint(find_checkpoint(checkpoint), project(), verify, progress)
+    except EvidenceError as error:
+        if json:  # a machine gets its verdict even where there is nothing left to audit
+            finding = {"kind": "record", "text": str(error)}
+            print_json(
+                {"verdict": f"FAILED: {error}", "holds": False, "checkpoint": str(checkpoint), "findings": [finding]}
+            )
+            raise typer.Exit(error.exit_code) from None
+        raise
+    if json:
+        print_json(report.to_json())
+    else:
+        print_report(report)
+    if not report.holds:
+        raise typer.Exit(EvidenceError.exit_code)
+
+
+def batch(
+    run: Annotated[str, typer.Argument(help="Any unique prefix of a run's id, or its folder.")],
+    step: Annotated[int, typer.Argument(min=1, help="The step, from 1.")],
+    json: JsonOption = False,
+) -> None:
+    """Show the documents of a step's batch with their text.
+
+    Ends with exit code 3 where the corpora do not give the batch digest that the ring recorded.
+
+    Example: `treering batch 0123 120`
+    """
+    from treering.audit.batch import step_batch
+    from treering.errors import EvidenceError
+    from treering.runlog.directory import find_run
+
+    here = project()
+    found = step_batch(find_run(here.runs, run), step, here)
+    if json:
+        print_json(found.to_json())
+    else:
+        _print_batch(found)
+    if not found.content_bound:
+        raise typer.Exit(EvidenceError.exit_code)
+
+
+@contextmanager
+def _progress() -> "Iterator[Progress]":
+    """A bar for each slow part on standard error, nothing where nobody watches."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    terminal = Console(stderr=True)
+    with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as bars:
+        tasks: dict[str, Any] = {}
+
+        def show(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done)
+
+        yield show
+
+
+def print_report(report: "AuditReport") -> None:
+    """Prints an audit for people."""
+    console.print(f"checkpoint   {report.checkpoint}")
+    console.print(f"experiment   {report.experiment}")
+    console.print(f"run          {report.run}")
+    for number, attempt in enumerate(report.path):
+        console.print(f"{'' if number else 'path':<12} {_attempt(attempt, report.run)}")
+    console.print(f"step         {report.step:,}, of which {report.applied_steps:,} applied")
+    console.print(f"consumed     {report.consumed_samples:,} samples, {report.consumed_tokens:,} tokens\n")
+    for name, digest in report.digests.items():
+        console.print(f"{name:<12} {digest or 'none'}")
+    console.print()
+    print_table(
+        ("corpus", "digest", "samples", "tokens", "epochs planned", "realised", "documents touched", "licence"),
+        [
+            [
+                usage.corpus,
+                short(usage.digest or "declared"),
+                f"{usage.samples:,}",
+                f"{usage.tokens:,}",
+                f"{usage.planned_epochs:.4f}",
+                f"{usage.realised_epochs:.4f}",
+                _touched(usage.documents_touched, usage.num_documents),
+                usage.licence or "not at hand",
+            ]
+            for usage in report.corpora
+        ],
+        numbers=("samples", "tokens", "epochs planned", "realised", "documents touched"),
+    )
+    console.print(f"\nassurance    {' → '.join(_levels(report))}")
+    console.print("not proven")
+    for text in report.not_proven:
+        console.print(f"  - {text}", markup=False)
+    for finding in report.findings:
+        console.print(f"FAILED       {finding.text}", markup=False)
+    console.print(f"\n{report.verdict}")
+
+
+def _attempt(attempt: "AttemptOnPath", run: str) -> str:
+    other = "" if attempt.run == run else f" of run {attempt.run}"
+    changed = f", changed before it: {'; '.join(attempt.changed)}" if attempt.changed else ""
+    return f"attempt {attempt.attempt}{other}: steps {attempt.first_step:,} to {attempt.last_step:,}{changed}"
+
+
+def _touched(touched: int | None, held: int | None) -> str:
+    return f"{'unknown' if touched is None else f'{touched:,}'} of {'unknown' if held is None else f'{held:,}'}"
+
+
+def _levels(report: "AuditReport") -> list[str]:
+    from treering.audit.report import Level
+
+    levels = list(Level)
+    return [str(level) for level in levels[: levels.index(report.level) + 1]]
+
+
+def _print_batch(found: "StepBatch") -> None:
+    equal = "equals" if found.content_bound else "DIFFERS FROM"
+    console.print(f"run {found.run}, attempt {found.attempt}, step {found.step}: {len(found.samples)} samples")
+    console.print(f"batch digest {found.recomputed_digest} {equal} the ring's {found.recorded_digest}")
+    for sample in found.samples:
+        console.rule(
+            f"sample {sample.g:,}: {sample.corpus}, epoch {sample.epoch}, index {sample.index:,}", align="left"
+        )
+        for part in sample.documents:
+            console.print(
+                f"{part.document}  tokens {part.start:,} to {part.end:,} of {part.num_tokens:,}  {part.source}  "
+                f"{part.licence}",
+                markup=False,
+                style="bold",
+            )
+            console.print(part.text, markup=False)
