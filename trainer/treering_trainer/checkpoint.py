@@ -142,7 +142,8 @@ def read_weights(directory: Path) -> dict[str, torch.Tensor]:
     weights = {}
     for layer, by_rank in sorted(shards.items()):
         parts = [by_rank[rank] for rank in sorted(by_rank)]
-        for name in parts[0]:
+        # Beside tensors, megatron-core's layers put an empty `_extra_state` into their state.
+        for name in (name for name, value in parts[0].items() if isinstance(value, torch.Tensor)):
             weights[f"{layer}.{name}"] = _join(name, [part[name] for part in parts])
     return weights
 

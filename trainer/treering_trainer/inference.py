@@ -3,7 +3,6 @@
 Shape suffixes: B batch, S sequence, V padded vocabulary.
 """
 
-
 import torch
 import torch.distributed
 from deepspeed.pipe import TiedLayerSpec
@@ -11,6 +10,7 @@ from torch import nn
 
 from treering.config.model import ModelConfig
 from treering.config.operation import KernelConfig
+from treering.errors import EvidenceError
 from treering.runlog.directory import CheckpointDirectory
 from treering_trainer.checkpoint import read_weights
 from treering_trainer.model import build_layers, vocabulary_logits
@@ -55,8 +55,11 @@ def load_model(checkpoint: CheckpointDirectory) -> LanguageModel:
     resolved = checkpoint.run.resolved
     model = LanguageModel(resolved.recipe.model, resolved.blend.sequence_length)
     weights = {f"layers.{name}": tensor.float() for name, tensor in read_weights(checkpoint.path).items()}
-    expected = model.state_dict()
-    model.load_state_dict({name: weights[name] for name in expected if name in weights}, strict=True)
+    found = model.load_state_dict(weights, strict=False)
+    missing = [name for name in found.missing_keys if not name.endswith("_extra_state")]
+    if missing or found.unexpected_keys:
+        raise EvidenceError(
+            f"{checkpoint.path}: weights do not fit the run's config: missing {missing}, not expected "
+            f"{found.unexpected_keys}"
+        )
     return model.eval()
-
-
