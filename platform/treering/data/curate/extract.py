@@ -9,8 +9,8 @@ from treering.config.corpora import Kind
 def extract(text: str, kind: Kind) -> str:
     """Plain text of a raw document, line ends normalised, without white space at its ends.
 
-    HTML is read by resiliparse; prose and HTML are mended by ftfy (mojibake, entities, control characters). Code is left
-    alone: ftfy would change its quotation marks.
+    HTML is read by resiliparse; prose and HTML are mended by ftfy (mojibake, entities, control characters). Code is
+    left alone: ftfy would change its quotation marks.
     """
     if kind == "html":
         text = extract_plain_text(text, main_content=False)

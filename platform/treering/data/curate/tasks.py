@@ -125,7 +125,9 @@ def _cloze_choices(
     """Adds the choices to a cloze item; None if the corpus has too few other sentences."""
     answer = item["answer"]
     others = {text for _, text, document in pool[item["corpus"]] if document != item["document"] and text != answer}
-    wrong = heapq.nsmallest(NUM_CHOICES - 1, others, key=lambda text: (key(seed, f"wrong {len(answer)}", answer + text), text))
+    wrong = heapq.nsmallest(
+        NUM_CHOICES - 1, others, key=lambda text: (key(seed, f"wrong {len(answer)}", answer + text), text)
+    )
     if len(wrong) < NUM_CHOICES - 1:
         return None
     gold = key(seed, "gold", item["context"] + answer) % NUM_CHOICES

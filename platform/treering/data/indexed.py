@@ -1,0 +1,125 @@
+"""Megatron's `.bin/.idx`: token files that megatron-core opens, and the reader of those that it wrote.
+
+`.bin` holds the tokens of all sequences, one after the other. `.idx` holds a header of 34 bytes, then the length of
+every sequence (int32), its byte position in `.bin` (int64) and, for every document, the number of its first sequence
+(int64, with the end). We write one sequence a document.
+
+Source: megatron-core 0.16.1, `megatron/core/datasets/indexed_dataset.py`, version 1 of the index.
+"""
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from treering.errors import EvidenceError
+
+MAGIC = b"MMIDIDX\x00\x00"
+VERSION = 1
+_HEADER = struct.Struct("<9sQBQQ")
+
+_DTYPES: dict[int, type[np.generic]] = {
+    1: np.uint8,
+    2: np.int8,
+    3: np.int16,
+    4: np.int32,
+    5: np.int64,
+    6: np.float64,
+    7: np.float32,
+    8: np.uint16,
+}
+"""Codes of token types. Source: `DType` there."""
+_UINT16 = 8
+
+
+def index_bytes(lengths: npt.NDArray[np.int32]) -> bytes:
+    """The whole `.idx` of documents with these token counts, one sequence a document, uint16 tokens.
+
+    A pure function of the counts: a damaged index is found, and mended, from the document table.
+
+    Args:
+        lengths: tokens of each document: int32 [num_documents].
+    """
+    width = np.dtype(np.uint16).itemsize
+    pointers = np.zeros(len(lengths), dtype=np.int64)
+    np.cumsum(lengths[:-1], dtype=np.int64, out=pointers[1:])
+    return b"".join(
+        (
+            _HEADER.pack(MAGIC, VERSION, _UINT16, len(lengths), len(lengths) + 1),
+            lengths.astype("<i4").tobytes(),
+            (pointers * width).astype("<i8").tobytes(),
+            np.arange(len(lengths) + 1, dtype="<i8").tobytes(),
+        )
+    )
+
+
+def index_document(position: int, num_documents: int) -> int | None:
+    """The document that the byte at `position` of such an `.idx` describes; None in the header or past the end."""
+    position -= _HEADER.size
+    for width in (4, 8, 8):
+        if 0 <= position < width * num_documents:
+            return position // width
+        position -= width * num_documents
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFile:
+    """A `.bin/.idx` pair, opened for reading.
+
+    Attributes:
+        tokens: all tokens, memory-mapped: [num_tokens].
+        sequence_lengths: int32 [num_sequences].
+        document_offsets: first token of each document, with the end, aligned: int64 [num_documents + 1].
+    """
+
+    tokens: npt.NDArray[np.generic]
+    sequence_lengths: npt.NDArray[np.int32]
+    document_offsets: npt.NDArray[np.int64]
+
+    @classmethod
+    def open(cls, bin_path: Path, idx_path: Path) -> "TokenFile":
+        """Opens a pair, ours or megatron-core's.
+
+        Raises:
+            EvidenceError: a file is missing, no index of version 1, or the two do not fit together.
+        """
+        try:
+            raw = idx_path.read_bytes()
+            size = bin_path.stat().st_size
+        except OSError as error:
+            raise EvidenceError(
+                f"{error.filename}: {error.strerror}; expected a pair of token and index file"
+            ) from None
+        if len(raw) < _HEADER.size:
+            raise EvidenceError(f"{idx_path}: found {len(raw)} bytes, expected a header of {_HEADER.size}")
+        magic, version, code, num_sequences, num_offsets = _HEADER.unpack_from(raw)
+        if magic != MAGIC or version != VERSION or code not in _DTYPES:
+            raise EvidenceError(
+                f"{idx_path}: found header {magic!r}, version {version}, token type {code}; expected a Megatron index of"
+                f" version {VERSION} with a token type of 1 to {max(_DTYPES)}"
+            )
+        if len(raw) != _HEADER.size + 12 * num_sequences + 8 * num_offsets or not num_offsets:
+            raise EvidenceError(
+                f"{idx_path}: found {len(raw)} bytes, expected {_HEADER.size + 12 * num_sequences + 8 * num_offsets}"
+                f" for {num_sequences} sequences and {num_offsets} document offsets"
+            )
+        # np.frombuffer would give views that start at byte 34, misaligned: every search would copy them whole.
+        lengths = np.frombuffer(raw, "<i4", num_sequences, _HEADER.size).astype(np.int32)
+        pointers = np.frombuffer(raw, "<i8", num_sequences, _HEADER.size + 4 * num_sequences)
+        documents = np.frombuffer(raw, "<i8", num_offsets, _HEADER.size + 12 * num_sequences).astype(np.int64)
+        dtype = np.dtype(_DTYPES[code])
+        starts = np.zeros(num_sequences + 1, dtype=np.int64)
+        np.cumsum(lengths, out=starts[1:])
+        if not np.array_equal(pointers, starts[:-1] * dtype.itemsize):
+            raise EvidenceError(f"{idx_path}: the sequences do not lie one after the other in {bin_path.name}")
+        if size != int(starts[-1]) * dtype.itemsize:
+            raise EvidenceError(
+                f"{bin_path}: found {size} bytes, expected {int(starts[-1]) * dtype.itemsize} by {idx_path.name}"
+            )
+        if documents.min() < 0 or documents.max() > num_sequences or np.any(np.diff(documents) < 0):
+            raise EvidenceError(f"{idx_path}: the document offsets do not ascend from 0 to {num_sequences}")
+        tokens = np.memmap(bin_path, dtype, "r") if size else np.empty(0, dtype)
+        return cls(tokens, lengths, starts[documents])
