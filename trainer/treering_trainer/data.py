@@ -93,7 +93,8 @@ def open_corpora(project: Project, blend: ResolvedBlend) -> list[Corpus]:
     """
     if blend.declared:
         raise UserError(
-            f"blend: {', '.join(blend.declared)} declared without content: a declared blend can be planned, not trained on"
+            f"blend: {', '.join(blend.declared)} declared without content, expected corpora with a digest: "
+            "a declared blend can be planned, not trained on"
         )
     corpora = []
     for component in blend.components:

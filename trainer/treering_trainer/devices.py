@@ -42,7 +42,9 @@ def find_hardware() -> Hardware:
     if count and os.environ.get("DS_ACCELERATOR") == "cpu":
         return Hardware("cpu", 0, devices, "")
     if count and torch.version.cuda is None:
-        return Hardware("cpu", 0, devices, f"{count} GPUs are here, but this torch is built for processors: training on CPU")
+        return Hardware(
+            "cpu", 0, devices, f"{count} GPUs are here, but this torch is built for processors: training on CPU"
+        )
     return Hardware("cuda" if count else "cpu", count, devices, "")
 
 

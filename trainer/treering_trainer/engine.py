@@ -69,7 +69,11 @@ class Engine:
 
         Args:
             place: where this rank stands.
-            model, optimizer, parallel, kernels, precision: sections of the experiment.
+            model: what is built.
+            optimizer: how it is updated.
+            parallel: micro-batch size and recomputation.
+            kernels: which implementations are asked for.
+            precision: of weights and activations.
             sequence_length: tokens that a sample predicts.
             seed: of the weights and of dropout.
             global_batch_size: samples of the first step; `train` moves it.
@@ -81,7 +85,14 @@ class Engine:
         layout = place.layout
         recompute = parallel.activation_recompute == "full"
         module = PipelineModule(
-            layers=build_layers(model, sequence_length, seed, kernels, precision, layout.tensor),
+            layers=build_layers(
+                model,
+                sequence_length,
+                seed,
+                kernels=kernels,
+                precision=precision,
+                tensor_parallel=layout.tensor,
+            ),
             topology=place.topology,
             loss_fn=token_loss,
             # "parameters" would build every layer on every rank to count them.

@@ -32,7 +32,9 @@ class Agreement:
     stop: bool
 
 
-def agree(place: Place, device: torch.device, digests: NDArray[np.uint8], micro_batch_size: int, stop: bool) -> Agreement:
+def agree(
+    place: Place, device: torch.device, digests: NDArray[np.uint8], micro_batch_size: int, stop: bool
+) -> Agreement:
     """Exchanges digests and the wish to stop; collective over all ranks.
 
     Args:
@@ -56,8 +58,9 @@ def agree(place: Place, device: torch.device, digests: NDArray[np.uint8], micro_
     if differing.size:
         reader = np.flatnonzero(every[:, DIGEST_BYTES] == 1)[0]
         raise EvidenceError(
-            f"batch digest: rank {differing[0]} was fed {text_digest(every[differing[0], :DIGEST_BYTES])}, rank {reader} "
-            f"{text_digest(readers[0])}: first and last stage must read the same batch; nothing was trained on it"
+            f"batch digest: rank {differing[0]} was fed {text_digest(every[differing[0], :DIGEST_BYTES])}, "
+            f"rank {reader} {text_digest(readers[0])}: first and last stage must read the same batch; nothing was "
+            "trained on it"
         )
     return Agreement(text_digest(readers[0]), bool(every[:, DIGEST_BYTES + 1].any()))
 

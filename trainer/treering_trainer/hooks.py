@@ -53,7 +53,9 @@ class Progress(Hook):
     def before_training(self, start_step: int, num_steps: int) -> None:
         """Remembers the end, for the time that is left."""
         self._num_steps = num_steps
-        self._say(f"training steps {start_step + 1} to {num_steps}" if start_step < num_steps else "nothing left to train")
+        self._say(
+            f"training steps {start_step + 1} to {num_steps}" if start_step < num_steps else "nothing left to train"
+        )
 
     def after_ring(self, ring: Ring) -> None:
         """Shows step, loss, rate, speed and the time that is left."""

@@ -1,4 +1,7 @@
-"""An attempt as it is handed to every rank, and the word with which it ends. Light: imports neither torch nor DeepSpeed."""
+"""An attempt as it is handed to every rank, and the word with which it ends.
+
+Light: imports neither torch nor DeepSpeed.
+"""
 
 import json
 import time

@@ -42,19 +42,27 @@ def kernels_on_record(
     Random streams are left as they were.
     """
     state = torch.get_rng_state()
-    layer_ops, loss_ops, update_ops = _profile(
-        model, optimizer, kernels, precision, sequence_length, micro_batch_size, tensor_parallel
-    )
+    shape = (sequence_length, micro_batch_size)
+    layer_ops = _layer_ops(model, kernels, precision, shape=shape, tensor_parallel=tensor_parallel)
+    loss_ops = _loss_ops(model.padded_vocab_size // tensor_parallel, *shape)
+    update_ops = _update_ops(optimizer, kernels)
     torch.set_rng_state(state)
     attention = _first(layer_ops, _ATTENTION)
     update = _first(update_ops, _OPTIMIZER)
     compiled = any(part in op for op in layer_ops for part in _COMPILED)
     inside = attention in ("sdpa_flash", "sdpa_cudnn", "sdpa_efficient")
     gelu = "compiled" if kernels.bias_gelu == "compiled" and compiled else _seen(layer_ops, "aten::gelu", "eager")
-    addition = "compiled" if kernels.bias_dropout_add == "compiled" and compiled else _seen(layer_ops, "aten::add", "eager")
+    addition = (
+        "compiled" if kernels.bias_dropout_add == "compiled" and compiled else _seen(layer_ops, "aten::add", "eager")
+    )
     return (
         Kernel(operation="optimizer", requested=kernels.optimizer, used=update, reason=_why(kernels.optimizer, update)),
-        Kernel(operation="attention", requested=kernels.attention, used=attention, reason=_why(kernels.attention, attention)),
+        Kernel(
+            operation="attention",
+            requested=kernels.attention,
+            used=attention,
+            reason=_why(kernels.attention, attention),
+        ),
         Kernel(operation="bias_gelu", requested=kernels.bias_gelu, used=gelu, reason=_why(kernels.bias_gelu, gelu)),
         Kernel(
             operation="bias_dropout_add",
@@ -82,43 +90,52 @@ def kernels_on_record(
     )
 
 
-def _profile(
-    model: ModelConfig,
-    optimizer: OptimizerConfig,
-    kernels: KernelConfig,
-    precision: Precision,
-    sequence_length: int,
-    micro_batch_size: int,
-    tensor_parallel: int,
-) -> tuple[set[str], set[str], set[str]]:
-    device = torch.device(get_accelerator().current_device_name())
-    activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device.type == "cuda" else [])
+def _layer_ops(
+    model: ModelConfig, kernels: KernelConfig, precision: Precision, *, shape: tuple[int, int], tensor_parallel: int
+) -> set[str]:
+    device = _device()
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     config = transformer_config(model, kernels, precision, tensor_parallel)
     layer: nn.Module = TransformerBlock(config, 1, kernels.attention, seed=0).to(device, dtype)
-    # Dropout needs random streams that only a running step seeds; the kernel is chosen by the same shapes without it.
+    # Dropout needs random streams that only a running step seeds; without it the same shapes choose the kernel.
     layer.train(model.dropout == 0)
-    hidden = torch.randn(sequence_length, micro_batch_size, model.hidden_size, device=device, dtype=dtype)
+    hidden = torch.randn(*shape, model.hidden_size, device=device, dtype=dtype)
     hidden.requires_grad_(True)
-    with profile(activities=activities, acc_events=True) as seen:
+    with _profiler() as seen:
         layer(hidden).float().pow(2).mean().backward()
-    layer_ops = {event.key for event in seen.key_averages()}
+    return _ops(seen)
 
-    logits = torch.randn(
-        sequence_length, micro_batch_size, model.padded_vocab_size // tensor_parallel, device=device, requires_grad=True
-    )
-    labels = torch.zeros(micro_batch_size, sequence_length, dtype=torch.int64, device=device)
-    with profile(activities=activities, acc_events=True) as seen:
+
+def _loss_ops(vocabulary: int, sequence_length: int, micro_batch_size: int) -> set[str]:
+    logits = torch.randn(sequence_length, micro_batch_size, vocabulary, device=_device(), requires_grad=True)
+    labels = torch.zeros(micro_batch_size, sequence_length, dtype=torch.int64, device=_device())
+    with _profiler() as seen:
         token_loss(logits * 1.0, labels).backward()
-    loss_ops = {event.key for event in seen.key_averages()}
+    return _ops(seen)
 
+
+def _update_ops(optimizer: OptimizerConfig, kernels: KernelConfig) -> set[str]:
     # The engine's optimizer updates flat fp32 partitions, whatever the precision.
-    small = nn.Linear(8, 8, device=device)
+    small = nn.Linear(8, 8, device=_device())
     update = build_optimizer(small, optimizer, kernels)
-    small(torch.ones(1, 8, device=device)).sum().backward()
-    with profile(activities=activities, acc_events=True) as seen:
+    small(torch.ones(1, 8, device=_device())).sum().backward()
+    with _profiler() as seen:
         update.step()
-    return layer_ops, loss_ops, {event.key for event in seen.key_averages()}
+    return _ops(seen)
+
+
+def _device() -> torch.device:
+    return torch.device(get_accelerator().current_device_name())
+
+
+def _profiler() -> profile:
+    on_cuda = _device().type == "cuda"
+    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if on_cuda else [ProfilerActivity.CPU]
+    return profile(activities=activities, acc_events=True)
+
+
+def _ops(seen: profile) -> set[str]:
+    return {event.key for event in seen.key_averages()}
 
 
 def _first(ops: set[str], names: tuple[tuple[str, str], ...]) -> str:

@@ -131,11 +131,20 @@ class Loop:
         validation = self._validator.run(self._engine) if finite and self._validates(step) and self._validator else None
         if self._record is not None:
             times = {"step": step_s, "data_wait": data_wait_s}
-            self._lay(self._record, step, agreement, result, learning_rate, times, validation)
+            self._lay(
+                self._record,
+                step,
+                agreement=agreement,
+                result=result,
+                learning_rate=learning_rate,
+                times=times,
+                validation=validation,
+            )
         if not finite:
             raise NonFiniteLossError(
-                f"run {self._resolved.run_id}: step {step}: loss {result.loss}, gradient norm {result.grad_norm}; expected "
-                f"finite numbers. The ring is laid; `treering batch {self._resolved.run_id} {step}` shows what was read"
+                f"run {self._resolved.run_id}: step {step}: loss {result.loss}, gradient norm {result.grad_norm}, "
+                "expected finite numbers; the ring is laid, "
+                f"`treering batch {self._resolved.run_id} {step}` shows what was read"
             )
         if self._saves(step):
             self._save(step, hi)
@@ -145,6 +154,7 @@ class Loop:
         self,
         record: Record,
         step: int,
+        *,
         agreement: Agreement,
         result: StepResult,
         learning_rate: float,

@@ -52,7 +52,7 @@ def transformer_config(
         ffn_hidden_size=model.ffn_width,
         attention_dropout=model.dropout,
         hidden_dropout=model.dropout,
-        # Both paths compute the tanh form, which is what the fused kernel knows: an implementation must not be a recipe.
+        # Both paths compute the tanh form, which is what the fused kernel knows: a kernel must not be a recipe.
         activation_func=nn.functional.gelu if compiled_gelu else partial(nn.functional.gelu, approximate="tanh"),
         bias_activation_fusion=compiled_gelu,
         bias_dropout_fusion=kernels.bias_dropout_add == "compiled",
@@ -95,7 +95,7 @@ class TokenEmbedding(nn.Module):
 
 
 class PositionEmbedding(nn.Module):
-    """Adds learned positions to hidden states [S, B, H]; a layer of its own, so that a tied embedding carries no copy."""
+    """Adds learned positions to hidden states [S, B, H]; a layer of its own: a tied embedding would carry a copy."""
 
     def __init__(self, config: TransformerConfig, sequence_length: int, seed: int) -> None:
         super().__init__()
@@ -184,6 +184,7 @@ def build_layers(
     model: ModelConfig,
     sequence_length: int,
     seed: int,
+    *,
     kernels: KernelConfig,
     precision: Literal["fp32", "bf16"] = "fp32",
     tensor_parallel: int = 1,

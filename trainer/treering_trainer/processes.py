@@ -120,7 +120,9 @@ class Ranks:
             time.sleep(_POLL_S)
         # A rank that we ended says nothing about the cause.
         self.ended = [
-            end for end in self.ended if not (end.process in survivors and end.code in (-signal.SIGKILL, -signal.SIGTERM))
+            end
+            for end in self.ended
+            if not (end.process in survivors and end.code in (-signal.SIGKILL, -signal.SIGTERM))
         ]
 
     def _pass_on(self, number: int, _frame: object) -> None:

@@ -50,7 +50,9 @@ def _copy(run: RunDirectory, final: CheckpointDirectory, target: Path) -> None:
     shutil.copytree(final.path, target / "checkpoints" / final.path.name)
     for segment in run.path_to(final):
         if segment.run.path != run.path:
-            raise UserError(f"{run.path}: its path leads into run {segment.run.id}; publishing across runs is not possible yet")
+            raise UserError(
+                f"{run.path}: its path leads into run {segment.run.id}; publishing across runs is not possible yet"
+            )
         attempt = target / "attempts" / segment.attempt.path.name
         attempt.mkdir(parents=True)
         shutil.copy2(segment.attempt.path / "header.json", attempt / "header.json")
@@ -67,7 +69,9 @@ def write_metrics(project: Project, run_id: str, rings: list[Ring]) -> None:
         "steps": last.step,
         "tokens": last.consumed_tokens,
         "loss": {"first": rings[0].loss, "last": last.loss},
-        "validation_loss": {"first": validation[0], "last": validation[-1], "best": min(validation)} if validation else None,
+        "validation_loss": {"first": validation[0], "last": validation[-1], "best": min(validation)}
+        if validation
+        else None,
     }
     project.metrics.mkdir(exist_ok=True)
     _replace(project.metrics / "train.json", json.dumps(metrics, indent=2) + "\n")

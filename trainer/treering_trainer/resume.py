@@ -30,7 +30,8 @@ def plan_attempt(
 
     Args:
         run: the run's directory.
-        code, environment: as they are now, recorded forms with `digest`.
+        code: as it is now, recorded form with `digest`.
+        environment: likewise.
         layout: the layout to train in.
         continue_changed: go on although code or environment changed.
 
@@ -45,8 +46,9 @@ def plan_attempt(
         messages.append(f"changed since attempt {before.attempt if before else 0}: {'; '.join(changed)}")
     if changed and continue_changed and found and found[0].layout != layout:
         raise UserError(
-            f"{run.path}: --continue-changed cannot load the checkpoint of step {found[0].step}: it was saved in layout "
-            f"{found[0].layout}, this attempt has {layout} (TP x PP x DP); set parallel.* as it was, or leave the option out"
+            f"{run.path}: --continue-changed cannot load the checkpoint of step {found[0].step}: it was saved in "
+            f"layout {found[0].layout}, this attempt has {layout} (TP x PP x DP); set parallel.* as it was, or leave "
+            "the option out"
         )
     resume = found is not None and (not changed or continue_changed)
     number = _next_number(run)
@@ -91,7 +93,9 @@ def final_checkpoint(run: RunDirectory, num_steps: int) -> CheckpointDirectory:
     for each in run.checkpoints():
         if each.step == num_steps:
             return each
-    raise EvidenceError(f"{run.path}: training ended at step {num_steps} without its checkpoint; `treering train` goes on")
+    raise EvidenceError(
+        f"{run.path}: training ended at step {num_steps} without its checkpoint; `treering train` goes on"
+    )
 
 
 def differences(
@@ -108,9 +112,7 @@ def differences(
             for key, title in (("numeric_packages", "package"), ("variables", "variable"))
             for name in _different(before.environment.get(key, {}), environment.get(key, {}))
         ]
-        for key in ("python", "device_kinds"):
-            if before.environment.get(key) != environment.get(key):
-                parts.append(key)
+        parts += [key for key in ("python", "device_kinds") if before.environment.get(key) != environment.get(key)]
         found.append(f"environment ({_listed(parts)})")
     if before.environment.get("threads_per_rank") != environment.get("threads_per_rank"):
         found.append(

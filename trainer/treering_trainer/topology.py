@@ -96,7 +96,9 @@ def join(layout: Layout) -> Place:
     """
     rank, local_rank, world_size = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
     if world_size != layout.world_size:
-        raise RuntimeError(f"WORLD_SIZE is {world_size}, but layout {layout} (TP x PP x DP) has {layout.world_size} ranks")
+        raise RuntimeError(
+            f"WORLD_SIZE is {world_size}, but layout {layout} (TP x PP x DP) has {layout.world_size} ranks"
+        )
     connect(local_rank)
     coordinate = pipe_topology(layout).get_coord(rank)
     parallel_state.initialize_model_parallel(

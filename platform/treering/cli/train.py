@@ -1,0 +1,45 @@
+"""`treering train`: trains the run of an experiment, in the trainer's own process."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from treering.cli.output import DEFAULT_CONFIG, ConfigArgument, SetOption
+
+ContinueOption = Annotated[
+    bool,
+    typer.Option(
+        "--continue-changed",
+        help="Go on from the newest checkpoint although code or environment changed (recorded); else it starts over.",
+    ),
+]
+RunsOption = Annotated[Path | None, typer.Option("--runs", help="Folder of run directories; default: runs/.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("train")(train)
+
+
+def train(
+    config: ConfigArgument = DEFAULT_CONFIG,
+    overrides: SetOption = None,
+    continue_changed: ContinueOption = False,
+    runs: RunsOption = None,
+) -> None:
+    """Train the run of an experiment, or go on with it from its newest checkpoint.
+
+    Needs `data/blend.json` and the corpora; writes `runs/<id>/` and, in the end, the published checkpoint with its
+    rings. Ctrl-C stops between two steps; the same command goes on. Exit codes: 0 finished, 2 config, 3 evidence does
+    not hold, 5 training failed, 75 start it again (killed, or another process holds the run), 130 interrupted.
+
+    Example: `treering train experiments/demo.yaml --set parallel.tensor=2`
+    """
+    arguments = [sys.executable, "-m", "treering_trainer.launch", str(config)]
+    arguments += [f"--set={override}" for override in overrides or ()]
+    arguments += ["--continue-changed"] if continue_changed else []
+    arguments += [f"--runs={runs}"] if runs is not None else []
+    os.execv(sys.executable, arguments)  # noqa: S606 - becomes the trainer, which this package never imports
