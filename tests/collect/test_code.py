@@ -1,14 +1,16 @@
 """The code's digest and evidence, in a real git repository and without one."""
 
+import ast
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from treering.collect.code import code_digest, collect_code, source_digests
+from treering.collect.code import NUMERIC_SOURCES, code_digest, collect_code, source_digests
 from treering.config.canonical import digest_bytes
 from treering.errors import NotFoundError
 
-PATHS = ("src", "single.py")
+PATHS = ("src", "*le.py")
 
 
 @pytest.fixture
@@ -95,3 +97,33 @@ def test_the_diff_rebuilds_the_tree_new_files_included(repository, tmp_path_fact
     git(clone, "clone", "-q", str(repository), ".")
     subprocess.run(["git", "apply", "-"], cwd=clone, input=code["diff"].encode(), check=True)
     assert code_digest(clone, PATHS) == code["digest"]
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_patterns_stay_within_one_folder(tree):
+    assert set(source_digests(tree, ("src/*.py",))) == {"src/a.py"}
+
+
+def test_numeric_sources_hold_the_trainer_without_evaluation():
+    sources = source_digests(ROOT, NUMERIC_SOURCES)
+    assert "trainer/treering_trainer/model.py" in sources
+    folders = {path.name for path in (ROOT / "trainer" / "treering_trainer").iterdir() if path.is_dir()}
+    assert folders - {"__pycache__"} <= {"evaluate"}, "a new folder of the trainer must enter NUMERIC_SOURCES"
+    assert not any("evaluate" in path for path in sources)
+
+
+def test_numeric_sources_hold_all_that_the_data_order_stands_on():
+    """What it imports of `treering.data` is in as well; bookkeeping that moves no number is named."""
+    bookkeeping = {"treering.data.manifest"}
+    sources = source_digests(ROOT, NUMERIC_SOURCES)
+    for path in sources:
+        tree = ast.parse((ROOT / path).read_text())
+        modules = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        missing = {
+            module
+            for module in modules
+            if module.startswith("treering.data.") and f"platform/{module.replace('.', '/')}.py" not in sources
+        }
+        assert missing <= bookkeeping, path

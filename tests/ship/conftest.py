@@ -233,7 +233,8 @@ class Writer:
 
     def die(self):
         """All processes of the run are gone."""
-        self.writer.close()
+        if not (self.directory / "end.json").exists():
+            self.writer.close()
         if self.lock is not None:
             os.close(self.lock)
             self.lock = None
@@ -277,7 +278,8 @@ class Server:
     def start(self):
         command = [
             sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1",
-            "--backend-store-uri", f"sqlite:///{self.folder / 'mlflow.db'}", "--artifacts-destination", str(self.folder / "artifacts"),
+            "--backend-store-uri", f"sqlite:///{self.folder / 'mlflow.db'}",
+            "--artifacts-destination", str(self.folder / "artifacts"),
         ]  # fmt: skip
         environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
         with (self.folder / "server.log").open("ab") as log:

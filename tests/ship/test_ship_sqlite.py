@@ -124,7 +124,7 @@ def test_shipping_twice_changes_nothing_and_new_scores_replace_old_ones(project,
     assert client.get_run(run.info.run_id).data.metrics["eval/cloze/0-shot/accuracy"] == 0.5
 
 
-def test_a_living_run_grows_and_a_dead_one_is_not_running_for_ever(project, write_run, client, uri):
+def test_a_living_run_grows_and_a_dead_one_is_not_running_for_ever(write_run, client, uri):
     writer = write_run().hold().start().lay(3)
     shipper = RunShipper(writer.run, Registry(uri))
     assert (shipper.ship().rings, mlflow_runs(client)[0].info.status) == (3, "RUNNING")
@@ -163,7 +163,7 @@ def test_a_resumed_run_is_running_again(project, write_run, client):
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
-def test_after_a_rewind_only_the_path_is_shown_and_the_branch_is_kept(project, write_run, client, uri, in_memory):
+def test_after_a_rewind_only_the_path_is_shown_and_the_branch_is_kept(write_run, client, uri, in_memory):
     writer = write_run().start().lay(10).save().lay(5, loss=lambda step: 100.0 + step).die()
     registry = Registry(uri)
     shipper = RunShipper(writer.run, registry)
@@ -211,7 +211,7 @@ def test_an_attempt_without_rings_leaves_no_branch(project, write_run, client):
     assert mlflow_runs(client, "abandoned") == []
 
 
-def test_a_crash_while_putting_aside_is_made_good(project, write_run, client, uri):
+def test_a_crash_while_putting_aside_is_made_good(project, write_run, client):
     writer = write_run().start().lay(5).die()
     ship_once(project)
     (old,) = mlflow_runs(client)
@@ -284,15 +284,17 @@ def test_runs_of_one_experiment_are_apart(project, write_run, client):
     assert sorted(len(history(client, run, "train/loss")) for run in mlflow_runs(client)) == [2, 3]
 
 
-def test_a_changed_ring_stops_shipping_before_it(project, write_run, client):
+@pytest.mark.usefixtures("uri")
+def test_a_changed_ring_stops_shipping_before_it(project, write_run):
     writer = write_run().start().lay(3)
     file = writer.run.attempts()[0].rings_file
     file.write_text(file.read_text().replace('"loss":3.998', '"loss":2.998'))
-    with pytest.raises(EvidenceError, match="line 2: ring of step 2: digest .* is written"):
+    with pytest.raises(EvidenceError, match=r"line 2: ring of step 2: digest .* is written"):
         ship_once(project)
 
 
-def test_nothing_is_made_beside_the_database(project, write_run, client, monkeypatch, tmp_path_factory):
+@pytest.mark.usefixtures("uri")
+def test_nothing_is_made_beside_the_database(project, write_run, monkeypatch, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("cwd")
     monkeypatch.chdir(elsewhere)
     write_run().start().lay(1).save()

@@ -14,13 +14,19 @@ from treering.config.canonical import DIGEST_PREFIX, digest_bytes, digest_file
 from treering.errors import NotFoundError
 
 NUMERIC_SOURCES: Final = (
-    "trainer/treering_trainer",
-    "platform/treering/config",
+    "trainer/treering_trainer/*.py",  # its folder evaluate/ reads a finished checkpoint and moves no number of training
+    "platform/treering/config/model.py",
+    "platform/treering/config/resolve.py",
+    "platform/treering/config/schedule.py",
     "platform/treering/data/batch.py",
     "platform/treering/data/corpus.py",
+    "platform/treering/data/feistel.py",
+    "platform/treering/data/indexed.py",
     "platform/treering/data/order.py",
+    "platform/treering/data/weyl.py",
 )
-"""Sources, relative to the project's root, that decide the numbers of a training; stage `train` depends on the same."""
+"""Sources, relative to the project's root, that decide the numbers of a training: files, folders, or patterns in which
+`*` stays within one folder. Stage `train` depends on the same."""
 
 
 def code_digest(root: Path, paths: Iterable[str] = NUMERIC_SOURCES) -> str:
@@ -30,7 +36,7 @@ def code_digest(root: Path, paths: Iterable[str] = NUMERIC_SOURCES) -> str:
 
     Args:
         root: the project's root.
-        paths: files or folders relative to it.
+        paths: files, folders or patterns relative to it.
 
     Raises:
         NotFoundError: one of them is missing: a digest over less than what was named would lie.
@@ -49,10 +55,12 @@ def source_digests(root: Path, paths: Iterable[str] = NUMERIC_SOURCES) -> dict[s
     """
     found = {}
     for path in paths:
-        if not (root / path).exists():
+        matches = sorted(root.glob(path))
+        if not matches:
             raise NotFoundError(f"code digest: {path} does not exist below {root}; run from the project's root")
-        for file in _files(root / path):
-            found[file.relative_to(root).as_posix()] = digest_file(file)
+        for match in matches:
+            for file in _files(match):
+                found[file.relative_to(root).as_posix()] = digest_file(file)
     return found
 
 
@@ -92,6 +100,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 def _diff(root: Path, paths: tuple[str, ...]) -> str:
     """Changes against the commit; files that git does not know yet appear as additions."""
+    paths = tuple(f":(glob){path}" for path in paths)
     changes = [_git(root, "diff", "--no-color", "--no-ext-diff", "--binary", "HEAD", "--", *paths)]
     unknown = _git(root, "ls-files", "-z", "--others", "--exclude-standard", "--", *paths) or ""
     # --no-index ends with 1 when there is a difference, and there always is one.

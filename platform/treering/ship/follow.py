@@ -1,11 +1,10 @@
 """The follower: ships runs while they train, outlives their processes, and says truthfully how they ended.
 
-Started by the launcher in a session of its own (`start_follower`), so that the signal that ends a training does not
+Started by the launcher in a session of its own (`treering.ship.launch`), so that the signal that ends a training does not
 end the shipping of its last steps. Training never waits for it and does not notice its death; `treering ship` catches
 up at any time.
 """
 
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -99,23 +98,6 @@ def follow(
         if not going_on:
             return
         time.sleep(interval_s)
-
-
-def start_follower(project: Project, run_id: str) -> subprocess.Popen[bytes]:
-    """Starts a follower of one run in a session of its own; its words go to `ship.log` in the run's directory.
-
-    No descriptor is passed on, so that the run's lock dies with the training processes alone.
-    """
-    run = find_run(project.runs, run_id)
-    with (run.path / "ship.log").open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "treering.ship.follow", str(project.root.resolve()), run.path.name],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            close_fds=True,
-        )
 
 
 def _open(uri: str) -> Registry:
