@@ -157,6 +157,8 @@ class PathSegment:
                 break
             step = ring.step
             yield ring
+            if step == self.last_step:
+                return  # what follows lies off the path, whole or not
         if self.last_step is not None and step != self.last_step:
             raise EvidenceError(
                 f"{self.attempt.rings_file}: the rings end at step {step}, the path needs them to step {self.last_step}"

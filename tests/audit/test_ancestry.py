@@ -1,0 +1,81 @@
+"""A run that goes on from another run's checkpoint on a blend of its own: the audit follows into both."""
+
+from collections import defaultdict
+
+import pytest
+
+from treering.audit.checkpoint import audit_checkpoint
+from treering.audit.report import Level
+from treering.data.order import DataOrder
+from treering.runlog.records import Parent
+
+SHIFTED = ("blend.components.0.weight='0.1'", "blend.components.2.weight='0.6'")
+
+
+@pytest.fixture
+def annealed(built):
+    """Steps 1 to 6 in the first run, 7 to 12 in one whose blend favours another corpus."""
+    manifest = built.first.manifest
+    run = built.start_run(*SHIFTED)
+    parent = Parent(
+        run=manifest.run,
+        attempt=manifest.attempt,
+        step=manifest.step,
+        ring=manifest.ring,
+        checkpoint=built.first.digest,
+    )
+    rings = built.lay_attempt(run, 1, range(7, 13), parent)
+    built.cut_checkpoint(run, 1, rings[-1])
+    return run
+
+
+def test_both_blends_are_bound_to_content(built, annealed):
+    report = audit_checkpoint(annealed.checkpoints()[0], built.project, verify=True)
+    assert report.findings == ()
+    assert report.level is Level.CONTENT_BOUND
+    assert [(each.run, each.attempt, each.first_step, each.last_step) for each in report.path] == [
+        (built.run.id, 1, 1, 6),
+        (annealed.id, 1, 7, 12),
+    ]
+
+
+def test_usage_adds_up_over_both_blends(built, annealed):
+    report = audit_checkpoint(annealed.checkpoints()[0], built.project)
+    seam, end = built.schedule.samples_after(6), built.schedule.samples_after(12)
+    offsets = {name: corpus.document_offsets for name, corpus in built.corpora.items()}
+    after = DataOrder(annealed.resolved.blend, offsets)
+    samples, documents = defaultdict(int), defaultdict(set)
+    for order, numbers in ((built.order, range(seam)), (after, range(seam, end))):
+        for g in numbers:
+            sample = order.sample(g)
+            name = order.components[sample.component].corpus
+            samples[name] += 1
+            documents[name] |= {span.document for span in sample.spans}
+    shares = {"red": (0.5, 0.1), "green": (0.3, 0.3), "blue": (0.2, 0.6)}
+    for usage in report.corpora:
+        epoch = (built.corpora[usage.corpus].num_tokens - 1) // 16
+        before, later = shares[usage.corpus]
+        assert usage.samples == samples[usage.corpus]
+        assert usage.documents_touched == len(documents[usage.corpus])
+        assert usage.planned_epochs == pytest.approx((before * seam + later * (end - seam)) / epoch)
+        assert usage.realised_epochs == pytest.approx(samples[usage.corpus] / epoch)
+    assert sum(usage.samples for usage in report.corpora) == report.consumed_samples == end
+
+
+def test_damage_is_dated_by_the_blend_that_read_it(built, annealed):
+    """A document of blue that only the second blend read."""
+    after = DataOrder(annealed.resolved.blend, {"blue": built.corpora["blue"].document_offsets})
+    seam, end = built.schedule.samples_after(6), built.schedule.samples_after(12)
+    early = {
+        s.document for g in range(seam) for s in built.order.sample(g).spans if built.order.sample(g).component == 2
+    }
+    late = [g for g in range(seam, end) if after.sample(g).component == 2]
+    g, document = next((g, span.document) for g in late for span in after.sample(g).spans if span.document not in early)
+    path = built.corpora["blue"].directory / "corpus.bin"
+    data = bytearray(path.read_bytes())
+    data[int(built.corpora["blue"].document_offsets[document]) * 2] ^= 1
+    path.write_bytes(data)
+    report = audit_checkpoint(annealed.checkpoints()[0], built.project, verify=True)
+    finding = next(finding for finding in report.findings if finding.kind == "corpus")
+    assert finding.document == f"blue-{document}"
+    assert finding.step == built.schedule.step_of_sample(g)
