@@ -1,7 +1,9 @@
 """Holds claims against bytes: corpora and checkpoint files digested again, every batch digest recomputed."""
 
 import hashlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +19,8 @@ from treering.runlog.directory import CheckpointDirectory
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much is done and how much there is."""
 
-_CHUNK_BYTES = 32 << 20
+_CHUNK = 1 << 14
+_NO_TOKEN = np.iinfo(np.uint32).max
 _SHOWN = 8
 
 
@@ -104,48 +107,41 @@ def batch_digests(stretch: Stretch, corpora: Sequence[Corpus], first_step: int, 
         first_step: first step.
         last_step: last step, inclusive.
     """
-    order = DataOrder(stretch.blend)
-    tokens = [_token_map(corpus) for corpus in corpora]
+    samples = _sample_digests(DataOrder(stretch.blend), corpora, *_range_of(stretch, first_step, last_step))
+    for step in range(first_step, last_step + 1):
+        state = hashlib.sha256()
+        for digest in itertools.islice(samples, stretch.schedule.batch_size(step)):
+            state.update(digest)
+        yield DIGEST_PREFIX + state.hexdigest()
+
+
+def _range_of(stretch: Stretch, first_step: int, last_step: int) -> tuple[int, int]:
+    return stretch.schedule.samples_before(first_step), stretch.schedule.samples_after(last_step)
+
+
+def _sample_digests(order: DataOrder, corpora: Sequence[Corpus], lo: int, hi: int) -> Iterator[bytes]:
+    """The raw digests of samples [lo, hi), read without the corpora's indices: samples lie at multiples of S.
+
+    What lies beyond the end of a file that was cut short reads as the highest token, so that its digest differs.
+    """
+    sources = [_token_map(corpus) for corpus in corpora]
     width = order.sequence_length + 1
-    chunk = max(1, _CHUNK_BYTES // (4 * width))
-    step, state, lo = first_step, hashlib.sha256(), stretch.schedule.samples_before(first_step)
-    end, boundary = stretch.schedule.samples_after(last_step), stretch.schedule.samples_after(first_step)
-    while lo < end:
-        hi = min(end, lo + chunk)
-        rows = memoryview(_gather(order, tokens, lo, hi).data).cast("B")
-        for number, g in enumerate(range(lo, hi)):
-            state.update(hashlib.sha256(rows[number * 4 * width : (number + 1) * 4 * width]).digest())
-            if g + 1 == boundary:
-                yield DIGEST_PREFIX + state.hexdigest()
-                step, state = step + 1, hashlib.sha256()
-                boundary = stretch.schedule.samples_after(step)
-        lo = hi
+    row = np.empty(width, dtype="<u4")  # one row, in the cache between widening and hashing
+    for start in range(lo, hi, _CHUNK):
+        components, firsts = order.token_ranges(start, min(start + _CHUNK, hi))
+        for component, first in zip(components.tolist(), firsts.tolist(), strict=True):
+            tokens = sources[component][first : first + width]
+            row[:] = tokens if len(tokens) == width else _NO_TOKEN
+            yield hashlib.sha256(row.data).digest()
 
 
-def _token_map(corpus: Corpus) -> NDArray[np.generic]:
-    """All tokens of a corpus, memory-mapped without its index: samples lie at multiples of the sequence length."""
+def _token_map(corpus: Corpus) -> NDArray[Any]:
+    """All tokens of a corpus, memory-mapped: a plain array, since slices of a `memmap` cost microseconds each."""
     path = corpus.directory / BIN
     width = int(corpus.manifest["token_width_bytes"])
     count = path.stat().st_size // width
     dtype = np.dtype(f"<u{width}")
-    return np.memmap(path, dtype, "r", shape=(count,)) if count else np.empty(0, dtype)
-
-
-def _gather(order: DataOrder, tokens: Sequence[NDArray[np.generic]], lo: int, hi: int) -> NDArray[np.uint32]:
-    """The tokens of samples [lo, hi): little-endian uint32 [hi - lo, sequence_length + 1].
-
-    What lies beyond the end of a file that was cut short reads as the highest token, so that its digest differs.
-    """
-    components, starts = order.token_ranges(lo, hi)
-    width = order.sequence_length + 1
-    gathered = np.full((hi - lo, width), np.iinfo(np.uint32).max, dtype="<u4")
-    for component in np.unique(components).tolist():
-        source = tokens[component]
-        where = np.flatnonzero(components == component)
-        where = where[starts[where] + width <= len(source)]
-        if len(where):
-            gathered[where] = np.lib.stride_tricks.sliding_window_view(source, width)[starts[where]]
-    return gathered
+    return np.asarray(np.memmap(path, dtype, "r", shape=(count,))) if count else np.empty(0, dtype)
 
 
 def check_batches(recorded: Recorded, shelf: Shelf, progress: Progress = quiet) -> tuple[int, list[Finding]]:

@@ -1,0 +1,94 @@
+"""How fast `treering audit --verify` recomputes batch digests, against plain sha256 over the same bytes.
+
+Makes a synthetic blend of four corpora of random tokens in a temporary folder and recomputes the digest of every batch
+of a schedule through the data order. Times are CPU seconds of one process.
+
+    .venv/bin/python experiments/benchmarks/audit_throughput.py --sequence-length 2048 --samples 20000
+"""
+
+import argparse
+import hashlib
+import json
+import tempfile
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
+
+from treering.audit.content import batch_digests
+from treering.audit.path import Stretch
+from treering.config.resolve import ResolvedBlend, ResolvedComponent
+from treering.config.schedule import Schedule
+from treering.data.corpus import BIN, Corpus
+from treering.runlog.directory import PathSegment
+
+WEIGHTS = ("0.4", "0.3", "0.2", "0.1")
+
+
+def main() -> None:
+    """Prints one JSON object: samples, seconds, samples/s, MB/s, and the ratio to plain sha256."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sequence-length", type=int, default=256)
+    parser.add_argument("--samples", type=int, default=100_000)
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--tokens", type=int, default=8_000_000, help="tokens of each corpus")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        print(json.dumps(measure(Path(folder), arguments), indent=2))
+
+
+def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, float]:
+    """Both timings; the files are in the page cache, since they were just written."""
+    length, num_tokens = arguments.sequence_length, arguments.tokens
+    random = np.random.default_rng(0)
+    corpora, components = [], []
+    for number, weight in enumerate(WEIGHTS):
+        directory = folder / str(number)
+        directory.mkdir()
+        random.integers(0, 8192, num_tokens, dtype=np.uint16).tofile(directory / BIN)
+        digest = f"sha256:{number:064x}"
+        corpora.append(Corpus(directory, {"token_width_bytes": 2, "digest": digest, "num_tokens": num_tokens}))
+        components.append(
+            ResolvedComponent(corpus=str(number), weight=weight, digest=digest, num_tokens=num_tokens, num_documents=1)
+        )
+    blend = ResolvedBlend(
+        algorithm="treering-1", seed=1, sequence_length=length, components=tuple(components), tokenizer=None
+    )
+    schedule = Schedule(
+        sequence_length=length,
+        train_tokens=arguments.samples * length,
+        global_batch_size=arguments.batch,
+        peak_learning_rate=1.0,
+    )
+    # The digests need no run log: the stretch only says which samples a step reads.
+    stretch = Stretch(cast("PathSegment", SimpleNamespace()), 1, schedule.num_steps, schedule, blend)
+
+    started = time.process_time()
+    steps = sum(1 for _ in batch_digests(stretch, corpora, 1, schedule.num_steps))
+    audit_s = time.process_time() - started
+
+    sample_bytes = 4 * (length + 1)
+    block = random.integers(0, 256, 4 << 20, dtype=np.uint8).tobytes()
+    total = schedule.num_samples * sample_bytes
+    started = time.process_time()
+    state = hashlib.sha256()
+    for _ in range(total // len(block)):
+        state.update(block)
+    state.update(block[: total % len(block)])
+    plain_s = time.process_time() - started
+    return {
+        "sequence_length": length,
+        "steps": steps,
+        "samples": schedule.num_samples,
+        "audit_cpu_s": round(audit_s, 3),
+        "samples_per_second": round(schedule.num_samples / audit_s),
+        "digested_mb_per_second": round(total / audit_s / 1e6),
+        "plain_sha256_mb_per_second": round(total / plain_s / 1e6),
+        "ratio_to_plain_sha256": round(audit_s / plain_s, 2),
+    }
+
+
+if __name__ == "__main__":
+    main()
