@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 import time
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -54,6 +55,12 @@ def _evaluate(project: Project, config: Path, overrides: Sequence[str], wanted: 
         raise NotFoundError(f"run {resolved.run_id}: no checkpoint to evaluate; `dvc repro train` trains it")
 
     # Heavy (torch, megatron-core, lm-eval); imported after wrong arguments had their chance.
+    warnings.filterwarnings("ignore", module="megatron")  # on kernels that evaluation does not ask for
+    from treering_trainer.devices import find_hardware  # noqa: PLC0415
+
+    device = find_hardware().device
+    if device == "cpu":
+        os.environ["DS_ACCELERATOR"] = "cpu"
     from treering_trainer.evaluate.inputs import read_inputs  # noqa: PLC0415
     from treering_trainer.evaluate.run import describe, evaluate_checkpoints  # noqa: PLC0415
     from treering_trainer.evaluate.tables import write_tables  # noqa: PLC0415
@@ -63,7 +70,7 @@ def _evaluate(project: Project, config: Path, overrides: Sequence[str], wanted: 
         f"evaluate run {resolved.run_id}: {len(checkpoints)} checkpoints, {', '.join(inputs.task_digests)}, perplexity"
     )
     started = time.monotonic()
-    found = evaluate_checkpoints(checkpoints, inputs, records, _say)
+    found = evaluate_checkpoints(checkpoints, inputs, records, _say, device)
     if wanted is None:
         write_tables(project, resolved.run_id, found)
     for record in found:

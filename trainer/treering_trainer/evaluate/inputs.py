@@ -12,6 +12,7 @@ from treering.config.canonical import digest_file, short
 from treering.config.operation import EvaluationConfig
 from treering.config.resolve import Resolved
 from treering.data.corpus import Corpus
+from treering.data.tokenize import load_tokenizer
 from treering.errors import EvidenceError, UserError
 from treering.project import Project
 from treering_trainer.evaluate.perplexity import HeldoutCorpus
@@ -56,8 +57,8 @@ class Inputs:
         return {name: corpus.digest for name, corpus in self.corpora.items()}
 
     def load_tokenizer(self) -> Tokenizer:
-        """The tokenizer."""
-        return Tokenizer.from_file(str(self.tokenizer))
+        """The tokenizer, as the corpora were cut with it."""
+        return load_tokenizer(self.tokenizer)
 
 
 def read_inputs(project: Project, resolved: Resolved, settings: EvaluationConfig) -> Inputs:

@@ -31,7 +31,7 @@ _PERPLEXITY = "perplexity"
 
 
 def evaluate_checkpoints(
-    checkpoints: Sequence[CheckpointDirectory], inputs: Inputs, records: Path, say: Say
+    checkpoints: Sequence[CheckpointDirectory], inputs: Inputs, records: Path, say: Say, device: str = "cpu"
 ) -> list[Evaluation]:
     """Scores checkpoints and writes `<records>/step-NNNNNNNN.json`; what is scored already is not scored again.
 
@@ -40,6 +40,7 @@ def evaluate_checkpoints(
         inputs: what they are scored on.
         records: the run's `evaluations/`.
         say: where progress goes.
+        device: `cpu` (one worker a core) or `cuda` (one worker).
 
     Returns:
         One record a checkpoint, in the same order.
@@ -59,7 +60,7 @@ def evaluate_checkpoints(
         else:
             checkpoint_files.verify(checkpoint)
             pending[checkpoint.step] = checkpoint
-    for step, parts in _scored_parts(pending, inputs, say):
+    for step, parts in _scored_parts(pending, inputs, say, device):
         record = _record(pending[step], inputs, parts)
         record.write(records / f"{checkpoint_name(step)}.json")
         done[step] = record
@@ -83,7 +84,7 @@ def stored_record(records: Path, checkpoint: CheckpointDirectory, inputs: Inputs
 
 
 def _scored_parts(
-    pending: dict[int, CheckpointDirectory], inputs: Inputs, say: Say
+    pending: dict[int, CheckpointDirectory], inputs: Inputs, say: Say, device: str
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Runs all parts of all checkpoints; yields (step, part -> result) when the last part of a checkpoint is there."""
     names = [_PERPLEXITY, *(task.name for task in inputs.tasks)]
@@ -91,8 +92,8 @@ def _scored_parts(
     total = len(names) * len(pending)
     # Workers are forked: what was imported and read here is theirs without another start.
     context = multiprocessing.get_context("fork")
-    workers = 1 if torch.cuda.is_available() else max(1, min(len(os.sched_getaffinity(0)), total))
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(inputs,))
+    workers = 1 if device == "cuda" else max(1, min(len(os.sched_getaffinity(0)), total))
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(inputs, device))
     try:
         waiting: dict[Future[Any], tuple[int, str]] = {
             pool.submit(_score_part, checkpoint.path, name): (step, name)
@@ -118,16 +119,16 @@ _worker: dict[str, Any] = {}
 """What a worker keeps between parts: the inputs, and the last checkpoint that it loaded."""
 
 
-def _start_worker(inputs: Inputs) -> None:
+def _start_worker(inputs: Inputs, device: str) -> None:
     torch.set_num_threads(1)
-    _worker.update(inputs=inputs, path=None, lm=None)
+    _worker.update(inputs=inputs, device=device, path=None, lm=None)
 
 
 def _score_part(path: Path, name: str) -> Any:
     """One part of one checkpoint, in a worker."""
     inputs: Inputs = _worker["inputs"]
     if _worker["path"] != path:
-        model = load_model(CheckpointDirectory(path)).to("cuda" if torch.cuda.is_available() else "cpu")
+        model = load_model(CheckpointDirectory(path)).to(_worker["device"])
         _worker.update(path=path, lm=CheckpointLM(model, inputs.load_tokenizer(), inputs.end_of_document))
     lm: CheckpointLM = _worker["lm"]
     if name == _PERPLEXITY:
