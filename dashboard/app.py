@@ -1,0 +1,14 @@
+"""Entry point of the dashboard: `streamlit run dashboard/app.py` from the project's root. Navigation only."""
+
+from pathlib import Path
+
+import streamlit as st
+
+import treering_dashboard
+from treering_dashboard.pages import audit, compare, run, runs
+
+LOGO = str(Path(treering_dashboard.__file__).with_name("logo.svg"))
+
+st.set_page_config(page_title="Treering", page_icon=LOGO, layout="wide")
+st.logo(LOGO, size="medium")
+st.navigation([runs.link(), run.link(), compare.link(), audit.link()], position="top").run()

@@ -1,0 +1,94 @@
+"""Readers with a memory: what a run's files say, kept until one of them changes.
+
+The key is the run's folder and the size and time of each of its small files, never a frame: hashing large frames from
+a sample lets two share a value.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+import streamlit as st
+
+from treering.audit.checkpoint import audit_checkpoint
+from treering.audit.report import AuditReport
+from treering.errors import EvidenceError
+from treering.project import Project
+from treering.runlog.directory import CheckpointDirectory, RunDirectory, find_runs
+from treering.runlog.records import Evaluation
+from treering_dashboard.frames.rings import RunFrames, read_run
+from treering_dashboard.frames.summary import RunSummary, summarize
+
+ROOT_VARIABLE: Final = "TREERING_ROOT"
+
+Version = tuple[tuple[str, int, int], ...]
+
+_RECORDS = (
+    "resolved.json",
+    "attempts/*/header.json",
+    "attempts/*/rings.jsonl",
+    "attempts/*/end.json",
+    "checkpoints/*/manifest.json",
+    "evaluations/*.json",
+)
+
+
+def project() -> Project:
+    """The project that is shown: `TREERING_ROOT`, else the folder that the server was started in."""
+    return Project(Path(os.environ.get(ROOT_VARIABLE) or Path.cwd()))
+
+
+def runs() -> list[RunDirectory]:
+    """All runs, newest activity first."""
+    return find_runs(project().runs)[::-1]
+
+
+def version(run: RunDirectory) -> Version:
+    """Names, sizes and times of the run's records: equal as long as nothing was written."""
+    found = []
+    for pattern in _RECORDS:
+        for path in sorted(run.path.glob(pattern)):
+            status = path.stat()
+            found.append((str(path.relative_to(run.path)), status.st_size, status.st_mtime_ns))
+    return tuple(found)
+
+
+def frames(run: RunDirectory) -> RunFrames:
+    """The run's frames as of now."""
+    return _frames(str(run.path), version(run))
+
+
+def summary(run: RunDirectory) -> RunSummary:
+    """The run's line as of now."""
+    return summarize(run, frames(run))
+
+
+def evaluations(run: RunDirectory) -> tuple[list[Evaluation], str | None]:
+    """Evaluations by step, and what is wrong with them if they cannot be read."""
+    try:
+        return run.evaluations(), None
+    except EvidenceError as error:
+        return [], str(error)
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _frames(path: str, version: Version) -> RunFrames:
+    del version  # part of the key alone
+    return read_run(RunDirectory(Path(path)))
+
+
+def audit(checkpoint: CheckpointDirectory) -> AuditReport:
+    """The structural audit of a checkpoint: records and data order, no content.
+
+    Raises:
+        EvidenceError: a record that it stands on does not hold.
+    """
+    corpora = sorted(project().corpora.glob("*/*/manifest.json"))
+    seen = tuple((str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in corpora)
+    return _audit(str(checkpoint.path), version(checkpoint.run) + seen)
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _audit(path: str, version: Version) -> AuditReport:
+    del version  # part of the key alone
+    return audit_checkpoint(CheckpointDirectory(Path(path)), project())

@@ -1,0 +1,238 @@
+"""A run's rings as a frame: one row a step, with every x that a chart may be drawn over.
+
+Reads what the trainer wrote, straight from the run log. Evidence that does not hold ends the rows where it breaks and
+is told in `problems`: a page shows what is left and says what is wrong.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from treering.errors import EvidenceError
+from treering.judge.spikes import RingSpikes, Spike, SpikeRule
+from treering.runlog.catalogue import ring_metrics
+from treering.runlog.directory import AttemptDirectory, PathSegment, RunDirectory
+from treering.runlog.ring import Ring
+
+FACTS: Final = ("segment", "attempt", "step", "samples", "tokens", "wall_s", "process_s", "ended_at")
+"""Columns that say where a ring stands; all other columns are metrics, named by `column`."""
+
+
+def column(key: str) -> str:
+    """Column of a catalogue key; charts cannot name a field with a slash or a dot without escapes."""
+    return key.replace("/", "_").replace(".", "_")
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Where an attempt went on.
+
+    Attributes:
+        step: first step of the attempt.
+        attempt: its number.
+        origin: how it began, in the header's word.
+        replaced_steps: steps of the attempt before that were done again.
+    """
+
+    step: int
+    attempt: int
+    origin: str
+    replaced_steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunFrames:
+    """What the run pages draw.
+
+    Attributes:
+        path: one row for each ring on the path, in order of steps.
+        replaced: rings that a restart went back behind: on record, off the path.
+        validation: one row for each held-out measurement and corpus (`corpus` empty: the blend), with the same x's.
+        reads: step, sample_start, sample_end, batch_digest of each ring on the path.
+        spikes: flagged points on the path.
+        restarts: seams of the path.
+        problems: what of the evidence does not hold, in words.
+        flops_formula: name of the FLOPs formula of the newest ring.
+    """
+
+    path: pd.DataFrame
+    replaced: pd.DataFrame
+    validation: pd.DataFrame
+    reads: pd.DataFrame
+    spikes: tuple[Spike, ...]
+    restarts: tuple[Restart, ...]
+    problems: tuple[str, ...]
+    flops_formula: str | None
+
+    @property
+    def num_steps(self) -> int:
+        """Steps on the path that hold."""
+        return len(self.path)
+
+
+def read_run(run: RunDirectory) -> RunFrames:
+    """Reads all rings of a run; never raises for broken evidence, but names it."""
+    problems: list[str] = list(_headless_attempts(run))
+    segments = _segments(run, problems)
+    rings, lengths = _path_rings(segments, problems)
+    frame = _frame(rings, segments, lengths)
+    return RunFrames(
+        path=frame,
+        replaced=_replaced(run, segments),
+        validation=_validation(rings, frame),
+        reads=pd.DataFrame(
+            {
+                "step": [ring.step for ring in rings],
+                "sample_start": [ring.sample_start for ring in rings],
+                "sample_end": [ring.sample_end for ring in rings],
+                "batch_digest": [ring.batch_digest for ring in rings],
+            }
+        ),
+        spikes=tuple(_spikes(run, rings)),
+        restarts=tuple(_restarts(segments)),
+        problems=tuple(problems),
+        flops_formula=rings[-1].flops_formula if rings else None,
+    )
+
+
+def _headless_attempts(run: RunDirectory) -> Iterator[str]:
+    """Rings without a header: nothing says what they belong to."""
+    for rings in sorted((run.path / "attempts").glob("*/rings.jsonl")):
+        if not (rings.parent / "header.json").exists():
+            yield f"{rings}: there is no header.json beside it, so nothing says what these rings belong to"
+
+
+def _segments(run: RunDirectory, problems: list[str]) -> list[PathSegment]:
+    """The path to the newest ring; where it cannot be followed, every attempt whose header holds."""
+    try:
+        return run.path_to()
+    except EvidenceError as error:
+        problems.append(str(error))
+    segments = []
+    for attempt in run.attempts():
+        try:
+            attempt.header  # noqa: B018 - reading checks it
+        except EvidenceError as error:
+            if str(error) not in problems:
+                problems.append(str(error))
+            continue
+        segments.append(PathSegment(run, attempt, None))
+    return segments
+
+
+def _path_rings(segments: list[PathSegment], problems: list[str]) -> tuple[list[Ring], list[int]]:
+    """Rings of all segments up to the first fault, and how many each segment gave."""
+    rings: list[Ring] = []
+    lengths: list[int] = []
+    for segment in segments:
+        before = len(rings)
+        try:
+            parent = segment.attempt.header.parent
+            if parent is not None and (not rings or rings[-1].digest != parent.ring):
+                problems.append(
+                    f"{segment.attempt.path}: goes on from ring {parent.ring} of step {parent.step}, "
+                    f"but {rings[-1].digest if rings else 'nothing'} stands there"
+                )
+            rings.extend(segment.rings())
+        except EvidenceError as error:
+            problems.append(str(error))
+            if len(rings) == before:
+                rings.extend(_holding(segment.attempt, segment.last_step))
+        lengths.append(len(rings) - before)
+    return rings, lengths
+
+
+def _holding(attempt: AttemptDirectory, last_step: int | None) -> Iterator[Ring]:
+    """The rings of an attempt before its first fault."""
+    try:
+        for ring in attempt.rings():
+            if last_step is not None and ring.step > last_step:
+                return
+            yield ring
+    except EvidenceError:
+        return
+
+
+def _frame(rings: list[Ring], segments: list[PathSegment], lengths: list[int]) -> pd.DataFrame:
+    """Rows of the path; wall clock counts from the first attempt's start, process time is the sum of step times."""
+    numbers = np.repeat(np.arange(len(lengths)), lengths)
+    attempts = np.repeat([segment.attempt.number for segment in segments], lengths) if segments else []
+    start = segments[0].attempt.header.started_at if segments else 0.0
+    step_s = np.array([ring.time_s.get("step", 0.0) for ring in rings], dtype=np.float64)
+    ended = np.array([ring.ended_at for ring in rings], dtype=np.float64)
+    facts: dict[str, Any] = {
+        "segment": numbers,
+        "attempt": attempts,
+        "step": [ring.step for ring in rings],
+        "samples": [ring.consumed_samples for ring in rings],
+        "tokens": [ring.consumed_tokens for ring in rings],
+        "wall_s": ended - start,
+        "process_s": np.cumsum(step_s),
+        "ended_at": ended,
+    }
+    return pd.DataFrame({**facts, **_metric_columns(rings)})
+
+
+def _metric_columns(rings: Iterable[Ring]) -> dict[str, list[float]]:
+    """Every metric of the rings but held-out losses, NaN where a ring has none."""
+    rows = [
+        {column(key): value for key, value in ring_metrics(ring).items() if not key.startswith("validation/")}
+        for ring in rings
+    ]
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name, math.nan) for row in rows] for name in names}
+
+
+def _replaced(run: RunDirectory, segments: list[PathSegment]) -> pd.DataFrame:
+    """Rings of this run's attempts that lie behind a point of return."""
+    last_on_path = {
+        segment.attempt.number: segment.last_step for segment in segments if segment.run.path == run.path
+    }
+    frames = []
+    for attempt in run.attempts():
+        last = last_on_path.get(attempt.number, 0)
+        if last is None:
+            continue
+        try:
+            start = attempt.header.started_at
+        except EvidenceError:
+            continue
+        rings = [ring for ring in _holding(attempt, None) if ring.step > last]
+        if rings:
+            frames.append(_frame(rings, [PathSegment(run, attempt, None)], [len(rings)]).assign(segment=attempt.number))
+            frames[-1]["wall_s"] += start - run.attempts()[0].header.started_at
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(FACTS))
+
+
+def _validation(rings: list[Ring], frame: pd.DataFrame) -> pd.DataFrame:
+    rows = []
+    for index, ring in enumerate(rings):
+        if ring.validation is not None:
+            rows.append((index, "", ring.validation["loss"]))
+            rows.extend((index, corpus, loss) for corpus, loss in ring.validation["by_corpus"].items())
+    measured = pd.DataFrame(rows, columns=["row", "corpus", "loss"])
+    where = frame.loc[measured["row"].to_list(), list(FACTS)].reset_index(drop=True)
+    return pd.concat([where, measured[["corpus", "loss"]]], axis=1)
+
+
+def _spikes(run: RunDirectory, rings: list[Ring]) -> Iterator[Spike]:
+    try:
+        config = run.resolved.attempt.spikes
+        rule = SpikeRule(threshold=config.threshold, window=config.window, min_points=config.min_points)
+    except EvidenceError:
+        rule = SpikeRule()
+    detector = RingSpikes(rule)
+    for ring in rings:
+        yield from detector.update(ring)
+
+
+def _restarts(segments: list[PathSegment]) -> Iterator[Restart]:
+    for before, segment in zip(segments, segments[1:], strict=False):
+        header = segment.attempt.header
+        last = before.last_step or 0
+        done = max((ring.step for ring in _holding(before.attempt, None)), default=last)
+        yield Restart(last + 1, header.attempt, header.origin, max(0, done - last))

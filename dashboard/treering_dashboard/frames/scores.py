@@ -1,0 +1,45 @@
+"""Evaluations of a run as frames: one row a score, one row a corpus's perplexity."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from treering.judge.compare import Score, scores
+from treering.runlog.records import Evaluation
+
+_SCORE_COLUMNS = ["step", "tokens", "task", "shots", "metric", "value", "stderr", "items"]
+_PERPLEXITY_COLUMNS = ["step", "tokens", "corpus", "perplexity", "loss"]
+_HEADLINES = ("acc", "acc_norm", "exact_match", "em", "f1", "mcc")
+
+
+def score_frame(evaluations: Sequence[Evaluation]) -> pd.DataFrame:
+    """Every score of every evaluated checkpoint."""
+    rows = [
+        (evaluation.step, evaluation.consumed_tokens, s.task, s.shots, s.metric, s.value, s.stderr, s.items)
+        for evaluation in evaluations
+        for s in scores(evaluation)
+    ]
+    return pd.DataFrame(rows, columns=_SCORE_COLUMNS)
+
+
+def perplexity_frame(evaluations: Sequence[Evaluation]) -> pd.DataFrame:
+    """Held-out perplexity of every evaluated checkpoint by corpus."""
+    rows = [
+        (evaluation.step, evaluation.consumed_tokens, corpus, found["perplexity"], found["loss"])
+        for evaluation in evaluations
+        for corpus, found in evaluation.perplexity.items()
+    ]
+    return pd.DataFrame(rows, columns=_PERPLEXITY_COLUMNS)
+
+
+def headline(metrics: Sequence[str]) -> str:
+    """The metric that stands for a task where only one is drawn: accuracy if there is one, else the first."""
+    by_name = {metric.partition(",")[0]: metric for metric in reversed(metrics)}
+    return next((by_name[name] for name in _HEADLINES if name in by_name), metrics[0])
+
+
+def headline_scores(evaluation: Evaluation) -> list[Score]:
+    """One score for each task and number of shots."""
+    found = scores(evaluation)
+    chosen = {task: headline([s.metric for s in found if s.task == task]) for task in evaluation.scores}
+    return [score for score in found if score.metric == chosen[score.task]]

@@ -1,0 +1,134 @@
+"""One line about a run: its state, how far it came, how old its last step is, what a crash now would cost."""
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from treering.errors import EvidenceError
+from treering.runlog.directory import RunDirectory
+from treering.runlog.records import CheckpointManifest
+from treering_dashboard.frames.rings import RunFrames
+
+State = Literal["empty", "running", "finished", "interrupted", "failed", "broken", "damaged"]
+"""A run's state; `damaged` is ours: the run's evidence does not hold, whatever its processes do."""
+
+STATES: Final[tuple[State, ...]] = ("running", "finished", "interrupted", "failed", "broken", "damaged", "empty")
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """What the runs table and the state line show.
+
+    Attributes:
+        id: name of the run's folder.
+        experiment: the question it belongs to, empty where the config cannot be read.
+        state: see `State`.
+        reason: how the last attempt ended, in its own words.
+        step: last step on the path, 0 before the first.
+        num_steps: steps of the whole schedule, 0 where unknown.
+        tokens: consumed tokens.
+        train_tokens: tokens of the whole schedule.
+        loss: of the last step.
+        validation_loss: newest held-out loss.
+        tokens_per_second: of the last step.
+        step_age_s: since the last step ended.
+        checkpoint_step: newest complete checkpoint, 0 before the first.
+        checkpoint_age_s: since it was written, NaN before the first.
+        at_risk_steps: steps that a crash now would cost.
+        at_risk_s: the compute time of those steps, seconds.
+        remaining_s: compute time of the steps to go at the pace of the last ones, NaN where unknown.
+        attempts: process starts that left a header.
+        problems: what of the evidence does not hold.
+    """
+
+    id: str
+    experiment: str
+    state: State
+    reason: str
+    step: int
+    num_steps: int
+    tokens: int
+    train_tokens: int
+    loss: float
+    validation_loss: float
+    tokens_per_second: float
+    step_age_s: float
+    checkpoint_step: int
+    checkpoint_age_s: float
+    at_risk_steps: int
+    at_risk_s: float
+    remaining_s: float
+    attempts: int
+    problems: tuple[str, ...]
+
+    @property
+    def alive(self) -> bool:
+        """Whether the page should look again by itself."""
+        return self.state == "running"
+
+
+def summarize(run: RunDirectory, frames: RunFrames, now: float | None = None) -> RunSummary:
+    """Reads the small records of a run beside its frames; never raises for broken evidence, but names it."""
+    now = time.time() if now is None else now
+    problems = list(frames.problems)
+    experiment, num_steps, train_tokens = "", 0, 0
+    try:
+        resolved = run.resolved
+        experiment, num_steps = resolved.experiment, resolved.schedule.num_steps
+        train_tokens = resolved.schedule.tokens_after(num_steps)
+    except EvidenceError as error:
+        problems.append(str(error))
+    manifests = read_manifests(run, problems)
+    state, reason = _state(run, problems)
+    path = frames.path
+    step = int(path["step"].iloc[-1]) if len(path) else 0
+    saved = max((manifest.step for manifest in manifests if manifest.step <= step), default=0)
+    unsaved = path[path["step"] > saved]
+    recent = path["time_step"].tail(20) if "time_step" in path and len(path) else None
+    blend_losses = frames.validation[frames.validation["corpus"] == ""]["loss"]
+    return RunSummary(
+        id=run.path.name,
+        experiment=experiment,
+        state=state,
+        reason=reason,
+        step=step,
+        num_steps=num_steps,
+        tokens=int(path["tokens"].iloc[-1]) if len(path) else 0,
+        train_tokens=train_tokens,
+        loss=float(path["train_loss"].iloc[-1]) if len(path) else math.nan,
+        validation_loss=float(blend_losses.iloc[-1]) if len(blend_losses) else math.nan,
+        tokens_per_second=float(path["speed_tokens_per_second"].iloc[-1]) if len(path) else math.nan,
+        step_age_s=now - float(path["ended_at"].iloc[-1]) if len(path) else math.nan,
+        checkpoint_step=saved,
+        checkpoint_age_s=now - max(m.created_at for m in manifests if m.step == saved) if saved else math.nan,
+        at_risk_steps=len(unsaved),
+        at_risk_s=float(unsaved["time_step"].sum()) if "time_step" in unsaved else 0.0,
+        remaining_s=float(recent.median()) * (num_steps - step) if recent is not None and num_steps else math.nan,
+        attempts=len(run.attempts()),
+        problems=tuple(problems),
+    )
+
+
+def read_manifests(run: RunDirectory, problems: list[str]) -> list[CheckpointManifest]:
+    """The manifests that hold; what is wrong with the others goes to `problems`."""
+    manifests = []
+    for checkpoint in run.checkpoints():
+        try:
+            manifests.append(checkpoint.manifest)
+        except EvidenceError as error:
+            problems.append(str(error))
+    return manifests
+
+
+def _state(run: RunDirectory, problems: list[str]) -> tuple[State, str]:
+    try:
+        state: State = run.state()
+        attempts = run.attempts()
+        end = attempts[-1].end if attempts else None
+    except EvidenceError as error:
+        problems.append(str(error))
+        return "damaged", ""
+    if problems and state != "running":
+        return "damaged", ""
+    return state, end.reason if end else ""

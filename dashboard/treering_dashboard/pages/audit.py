@@ -1,0 +1,131 @@
+"""What trained a checkpoint: samples, tokens, epochs and documents by corpus, and how much of that is proven."""
+
+import pandas as pd
+import streamlit as st
+from streamlit.navigation.page import StreamlitPage
+
+from treering.audit.checkpoint import audit_checkpoint
+from treering.audit.report import AuditReport
+from treering.config.canonical import short
+from treering.errors import TreeringError
+from treering.runlog.directory import CheckpointDirectory
+from treering_dashboard.frames import cached
+from treering_dashboard.panels.choice import choose_run, no_runs
+from treering_dashboard.panels.tables import table
+from treering_dashboard.panels.text import count, number
+
+
+def link() -> StreamlitPage:
+    """The page's place in the navigation."""
+    return st.Page(page, title="Audit", url_path="audit", icon=":material/fact_check:")
+
+
+def page() -> None:
+    """Draws the structural audit of the chosen checkpoint."""
+    runs = cached.runs()
+    if not runs:
+        no_runs()
+        return
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        run = choose_run(runs)
+        checkpoints = {checkpoint.path.name: checkpoint for checkpoint in reversed(run.checkpoints())}
+        if checkpoints:
+            name = st.selectbox(
+                "Checkpoint",
+                list(checkpoints),
+                key="checkpoint",
+                bind="query-params",
+                label_visibility="collapsed",
+                width=220,
+            )
+    if not checkpoints:
+        st.info("This run has no complete checkpoint yet; there is nothing to audit.", icon=":material/hourglass_empty:")
+        return
+    _audit(checkpoints[name or next(iter(checkpoints))])
+
+
+def _audit(checkpoint: CheckpointDirectory) -> None:
+    try:
+        report = cached.audit(checkpoint)
+    except TreeringError as error:
+        st.error("There is nothing to audit: a record that the audit stands on does not hold.", icon=":material/gpp_bad:")
+        st.code(str(error), language=None, wrap_lines=True)
+        return
+    _verdict(report)
+    st.markdown("###### What was read of each corpus")
+    table(corpora_frame(report), "Samples, tokens, epochs and documents by corpus", rows=20)
+    left, right = st.columns(2, gap="medium")
+    with left:
+        st.markdown("###### Path from the root")
+        table(path_frame(report), "Attempts that led to the checkpoint")
+        st.markdown("###### Not proven")
+        for text in report.not_proven:
+            st.text(f"·  {text}")
+    with right:
+        st.markdown("###### Identities")
+        digests = {name: short(value, 24) if value else "–" for name, value in report.digests.items()}
+        table(pd.DataFrame({"Part": list(digests), "Digest": list(digests.values())}), "Digests", rows=10)
+        st.markdown("###### Prove the content")
+        st.code(f"treering audit {report.checkpoint} --verify", language="bash", wrap_lines=True)
+
+
+def _verdict(report: AuditReport) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if report.holds:
+            st.badge(str(report.level.value), icon=":material/verified:", color="green")
+        else:
+            st.badge("does not hold", icon=":material/gpp_bad:", color="red")
+        st.text(report.verdict)
+    cells = st.columns(4, gap="small")
+    for cell, (label, value, detail) in zip(
+        cells,
+        (
+            ("Level of assurance", str(report.level.value), "content is digested only by --verify"),
+            ("Steps", count(report.step), f"{count(report.applied_steps)} applied"),
+            ("Consumed tokens", number(report.consumed_tokens), f"{count(report.consumed_samples)} samples"),
+            ("Rings on record", count(report.steps_recorded), f"of {count(report.step)} steps"),
+        ),
+        strict=True,
+    ):
+        with cell:
+            st.metric(label, value, delta_description=detail)
+    if report.findings:
+        st.code("\n".join(finding.text for finding in report.findings), language=None, wrap_lines=True)
+
+
+def corpora_frame(report: AuditReport) -> pd.DataFrame:
+    """One row a corpus."""
+    return pd.DataFrame(
+        [
+            {
+                "Corpus": usage.corpus,
+                "Licence": usage.licence or "–",
+                "Weight": usage.weight,
+                "Samples": count(usage.samples),
+                "Tokens": count(usage.tokens),
+                "Epochs planned": f"{usage.planned_epochs:.4f}",
+                "Epochs realised": f"{usage.realised_epochs:.4f}",
+                "Documents touched": "corpus not at hand" if usage.documents_touched is None else count(usage.documents_touched),
+                "Documents held": "–" if usage.num_documents is None else count(usage.num_documents),
+                "Digest": short(usage.digest, 12),
+            }
+            for usage in report.corpora
+        ]
+    )
+
+
+def path_frame(report: AuditReport) -> pd.DataFrame:
+    """One row an attempt on the way to the checkpoint."""
+    return pd.DataFrame(
+        [
+            {
+                "Run": part.run[:8],
+                "Attempt": str(part.attempt),
+                "Steps": f"{count(part.first_step)} to {count(part.last_step)}",
+                "Code": short(part.code, 12),
+                "Environment": short(part.environment, 12),
+                "Changed": ", ".join(part.changed) or "nothing",
+            }
+            for part in report.path
+        ]
+    )

@@ -1,0 +1,181 @@
+"""Two or more runs side by side: curves over one x, what differs in config and data, scores with their errors."""
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+import streamlit as st
+from streamlit.navigation.page import StreamlitPage
+
+from treering.errors import EvidenceError
+from treering.judge.compare import comparable, compare_data, differences, score_difference
+from treering.runlog.catalogue import describe
+from treering.runlog.directory import RunDirectory
+from treering_dashboard.frames import cached
+from treering_dashboard.frames.buckets import downsample
+from treering_dashboard.frames.rings import RunFrames, column
+from treering_dashboard.frames.scores import headline_scores
+from treering_dashboard.panels.axis import Placement, XAxis, choose_axis
+from treering_dashboard.panels.charts import OKABE_ITO, Line, Panel, draw_stack
+from treering_dashboard.panels.choice import keep_choice, no_runs, run_label
+from treering_dashboard.panels.state import problem_box
+from treering_dashboard.panels.tables import table
+from treering_dashboard.panels.text import count, number, plural
+from treering_dashboard.panels.training import curve, y_format
+
+LEFT = ("train/loss", "train/grad_norm")
+RIGHT = ("optim/learning_rate", "speed/tokens_per_second")
+
+
+def link() -> StreamlitPage:
+    """The page's place in the navigation."""
+    return st.Page(page, title="Compare", url_path="compare", icon=":material/compare_arrows:")
+
+
+def page() -> None:
+    """Draws the page for the runs that the URL names."""
+    runs = {run.path.name: run for run in cached.runs()}
+    if not runs:
+        no_runs()
+        return
+    begun = [name for name, run in runs.items() if run.attempts()]
+    keep_choice("runs", begun[:2])
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        chosen = st.multiselect(
+            "Runs",
+            list(runs),
+            key="runs",
+            bind="query-params",
+            label_visibility="collapsed",
+            placeholder="Choose two or more runs",
+            max_selections=len(OKABE_ITO),
+        )
+        axis = choose_axis()
+    if len(chosen) < 2:
+        st.info("Choose two or more runs; the first one is what the others are compared with.", icon=":material/compare_arrows:")
+        return
+    picked = [runs[name] for name in chosen]
+    frames = [cached.frames(run) for run in picked]
+    for run, frame in zip(picked, frames, strict=True):
+        if frame.problems:
+            st.text(f"Run {run_label(run)}")
+            problem_box(frame.problems)
+    _curves(picked, frames, axis)
+    left, right = st.columns(2, gap="medium")
+    with left:
+        st.markdown("###### Data")
+        _data(picked, frames)
+        st.markdown("###### Scores of the last checkpoint")
+        _scores(picked)
+    with right:
+        st.markdown("###### Config and what ran: only differences")
+        _config(picked)
+
+
+def _curves(runs: Sequence[RunDirectory], frames: Sequence[RunFrames], axis: XAxis) -> None:
+    x = Placement.of(axis, [frame.path for frame in frames])
+    nothing = pd.DataFrame({"x": [], "label": []})
+    for keys, cell, name in zip((LEFT, RIGHT), st.columns(2, gap="medium"), ("training", "schedule"), strict=True):
+        panels = [_panel(key, runs, frames, x) for key in keys]
+        if name == "training":
+            panels.insert(1, _validation_panel(runs, frames, x))
+        drawn = [panel for panel in panels if panel.lines]
+        if drawn:
+            with cell:
+                what = f"{', '.join(panel.title for panel in drawn)} of {len(runs)} runs"
+                draw_stack(drawn, x, nothing, key=f"compare-{name}", alt_text=what)
+
+
+def _panel(key: str, runs: Sequence[RunDirectory], frames: Sequence[RunFrames], x: Placement) -> Panel:
+    metric, name = describe(key), column(key)
+    lines = []
+    for run, frame, colour in zip(runs, frames, OKABE_ITO, strict=False):
+        if name in frame.path and len(frame.path):
+            buckets = downsample(frame.path, [name], positive=[name] if metric.logarithmic else [])
+            latest = number(float(frame.path[name].iloc[-1]))
+            lines.append(Line(curve(buckets, name, x), run_label(run)[:8], latest, colour))
+    return Panel(metric.title, metric.unit, tuple(lines), log=metric.logarithmic, y_format=y_format(key))
+
+
+def _validation_panel(runs: Sequence[RunDirectory], frames: Sequence[RunFrames], x: Placement) -> Panel:
+    metric = describe("validation/loss")
+    lines = []
+    for run, frame, colour in zip(runs, frames, OKABE_ITO, strict=False):
+        measured = frame.validation[frame.validation["corpus"] == ""]
+        if len(measured):
+            data = curve(downsample(measured, ["loss"]), "loss", x).assign(segment=0)
+            latest = number(float(measured["loss"].iloc[-1]))
+            lines.append(Line(data, run_label(run)[:8], latest, colour, points=len(data) <= 60))
+    return Panel(metric.title, metric.unit, tuple(lines), y_format=".3~g")
+
+
+def _data(runs: Sequence[RunDirectory], frames: Sequence[RunFrames]) -> None:
+    rows = []
+    for run, frame in zip(runs[1:], frames[1:], strict=True):
+        found = compare_data(frames[0].reads.itertuples(), frame.reads.itertuples())
+        where, why = "–", f"the same batches, token for token, in all {plural(found.equal_steps, 'step')} that both have"
+        if found.first is not None:
+            first = found.first
+            where = f"step {count(first.step)}"
+            why = (
+                f"other tokens in the same samples {count(first.left[0])} to {count(first.left[1])}"
+                if first.kind == "tokens"
+                else f"samples {count(first.left[0])} to {count(first.left[1])} against "
+                f"{count(first.right[0])} to {count(first.right[1])}"
+            )
+        rows.append({"Against": run_label(runs[0]), "Run": run_label(run), "Data differ from": where, "How": why})
+    table(pd.DataFrame(rows), "First step at which the runs' data differ")
+
+
+def _config(runs: Sequence[RunDirectory]) -> None:
+    documents = []
+    for run in runs:
+        try:
+            documents.append(comparable(run))
+        except EvidenceError as error:
+            st.error("A record does not hold, so configs cannot be compared.", icon=":material/gpp_bad:")
+            st.code(str(error), language=None, wrap_lines=True)
+            return
+    found = differences(documents)
+    if not found:
+        st.caption("No difference: these runs have one config, and ran with the same layout, code and environment.")
+        return
+    rows = [
+        {"Path": each.path, **{run_label(run): str(value) for run, value in zip(runs, each.values, strict=True)}}
+        for each in found
+    ]
+    table(pd.DataFrame(rows), "Dotted paths at which the configs differ", rows=14)
+
+
+def _scores(runs: Sequence[RunDirectory]) -> None:
+    by_run = []
+    for run in runs:
+        evaluations, problem = cached.evaluations(run)
+        if problem:
+            st.error("An evaluation's record does not hold.", icon=":material/gpp_bad:")
+            st.code(problem, language=None, wrap_lines=True)
+            return
+        scores = headline_scores(evaluations[-1]) if evaluations else []
+        by_run.append({(score.task, score.shots, score.metric): score for score in scores})
+    keys = list(dict.fromkeys(key for scores in by_run for key in scores))
+    if not keys:
+        st.caption("None of these runs has been evaluated. `treering evaluate` scores their checkpoints.")
+        return
+    rows = []
+    for task, shots, metric in keys:
+        row = {"Task": task, "Shots": str(shots), "Metric": metric}
+        base = by_run[0].get((task, shots, metric))
+        for run, scores in zip(runs, by_run, strict=True):
+            score = scores.get((task, shots, metric))
+            text = "–" if score is None else _with_error(score.value, score.stderr)
+            if score is not None and base is not None and score is not base:
+                difference = score_difference(base, score)
+                text += f"  ({difference.value:+.3f}, {'beyond' if difference.significant else 'within'} noise)"
+            row[run_label(run)] = text
+        rows.append(row)
+    table(pd.DataFrame(rows), "Scores with standard errors", rows=14)
+    st.caption("± one standard error. Beyond noise: more than 1.96 standard errors of the difference.")
+
+
+def _with_error(value: float, stderr: float) -> str:
+    return f"{value:.3f}" if math.isnan(stderr) else f"{value:.3f} ± {stderr:.3f}"

@@ -1,0 +1,125 @@
+"""One run: its state line, training health beside evaluation on one x, throughput, checkpoints, what ran."""
+
+import streamlit as st
+from streamlit.navigation.page import StreamlitPage
+
+from treering.errors import EvidenceError
+from treering.runlog.directory import RunDirectory
+from treering_dashboard.frames import cached
+from treering_dashboard.frames.rings import RunFrames
+from treering_dashboard.frames.scores import perplexity_frame, score_frame
+from treering_dashboard.frames.summary import RunSummary
+from treering_dashboard.panels.axis import Placement, XAxis, choose_axis
+from treering_dashboard.panels.charts import draw_stack
+from treering_dashboard.panels.choice import choose_run, no_runs
+from treering_dashboard.panels.state import SIGNS, badge, problem_box, state_line
+from treering_dashboard.panels.tables import checkpoint_table, kernel_table, layout_facts, spike_table
+from treering_dashboard.panels.text import plural
+from treering_dashboard.panels.training import HEALTH, THROUGHPUT, metric_panels, restart_marks, score_panels, validation_panel
+
+REFRESH_S = 5
+
+
+def link() -> StreamlitPage:
+    """The page's place in the navigation."""
+    return st.Page(page, title="Run", url_path="run", icon=":material/monitoring:")
+
+
+def page() -> None:
+    """Draws the page; the part below the controls looks again by itself while the run is alive."""
+    runs = cached.runs()
+    if not runs:
+        no_runs()
+        return
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        run = choose_run(runs)
+        axis = choose_axis()
+        show_replaced = st.toggle(
+            "Replaced steps", key="replaced", bind="query-params", help="Steps that a restart went back behind, in grey"
+        )
+    alive = cached.summary(run).alive
+    live = st.fragment(_live, run_every=REFRESH_S if alive else None, key="live")
+    live(run, axis, was_alive=alive, show_replaced=show_replaced)
+
+
+def _live(run: RunDirectory, axis: XAxis, *, was_alive: bool, show_replaced: bool) -> None:
+    summary, frames = cached.summary(run), cached.frames(run)
+    if summary.alive != was_alive:
+        st.rerun()
+    _head(summary)
+    problem_box(summary.problems)
+    if frames.num_steps:
+        _charts(run, frames, axis, show_replaced=show_replaced)
+    elif summary.state == "empty":
+        st.info("No step yet. `treering train` with this run's experiment starts it.", icon=":material/hourglass_empty:")
+    _details(run, frames)
+
+
+def _head(summary: RunSummary) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        badge(summary.state)
+        st.text(f"{summary.experiment or 'unknown experiment'}  ·  {plural(summary.attempts, 'attempt')}")
+        advice = SIGNS[summary.state].advice
+        if summary.state == "failed" and summary.reason:
+            st.text(summary.reason)
+        elif advice:
+            st.caption(advice)
+    if summary.step:
+        state_line(summary)
+
+
+def _charts(run: RunDirectory, frames: RunFrames, axis: XAxis, *, show_replaced: bool) -> None:
+    shown = [frames.path, frames.replaced] if show_replaced else [frames.path]
+    x = Placement.of(axis, shown)
+    restarts = restart_marks(frames, x)
+    evaluations, problem = cached.evaluations(run)
+    health, evaluation, throughput = st.columns(3, gap="medium")
+    with health:
+        st.markdown("###### Training health")
+        panels = metric_panels(frames, HEALTH, x, show_replaced=show_replaced)
+        draw_stack(panels, x, restarts, key="health", alt_text=_described("Training health", frames))
+    with evaluation:
+        st.markdown("###### Evaluation over training")
+        if problem:
+            st.error("An evaluation's record does not hold.", icon=":material/gpp_bad:")
+            st.code(problem, language=None, wrap_lines=True)
+        panels = score_panels(score_frame(evaluations), perplexity_frame(evaluations), frames, x)
+        panels += validation_panel(frames, x)
+        if panels:
+            draw_stack(panels, x, restarts, key="evaluation", alt_text=_described("Scores of the checkpoints", frames))
+        if not evaluations and not problem:
+            st.info("No checkpoint has been evaluated yet. `treering evaluate` scores them.", icon=":material/quiz:")
+    with throughput:
+        st.markdown("###### Throughput")
+        panels = metric_panels(frames, THROUGHPUT, x, show_replaced=show_replaced)
+        draw_stack(panels, x, restarts, key="throughput", alt_text=_described("Throughput", frames))
+
+
+def _described(what: str, frames: RunFrames) -> str:
+    last = frames.path.iloc[-1]
+    return f"{what} over {frames.num_steps} steps; the last loss is {last['train_loss']:.3g} nats a token"
+
+
+def _details(run: RunDirectory, frames: RunFrames) -> None:
+    left, middle, right = st.columns(3, gap="medium")
+    with left:
+        st.markdown("###### Loss spikes")
+        spike_table(frames)
+    with middle:
+        st.markdown("###### Checkpoints")
+        checkpoint_table(run)
+    with right:
+        st.markdown("###### What ran")
+        try:
+            attempts = run.attempts()
+            header = attempts[-1].header if attempts else None
+        except EvidenceError:
+            st.caption("The newest attempt's header does not hold.")
+            return
+        if header is None:
+            st.caption("No attempt has started.")
+            return
+        layout_facts(header, frames.flops_formula)
+        kernel_table(header)
+
+

@@ -1,0 +1,85 @@
+"""The one x that all panels of a page are drawn over."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import pandas as pd
+import streamlit as st
+
+_SPANS = ((2 * 86_400.0, 86_400.0, "d"), (2 * 3_600.0, 3_600.0, "h"), (120.0, 60.0, "min"))
+
+
+@dataclass(frozen=True, slots=True)
+class XAxis:
+    """A choice of x.
+
+    Attributes:
+        key: as in the URL.
+        column: of the frames.
+        title: as on the axis.
+        span: whether it is a time span in seconds, drawn in the unit that fits.
+    """
+
+    key: str
+    column: str
+    title: str
+    span: bool = False
+
+
+AXES: Final = {
+    axis.key: axis
+    for axis in (
+        XAxis("tokens", "tokens", "Consumed tokens"),
+        XAxis("step", "step", "Step"),
+        XAxis("samples", "samples", "Consumed samples"),
+        XAxis("wall clock", "wall_s", "Wall clock since the start", span=True),
+        XAxis("process time", "process_s", "Time spent in steps", span=True),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """An axis with its unit and extent, fixed for all panels of a page.
+
+    Attributes:
+        axis: the choice.
+        divisor: seconds of one unit for a time span, else 1.
+        title: with its unit.
+        extent: smallest and largest x.
+    """
+
+    axis: XAxis
+    divisor: float
+    title: str
+    extent: tuple[float, float]
+
+    @classmethod
+    def of(cls, axis: XAxis, frames: list[pd.DataFrame]) -> "Placement":
+        """Fits the unit and the extent to the frames that will be drawn."""
+        ends = [(float(f[axis.column].min()), float(f[axis.column].max())) for f in frames if len(f)]
+        low, high = (min(end[0] for end in ends), max(end[1] for end in ends)) if ends else (0.0, 1.0)
+        divisor, title = 1.0, axis.title
+        if axis.span:
+            found = ((size, unit) for at_least, size, unit in _SPANS if high >= at_least)
+            divisor, unit = next(found, (1.0, "s"))
+            title = f"{axis.title} ({unit})"
+        return cls(axis, divisor, title, (low / divisor, high / divisor))
+
+    def place(self, frame: pd.DataFrame) -> pd.Series:
+        """The x of every row."""
+        return frame[self.axis.column].astype(float) / self.divisor
+
+
+def choose_axis() -> XAxis:
+    """The page's switch; its state stands in the URL."""
+    chosen = st.segmented_control(
+        "Horizontal axis",
+        list(AXES),
+        default="tokens",
+        required=True,
+        key="x",
+        bind="query-params",
+        label_visibility="collapsed",
+    )
+    return AXES[chosen or "tokens"]

@@ -1,0 +1,262 @@
+"""Panels: small charts of one unit each, stacked over one x with ticks on the lowest.
+
+A panel shows the last value of every bucket as its line and minimum to maximum as a band; restarts cut the line.
+Okabe-Ito colours in a fixed order, so that a colour means the same on every page.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import altair as alt
+import pandas as pd
+import streamlit as st
+
+from treering_dashboard.panels.axis import Placement
+
+OKABE_ITO: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C8C8C")
+SPIKE: Final = "#D55E00"
+GREY: Final = "#8C8C8C"
+PANEL_HEIGHT: Final = 110
+
+_HOVER = "hover"
+_HEADER_STEP = 96
+_GUTTER = 46
+"""Pixels at the left of a panel that hold its ticks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One curve.
+
+    Attributes:
+        data: columns x, y, step, tokens and segment; lo and hi where there is a band; bad where values may be no
+            numbers.
+        label: in the panel's header; empty for the only curve of a panel.
+        latest: its newest value as text.
+        colour: of line and label.
+        points: whether each row is drawn as a point as well.
+        muted: drawn thin, without header and tooltip.
+    """
+
+    data: pd.DataFrame
+    label: str
+    latest: str
+    colour: str = OKABE_ITO[0]
+    points: bool = False
+    muted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One chart of a stack.
+
+    Attributes:
+        title: what is drawn.
+        unit: of the y axis, empty for pure numbers.
+        lines: its curves.
+        log: logarithmic y.
+        spikes: flagged points, columns x, y, step, z.
+        alarms: x of every flagged step of the run, drawn as thin rules through panels that belong together.
+        y_format: d3 format of the ticks.
+        zero: whether y starts at zero.
+    """
+
+    title: str
+    unit: str
+    lines: tuple[Line, ...]
+    log: bool = False
+    spikes: pd.DataFrame | None = None
+    alarms: pd.DataFrame | None = None
+    y_format: str = "~s"
+    zero: bool = False
+    height: int = field(default=PANEL_HEIGHT)
+
+
+def draw_stack(panels: Sequence[Panel], x: Placement, restarts: pd.DataFrame, *, key: str, alt_text: str) -> None:
+    """Draws panels below each other over the page's x.
+
+    Args:
+        panels: at least one.
+        x: the page's axis.
+        restarts: columns x and label; a dashed rule each.
+        key: stable name of the element, so that a refresh keeps zoom and scroll.
+        alt_text: what the charts show, for readers who do not see them.
+    """
+    st.altair_chart(stack(panels, x, restarts), width="stretch", key=key, alt=alt_text)
+
+
+def stack(panels: Sequence[Panel], x: Placement, restarts: pd.DataFrame) -> alt.VConcatChart:
+    """The specification of `draw_stack`."""
+    charts = [_panel(panel, x, restarts, number, lowest=number == len(panels) - 1) for number, panel in enumerate(panels)]
+    stacked = alt.vconcat(*charts, spacing=8)
+    # Names are read back, because concatenation makes them unique by changing them.
+    layers = [layer for chart in stacked.vconcat for layer in chart.layer]
+    stacked.params = [_hover([layer.name for layer in layers if str(layer.name).startswith(_HOVER)])]
+    return (
+        stacked.resolve_scale(x="independent")
+        .configure_view(strokeOpacity=0)
+        .configure_axis(labelFontSize=10, titleFontSize=11, titleFontWeight="normal", titlePadding=2, ticks=False, labelPadding=5)
+        .configure_title(anchor="start", fontSize=12, fontWeight=600, offset=3)
+    )
+
+
+def _hover(views: list[str]) -> alt.TopLevelSelectionParameter:
+    """One selection for all panels: the pointer in one shows the same step in all. Altair's own way to share a selection
+    names the views by itself, and warns."""
+    select = alt.PointSelectionConfig(
+        type="point", fields=["step"], nearest=True, on="pointermove", clear="pointerout"
+    )
+    return alt.TopLevelSelectionParameter(name=_HOVER, select=select, views=views)
+
+
+def _panel(panel: Panel, x: Placement, restarts: pd.DataFrame, number: int, *, lowest: bool) -> alt.LayerChart:
+    axis = alt.Axis(
+        title=x.title if lowest else None,
+        labels=lowest,
+        format="~s" if not x.axis.span else "~g",
+        tickCount=4,
+        grid=False,
+        domain=True,
+        domainOpacity=0.3,
+        labelFlush=True,
+    )
+    x_encoding = alt.X("x:Q", axis=axis)
+    ticks = log_ticks(*_extent(panel)) if panel.log else None
+    scale = alt.Scale(type="log", nice=False, domain=[ticks[0], ticks[-1]]) if ticks else alt.Scale(zero=panel.zero)
+    # Ticks stand in a gutter inside the panel: outside, their width would be added to that of the column.
+    y_axis = alt.Axis(
+        title=None,
+        format=panel.y_format,
+        offset=-_GUTTER,
+        minExtent=0,
+        maxExtent=0,
+        domain=False,
+        grid=True,
+        **({"values": ticks} if ticks else {"tickCount": 4}),
+    )
+
+    def y_encoding(name: str) -> alt.Y:
+        return alt.Y(f"{name}:Q", axis=y_axis, scale=scale)
+
+    # The scale stands in one layer of its own: the gutter of several layers counts as a conflict, equal as it is.
+    x_scale = alt.Scale(domain=list(x.extent), nice=False, rangeMin=_GUTTER)
+    ends = pd.DataFrame({"x": x.extent})
+    layers: list[Any] = [
+        alt.Chart(ends).mark_rule(opacity=0, tooltip=None).encode(x=alt.X("x:Q", axis=axis, scale=x_scale))
+    ]
+    if len(restarts):
+        layers.append(
+            alt.Chart(restarts)
+            .mark_rule(strokeDash=[3, 3], color=GREY, opacity=0.8)
+            .encode(x=x_encoding, tooltip=[alt.Tooltip("label:N", title="Restart")])
+        )
+    if panel.alarms is not None and len(panel.alarms):
+        layers.append(alt.Chart(panel.alarms).mark_rule(color=SPIKE, opacity=0.3, tooltip=None).encode(x=x_encoding))
+    first = next((position for position, line in enumerate(panel.lines) if not line.muted), None)
+    for position, line in enumerate(panel.lines):
+        # A layered view takes the pointer in one layer; the other curves follow by their step.
+        takes_pointer = position == first
+        layers.extend(_line(line, panel, x_encoding, y_encoding, f"{_HOVER}-{number}" if takes_pointer else None))
+    if panel.spikes is not None and len(panel.spikes):
+        layers.append(
+            alt.Chart(panel.spikes)
+            .mark_point(shape="triangle-down", filled=True, size=46, color=SPIKE, opacity=1, yOffset=-7)
+            .encode(
+                x=x_encoding,
+                y=y_encoding("y"),
+                tooltip=[
+                    alt.Tooltip("step:Q", title="Spike at step"),
+                    alt.Tooltip("y:Q", title=panel.title, format=".3~g"),
+                    alt.Tooltip("z:Q", title="Robust z", format=".3~g"),
+                ],
+            )
+        )
+    layers.extend(_header(panel))
+    return alt.layer(*layers).properties(title=panel.title, height=panel.height)
+
+
+def _extent(panel: Panel) -> tuple[float, float]:
+    """Smallest and largest positive value that the panel draws."""
+    values = pd.concat(
+        [line.data[name] for line in panel.lines for name in ("y", "lo", "hi") if name in line.data], ignore_index=True
+    )
+    values = values[values > 0]
+    return (float(values.min()), float(values.max())) if len(values) else (1.0, 1.0)
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Ticks of a log axis: the first at or below `low`, the last at or above `high`, at most six of 1, 2, 5 or of decades.
+
+    The axis ends at its outer ticks, so that every panel of one metric reads the same.
+    """
+    bottom, top = math.floor(math.log10(low)), math.ceil(math.log10(high) + 1e-9)
+    fine = [step * 10.0**power for power in range(bottom, top + 1) for step in (1, 2, 5)]
+    first = max(index for index, tick in enumerate(fine) if tick <= low * (1 + 1e-9))
+    last = min(index for index, tick in enumerate(fine) if tick >= high * (1 - 1e-9) and index > first)
+    if last - first <= 5:
+        return fine[first : last + 1]
+    stride = math.ceil((top - bottom) / 5)
+    return [10.0**power for power in range(bottom, top + stride, stride)]
+
+
+def _line(line: Line, panel: Panel, x: alt.X, y: Callable[[str], alt.Y], view: str | None) -> list[alt.Chart]:
+    data = line.data
+    drawn = data[data["y"].notna()]
+    layers = []
+    if "lo" in data and (data["hi"] > data["lo"]).any():
+        layers.append(
+            alt.Chart(data[data["lo"].notna()])
+            .mark_area(opacity=0.1 if line.points else 0.25, color=line.colour, line=False)
+            .encode(x=x, y=y("lo"), y2="hi:Q", detail="segment:N")
+        )
+    mark = alt.Chart(drawn).mark_line(
+        color=line.colour, strokeWidth=1 if line.muted else 1.4, opacity=0.55 if line.muted else 1, clip=True
+    )
+    layers.append(mark.encode(x=x, y=y("y"), detail="segment:N"))
+    if line.points:
+        layers.append(alt.Chart(drawn).mark_point(filled=True, size=22, color=line.colour, opacity=1).encode(x=x, y=y("y")))
+    if "bad" in data and (data["bad"] > 0).any():
+        layers.append(
+            alt.Chart(data[data["bad"] > 0])
+            .mark_point(shape="cross", filled=True, size=42, color=SPIKE, opacity=1)
+            .encode(
+                x=x,
+                y=alt.value(panel.height - 4),
+                tooltip=[alt.Tooltip("step:Q", title="Up to step"), alt.Tooltip("bad:Q", title="Not drawable")],
+            )
+        )
+    if not line.muted:
+        shown = alt.condition({"param": _HOVER, "empty": False}, alt.value(1), alt.value(0))
+        tooltip = [
+            alt.Tooltip("step:Q", title="Step", format=","),
+            alt.Tooltip("tokens:Q", title="Tokens", format=","),
+            alt.Tooltip("y:Q", title=_titled(line.label or panel.title, panel.unit), format=".4~g"),
+        ]
+        if "lo" in data:
+            tooltip += [alt.Tooltip("lo:Q", title="Lowest", format=".4~g"), alt.Tooltip("hi:Q", title="Highest", format=".4~g")]
+        points = alt.Chart(drawn).mark_point(filled=True, size=36, color=line.colour)
+        points = points.encode(x=x, y=y("y"), opacity=shown, tooltip=tooltip)
+        layers.append(points.properties(name=view) if view else points)
+    return layers
+
+
+def _titled(title: str, unit: str) -> str:
+    return f"{title} ({unit})" if unit else title
+
+
+def _header(panel: Panel) -> list[alt.Chart]:
+    """The newest value of each curve in its colour, above the panel: legend and readout in one row."""
+    one = pd.DataFrame({"row": [0]})
+    shown = [line for line in panel.lines if not line.muted]
+    return [
+        alt.Chart(one)
+        .mark_text(align="left", baseline="bottom", fontSize=11, color=line.colour, fontWeight=500)
+        .encode(
+            x=alt.value(number * _HEADER_STEP),
+            y=alt.value(-5),
+            text=alt.value(f"{line.label} {line.latest}".strip()),
+        )
+        for number, line in enumerate(shown)
+    ]

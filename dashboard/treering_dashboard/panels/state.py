@@ -1,0 +1,97 @@
+"""The state line: the first thing to look at when paged."""
+
+import math
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import streamlit as st
+
+from treering_dashboard.frames.summary import RunSummary, State
+from treering_dashboard.panels.text import age, count, duration, number, plural
+
+Colour = Literal["red", "orange", "blue", "green", "violet", "gray"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """A state as word, shape and colour, so that none of the three is needed alone.
+
+    Attributes:
+        word: for people.
+        icon: shape as a Material symbol.
+        glyph: the same as a character, where only text fits.
+        colour: of the badge.
+        advice: what to do in this state.
+    """
+
+    word: str
+    icon: str
+    glyph: str
+    colour: Colour
+    advice: str
+
+
+SIGNS: Final[dict[State, Sign]] = {
+    "running": Sign("running", ":material/play_circle:", "▶", "blue", ""),
+    "finished": Sign("finished", ":material/check_circle:", "✔", "green", ""),
+    "interrupted": Sign("interrupted", ":material/pause_circle:", "⏸", "orange", "The same command goes on from its newest checkpoint."),
+    "failed": Sign("failed", ":material/cancel:", "✖", "red", "Training ended with an error that a plain restart would repeat."),
+    "broken": Sign(
+        "broken",
+        ":material/heart_broken:",
+        "⚡",
+        "red",
+        "Its processes died without a word. The same command goes on from the newest checkpoint.",
+    ),
+    "damaged": Sign(
+        "evidence damaged",
+        ":material/gpp_bad:",
+        "⚠",
+        "violet",
+        "A record of this run was changed or is missing. What still holds is shown; nothing after the fault is.",
+    ),
+    "empty": Sign("empty", ":material/circle:", "○", "gray", "Resolved, but no attempt has started yet."),
+}
+
+
+def badge(state: State) -> None:
+    """The state as a badge."""
+    sign = SIGNS[state]
+    st.badge(sign.word, icon=sign.icon, color=sign.colour)
+
+
+def state_line(summary: RunSummary) -> None:
+    """Age of the last step, age of the last checkpoint, what a crash now would cost; then where training stands."""
+    cells = st.columns([1.25, 1.25, 1.25, 1, 1, 1.1, 1.25], gap="small")
+    with cells[0]:
+        _cell("Last step", age(summary.step_age_s), f"step {count(summary.step)} of {count(summary.num_steps)}")
+    with cells[1]:
+        saved = f"step {count(summary.checkpoint_step)}" if summary.checkpoint_step else "none yet"
+        _cell("Last checkpoint", age(summary.checkpoint_age_s), saved)
+    with cells[2]:
+        _cell("Work at risk", duration(summary.at_risk_s), plural(summary.at_risk_steps, "step"))
+    with cells[3]:
+        _cell("Loss", number(summary.loss), "nat/token" if not math.isnan(summary.loss) else "")
+    with cells[4]:
+        _cell("Validation loss", number(summary.validation_loss), "nat/token")
+    with cells[5]:
+        _cell("Throughput", number(summary.tokens_per_second), "tokens/s")
+    with cells[6]:
+        done = f"{number(summary.tokens)} of {number(summary.train_tokens)} tokens"
+        share = summary.tokens / summary.train_tokens if summary.train_tokens else math.nan
+        left = f" · {duration(summary.remaining_s)} to go" if summary.alive else ""
+        _cell("Progress", f"{100 * share:.0f} %" if not math.isnan(share) else "–", done + left)
+
+
+def _cell(label: str, value: str, detail: str) -> None:
+    st.metric(label, value, delta_description=detail or None)
+
+
+def problem_box(problems: tuple[str, ...]) -> None:
+    """What of the evidence does not hold, in the errors' own words."""
+    if not problems:
+        return
+    st.error(
+        "The evidence of this run does not hold. Shown below is what stands before the fault.", icon=":material/gpp_bad:"
+    )
+    st.code("\n".join(problems), language=None, wrap_lines=True)

@@ -1,0 +1,58 @@
+"""Numbers as people read them: three significant digits with their unit, times as ages."""
+
+import math
+from typing import Final
+
+NOTHING: Final = "–"
+
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_AGES = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
+
+
+def number(value: float, unit: str = "") -> str:
+    """Three significant digits, thousands as k, M, G, T, small numbers as powers: `12.3 k tokens/s`, `6.00e-4`."""
+    if math.isnan(value):
+        return NOTHING if not unit else f"NaN {unit}"
+    if math.isinf(value):
+        return f"{'−' if value < 0 else ''}∞{f' {unit}' if unit else ''}"
+    size = abs(value)
+    if unit == "s" and 0 < size < 0.1:
+        return f"{_digits(value * 1e3)} ms"
+    if 0 < size < 1e-3:
+        return f"{value:.2e}{f' {unit}' if unit else ''}".replace("e-0", "e-")
+    for factor, prefix in _PREFIXES:
+        if size >= factor * 0.9995:
+            return f"{_digits(value / factor)} {prefix}{unit and ' ' + unit}"
+    return f"{_digits(value)}{f' {unit}' if unit else ''}"
+
+
+def _digits(value: float) -> str:
+    size = abs(value)
+    if size >= 99.95 or value == int(value):
+        return f"{value:.0f}"
+    return f"{value:.1f}" if size >= 9.995 else f"{value:.2f}" if size >= 0.9995 else f"{value:#.3g}"
+
+
+def duration(seconds: float) -> str:
+    """A time span in the largest unit that fits, two digits: `42 s`, `3.5 min`, `21 h`."""
+    if math.isnan(seconds):
+        return NOTHING
+    value, unit = next(((seconds / size, unit) for size, unit in _AGES if seconds >= size), (max(0.0, seconds), "s"))
+    return f"{value:.1f} {unit}" if 0 < value < 9.95 else f"{value:.0f} {unit}"
+
+
+def age(seconds: float) -> str:
+    """How long ago something happened; a clock that runs ahead of ours says `now`."""
+    if math.isnan(seconds):
+        return NOTHING
+    return f"{duration(seconds)} ago" if seconds >= 1 else "now"
+
+
+def count(value: int) -> str:
+    """A whole number in full, with thin spaces between thousands."""
+    return f"{value:,}".replace(",", "\u2009")
+
+
+def plural(value: int, noun: str) -> str:
+    """`1 step`, `40 steps`."""
+    return f"{count(value)} {noun}{'' if value == 1 else 's'}"

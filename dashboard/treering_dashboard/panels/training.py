@@ -1,0 +1,173 @@
+"""Which panels a run has: training health, evaluation, throughput."""
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from treering.judge.spikes import Spike
+from treering.runlog.catalogue import describe
+from treering_dashboard.frames.buckets import downsample
+from treering_dashboard.frames.rings import RunFrames, column
+from treering_dashboard.frames.scores import headline
+from treering_dashboard.panels.axis import Placement
+from treering_dashboard.panels.charts import GREY, OKABE_ITO, Line, Panel
+from treering_dashboard.panels.text import number
+
+HEALTH = ("train/loss", "train/grad_norm", "optim/learning_rate", "optim/global_batch_size")
+THROUGHPUT = ("speed/tokens_per_second", "speed/tflops_per_device", "time/step", "time/data_wait")
+
+JUDGED = ("train/loss", "train/grad_norm")
+
+_COLOURS = dict(zip((*HEALTH, *THROUGHPUT), (OKABE_ITO[0],) * 4 + (OKABE_ITO[2],) * 4, strict=True))
+
+
+def metric_panels(frames: RunFrames, keys: Sequence[str], x: Placement, *, show_replaced: bool) -> list[Panel]:
+    """One panel for each metric that the rings hold."""
+    held = [key for key in keys if column(key) in frames.path and frames.path[column(key)].notna().any()]
+    columns = [column(key) for key in held]
+    positive = [column(key) for key in held if describe(key).logarithmic]
+    path = downsample(frames.path, columns, positive=positive)
+    replaced = None
+    if show_replaced and len(frames.replaced):
+        replaced = downsample(frames.replaced, [c for c in columns if c in frames.replaced], positive=positive)
+    return [_metric_panel(key, path, replaced, frames, x) for key in held]
+
+
+def _metric_panel(
+    key: str, path: pd.DataFrame, replaced: pd.DataFrame | None, frames: RunFrames, x: Placement
+) -> Panel:
+    metric, name = describe(key), column(key)
+    lines = []
+    if replaced is not None and name in replaced:
+        lines.append(Line(curve(replaced, name, x), "", "", GREY, muted=True))
+    is_loss = key == "train/loss"
+    latest = number(float(frames.path[name].iloc[-1]), "" if is_loss else metric.unit)
+    lines.append(Line(curve(path, name, x), "training" if is_loss else "", latest, _COLOURS[key]))
+    if is_loss:
+        lines += validation_lines(frames, x)
+    return Panel(
+        metric.title,
+        metric.unit,
+        tuple(lines),
+        log=metric.logarithmic,
+        spikes=_marks(frames, key, x),
+        alarms=_alarms(frames, x) if key in JUDGED else None,
+        y_format=y_format(key),
+        zero=key in ("optim/global_batch_size", "optim/learning_rate"),
+    )
+
+
+def y_format(key: str) -> str:
+    """Ticks with prefixes for counts, as powers for learning rates, plain for all else: no milliseconds as `400m`."""
+    if key == "optim/learning_rate":
+        return ".1e"
+    return "~s" if key in ("speed/tokens_per_second", "optim/global_batch_size") else ".3~g"
+
+
+def curve(buckets: pd.DataFrame, name: str, x: Placement) -> pd.DataFrame:
+    """The columns of a line for one metric of a downsampled frame."""
+    return pd.DataFrame(
+        {
+            "x": x.place(buckets),
+            "y": buckets[name],
+            "lo": buckets[f"{name}_lo"],
+            "hi": buckets[f"{name}_hi"],
+            "bad": buckets[f"{name}_bad"],
+            "step": buckets["step"],
+            "tokens": buckets["tokens"],
+            "segment": buckets["segment"],
+        }
+    )
+
+
+def validation_lines(frames: RunFrames, x: Placement) -> list[Line]:
+    """Blend-weighted held-out loss, empty where none was measured."""
+    measured = frames.validation[frames.validation["corpus"] == ""]
+    if measured.empty:
+        return []
+    data = downsample(measured, ["loss"])
+    line = curve(data, "loss", x).assign(segment=0)
+    return [Line(line, "validation", number(float(measured["loss"].iloc[-1])), OKABE_ITO[1], points=len(line) <= 60)]
+
+
+def _marks(frames: RunFrames, key: str, x: Placement) -> pd.DataFrame:
+    """Spikes of one metric; a value that is no number has its own mark under the axis."""
+    found: list[Spike] = [spike for spike in frames.spikes if spike.metric == key and math.isfinite(spike.value)]
+    rows = frames.path.set_index("step", drop=False).loc[[spike.step for spike in found]]
+    return pd.DataFrame(
+        {
+            "x": x.place(rows).to_numpy(),
+            "y": [spike.value for spike in found],
+            "step": [spike.step for spike in found],
+            "z": [spike.z for spike in found],
+        }
+    )
+
+
+def _alarms(frames: RunFrames, x: Placement) -> pd.DataFrame:
+    """Every flagged step once, whichever metric gave it away."""
+    steps = sorted({spike.step for spike in frames.spikes})
+    return pd.DataFrame({"x": x.place(frames.path.set_index("step", drop=False).loc[steps]).to_numpy()})
+
+
+def restart_marks(frames: RunFrames, x: Placement) -> pd.DataFrame:
+    """One mark for each restart, at its first step."""
+    steps = frames.path.set_index("step", drop=False)
+    known = [restart for restart in frames.restarts if restart.step in steps.index]
+    rows = steps.loc[[restart.step for restart in known]]
+    labels = [
+        f"attempt {r.attempt} ({r.origin}) from step {r.step}, {r.replaced_steps} steps done again" for r in known
+    ]
+    return pd.DataFrame({"x": x.place(rows).to_numpy(), "label": labels})
+
+
+def on_path(frame: pd.DataFrame, frames: RunFrames) -> pd.DataFrame:
+    """Rows of evaluations with the x's of their step's ring; steps off the path are left out."""
+    facts = frames.path[["step", "samples", "wall_s", "process_s"]]
+    return frame.merge(facts, on="step", how="inner")
+
+
+def validation_panel(frames: RunFrames, x: Placement) -> list[Panel]:
+    """Held-out loss by corpus as measured during training, none where there is only the blend's."""
+    metric = describe("validation/loss")
+    by_corpus = frames.validation[frames.validation["corpus"] != ""]
+    lines = []
+    for corpus, colour in zip(dict.fromkeys(by_corpus["corpus"]), OKABE_ITO, strict=False):
+        measured = by_corpus[by_corpus["corpus"] == corpus]
+        line = curve(downsample(measured, ["loss"]), "loss", x).assign(segment=0)
+        lines.append(Line(line, corpus, number(float(measured["loss"].iloc[-1])), colour))
+    return [Panel(f"{metric.title} by corpus", metric.unit, tuple(lines), y_format=".3~g")] if lines else []
+
+
+def score_panels(scores: pd.DataFrame, perplexity: pd.DataFrame, frames: RunFrames, x: Placement) -> list[Panel]:
+    """A panel for each task with a curve for each number of shots, and one for perplexity by corpus."""
+    panels = []
+    placed = on_path(scores, frames)
+    for task in dict.fromkeys(placed["task"]):
+        of_task = placed[placed["task"] == task]
+        metric = headline(list(dict.fromkeys(of_task["metric"])))
+        drawn = of_task[of_task["metric"] == metric]
+        lines = tuple(
+            _points(drawn[drawn["shots"] == shots], "value", f"{shots}-shot", colour, x)
+            for shots, colour in zip(sorted(set(drawn["shots"])), OKABE_ITO, strict=False)
+        )
+        panels.append(Panel(f"{task}: {metric}", "", lines, y_format=".2~f"))
+    placed = on_path(perplexity, frames)
+    if len(placed):
+        lines = tuple(
+            _points(placed[placed["corpus"] == corpus], "perplexity", corpus, colour, x)
+            for corpus, colour in zip(dict.fromkeys(placed["corpus"]), OKABE_ITO, strict=False)
+        )
+        panels.append(Panel("Held-out perplexity", "", lines, log=True, y_format=".3~g"))
+    return panels
+
+
+def _points(data: pd.DataFrame, name: str, label: str, colour: str, x: Placement) -> Line:
+    """A curve of few measured points; with a standard error its band is one of it up and down."""
+    data = data.sort_values("step")
+    columns = {"x": x.place(data), "y": data[name], "step": data["step"], "tokens": data["tokens"]}
+    if "stderr" in data and data["stderr"].notna().any():
+        columns |= {"lo": data[name] - data["stderr"], "hi": data[name] + data["stderr"]}
+    frame = pd.DataFrame(columns).assign(segment=0)
+    return Line(frame, label, number(float(frame["y"].iloc[-1])), colour, points=True)

@@ -1,0 +1,225 @@
+"""What differs between runs: config by dotted path, the first step at which their data differ, scores with their errors.
+
+Reads run directories; the compare page and the command line print what this finds. A difference of scores is judged
+against the standard errors of both, as if the items were drawn independently: both runs answer the same items, so the
+true error of the difference is smaller, and what this calls significant is so.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Protocol
+
+from treering.runlog.directory import RunDirectory
+from treering.runlog.records import Evaluation
+
+ABSENT: Final = "—"
+"""Stands where a document has no such path."""
+
+_NAMES = ("corpus", "operation", "name")
+_NO_METRICS = ("items", "examples", "truncated")
+_STDERR = "_stderr"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One dotted path at which documents differ.
+
+    Attributes:
+        path: dotted path; items of a list of named things are called by their name, others by index.
+        values: the value in each document, in the order in which they were given; `ABSENT` where there is none.
+    """
+
+    path: str
+    values: tuple[Any, ...]
+
+
+def flatten(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of a JSON document as (dotted path, value); an empty section is a leaf."""
+    items: Iterable[tuple[str, Any]]
+    if isinstance(value, Mapping) and value:
+        items = ((str(key), item) for key, item in value.items())
+    elif isinstance(value, list | tuple) and value:
+        items = ((_item_name(item, index), item) for index, item in enumerate(value))
+    else:
+        yield prefix, value
+        return
+    for key, item in items:
+        yield from flatten(item, f"{prefix}.{key}" if prefix else key)
+
+
+def _item_name(item: Any, index: int) -> str:
+    if isinstance(item, Mapping):
+        for key in _NAMES:
+            if key in item:
+                return str(item[key])
+    return str(index)
+
+
+def differences(documents: Sequence[Mapping[str, Any]]) -> list[Difference]:
+    """Every dotted path whose value is not the same in all documents, in the order of their first appearance."""
+    flat = [dict(flatten(document)) for document in documents]
+    paths = list(dict.fromkeys(path for leaves in flat for path in leaves))
+    found = []
+    for path in paths:
+        values = tuple(leaves.get(path, ABSENT) for leaves in flat)
+        if any(value != values[0] for value in values[1:]):
+            found.append(Difference(path, values))
+    return found
+
+
+def comparable(run: RunDirectory) -> dict[str, Any]:
+    """What of a run is compared with other runs: its config, and what its newest attempt ran with.
+
+    Raises:
+        EvidenceError: the config or the attempt's header is missing or was changed.
+    """
+    resolved = run.resolved
+    document: dict[str, Any] = {
+        "experiment": resolved.experiment,
+        "recipe": resolved.recipe.model_dump(mode="json"),
+        "blend": resolved.blend.model_dump(mode="json"),
+        "attempt": resolved.attempt.model_dump(mode="json"),
+    }
+    attempts = run.attempts()
+    if attempts:
+        header = attempts[-1].header
+        document["ran"] = {
+            "layout": header.layout.model_dump(mode="json"),
+            "kernels": {kernel.operation: kernel.used for kernel in header.kernels},
+            "code": header.code.get("digest"),
+            "environment": header.environment.get("digest"),
+        }
+    return document
+
+
+class ReadStep(Protocol):
+    """What of a ring says which data it read."""
+
+    @property
+    def step(self) -> int:
+        """Optimizer step."""
+
+    @property
+    def sample_start(self) -> int:
+        """First sample."""
+
+    @property
+    def sample_end(self) -> int:
+        """One past the last sample."""
+
+    @property
+    def batch_digest(self) -> str:
+        """Digest of the tokens that were fed."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataDifference:
+    """The first step at which two runs did not read the same.
+
+    Attributes:
+        step: that step.
+        kind: `samples` where the sample numbers differ (another batch schedule or a skipped range), `tokens` where the
+            numbers are equal and what was fed is not (another blend, or other bytes).
+        left: samples [start, end) of the first run.
+        right: samples [start, end) of the second.
+    """
+
+    step: int
+    kind: Literal["samples", "tokens"]
+    left: tuple[int, int]
+    right: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class DataComparison:
+    """How far two runs read the same data.
+
+    Attributes:
+        equal_steps: leading steps whose batches are equal, token for token.
+        first: where they part, None if they do not within the steps that both have.
+    """
+
+    equal_steps: int
+    first: DataDifference | None
+
+
+def compare_data(left: Iterable[ReadStep], right: Iterable[ReadStep]) -> DataComparison:
+    """Walks two paths of rings side by side until what they read differs; the shorter path ends the walk."""
+    equal = 0
+    for a, b in zip(left, right, strict=False):
+        ranges = (a.sample_start, a.sample_end), (b.sample_start, b.sample_end)
+        if ranges[0] != ranges[1]:
+            return DataComparison(equal, DataDifference(a.step, "samples", *ranges))
+        if a.batch_digest != b.batch_digest:
+            return DataComparison(equal, DataDifference(a.step, "tokens", *ranges))
+        equal += 1
+    return DataComparison(equal, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One number of an evaluation.
+
+    Attributes:
+        task: name of the task.
+        shots: examples in the prompt.
+        metric: name as the harness gives it, without its filter.
+        value: the score.
+        stderr: its standard error; NaN where the harness gives none.
+        items: how many items were scored; 0 where it does not say.
+    """
+
+    task: str
+    shots: int
+    metric: str
+    value: float
+    stderr: float
+    items: int
+
+
+def scores(evaluation: Evaluation) -> list[Score]:
+    """The scores of one checkpoint, flat."""
+    found = []
+    for task, by_shots in evaluation.scores.items():
+        for shots, metrics in by_shots.items():
+            items = int(metrics.get("items", 0))
+            for metric, value in metrics.items():
+                if metric in _NO_METRICS or _STDERR in metric:
+                    continue
+                stderr = metrics.get(_stderr_key(metric), math.nan)
+                found.append(Score(task, int(shots), metric, value, stderr, items))
+    return found
+
+
+def _stderr_key(metric: str) -> str:
+    """`acc` -> `acc_stderr`; the harness's own `acc,none` -> `acc_stderr,none`."""
+    name, comma, chosen = metric.partition(",")
+    return f"{name}{_STDERR}{comma}{chosen}"
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreDifference:
+    """Second score minus first.
+
+    Attributes:
+        value: the difference.
+        stderr: its standard error, sqrt(a^2 + b^2).
+        z: difference over standard error; NaN where there is none.
+    """
+
+    value: float
+    stderr: float
+    z: float
+
+    @property
+    def significant(self) -> bool:
+        """Whether it lies beyond 1.96 standard errors (two-sided 5 %)."""
+        return abs(self.z) > 1.96
+
+
+def score_difference(first: Score, second: Score) -> ScoreDifference:
+    """How far `second` lies above `first`, and whether that is more than noise."""
+    value = second.value - first.value
+    stderr = math.hypot(first.stderr, second.stderr)
+    return ScoreDifference(value, stderr, value / stderr if stderr > 0 else math.nan)

@@ -1,0 +1,283 @@
+"""Real run directories, laid through the run log's own writers: curves, a spike, a restart, checkpoints, scores."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from treering.config.canonical import digest_bytes
+from treering.config.resolve import Resolved, ResolvedBlend, resolve
+from treering.config.schema import Experiment
+from treering.runlog.directory import checkpoint_name
+from treering.runlog.records import AttemptEnd, AttemptHeader, CheckpointManifest, Evaluation, FileRecord, Kernel, Layout, Parent
+from treering.runlog.ring import Ring
+from treering.runlog.writer import RingWriter
+
+CORPORA = {"pubmed": "0.5", "factbook": "0.3", "python": "0.2"}
+TOKENS = {"pubmed": 2_400_000, "factbook": 900_000, "python": 1_700_000}
+SEQUENCE = 256
+
+
+def digest(text: str) -> str:
+    return digest_bytes(text.encode())
+
+
+@dataclass
+class RunPlan:
+    """What a made run looks like."""
+
+    root: Path
+    steps: int = 300
+    seed: int = 1
+    experiment: str = "demo"
+    learning_rate: float = 1e-3
+    weights: dict[str, str] = field(default_factory=lambda: dict(CORPORA))
+    spike_at: int = 190
+    restart_after: int = 0  # the checkpoint that a second attempt goes on from; 0: one attempt
+    lost_steps: int = 17
+    checkpoint_every: int = 100
+    stop_at: int | None = None
+    status: str | None = "finished"  # None: no end record
+    nan_at: int = 0
+    ended_ago_s: float = 40.0
+    step_s: float = 0.42
+
+
+def experiment_of(plan: RunPlan) -> Experiment:
+    rampup = {"start": 4, "increment": 4, "samples": 480}
+    tokens = (160 * 4 + 16 * max(1, plan.steps - 78)) * SEQUENCE
+    return Experiment.model_validate(
+        {
+            "experiment": plan.experiment,
+            "seed": plan.seed,
+            "corpora": [
+                {"name": name, "jsonl": f"{name}.jsonl", "kind": "prose", "licence": "CC0-1.0"} for name in plan.weights
+            ],
+            "tokenizer": {"vocabulary_size": 8192},
+            "blend": {
+                "seed": 7,
+                "sequence_length": SEQUENCE,
+                "components": [{"corpus": name, "weight": weight} for name, weight in plan.weights.items()],
+            },
+            "model": {"num_layers": 4, "hidden_size": 192, "num_attention_heads": 6, "padded_vocab_size": 8192},
+            "optimizer": {"peak_learning_rate": plan.learning_rate, "min_learning_rate": plan.learning_rate / 10},
+            "schedule": {
+                "train_tokens": tokens,
+                "global_batch_size": 16,
+                "rampup": rampup,
+                "warmup_tokens": 120 * SEQUENCE,
+            },
+            "parallel": {"micro_batch_size": 2, "cpu_processes": 2},
+            "checkpoint": {"every_steps": plan.checkpoint_every},
+            "validation": {"every_steps": 25, "samples": 16},
+        }
+    )
+
+
+def resolved_of(plan: RunPlan) -> Resolved:
+    blend = ResolvedBlend.model_validate(
+        {
+            "algorithm": "treering-1",
+            "seed": 7,
+            "sequence_length": SEQUENCE,
+            "tokenizer": digest("tokenizer"),
+            "components": [
+                {
+                    "corpus": name,
+                    "weight": weight,
+                    "digest": digest(f"corpus {name}"),
+                    "num_tokens": TOKENS[name],
+                    "num_documents": TOKENS[name] // 600,
+                }
+                for name, weight in plan.weights.items()
+            ],
+        }
+    )
+    return resolve(experiment_of(plan), blend, "test")
+
+
+LAYOUT = Layout(tensor=1, pipeline=1, data=2, micro_batch_size=2, world_size=2, device="cpu", backend="gloo")
+
+
+def header_of(plan: RunPlan, resolved: Resolved, number: int, parent: Parent | None, started_at: float) -> AttemptHeader:
+    return AttemptHeader(
+        attempt=number,
+        run=resolved.recipe.digest,
+        blend=resolved.blend.digest,
+        parent=parent,
+        origin="resume" if parent else "start",
+        changed=(),
+        continue_changed=False,
+        started_at=started_at,
+        host="node-17",
+        process=4711,
+        config=resolved.attempt,
+        layout=LAYOUT,
+        code={"digest": digest("code"), "commit": "0f3c", "dirty": False},
+        environment={"digest": digest("environment"), "python": "3.11.2", "packages": {"torch": "2.13.0+cpu"}},
+        devices=({"kind": "cpu", "name": "2 cores"},),
+        kernels=(
+            Kernel(operation="attention", requested="sdpa_auto", used="sdpa_math", reason="no fused kernel on CPU"),
+            Kernel(operation="optimizer", requested="torch_fused", used="torch_fused"),
+        ),
+        corpora={name: digest(f"corpus {name}") for name in plan.weights},
+        upstream=None,
+    )
+
+
+class Clock:
+    """The writer's clock of a made run: it ends `ended_ago_s` before now."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+
+def ring_values(plan: RunPlan, resolved: Resolved, step: int, clock: Clock, random: np.random.Generator) -> dict[str, Any]:
+    """Numbers of one step: a falling loss, a learning-rate that scales it, a spike with its run-up."""
+    schedule = resolved.schedule
+    start, end = schedule.sample_range(step)
+    size = end - start
+    fall = 3.35 + 5.6 * math.exp(-step / 38) + 0.9 * math.exp(-step / 190) - 120 * (plan.learning_rate - 1e-3)
+    loss = fall * math.exp(0.35 * random.standard_normal() / math.sqrt(size * 24))
+    norm = (0.55 + 2.2 * math.exp(-step / 24)) * math.exp(0.09 * random.standard_normal())
+    if plan.spike_at and 0 <= step - plan.spike_at < 3:
+        norm *= (3.0, 9.0, 4.0)[step - plan.spike_at]
+        loss *= (1.0, 1.32, 1.12)[step - plan.spike_at]
+    if step == plan.nan_at:
+        loss = math.nan
+    wait = 0.004 * math.exp(0.3 * random.standard_normal())
+    seconds = plan.step_s * size / 16 * math.exp(0.03 * random.standard_normal())
+    validation = None
+    if step % 25 == 0:
+        by_corpus = {name: fall + 0.07 + 0.21 * index for index, name in enumerate(plan.weights)}
+        weighted = sum(float(plan.weights[name]) * value for name, value in by_corpus.items())
+        validation = {"loss": weighted, "by_corpus": by_corpus}
+        clock.now += 0.8
+    clock.now += seconds
+    tokens = size * SEQUENCE
+    return {
+        "step": step,
+        "sample_start": start,
+        "sample_end": end,
+        "consumed_samples": end,
+        "consumed_tokens": end * SEQUENCE,
+        "applied": step != plan.nan_at,
+        "loss": loss,
+        "grad_norm": norm,
+        "learning_rate": schedule.step_learning_rate(step),
+        "global_batch_size": size,
+        "loss_scale": None,
+        "time_s": {
+            "step": seconds,
+            "data_wait": wait,
+            "forward_backward": seconds * 0.93,
+            "optimizer": seconds * 0.05,
+        },
+        "tokens_per_second": tokens / seconds,
+        "tflops_per_device": tokens * 6 * 3.5e6 / seconds / 2 / 1e12,
+        "flops_formula": "megatron-2023",
+        "ended_at": clock.now,
+        "validation": validation,
+        "batch_digest": digest(f"{resolved.blend.digest} {start} {end}"),
+    }
+
+
+def write_checkpoint(run: Path, resolved: Resolved, attempt: int, ring: Ring, created_at: float) -> str:
+    folder = run / "checkpoints" / checkpoint_name(ring.step)
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(bytes(64))
+    manifest = CheckpointManifest(
+        run=resolved.recipe.digest,
+        attempt=attempt,
+        step=ring.step,
+        consumed_samples=ring.consumed_samples,
+        consumed_tokens=ring.consumed_tokens,
+        applied_steps=ring.step,
+        ring=ring.digest,
+        blend=resolved.blend.digest,
+        tokenizer=resolved.blend.tokenizer,
+        code=digest("code"),
+        environment=digest("environment"),
+        upstream=None,
+        layout=LAYOUT,
+        created_at=created_at,
+        files=(FileRecord(path="model.safetensors", size=64, digest=digest_bytes(bytes(64))),),
+    )
+    written = manifest.write(folder / "manifest.json")
+    write_evaluation(run, resolved, ring, written)
+    return written
+
+
+def write_evaluation(run: Path, resolved: Resolved, ring: Ring, checkpoint: str) -> None:
+    gain = 1 - math.exp(-ring.step / 150)
+    items = 200
+    scores: dict[str, dict[str, dict[str, float]]] = {}
+    for task, floor, top in (("lastword", 0.02, 0.19), ("cloze", 0.25, 0.47)):
+        scores[task] = {}
+        for shots in (0, 1, 4):
+            value = floor + (top - floor) * gain + 0.012 * shots * gain
+            error = math.sqrt(value * (1 - value) / (items - 1))
+            scores[task][str(shots)] = {"acc": value, "acc_stderr": error, "items": float(items)}
+    losses = {name: 3.5 + 3 * (1 - gain) + 0.2 * i for i, name in enumerate(c.corpus for c in resolved.blend.components)}
+    evaluation = Evaluation(
+        run=resolved.recipe.digest,
+        step=ring.step,
+        consumed_tokens=ring.consumed_tokens,
+        checkpoint=checkpoint,
+        harness="lm-eval 0.4.13",
+        tasks={task: digest(task) for task in scores},
+        scores=scores,
+        perplexity={
+            name: {"loss": loss, "perplexity": math.exp(loss), "tokens": 16384.0} for name, loss in losses.items()
+        },
+        validation_loss=sum(losses.values()) / len(losses),
+        unigram_entropy=7.1,
+    )
+    (run / "evaluations").mkdir(exist_ok=True)
+    evaluation.write(run / "evaluations" / f"{checkpoint_name(ring.step)}.json")
+
+
+def make_run(plan: RunPlan) -> Path:
+    """Lays a whole run; returns its folder."""
+    resolved = resolved_of(plan)
+    run = plan.root / "runs" / resolved.run_id
+    run.mkdir(parents=True)
+    resolved.write(run / "resolved.json")
+    random = np.random.default_rng(plan.seed)
+    total = resolved.schedule.num_steps if plan.stop_at is None else plan.stop_at
+    clock = Clock(time.time() - plan.ended_ago_s - total * plan.step_s)
+    parent: Parent | None = None
+    stretches = [(1, total)]
+    if plan.restart_after:
+        stretches = [(1, plan.restart_after + plan.lost_steps), (plan.restart_after + 1, total)]
+    for number, (first, last) in enumerate(stretches, 1):
+        attempt = run / "attempts" / f"{number:04d}"
+        attempt.mkdir(parents=True)
+        clock.now += 45 if number > 1 else 0
+        header = header_of(plan, resolved, number, parent, clock.now)
+        written = header.write(attempt / "header.json")
+        with RingWriter(attempt, written) as writer:
+            for step in range(first, last + 1):
+                ring = writer.append(**ring_values(plan, resolved, step, clock, random))
+                if step % plan.checkpoint_every == 0 or step == resolved.schedule.num_steps:
+                    checkpoint = write_checkpoint(run, resolved, number, ring, clock.now)
+                    if step == plan.restart_after:
+                        parent = Parent(
+                            run=resolved.recipe.digest, attempt=number, step=step, ring=ring.digest, checkpoint=checkpoint
+                        )
+        if number == len(stretches) and plan.status is not None:
+            end = AttemptEnd(status=plan.status, reason=f"{plan.status} by the test", step=last, ended_at=clock.now)
+            end.write(attempt / "end.json")
+    return run
+
+
+@pytest.fixture
+def lay_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """`lay_run(steps=…)` makes a run below a project that the dashboard will show."""
+    monkeypatch.setenv("TREERING_ROOT", str(tmp_path))
+    return lambda **values: make_run(RunPlan(root=tmp_path, **values))
