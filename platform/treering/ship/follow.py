@@ -1,10 +1,12 @@
 """The follower: ships runs while they train, outlives their processes, and says truthfully how they ended.
 
-Started by the launcher in a session of its own (`treering.ship.launch`), so that the signal that ends a training does not
-end the shipping of its last steps. Training never waits for it and does not notice its death; `treering ship` catches
-up at any time.
+Started by the launcher in a session of its own (`treering.ship.launch`), so that the signal that ends a training does
+not end the shipping of its last steps. Training never waits for it and does not notice its death; `treering ship`
+catches up at any time.
 """
 
+import logging
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -12,13 +14,15 @@ from pathlib import Path
 
 import stamina
 
-from treering.errors import StoreError
+from treering.errors import EvidenceError, StoreError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory, find_run, find_runs
 from treering.ship.shipper import RunShipper, ShipReport
 from treering.store.registry import Registry, default_uri
 
 Report = Callable[[ShipReport], None]
+
+_log = logging.getLogger(__name__)
 
 
 def ship_once(project: Project, prefix: str | None = None, *, report: Report | None = None) -> list[ShipReport]:
@@ -32,17 +36,26 @@ def ship_once(project: Project, prefix: str | None = None, *, report: Report | N
     Raises:
         NotFoundError: no such run.
         StoreError: the registry does not answer, also not after some retries.
-        EvidenceError: a run log does not hold.
+        EvidenceError: a run log does not hold; raised after all other runs were shipped.
     """
     registry = _open(default_uri(project))
     reports = []
+    damaged: EvidenceError | None = None
     for run in _selected(project, prefix):
-        shipper = RunShipper(run, registry)
-        for attempt in stamina.retry_context(on=StoreError, attempts=4, timeout=30.0, wait_initial=0.5, wait_max=5.0):
-            with attempt:
-                reports.append(shipper.ship())
+        try:
+            shipper = RunShipper(run, registry)
+            for attempt in stamina.retry_context(
+                on=StoreError, attempts=4, timeout=30.0, wait_initial=0.5, wait_max=5.0
+            ):
+                with attempt:
+                    reports.append(shipper.ship())
+        except EvidenceError as error:
+            damaged = damaged or error
+            continue
         if report:
             report(reports[-1])
+    if damaged is not None:
+        raise damaged
     return reports
 
 
@@ -91,13 +104,23 @@ def follow(
             with attempt:
                 registry = registry or Registry(default_uri(project))
                 for run in _selected(project, prefix):
-                    shipper = shippers.setdefault(run.path, RunShipper(run, registry))
-                    result = shipper.ship()
-                    if report and (result.rings or result.models or result.evaluations):
-                        report(result)
+                    _ship_one(run, registry, shippers, report)
         if not going_on:
             return
         time.sleep(interval_s)
+
+
+def _ship_one(run: RunDirectory, registry: Registry, shippers: dict[Path, RunShipper], report: Report | None) -> None:
+    """One pass over one run; a damaged run log is said and must not keep the other runs from being shipped."""
+    try:
+        if run.path not in shippers:
+            shippers[run.path] = RunShipper(run, registry)
+        result = shippers[run.path].ship()
+    except EvidenceError as error:
+        _log.error("%s: not shipped: %s", run.path.name, error)
+        return
+    if report and (result.rings or result.models or result.evaluations):
+        report(result)
 
 
 def _open(uri: str) -> Registry:
@@ -112,9 +135,16 @@ def _selected(project: Project, prefix: str | None) -> list[RunDirectory]:
 
 
 def main(arguments: list[str]) -> None:
-    """`python -m treering.ship.follow ROOT RUN`: follows one run, as the launcher starts it."""
-    root, run_id = arguments
-    follow(Project(Path(root)), run_id, report=lambda result: print(result, flush=True))  # noqa: T201  (its log)
+    """`python -m treering.ship.follow ROOT [RUN]`: follows one run to its end, or all of them for ever."""
+    root, *run_id = arguments
+    if run_id:
+        follow(Project(Path(root)), run_id[0], report=_print)
+    else:
+        follow(Project(Path(root)), interval_s=5.0, grace_s=math.inf, report=_print)
+
+
+def _print(result: ShipReport) -> None:
+    print(result, flush=True)  # noqa: T201  (into its log)
 
 
 if __name__ == "__main__":

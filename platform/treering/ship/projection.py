@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from treering.config.canonical import canonical_json, short
 from treering.config.resolve import Resolved
+from treering.judge.compare import flatten
 from treering.judge.spikes import Spike
 from treering.judge.throughput import utilisation
 from treering.runlog.catalogue import ring_metrics
@@ -44,16 +45,10 @@ def status_of(state: RunState) -> RunStatus:
     return _STATUS[state]
 
 
-def flatten(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Every leaf of a JSON value under its dotted path; list items by their number; empty containers as `{}`, `[]`."""
-    if isinstance(value, Mapping) and value:
-        for key, item in value.items():
-            yield from flatten(item, f"{prefix}.{key}" if prefix else str(key))
-    elif isinstance(value, Sequence) and not isinstance(value, str) and value:
-        for number, item in enumerate(value):
-            yield from flatten(item, f"{prefix}.{number}")
-    else:
-        yield prefix, value if isinstance(value, str) else canonical_json(value)
+def texts(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Every leaf of a JSON value under its dotted path, as text; items of named things under their names."""
+    for path, leaf in flatten(value, prefix):
+        yield path, leaf if isinstance(leaf, str) else canonical_json(leaf)
 
 
 def run_params(resolved: Resolved) -> dict[str, str]:
@@ -62,7 +57,7 @@ def run_params(resolved: Resolved) -> dict[str, str]:
     return {
         key: text
         for part in ("schema_version", "experiment", "description", "recipe", "blend", "overrides")
-        for key, text in flatten(document[part], part)
+        for key, text in texts(document[part], part)
     }
 
 
@@ -77,7 +72,7 @@ def attempt_params(header: AttemptHeader) -> dict[str, str]:
         "code": header.code.get("digest"),
         "environment": header.environment.get("digest"),
     }
-    return dict(flatten(values, f"attempts.{header.attempt:04d}"))
+    return dict(texts(values, f"attempts.{header.attempt:04d}"))
 
 
 def run_tags(run: RunDirectory) -> dict[str, str]:

@@ -1,0 +1,289 @@
+"""`treering runs`, `show` and `ship`: what runs there are, one of them, and MLflow brought up to date."""
+
+import math
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from treering.cli.output import JsonOption, console, print_json, print_table, project
+from treering.config.canonical import short
+
+if TYPE_CHECKING:
+    from treering.judge.summary import RunLine
+    from treering.ship.shipper import ShipReport
+
+RunArgument = Annotated[str, typer.Argument(help="Any unique prefix of a run's id, or its folder.")]
+ShipArgument = Annotated[str | None, typer.Argument(help="Any unique prefix of a run's id; all runs if left out.")]
+FollowOption = Annotated[
+    bool, typer.Option("--follow", help="Go on until nothing trains any more and everything has arrived.")
+]
+_UNITS = ("", "K", "M", "B", "T")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    app.command("runs")(runs)
+    app.command("show")(show)
+    app.command("ship")(ship)
+
+
+def runs(json: JsonOption = False) -> None:
+    """List the runs of this project, newest activity last, as their run logs tell.
+
+    Example: `treering runs --json`
+    """
+    from treering.judge.summary import run_line
+    from treering.runlog.directory import find_runs
+
+    lines = [run_line(run) for run in find_runs(project().runs)]
+    if json:
+        print_json([_plain(line.to_json()) for line in lines])
+    elif not lines:
+        console.print("No runs yet. `treering train` starts one; `make repro` makes its data as well.")
+    else:
+        columns = (
+            "run",
+            "experiment",
+            "state",
+            "step",
+            "loss",
+            "validation",
+            "tokens",
+            "checkpoints",
+            "attempts",
+            "age",
+        )
+        print_table(columns, [_row(line) for line in lines], numbers=columns[3:])
+        for line in lines:
+            if line.problem:
+                console.print(f"\n{line.id}: {line.problem}")
+
+
+def show(run: RunArgument, json: JsonOption = False) -> None:
+    """Show one run: recipe, attempts and path, layout, kernels, throughput, spikes, checkpoints, scores.
+
+    Example: `treering show 0123`
+    """
+    from treering.judge.summary import run_page
+    from treering.runlog.directory import find_run
+
+    page = run_page(find_run(project().runs, run))
+    if json:
+        print_json(_plain(page))
+    else:
+        _print_page(page)
+
+
+def ship(run: ShipArgument = None, follow: FollowOption = False, json: JsonOption = False) -> None:
+    """Bring MLflow up to date with the run logs; what has arrived is not sent again.
+
+    MLflow is `MLFLOW_TRACKING_URI`, or mlflow.db of this project. With `--follow` it goes on beside a training, waits
+    for a server that is down, and ends when nothing trains any more. Exit code 4: the server did not answer.
+
+    Example: `treering ship --follow`
+    """
+    from treering.ship import follow as following
+
+    reports: list[dict[str, Any]] = []
+
+    def report(done: "ShipReport") -> None:
+        from dataclasses import asdict
+
+        reports.append(asdict(done))
+        if not json:
+            console.print(
+                f"{done.run} {done.state}: {done.rings} rings, {done.models} checkpoints, "
+                f"{done.evaluations} evaluations" + (", an abandoned branch put aside" if done.abandoned else "")
+            )
+
+    if follow:
+        following.follow(project(), run, report=report)
+    else:
+        following.ship_once(project(), run, report=report)
+    if json:
+        print_json(reports)
+
+
+def _row(line: "RunLine") -> list[str]:
+    return [
+        line.id,
+        line.experiment,
+        line.state,
+        f"{line.step:,}/{line.num_steps:,}",
+        _number(line.loss),
+        _number(line.validation_loss),
+        _short_count(line.consumed_tokens),
+        str(line.checkpoints),
+        str(line.attempts),
+        age(line.age_s),
+    ]
+
+
+def _print_page(page: dict[str, Any]) -> None:
+    run, recipe = page["run"], page["recipe"]
+    model = recipe["model"]
+    console.print(f"run         {run['id']} ({run['experiment']}), {run['state']}")
+    console.print(f"folder      {page['path_to_run']}")
+    for name, digest in page["digests"].items():
+        console.print(f"{name:<11} {digest}")
+    console.print(
+        f"model       {_short_count(page['parameters'])} parameters: {model['num_layers']} layers, hidden "
+        f"{model['hidden_size']:,}, {model['num_attention_heads']} heads; {recipe['precision']}, seed {recipe['seed']}"
+    )
+    blend = ", ".join(f"{component['corpus']} {component['weight']}" for component in page["blend"]["components"])
+    console.print(f"blend       {blend}; sequence {page['blend']['sequence_length']:,}")
+    console.print(
+        f"progress    step {run['step']:,} of {run['num_steps']:,}, {run['consumed_tokens']:,} tokens, loss "
+        f"{_number(run['loss'])}, validation {_number(run['validation_loss'])}, last step {age(run['age_s'])} ago"
+    )
+    _print_speed(page["throughput"])
+    _print_attempts(page)
+    _print_kernels(page["kernels"])
+    _print_spikes(page["spikes"])
+    _print_checkpoints(page["checkpoints"])
+    _print_scores(page["evaluations"])
+
+
+def _print_speed(speed: dict[str, Any] | None) -> None:
+    if speed is None:
+        return
+    share = f", {speed['utilisation']:.1%} of {speed['peak_tflops']:g}" if speed["utilisation"] is not None else ""
+    tflops = speed["tflops_per_device"]
+    flops = f", {tflops:.3g} TFLOP/s a device by {speed['flops_formula']}{share}" if tflops is not None else ""
+    console.print(
+        f"speed       {speed['tokens_per_second']:,.0f} tokens/s, {speed['step_time_s']:.3g} s a step{flops} on "
+        f"{speed['device'] or 'unknown devices'} (median of {speed['steps']} steps)"
+    )
+
+
+def _print_attempts(page: dict[str, Any]) -> None:
+    path = " → ".join(
+        f"{'' if step['run'] == page['run']['id'] else step['run'] + ' '}attempt {step['attempt']}"
+        + (f" to step {step['last_step']:,}" if step["last_step"] else "")
+        for step in page["path"]
+    )
+    console.print(f"path        {path or 'no attempt yet'}\n")
+    rows = [
+        [
+            str(attempt["attempt"]),
+            attempt["origin"],
+            f"{attempt['from_step']:,}",
+            time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(attempt["started_at"])),
+            f"{attempt['layout']} {attempt['device']}",
+            short(attempt["code"] or ""),
+            short(attempt["environment"] or ""),
+            "yes" if attempt["on_path"] else "no",
+            f"{attempt['status']}: {attempt['reason']}" if attempt["status"] else "",
+            "; ".join(attempt["changed"]),
+        ]
+        for attempt in page["attempts"]
+    ]
+    columns = (
+        "attempt",
+        "origin",
+        "from step",
+        "started (UTC)",
+        "TPxPPxDP",
+        "code",
+        "environment",
+        "on path",
+        "end",
+        "changed",
+    )
+    print_table(columns, rows, numbers=("attempt", "from step"))
+
+
+def _print_kernels(kernels: list[dict[str, Any]]) -> None:
+    if kernels:
+        console.print()
+        rows = [[kernel["operation"], kernel["requested"], kernel["used"], kernel["reason"]] for kernel in kernels]
+        print_table(("kernel", "asked for", "ran", "why"), rows)
+
+
+def _print_spikes(spikes: list[dict[str, Any]]) -> None:
+    if not spikes:
+        console.print("\nno spikes")
+        return
+    console.print()
+    rows = [
+        [
+            f"{spike['step']:,}",
+            spike["metric"],
+            _number(spike["value"]),
+            _number(spike["background"]),
+            f"{spike['z']:.1f}",
+        ]
+        for spike in spikes
+    ]
+    print_table(
+        ("spike at step", "metric", "value", "background", "z"),
+        rows,
+        numbers=("spike at step", "value", "background", "z"),
+    )
+
+
+def _print_checkpoints(checkpoints: list[dict[str, Any]]) -> None:
+    if checkpoints:
+        console.print()
+        rows = [
+            [
+                f"{c['step']:,}",
+                _short_count(c["consumed_tokens"]),
+                f"{c['bytes'] / 1e6:,.1f}",
+                short(c["digest"]),
+                c["path"],
+            ]
+            for c in checkpoints
+        ]
+        columns = ("checkpoint", "tokens", "MB", "digest", "folder")
+        print_table(columns, rows, numbers=("checkpoint", "tokens", "MB"))
+
+
+def _print_scores(evaluations: list[dict[str, Any]]) -> None:
+    rows = []
+    for evaluation in evaluations:
+        step = f"{evaluation['step']:,}"
+        rows.append([step, "held-out loss", "", _number(evaluation["validation_loss"]), ""])
+        for task, by_shots in evaluation["scores"].items():
+            for shots, metrics in by_shots.items():
+                rows.extend(
+                    [step, f"{task} {metric}", shots, _number(value), _number(metrics[f"{metric}_stderr"])]
+                    for metric, value in metrics.items()
+                    if f"{metric}_stderr" in metrics
+                )
+    if rows:
+        console.print()
+        print_table(
+            ("scores at step", "score", "shots", "value", "±"), rows, numbers=("scores at step", "shots", "value", "±")
+        )
+
+
+def age(seconds: float | None) -> str:
+    """A time span for people: `42s`, `7m`, `3.5h`, `2d`."""
+    if seconds is None:
+        return ""
+    for limit, divisor, unit in ((120, 1, "s"), (7200, 60, "m"), (172_800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / divisor:.0f}{unit}"
+    return f"{seconds / 86_400:.0f}d"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _short_count(value: float) -> str:
+    power = 0
+    while value >= 1000 and power < len(_UNITS) - 1:
+        value, power = value / 1000, power + 1
+    return f"{value:.3g}{_UNITS[power]}"
+
+
+def _plain(value: Any) -> Any:
+    """Non-finite numbers by their names: JSON has no such numbers."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,136 @@
+"""`treering up`: MLflow and the dashboard on this machine, until Ctrl-C."""
+
+import importlib.util
+import os
+import signal
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from treering.cli.output import JsonOption, console, print_json, project
+
+if TYPE_CHECKING:
+    from treering.project import Project
+
+MLFLOW_PORT = 5000
+DASHBOARD_PORT = 8501
+
+MlflowPort = Annotated[
+    int | None,
+    typer.Option("--mlflow-port", help=f"Port of MLflow; default {MLFLOW_PORT}, or any free one if that is taken."),
+]
+DashboardPort = Annotated[
+    int | None,
+    typer.Option("--port", help=f"Port of the dashboard; default {DASHBOARD_PORT}, or any free one if that is taken."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("up")(up)
+
+
+def up(port: DashboardPort = None, mlflow_port: MlflowPort = None, json: JsonOption = False) -> None:
+    """Serve the dashboard and MLflow on 127.0.0.1 until Ctrl-C, and keep MLflow up to date meanwhile.
+
+    Where `MLFLOW_TRACKING_URI` names a server, that one is used and none is started; where it names a database, MLflow
+    is served over it.
+
+    Example: `treering up --port 8600`
+    """
+    from treering.cli.serving import HOST, Service, choose_port
+
+    here = project()
+    signal.signal(signal.SIGTERM, _interrupt)
+    with ExitStack() as services:
+        try:
+            running: list[Service] = []
+
+            def start(name: str, command: list[str], health: str, environment: dict[str, str] | None = None) -> None:
+                log = here.root / ".treering" / "up" / f"{name}.log"
+                service = services.enter_context(
+                    Service(name, command, log=log, cwd=here.root, environment=environment)
+                )
+                if health:
+                    service.wait_until_healthy(health)
+                    running.append(service)
+
+            dashboard_port = choose_port(port, DASHBOARD_PORT, "--port")
+            dashboard_url = f"http://{HOST}:{dashboard_port}"
+            external = os.environ.get("MLFLOW_TRACKING_URI", "")
+            if external.startswith(("http://", "https://")):
+                mlflow_url = external
+            else:
+                chosen = choose_port(mlflow_port, MLFLOW_PORT, "--mlflow-port")
+                mlflow_url = f"http://{HOST}:{chosen}"
+                _say("starting MLflow …", json)
+                environment = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+                start("mlflow", _mlflow_command(here, chosen), f"{mlflow_url}/health", environment)
+            start("ship", [sys.executable, "-m", "treering.ship.follow", str(here.root)], "")
+            _say("starting the dashboard …", json)
+            start(
+                "dashboard",
+                _dashboard_command(dashboard_port),
+                f"{dashboard_url}/_stcore/health",
+                {"TREERING_MLFLOW_URL": mlflow_url},
+            )
+            if json:
+                print_json({"dashboard": dashboard_url, "mlflow": mlflow_url})
+                sys.stdout.flush()
+            else:
+                console.print(f"dashboard  {dashboard_url}\nMLflow     {mlflow_url}\nCtrl-C ends both.")
+            while True:
+                time.sleep(0.5)
+                for service in running:
+                    service.check()
+        except KeyboardInterrupt:
+            _say("ending …", json)
+
+
+def _mlflow_command(here: "Project", port: int) -> list[str]:
+    from treering.cli.serving import HOST
+
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{here.root.resolve() / 'mlflow.db'}"
+    return [
+        sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1",
+        "--backend-store-uri", uri, "--artifacts-destination", str(here.root.resolve() / "mlartifacts"),
+    ]  # fmt: skip
+
+
+def _dashboard_command(port: int) -> list[str]:
+    from treering.cli.serving import HOST
+
+    return [
+        sys.executable, "-m", "streamlit", "run", str(_dashboard_app()), "--server.address", HOST,
+        "--server.port", str(port), "--server.headless", "true", "--browser.gatherUsageStats", "false",
+    ]  # fmt: skip
+
+
+def _dashboard_app() -> Path:
+    """The dashboard's script beside its package, found without importing it.
+
+    Raises:
+        UserError: the dashboard is not installed.
+    """
+    from treering.errors import UserError
+
+    found = importlib.util.find_spec("treering_dashboard")
+    app = Path(found.origin).parent.parent / "app.py" if found and found.origin else None
+    if app is None or not app.exists() or importlib.util.find_spec("streamlit") is None:
+        raise UserError(
+            f"the dashboard is not installed: {app or 'treering_dashboard'} or streamlit is missing; run `make setup`"
+        )
+    return app
+
+
+def _say(text: str, quiet: bool) -> None:
+    if not quiet:
+        console.print(text)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

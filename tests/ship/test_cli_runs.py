@@ -1,0 +1,156 @@
+"""`treering runs`, `show` and `ship` on run logs of our own, read back from what they print."""
+
+import json
+import math
+
+import mlflow
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from treering.cli import runs as runs_command
+from treering.cli.runs import age
+from treering.errors import EvidenceError, NotFoundError
+
+
+@pytest.fixture
+def call(project, monkeypatch):
+    monkeypatch.chdir(project.root)
+    app = typer.Typer()
+    runs_command.register(app)
+
+    def invoke(*arguments):
+        result = CliRunner().invoke(app, list(arguments), catch_exceptions=False, env={"COLUMNS": "300"})
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    return invoke
+
+
+def test_without_runs_it_says_what_helps(call):
+    assert "`treering train` starts one" in call("runs")
+    assert json.loads(call("runs", "--json")) == []
+
+
+def test_lists_each_run_with_its_state(call, write_run):
+    done = write_run(1).start().lay(20).save().end()
+    alive = write_run(2).hold().start().lay(3)
+    dead = write_run(3).start().lay(4).die()
+    empty = write_run(4)
+    rows = {row["id"]: row for row in json.loads(call("runs", "--json"))}
+    assert {rows[w.resolved.run_id]["state"] for w in (done, alive, dead, empty)} == {
+        "finished",
+        "running",
+        "broken",
+        "empty",
+    }
+    row = rows[done.resolved.run_id]
+    assert (row["state"], row["step"], row["num_steps"], row["checkpoints"], row["attempts"]) == (
+        "finished",
+        20,
+        400,
+        1,
+        1,
+    )
+    assert (row["loss"], row["validation_loss"], row["consumed_tokens"]) == (3.98, 3.5, 20 * 8 * 64)
+    assert rows[empty.resolved.run_id]["loss"] is None
+    table = call("runs")
+    line = next(line for line in table.splitlines() if line.startswith(done.resolved.run_id))
+    assert line.split()[:8] == [done.resolved.run_id, "tiny", "finished", "20/400", "3.98", "3.5", "10.2K", "1"]
+
+
+def test_a_damaged_log_is_a_state_with_its_reason(call, write_run):
+    writer = write_run().start().lay(3)
+    file = writer.run.attempts()[0].rings_file
+    file.write_text(file.read_text().replace('"loss":3.998', '"loss":2.998'))
+    (row,) = json.loads(call("runs", "--json"))
+    assert row["state"] == "damaged"
+    assert "ring of step 2" in row["problem"]
+    assert "ring of step 2" in call("runs")
+    with pytest.raises(EvidenceError, match="ring of step 2"):
+        call("show", writer.resolved.run_id)
+
+
+def test_show_prints_the_whole_run(call, write_run):
+    spike = {45: 9.0, 46: math.nan}
+    writer = write_run().start(devices=["NVIDIA A100-SXM4-80GB"])
+    writer.lay(40).save().lay(3).die().start(parent=writer.run.checkpoints()[0], devices=["NVIDIA A100-SXM4-80GB"])
+    writer.lay(20, loss=lambda step: spike.get(step, 4.0)).save().evaluate(60).end()
+    page = json.loads(call("show", writer.resolved.run_id[:6], "--json"))
+    assert (page["run"]["step"], page["run"]["state"]) == (60, "finished")
+    assert page["recipe"]["model"]["hidden_size"] == 32
+    assert page["parameters"] == 12 * 2 * 32**2 + 13 * 2 * 32 + (128 + 64) * 32
+    assert [(a["attempt"], a["origin"], a["from_step"], a["on_path"], a["status"]) for a in page["attempts"]] == [
+        (1, "start", 0, True, None),
+        (2, "resume", 40, True, "finished"),
+    ]
+    assert [(p["attempt"], p["last_step"]) for p in page["path"]] == [(1, 40), (2, None)]
+    assert page["layout"]["data"] == 2
+    assert page["kernels"][0] == {
+        "operation": "optimizer",
+        "requested": "torch_fused",
+        "used": "torch",
+        "reason": "no GPU",
+    }
+    speed = page["throughput"]
+    assert (speed["tflops_per_device"], speed["flops_formula"], speed["utilisation"], speed["steps"]) == (
+        156.0,
+        "megatron-2023",
+        0.5,
+        60,
+    )
+    assert speed["peak_source"].startswith("https://www.nvidia.com/")
+    assert [(s["step"], s["metric"], s["value"]) for s in page["spikes"]] == [
+        (45, "train/loss", 9.0),
+        (46, "train/loss", "NaN"),
+    ]
+    assert [(c["step"], c["bytes"]) for c in page["checkpoints"]] == [(40, 1000), (60, 1000)]
+    assert page["evaluations"][0]["scores"]["cloze"]["0"]["accuracy"] == 0.5
+    text = call("show", writer.resolved.run_id)
+    for expected in (
+        "attempt 1 to step 40 → attempt 2",
+        "156 TFLOP/s a device by megatron-2023, 50.0% of 312",
+        "no GPU",
+        "cloze accuracy",
+        "0.05",
+        "finished: the schedule's end",
+    ):
+        assert expected in text
+
+
+def test_show_of_a_run_that_has_not_started(call, write_run):
+    writer = write_run()
+    text = call("show", writer.resolved.run_id)
+    assert "no attempt yet" in text
+    assert "no spikes" in text
+
+
+def test_an_unknown_run(call):
+    with pytest.raises(NotFoundError, match="no run starts with 'beef'; `treering runs` lists them"):
+        call("show", "beef")
+
+
+def test_ship_says_what_it_sent(call, write_run, uri):
+    writer = write_run().start().lay(4).save().end()
+    assert call("ship") == f"{writer.resolved.run_id} finished: 4 rings, 1 checkpoints, 0 evaluations\n"
+    (report,) = json.loads(call("ship", writer.resolved.run_id, "--json"))
+    assert (report["rings"], report["models"]) == (0, 0)
+    assert mlflow.MlflowClient(uri).get_run(report["mlflow_run"]).info.status == "FINISHED"
+
+
+@pytest.mark.usefixtures("uri")
+def test_a_damaged_run_does_not_keep_the_others_from_being_shipped(call, write_run, capsys):
+    bad, good = write_run(1).start().lay(3), write_run(2).start().lay(2)
+    file = bad.run.attempts()[0].rings_file
+    file.write_text(file.read_text().replace('"loss":3.998', '"loss":2.998'))
+    with pytest.raises(EvidenceError, match="ring of step 2"):
+        call("ship")
+    assert [r["rings"] for r in json.loads(call("ship", good.resolved.run_id, "--json"))] == [0]
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(None, ""), (42, "42s"), (600, "10m"), (12_600, "4h"), (200_000, "2d"), (7199, "120m")]
+)
+def test_ages(seconds, text):
+    assert age(seconds) == text
