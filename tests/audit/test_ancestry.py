@@ -63,14 +63,21 @@ def test_usage_adds_up_over_both_blends(built, annealed):
 
 
 def test_damage_is_dated_by_the_blend_that_read_it(built, annealed):
-    """A document of blue that only the second blend read."""
+    """A document that only the second blend read; what that blend held before the seam was never read."""
     after = DataOrder(annealed.resolved.blend, {"blue": built.corpora["blue"].document_offsets})
     seam, end = built.schedule.samples_after(6), built.schedule.samples_after(12)
     early = {
-        s.document for g in range(seam) for s in built.order.sample(g).spans if built.order.sample(g).component == 2
+        span.document for g in range(seam) if (sample := built.order.sample(g)).component == 2 for span in sample.spans
     }
-    late = [g for g in range(seam, end) if after.sample(g).component == 2]
-    g, document = next((g, span.document) for g in late for span in after.sample(g).spans if span.document not in early)
+    readers = defaultdict(list)
+    for sample in (after.sample(g) for g in range(end)):
+        for span in sample.spans:
+            readers[span.document].append(sample.g)
+    document, exposures = next(
+        (document, exposures)
+        for document, exposures in readers.items()
+        if document not in early and exposures[0] < seam <= exposures[-1]
+    )
     path = built.corpora["blue"].directory / "corpus.bin"
     data = bytearray(path.read_bytes())
     data[int(built.corpora["blue"].document_offsets[document]) * 2] ^= 1
@@ -78,4 +85,4 @@ def test_damage_is_dated_by_the_blend_that_read_it(built, annealed):
     report = audit_checkpoint(annealed.checkpoints()[0], built.project, verify=True)
     finding = next(finding for finding in report.findings if finding.kind == "corpus")
     assert finding.document == f"blue-{document}"
-    assert finding.step == built.schedule.step_of_sample(g)
+    assert finding.step == built.schedule.step_of_sample(next(g for g in exposures if g >= seam))

@@ -244,6 +244,7 @@ def test_a_resolved_config_whose_blend_was_swapped(built):
         ({"sample_start": 0, "sample_end": 4}, "sample_start 0, expected 8"),
         ({"global_batch_size": 5}, "global_batch_size 5, expected 4"),
         ({"consumed_samples": 100}, "consumed_samples 100, expected 12"),
+        ({"consumed_tokens": 100}, "consumed_tokens 100, expected 192"),
     ],
 )
 def test_a_trainer_that_left_the_schedule(built, fields, said):
@@ -268,6 +269,15 @@ def test_a_trainer_that_fed_something_else(built):
     assert (finding.kind, finding.step, finding.line) == ("batch", 4, 4)
     assert f"was fed {other}" in finding.text
     assert report.verdict == "FAILED with 1 finding; content-bound: 5 of 6 steps"
+
+
+@pytest.mark.parametrize("field", ["run", "blend"])
+def test_a_header_of_another_run(built, field):
+    path = built.run.path / "attempts" / "0002" / "header.json"
+    reseal(path, **{field: "sha256:" + "1" * 64})
+    records = [each for each in audit_checkpoint(built.last, built.project).findings if each.kind == "record"]
+    assert [each.file for each in records] == [str(path)]
+    assert f"{field} is 111111111111…, expected" in records[0].text
 
 
 def test_an_attempt_that_opened_another_corpus(built):
