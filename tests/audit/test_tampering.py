@@ -311,5 +311,5 @@ def test_many_damaged_documents_are_counted(built):
     report = verify(built)
     named = [finding for finding in report.findings if finding.document]
     assert len(named) == 8
-    assert any("12 more documents of it are damaged" in finding.text for finding in report.findings)
+    assert any("12 more documents of corpus red are damaged" in finding.text for finding in report.findings)
     assert any("more steps differ" in finding.text for finding in report.findings)

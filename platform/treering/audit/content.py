@@ -21,7 +21,8 @@ Progress = Callable[[str, int, int], None]
 
 _CHUNK = 1 << 14
 _NO_TOKEN = np.iinfo(np.uint32).max
-_SHOWN = 8
+_SHOWN_DOCUMENTS = 8
+_SHOWN_BATCHES = 3
 
 
 def quiet(_what: str, _done: int, _total: int) -> None:
@@ -84,17 +85,18 @@ class _Readers:
 
 def _blame(corpus: Corpus, damage: Damage, readers: _Readers) -> Iterator[Finding]:
     file = str(corpus.directory / damage.file)
-    where = f"{file}: bytes {damage.start:,} to {damage.end:,} (chunk {damage.chunk}): {damage.reason}"
+    what = f"bytes {damage.start:,} to {damage.end:,} (chunk {damage.chunk}): {damage.reason}"
+    helps = "`dvc checkout` restores the file"
     if not damage.documents:
-        text = f"{where}; corpus {corpus.name}: no single document can be named; `dvc checkout` restores the file"
+        text = f"{file}: corpus {corpus.name}, no single document can be named; {what}; {helps}"
         yield Finding("corpus", text, file=file, corpus=corpus.name)
-    for number, name in list(zip(damage.documents, damage.ids, strict=True))[:_SHOWN]:
+    for number, name in list(zip(damage.documents, damage.ids, strict=True))[:_SHOWN_DOCUMENTS]:
         step = readers.first_step(number)
         read = "unread by this checkpoint" if step is None else f"first read by step {step}"
-        text = f"{where}; corpus {corpus.name}, document {name} (number {number}): {read}; `dvc checkout` restores it"
+        text = f"{file}: corpus {corpus.name}, document {name} (number {number}): {read}; {what}; {helps}"
         yield Finding("corpus", text, file=file, corpus=corpus.name, document=name, step=step)
-    if len(damage.documents) > _SHOWN:
-        text = f"{where}; corpus {corpus.name}: {len(damage.documents) - _SHOWN} more documents of it are damaged"
+    if len(damage.documents) > _SHOWN_DOCUMENTS:
+        text = f"{file}: {len(damage.documents) - _SHOWN_DOCUMENTS} more documents of corpus {corpus.name} are damaged"
         yield Finding("corpus", text, file=file, corpus=corpus.name)
 
 
@@ -172,7 +174,7 @@ def check_batches(recorded: Recorded, shelf: Shelf, progress: Progress = quiet) 
 
 def _differing(recorded: Recorded, different: list[tuple[int, str]]) -> list[Finding]:
     findings = []
-    for step, digest in different[:_SHOWN]:
+    for step, digest in different[:_SHOWN_BATCHES]:
         file, line = recorded.where(step)
         findings.append(
             Finding(
@@ -184,7 +186,7 @@ def _differing(recorded: Recorded, different: list[tuple[int, str]]) -> list[Fin
                 step=step,
             )
         )
-    if len(different) > _SHOWN:
-        text = f"batches of {len(different) - _SHOWN} more steps differ, the last of step {different[-1][0]}"
+    if len(different) > _SHOWN_BATCHES:
+        text = f"batches of {len(different) - _SHOWN_BATCHES} more steps differ, the last of step {different[-1][0]}"
         findings.append(Finding("batch", text, step=different[-1][0]))
     return findings
