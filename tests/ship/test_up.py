@@ -1,0 +1,144 @@
+"""`treering up` with the real servers: both answer, Ctrl-C ends both, a taken port is a clear error."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+import mlflow
+import psutil
+import pytest
+
+from treering.cli.serving import Service, choose_port
+from treering.errors import TreeringError, UserError
+
+UP = "import typer; from treering.cli import up; app = typer.Typer(); up.register(app); app()"
+
+
+@pytest.fixture
+def taken():
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        yield holder.getsockname()[1]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def answers(url):
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310  (our own server)
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+def test_ports(taken):
+    free = free_port()
+    assert choose_port(free, 1, "--port") == free
+    assert choose_port(None, free, "--port") == free
+    assert choose_port(None, taken, "--port") not in {taken, 0}
+    with pytest.raises(UserError, match=rf"port {taken} of 127.0.0.1 is taken; give another one by --port"):
+        choose_port(taken, free, "--port")
+
+
+def test_a_service_that_ends_by_itself_is_an_error_with_its_words(tmp_path):
+    command = [sys.executable, "-c", "import sys; print('no database'); sys.exit(3)"]
+    with Service("mlflow", command, log=tmp_path / "logs" / "mlflow.log", cwd=tmp_path) as service:  # noqa: SIM117
+        with pytest.raises(
+            TreeringError, match=r"(?s)mlflow ended with exit code 3; the end of .*mlflow.log:\nno database"
+        ):
+            service.wait_until_healthy(f"http://127.0.0.1:{free_port()}/health", timeout_s=20)
+
+
+def test_a_service_that_never_answers_is_an_error(tmp_path):
+    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with Service("mlflow", command, log=tmp_path / "mlflow.log", cwd=tmp_path) as service:  # noqa: SIM117
+        with pytest.raises(TreeringError, match=r"mlflow did not answer at .* within 0 s"):
+            service.wait_until_healthy(f"http://127.0.0.1:{free_port()}/health", timeout_s=0.3)
+
+
+def test_stopping_ends_grandchildren_and_the_stubborn(tmp_path):
+    script = (
+        "import signal, subprocess, sys, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        "print(child.pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    log = tmp_path / "stubborn.log"
+    service = Service("stubborn", [sys.executable, "-c", script], log=log, cwd=tmp_path)
+    deadline = time.monotonic() + 20
+    while not log.read_text().strip() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    grandchild = int(log.read_text())
+    service.stop()
+    with pytest.raises(TreeringError, match="exit code -9"):
+        service.check()
+    while _lives(grandchild):
+        assert time.monotonic() < deadline, "the grandchild outlived its service"
+        time.sleep(0.05)
+
+
+def _lives(pid):
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_up_serves_both_ships_and_ends_both(project, write_run, uri):
+    writer = write_run().start().lay(5).end()
+    ports = {free_port(), free_port(), free_port()}
+    dashboard_port, mlflow_port = sorted(ports)[:2]
+    process = subprocess.Popen(
+        [sys.executable, "-c", UP, "--json", "--port", str(dashboard_port), "--mlflow-port", str(mlflow_port)],
+        cwd=project.root,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        text = "".join(iter(process.stdout.readline, "}\n")) + "}"
+        urls = json.loads(text)
+        assert urls == {"dashboard": f"http://127.0.0.1:{dashboard_port}", "mlflow": f"http://127.0.0.1:{mlflow_port}"}
+        assert answers(urls["dashboard"])
+        client = mlflow.MlflowClient(urls["mlflow"])
+        deadline = time.monotonic() + 60
+        found = []
+        while not (found and found[0].info.status == "FINISHED") and time.monotonic() < deadline:
+            time.sleep(0.2)
+            experiments = [e.experiment_id for e in client.search_experiments()]
+            found = client.search_runs(experiments, f"tags.`treering.run` = '{writer.resolved.recipe.digest}'")
+        assert found[0].data.metrics["train/loss"] == 4.0 - 0.001 * 5
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait(60) == 0
+        assert not answers(urls["dashboard"])
+        assert not answers(f"{urls['mlflow']}/health")
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.stdout.close()
+    assert uri.endswith("mlflow.db")
+
+
+def test_up_says_which_port_is_taken(project, taken):
+    done = subprocess.run(
+        [sys.executable, "-c", UP, "--port", str(taken)],
+        cwd=project.root,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode != 0
+    assert f"port {taken} of 127.0.0.1 is taken" in done.stderr
+    assert not (project.root / ".treering" / "up").exists(), "nothing was started"
