@@ -14,7 +14,16 @@ from treering.config.canonical import digest_bytes
 from treering.config.resolve import Resolved, ResolvedBlend, resolve
 from treering.config.schema import Experiment
 from treering.runlog.directory import checkpoint_name
-from treering.runlog.records import AttemptEnd, AttemptHeader, CheckpointManifest, Evaluation, FileRecord, Kernel, Layout, Parent
+from treering.runlog.records import (
+    AttemptEnd,
+    AttemptHeader,
+    CheckpointManifest,
+    Evaluation,
+    FileRecord,
+    Kernel,
+    Layout,
+    Parent,
+)
 from treering.runlog.ring import Ring
 from treering.runlog.writer import RingWriter
 
@@ -104,7 +113,9 @@ def resolved_of(plan: RunPlan) -> Resolved:
 LAYOUT = Layout(tensor=1, pipeline=1, data=2, micro_batch_size=2, world_size=2, device="cpu", backend="gloo")
 
 
-def header_of(plan: RunPlan, resolved: Resolved, number: int, parent: Parent | None, started_at: float) -> AttemptHeader:
+def header_of(
+    plan: RunPlan, resolved: Resolved, number: int, parent: Parent | None, started_at: float
+) -> AttemptHeader:
     return AttemptHeader(
         attempt=number,
         run=resolved.recipe.digest,
@@ -137,7 +148,9 @@ class Clock:
         self.now = now
 
 
-def ring_values(plan: RunPlan, resolved: Resolved, step: int, clock: Clock, random: np.random.Generator) -> dict[str, Any]:
+def ring_values(
+    plan: RunPlan, resolved: Resolved, step: int, clock: Clock, random: np.random.Generator
+) -> dict[str, Any]:
     """Numbers of one step: a falling loss, a learning-rate that scales it, a spike with its run-up."""
     schedule = resolved.schedule
     start, end = schedule.sample_range(step)
@@ -223,7 +236,9 @@ def write_evaluation(run: Path, resolved: Resolved, ring: Ring, checkpoint: str)
             value = floor + (top - floor) * gain + 0.012 * shots * gain
             error = math.sqrt(value * (1 - value) / (items - 1))
             scores[task][str(shots)] = {"acc": value, "acc_stderr": error, "items": float(items)}
-    losses = {name: 3.5 + 3 * (1 - gain) + 0.2 * i for i, name in enumerate(c.corpus for c in resolved.blend.components)}
+    losses = {
+        name: 3.5 + 3 * (1 - gain) + 0.2 * i for i, name in enumerate(c.corpus for c in resolved.blend.components)
+    }
     evaluation = Evaluation(
         run=resolved.recipe.digest,
         step=ring.step,
@@ -268,7 +283,11 @@ def make_run(plan: RunPlan) -> Path:
                     checkpoint = write_checkpoint(run, resolved, number, ring, clock.now)
                     if step == plan.restart_after:
                         parent = Parent(
-                            run=resolved.recipe.digest, attempt=number, step=step, ring=ring.digest, checkpoint=checkpoint
+                            run=resolved.recipe.digest,
+                            attempt=number,
+                            step=step,
+                            ring=ring.digest,
+                            checkpoint=checkpoint,
                         )
         if number == len(stretches) and plan.status is not None:
             end = AttemptEnd(status=plan.status, reason=f"{plan.status} by the test", step=last, ended_at=clock.now)

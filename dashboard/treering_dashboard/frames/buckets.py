@@ -6,6 +6,7 @@ many values were no numbers, so that a spike of one step among a million stays v
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -58,7 +59,7 @@ def _bucket_starts(segments: npt.NDArray[np.int64], limit: int) -> _Starts:
         seams = seams[:0]
     size = math.ceil(rows / (limit - len(seams))) if rows > limit else 1
     edges = [0, *seams.tolist(), rows]
-    return np.concatenate([np.arange(a, b, size, dtype=np.int64) for a, b in zip(edges, edges[1:], strict=False)])
+    return np.concatenate([np.arange(a, b, size, dtype=np.int64) for a, b in pairwise(edges)])
 
 
 def _last_finite(values: _Floats, starts: _Starts) -> _Floats:

@@ -7,6 +7,7 @@ is told in `problems`: a page shows what is left and says what is wrong.
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -45,6 +46,16 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True)
+class Read:
+    """Which data a step read; meanings as in a ring."""
+
+    step: int
+    sample_start: int
+    sample_end: int
+    batch_digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunFrames:
     """What the run pages draw.
 
@@ -52,7 +63,7 @@ class RunFrames:
         path: one row for each ring on the path, in order of steps.
         replaced: rings that a restart went back behind: on record, off the path.
         validation: one row for each held-out measurement and corpus (`corpus` empty: the blend), with the same x's.
-        reads: step, sample_start, sample_end, batch_digest of each ring on the path.
+        reads: what each ring on the path read.
         spikes: flagged points on the path.
         restarts: seams of the path.
         problems: what of the evidence does not hold, in words.
@@ -62,7 +73,7 @@ class RunFrames:
     path: pd.DataFrame
     replaced: pd.DataFrame
     validation: pd.DataFrame
-    reads: pd.DataFrame
+    reads: tuple[Read, ...]
     spikes: tuple[Spike, ...]
     restarts: tuple[Restart, ...]
     problems: tuple[str, ...]
@@ -84,14 +95,7 @@ def read_run(run: RunDirectory) -> RunFrames:
         path=frame,
         replaced=_replaced(run, segments),
         validation=_validation(rings, frame),
-        reads=pd.DataFrame(
-            {
-                "step": [ring.step for ring in rings],
-                "sample_start": [ring.sample_start for ring in rings],
-                "sample_end": [ring.sample_end for ring in rings],
-                "batch_digest": [ring.batch_digest for ring in rings],
-            }
-        ),
+        reads=tuple(Read(ring.step, ring.sample_start, ring.sample_end, ring.batch_digest) for ring in rings),
         spikes=tuple(_spikes(run, rings)),
         restarts=tuple(_restarts(segments)),
         problems=tuple(problems),
@@ -160,7 +164,7 @@ def _holding(attempt: AttemptDirectory, last_step: int | None) -> Iterator[Ring]
 def _frame(rings: list[Ring], segments: list[PathSegment], lengths: list[int]) -> pd.DataFrame:
     """Rows of the path; wall clock counts from the first attempt's start, process time is the sum of step times."""
     numbers = np.repeat(np.arange(len(lengths)), lengths)
-    attempts = np.repeat([segment.attempt.number for segment in segments], lengths) if segments else []
+    attempts = np.repeat(np.array([segment.attempt.number for segment in segments], dtype=np.int64), lengths)
     start = segments[0].attempt.header.started_at if segments else 0.0
     step_s = np.array([ring.time_s.get("step", 0.0) for ring in rings], dtype=np.float64)
     ended = np.array([ring.ended_at for ring in rings], dtype=np.float64)
@@ -189,9 +193,7 @@ def _metric_columns(rings: Iterable[Ring]) -> dict[str, list[float]]:
 
 def _replaced(run: RunDirectory, segments: list[PathSegment]) -> pd.DataFrame:
     """Rings of this run's attempts that lie behind a point of return."""
-    last_on_path = {
-        segment.attempt.number: segment.last_step for segment in segments if segment.run.path == run.path
-    }
+    last_on_path = {segment.attempt.number: segment.last_step for segment in segments if segment.run.path == run.path}
     frames = []
     for attempt in run.attempts():
         last = last_on_path.get(attempt.number, 0)
@@ -231,7 +233,7 @@ def _spikes(run: RunDirectory, rings: list[Ring]) -> Iterator[Spike]:
 
 
 def _restarts(segments: list[PathSegment]) -> Iterator[Restart]:
-    for before, segment in zip(segments, segments[1:], strict=False):
+    for before, segment in pairwise(segments):
         header = segment.attempt.header
         last = before.last_step or 0
         done = max((ring.step for ring in _holding(before.attempt, None)), default=last)

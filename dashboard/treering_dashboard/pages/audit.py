@@ -1,10 +1,11 @@
 """What trained a checkpoint: samples, tokens, epochs and documents by corpus, and how much of that is proven."""
 
+from pathlib import Path
+
 import pandas as pd
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
-from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.report import AuditReport
 from treering.config.canonical import short
 from treering.errors import TreeringError
@@ -12,7 +13,9 @@ from treering.runlog.directory import CheckpointDirectory
 from treering_dashboard.frames import cached
 from treering_dashboard.panels.choice import choose_run, no_runs
 from treering_dashboard.panels.tables import table
-from treering_dashboard.panels.text import count, number
+from treering_dashboard.panels.text import NOTHING, count, number
+
+NUMBERS = ("Weight", "Samples", "Tokens", "Epochs planned", "Epochs realised", "Documents touched", "Documents held")
 
 
 def link() -> StreamlitPage:
@@ -39,7 +42,9 @@ def page() -> None:
                 width=220,
             )
     if not checkpoints:
-        st.info("This run has no complete checkpoint yet; there is nothing to audit.", icon=":material/hourglass_empty:")
+        st.info(
+            "This run has no complete checkpoint yet; there is nothing to audit.", icon=":material/hourglass_empty:"
+        )
         return
     _audit(checkpoints[name or next(iter(checkpoints))])
 
@@ -48,12 +53,14 @@ def _audit(checkpoint: CheckpointDirectory) -> None:
     try:
         report = cached.audit(checkpoint)
     except TreeringError as error:
-        st.error("There is nothing to audit: a record that the audit stands on does not hold.", icon=":material/gpp_bad:")
+        st.error(
+            "There is nothing to audit: a record that the audit stands on does not hold.", icon=":material/gpp_bad:"
+        )
         st.code(str(error), language=None, wrap_lines=True)
         return
     _verdict(report)
     st.markdown("###### What was read of each corpus")
-    table(corpora_frame(report), "Samples, tokens, epochs and documents by corpus", rows=20)
+    table(corpora_frame(report), "Samples, tokens, epochs and documents by corpus", numbers=NUMBERS, rows=20)
     left, right = st.columns(2, gap="medium")
     with left:
         st.markdown("###### Path from the root")
@@ -63,10 +70,11 @@ def _audit(checkpoint: CheckpointDirectory) -> None:
             st.text(f"·  {text}")
     with right:
         st.markdown("###### Identities")
-        digests = {name: short(value, 24) if value else "–" for name, value in report.digests.items()}
+        digests = {name: short(value, 24) if value else NOTHING for name, value in report.digests.items()}
         table(pd.DataFrame({"Part": list(digests), "Digest": list(digests.values())}), "Digests", rows=10)
         st.markdown("###### Prove the content")
-        st.code(f"treering audit {report.checkpoint} --verify", language="bash", wrap_lines=True)
+        where = Path(report.checkpoint).relative_to(cached.project().root)
+        st.code(f"treering audit {where} --verify", language="bash", wrap_lines=True)
 
 
 def _verdict(report: AuditReport) -> None:
@@ -99,19 +107,23 @@ def corpora_frame(report: AuditReport) -> pd.DataFrame:
         [
             {
                 "Corpus": usage.corpus,
-                "Licence": usage.licence or "–",
+                "Licence": usage.licence or NOTHING,
                 "Weight": usage.weight,
                 "Samples": count(usage.samples),
                 "Tokens": count(usage.tokens),
                 "Epochs planned": f"{usage.planned_epochs:.4f}",
                 "Epochs realised": f"{usage.realised_epochs:.4f}",
-                "Documents touched": "corpus not at hand" if usage.documents_touched is None else count(usage.documents_touched),
-                "Documents held": "–" if usage.num_documents is None else count(usage.num_documents),
-                "Digest": short(usage.digest, 12),
+                "Documents touched": _documents(usage.documents_touched, "corpus not at hand"),
+                "Documents held": _documents(usage.num_documents, NOTHING),
+                "Digest": short(usage.digest, 12) if usage.digest else "declared",
             }
             for usage in report.corpora
         ]
     )
+
+
+def _documents(value: int | None, otherwise: str) -> str:
+    return otherwise if value is None else count(value)
 
 
 def path_frame(report: AuditReport) -> pd.DataFrame:

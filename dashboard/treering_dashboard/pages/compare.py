@@ -7,6 +7,7 @@ import pandas as pd
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
+from treering.config.canonical import DIGEST_PREFIX, short
 from treering.errors import EvidenceError
 from treering.judge.compare import comparable, compare_data, differences, score_difference
 from treering.runlog.catalogue import describe
@@ -20,7 +21,7 @@ from treering_dashboard.panels.charts import OKABE_ITO, Line, Panel, draw_stack
 from treering_dashboard.panels.choice import keep_choice, no_runs, run_label
 from treering_dashboard.panels.state import problem_box
 from treering_dashboard.panels.tables import table
-from treering_dashboard.panels.text import count, number, plural
+from treering_dashboard.panels.text import NOTHING, count, number, plural
 from treering_dashboard.panels.training import curve, y_format
 
 LEFT = ("train/loss", "train/grad_norm")
@@ -52,7 +53,10 @@ def page() -> None:
         )
         axis = choose_axis()
     if len(chosen) < 2:
-        st.info("Choose two or more runs; the first one is what the others are compared with.", icon=":material/compare_arrows:")
+        st.info(
+            "Choose two or more runs; the first one is what the others are compared with.",
+            icon=":material/compare_arrows:",
+        )
         return
     picked = [runs[name] for name in chosen]
     frames = [cached.frames(run) for run in picked]
@@ -112,8 +116,8 @@ def _validation_panel(runs: Sequence[RunDirectory], frames: Sequence[RunFrames],
 def _data(runs: Sequence[RunDirectory], frames: Sequence[RunFrames]) -> None:
     rows = []
     for run, frame in zip(runs[1:], frames[1:], strict=True):
-        found = compare_data(frames[0].reads.itertuples(), frame.reads.itertuples())
-        where, why = "–", f"the same batches, token for token, in all {plural(found.equal_steps, 'step')} that both have"
+        found = compare_data(frames[0].reads, frame.reads)
+        where, why = "nowhere", f"token for token the same in {plural(found.equal_steps, 'common step')}"
         if found.first is not None:
             first = found.first
             where = f"step {count(first.step)}"
@@ -141,14 +145,19 @@ def _config(runs: Sequence[RunDirectory]) -> None:
         st.caption("No difference: these runs have one config, and ran with the same layout, code and environment.")
         return
     rows = [
-        {"Path": each.path, **{run_label(run): str(value) for run, value in zip(runs, each.values, strict=True)}}
+        {"Path": each.path, **{run_label(run): _cell(value) for run, value in zip(runs, each.values, strict=True)}}
         for each in found
     ]
     table(pd.DataFrame(rows), "Dotted paths at which the configs differ", rows=14)
 
 
+def _cell(value: object) -> str:
+    text = str(value)
+    return short(text) if text.startswith(DIGEST_PREFIX) else text
+
+
 def _scores(runs: Sequence[RunDirectory]) -> None:
-    by_run = []
+    by_run, names = [], []
     for run in runs:
         evaluations, problem = cached.evaluations(run)
         if problem:
@@ -156,6 +165,7 @@ def _scores(runs: Sequence[RunDirectory]) -> None:
             st.code(problem, language=None, wrap_lines=True)
             return
         scores = headline_scores(evaluations[-1]) if evaluations else []
+        names.append(f"{run_label(run)} at {evaluations[-1].step}" if evaluations else run_label(run))
         by_run.append({(score.task, score.shots, score.metric): score for score in scores})
     keys = list(dict.fromkeys(key for scores in by_run for key in scores))
     if not keys:
@@ -165,13 +175,13 @@ def _scores(runs: Sequence[RunDirectory]) -> None:
     for task, shots, metric in keys:
         row = {"Task": task, "Shots": str(shots), "Metric": metric}
         base = by_run[0].get((task, shots, metric))
-        for run, scores in zip(runs, by_run, strict=True):
-            score = scores.get((task, shots, metric))
-            text = "–" if score is None else _with_error(score.value, score.stderr)
+        for name, found in zip(names, by_run, strict=True):
+            score = found.get((task, shots, metric))
+            text = NOTHING if score is None else _with_error(score.value, score.stderr)
             if score is not None and base is not None and score is not base:
                 difference = score_difference(base, score)
                 text += f"  ({difference.value:+.3f}, {'beyond' if difference.significant else 'within'} noise)"
-            row[run_label(run)] = text
+            row[name] = text
         rows.append(row)
     table(pd.DataFrame(rows), "Scores with standard errors", rows=14)
     st.caption("± one standard error. Beyond noise: more than 1.96 standard errors of the difference.")

@@ -15,7 +15,14 @@ from treering_dashboard.panels.choice import choose_run, no_runs
 from treering_dashboard.panels.state import SIGNS, badge, problem_box, state_line
 from treering_dashboard.panels.tables import checkpoint_table, kernel_table, layout_facts, spike_table
 from treering_dashboard.panels.text import plural
-from treering_dashboard.panels.training import HEALTH, THROUGHPUT, metric_panels, restart_marks, score_panels, validation_panel
+from treering_dashboard.panels.training import (
+    HEALTH,
+    THROUGHPUT,
+    metric_panels,
+    restart_marks,
+    score_panels,
+    validation_panel,
+)
 
 REFRESH_S = 5
 
@@ -51,7 +58,9 @@ def _live(run: RunDirectory, axis: XAxis, *, was_alive: bool, show_replaced: boo
     if frames.num_steps:
         _charts(run, frames, axis, show_replaced=show_replaced)
     elif summary.state == "empty":
-        st.info("No step yet. `treering train` with this run's experiment starts it.", icon=":material/hourglass_empty:")
+        st.info(
+            "No step yet. `treering train` with this run's experiment starts it.", icon=":material/hourglass_empty:"
+        )
     _details(run, frames)
 
 
@@ -121,5 +130,3 @@ def _details(run: RunDirectory, frames: RunFrames) -> None:
             return
         layout_facts(header, frames.flops_formula)
         kernel_table(header)
-
-

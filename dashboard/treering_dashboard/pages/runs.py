@@ -5,14 +5,17 @@ import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
 from treering_dashboard.frames import cached
-from treering_dashboard.frames.summary import RunSummary
+from treering_dashboard.frames.summary import STATES, RunSummary
 from treering_dashboard.pages import compare, run
 from treering_dashboard.panels.choice import no_runs
-from treering_dashboard.panels.state import SIGNS
-from treering_dashboard.panels.tables import ROW_HEIGHT
-from treering_dashboard.panels.text import age, number, plural
+from treering_dashboard.panels.state import HUES, SIGNS, sign_text
+from treering_dashboard.panels.tables import ROW_HEIGHT, height
+from treering_dashboard.panels.text import NOTHING, age, number, plural
 
 REFRESH_S = 10
+
+_ROW = ROW_HEIGHT + 4
+_NUMBERS = ("Last step", "At risk", "Loss", "Validation loss", "Step", "Tokens", "Throughput", "Attempts")
 
 
 def link() -> StreamlitPage:
@@ -34,19 +37,27 @@ def page() -> None:
 def _table() -> None:
     summaries = [cached.summary(run) for run in cached.runs()]
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        st.markdown("#### Runs")
         alive = sum(summary.alive for summary in summaries)
-        st.caption(f"{plural(len(summaries), 'run')}, {alive} running. Click a row to open it; tick two or more to compare.")
+        st.text(f"{plural(len(summaries), 'run')}, {alive or 'none'} running")
+        st.caption("Click a row to open it; tick two or more to compare them.")
     event = st.dataframe(
         runs_frame(summaries),
         hide_index=True,
-        row_height=ROW_HEIGHT + 4,
-        height=(ROW_HEIGHT + 4) * (min(len(summaries), 20) + 1) + 8,
+        row_height=_ROW,
+        height=height(min(len(summaries), 20), _ROW),
         on_select="rerun",
         selection_mode=["multi-row", "single-cell"],
         key="runs",
         alt="All runs, newest activity first",
-        column_config={"Progress": st.column_config.ProgressColumn(format="percent", min_value=0.0, max_value=1.0)},
+        column_config={
+            "State": st.column_config.MultiselectColumn(
+                options=[sign_text(state) for state in STATES],
+                color=[HUES[SIGNS[state].colour] for state in STATES],
+                width=140,
+            ),
+            "Progress": st.column_config.ProgressColumn(format="percent", min_value=0.0, max_value=1.0, width=130),
+            **{name: st.column_config.TextColumn(alignment="right") for name in _NUMBERS},
+        },
     )
     selection = event["selection"]
     if selection["cells"]:
@@ -63,17 +74,17 @@ def runs_frame(summaries: list[RunSummary]) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {
-                "State": f"{SIGNS[s.state].glyph} {SIGNS[s.state].word}",
+                "State": [sign_text(s.state)],
                 "Run": s.id,
-                "Experiment": s.experiment or "–",
-                "Step": f"{s.step} / {s.num_steps}" if s.num_steps else str(s.step),
-                "Progress": s.tokens / s.train_tokens if s.train_tokens else 0.0,
-                "Tokens": number(s.tokens),
-                "Loss": number(s.loss),
-                "Validation loss": number(s.validation_loss),
-                "Throughput": number(s.tokens_per_second, "tokens/s") if s.step else "–",
+                "Experiment": s.experiment or NOTHING,
+                "Progress": round(s.tokens / s.train_tokens, 2) if s.train_tokens else 0.0,
                 "Last step": age(s.step_age_s),
                 "At risk": plural(s.at_risk_steps, "step"),
+                "Loss": number(s.loss),
+                "Validation loss": number(s.validation_loss),
+                "Step": f"{s.step} of {s.num_steps}" if s.num_steps else str(s.step),
+                "Tokens": number(s.tokens),
+                "Throughput": number(s.tokens_per_second, "tokens/s") if s.step else NOTHING,
                 "Attempts": str(s.attempts),
             }
             for s in summaries

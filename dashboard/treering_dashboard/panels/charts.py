@@ -6,7 +6,7 @@ Okabe-Ito colours in a fixed order, so that a colour means the same on every pag
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import altair as alt
@@ -16,6 +16,8 @@ import streamlit as st
 from treering_dashboard.panels.axis import Placement
 
 OKABE_ITO: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C8C8C")
+_ON_DARK = {"#0072B2": "#56B4E9", "#56B4E9": "#0072B2"}
+
 SPIKE: Final = "#D55E00"
 GREY: Final = "#8C8C8C"
 PANEL_HEIGHT: Final = 110
@@ -84,30 +86,43 @@ def draw_stack(panels: Sequence[Panel], x: Placement, restarts: pd.DataFrame, *,
         key: stable name of the element, so that a refresh keeps zoom and scroll.
         alt_text: what the charts show, for readers who do not see them.
     """
+    if st.context.theme.type == "dark":
+        panels = [on_dark(panel) for panel in panels]
     st.altair_chart(stack(panels, x, restarts), width="stretch", key=key, alt=alt_text)
+
+
+def on_dark(panel: Panel) -> Panel:
+    """The panel with the palette's two blues exchanged: the darker one is hard to read on a dark page."""
+    lines = tuple(replace(line, colour=_ON_DARK.get(line.colour, line.colour)) for line in panel.lines)
+    return replace(panel, lines=lines)
 
 
 def stack(panels: Sequence[Panel], x: Placement, restarts: pd.DataFrame) -> alt.VConcatChart:
     """The specification of `draw_stack`."""
-    charts = [_panel(panel, x, restarts, number, lowest=number == len(panels) - 1) for number, panel in enumerate(panels)]
+    charts = [
+        _panel(panel, x, restarts, number, lowest=number == len(panels) - 1) for number, panel in enumerate(panels)
+    ]
     stacked = alt.vconcat(*charts, spacing=8)
     # Names are read back, because concatenation makes them unique by changing them.
     layers = [layer for chart in stacked.vconcat for layer in chart.layer]
     stacked.params = [_hover([layer.name for layer in layers if str(layer.name).startswith(_HOVER)])]
-    return (
+    styled: alt.VConcatChart = (
         stacked.resolve_scale(x="independent")
         .configure_view(strokeOpacity=0)
-        .configure_axis(labelFontSize=10, titleFontSize=11, titleFontWeight="normal", titlePadding=2, ticks=False, labelPadding=5)
+        .configure_axis(
+            labelFontSize=10, titleFontSize=11, titleFontWeight="normal", titlePadding=2, ticks=False, labelPadding=5
+        )
         .configure_title(anchor="start", fontSize=12, fontWeight=600, offset=3)
     )
+    return styled
 
 
 def _hover(views: list[str]) -> alt.TopLevelSelectionParameter:
-    """One selection for all panels: the pointer in one shows the same step in all. Altair's own way to share a selection
-    names the views by itself, and warns."""
-    select = alt.PointSelectionConfig(
-        type="point", fields=["step"], nearest=True, on="pointermove", clear="pointerout"
-    )
+    """One selection for all panels: the pointer in one shows the same step in all.
+
+    Altair's own way of sharing a selection among charts warns of it.
+    """
+    select = alt.PointSelectionConfig(type="point", fields=["step"], nearest=True, on="pointermove", clear="pointerout")
     return alt.TopLevelSelectionParameter(name=_HOVER, select=select, views=views)
 
 
@@ -174,7 +189,8 @@ def _panel(panel: Panel, x: Placement, restarts: pd.DataFrame, number: int, *, l
             )
         )
     layers.extend(_header(panel))
-    return alt.layer(*layers).properties(title=panel.title, height=panel.height)
+    layered: alt.LayerChart = alt.layer(*layers).properties(title=panel.title, height=panel.height)
+    return layered
 
 
 def _extent(panel: Panel) -> tuple[float, float]:
@@ -187,7 +203,7 @@ def _extent(panel: Panel) -> tuple[float, float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Ticks of a log axis: the first at or below `low`, the last at or above `high`, at most six of 1, 2, 5 or of decades.
+    """Ticks of a log axis, at most six: of 1, 2 and 5, or decades; the outer ones enclose `low` and `high`.
 
     The axis ends at its outer ticks, so that every panel of one metric reads the same.
     """
@@ -216,7 +232,9 @@ def _line(line: Line, panel: Panel, x: alt.X, y: Callable[[str], alt.Y], view: s
     )
     layers.append(mark.encode(x=x, y=y("y"), detail="segment:N"))
     if line.points:
-        layers.append(alt.Chart(drawn).mark_point(filled=True, size=22, color=line.colour, opacity=1).encode(x=x, y=y("y")))
+        layers.append(
+            alt.Chart(drawn).mark_point(filled=True, size=22, color=line.colour, opacity=1).encode(x=x, y=y("y"))
+        )
     if "bad" in data and (data["bad"] > 0).any():
         layers.append(
             alt.Chart(data[data["bad"] > 0])
@@ -235,7 +253,10 @@ def _line(line: Line, panel: Panel, x: alt.X, y: Callable[[str], alt.Y], view: s
             alt.Tooltip("y:Q", title=_titled(line.label or panel.title, panel.unit), format=".4~g"),
         ]
         if "lo" in data:
-            tooltip += [alt.Tooltip("lo:Q", title="Lowest", format=".4~g"), alt.Tooltip("hi:Q", title="Highest", format=".4~g")]
+            tooltip += [
+                alt.Tooltip("lo:Q", title="Lowest", format=".4~g"),
+                alt.Tooltip("hi:Q", title="Highest", format=".4~g"),
+            ]
         points = alt.Chart(drawn).mark_point(filled=True, size=36, color=line.colour)
         points = points.encode(x=x, y=y("y"), opacity=shown, tooltip=tooltip)
         layers.append(points.properties(name=view) if view else points)

@@ -9,6 +9,10 @@ from treering.errors import EvidenceError
 from treering.runlog.directory import RunDirectory
 from treering_dashboard.frames import cached
 
+_FIRST_STEPS: Final = """\
+make demo                               # the whole pipeline, then this dashboard
+treering train experiments/demo.yaml    # training alone, once the data stands
+"""
 
 _LAST_RUN: Final = "last_run"
 
@@ -17,8 +21,7 @@ def no_runs() -> None:
     """The empty project: what to do next."""
     st.markdown("#### No runs yet")
     st.text("A run appears here as soon as its first attempt starts.")
-    st.code("make demo                               # the whole pipeline, then this dashboard\n"
-            "treering train experiments/demo.yaml    # training alone, once the data stands", language="bash")  # fmt: skip
+    st.code(_FIRST_STEPS, language="bash")
     st.text("Looked in")
     st.code(str(cached.project().runs), language=None)
 
@@ -32,10 +35,13 @@ def run_label(run: RunDirectory) -> str:
 
 
 def keep_choice(key: str, value: str | Sequence[str]) -> None:
-    """Chooses `value` where neither the URL nor the visitor has chosen, and writes it into the URL: as a choice and no
-    default it stands there, so a link that is passed on keeps its meaning when newer runs arrive."""
+    """Chooses `value` where neither the URL nor the visitor has chosen, and writes it into the URL.
+
+    A widget's default would not stand there, and a link passed on would change its meaning when newer runs arrive.
+    """
     if key not in st.session_state and key not in st.query_params:
         st.query_params[key] = value
+        st.session_state[key] = value
 
 
 def choose_run(runs: Sequence[RunDirectory]) -> RunDirectory:

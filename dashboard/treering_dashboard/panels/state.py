@@ -7,7 +7,7 @@ from typing import Final, Literal
 import streamlit as st
 
 from treering_dashboard.frames.summary import RunSummary, State
-from treering_dashboard.panels.text import age, count, duration, number, plural
+from treering_dashboard.panels.text import NOTHING, age, count, duration, number, plural
 
 Colour = Literal["red", "orange", "blue", "green", "violet", "gray"]
 
@@ -31,11 +31,25 @@ class Sign:
     advice: str
 
 
+HUES: Final[dict[Colour, str]] = {
+    "blue": "#0072B2",
+    "green": "#009E73",
+    "orange": "#E69F00",
+    "red": "#D55E00",
+    "violet": "#CC79A7",
+    "gray": "#8C8C8C",
+}
+"""The badge's colours in Okabe and Ito's palette, for tables."""
+
 SIGNS: Final[dict[State, Sign]] = {
     "running": Sign("running", ":material/play_circle:", "▶", "blue", ""),
     "finished": Sign("finished", ":material/check_circle:", "✔", "green", ""),
-    "interrupted": Sign("interrupted", ":material/pause_circle:", "⏸", "orange", "The same command goes on from its newest checkpoint."),
-    "failed": Sign("failed", ":material/cancel:", "✖", "red", "Training ended with an error that a plain restart would repeat."),
+    "interrupted": Sign(
+        "interrupted", ":material/pause_circle:", "‖", "orange", "The same command goes on from its newest checkpoint."
+    ),
+    "failed": Sign(
+        "failed", ":material/cancel:", "✖", "red", "Training ended with an error that a plain restart would repeat."
+    ),
     "broken": Sign(
         "broken",
         ":material/heart_broken:",
@@ -52,6 +66,11 @@ SIGNS: Final[dict[State, Sign]] = {
     ),
     "empty": Sign("empty", ":material/circle:", "○", "gray", "Resolved, but no attempt has started yet."),
 }
+
+
+def sign_text(state: State) -> str:
+    """Shape and word, for a table's cell."""
+    return f"{SIGNS[state].glyph} {SIGNS[state].word}"
 
 
 def badge(state: State) -> None:
@@ -80,7 +99,7 @@ def state_line(summary: RunSummary) -> None:
         done = f"{number(summary.tokens)} of {number(summary.train_tokens)} tokens"
         share = summary.tokens / summary.train_tokens if summary.train_tokens else math.nan
         left = f" · {duration(summary.remaining_s)} to go" if summary.alive else ""
-        _cell("Progress", f"{100 * share:.0f} %" if not math.isnan(share) else "–", done + left)
+        _cell("Progress", f"{100 * share:.0f} %" if not math.isnan(share) else NOTHING, done + left)
 
 
 def _cell(label: str, value: str, detail: str) -> None:
@@ -92,6 +111,7 @@ def problem_box(problems: tuple[str, ...]) -> None:
     if not problems:
         return
     st.error(
-        "The evidence of this run does not hold. Shown below is what stands before the fault.", icon=":material/gpp_bad:"
+        "The evidence of this run does not hold. Shown below is what stands before the fault.",
+        icon=":material/gpp_bad:",
     )
     st.code("\n".join(problems), language=None, wrap_lines=True)

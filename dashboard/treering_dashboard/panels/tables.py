@@ -1,6 +1,7 @@
 """Tables of a run. Cells hold foreign text, so they are data frames: nothing in them is read as Markdown."""
 
 import time
+from collections.abc import Sequence
 
 import pandas as pd
 import streamlit as st
@@ -11,15 +12,27 @@ from treering.runlog.catalogue import describe
 from treering.runlog.directory import RunDirectory
 from treering.runlog.records import AttemptHeader
 from treering_dashboard.frames.rings import RunFrames
-from treering_dashboard.panels.text import age, count, number
+from treering_dashboard.panels.text import NOTHING, age, count, number, plural
 
 ROW_HEIGHT = 28
 
 
-def table(frame: pd.DataFrame, alt: str, *, rows: int = 8) -> None:
-    """A quiet table of at most `rows` rows before it scrolls."""
-    height = ROW_HEIGHT * (min(len(frame), rows) + 1) + 12
-    st.dataframe(frame, hide_index=True, row_height=ROW_HEIGHT, height=height, alt=alt, placeholder="–")
+def height(rows: int, row_height: int = ROW_HEIGHT) -> int:
+    """Pixels of a table with its header and border."""
+    return 32 + rows * row_height + 3
+
+
+def table(frame: pd.DataFrame, alt: str, *, numbers: Sequence[str] = (), rows: int = 8) -> None:
+    """A quiet table of at most `rows` rows before it scrolls; columns in `numbers` are aligned to the right."""
+    st.dataframe(
+        frame,
+        hide_index=True,
+        row_height=ROW_HEIGHT,
+        height=height(min(len(frame), rows)),
+        alt=alt,
+        placeholder=NOTHING,
+        column_config={name: st.column_config.TextColumn(alignment="right") for name in numbers},
+    )
 
 
 def spike_table(frames: RunFrames) -> None:
@@ -37,7 +50,7 @@ def spike_table(frames: RunFrames) -> None:
         }
         for spike in reversed(frames.spikes)
     ]
-    table(pd.DataFrame(rows), "Loss spikes, newest first")
+    table(pd.DataFrame(rows), "Loss spikes, newest first", numbers=("Step", "Value", "Background", "z"))
 
 
 def checkpoint_table(run: RunDirectory) -> None:
@@ -63,7 +76,7 @@ def checkpoint_table(run: RunDirectory) -> None:
     if not rows:
         st.caption("None yet: all steps so far are at risk.")
         return
-    table(pd.DataFrame(rows), "Checkpoints, newest first")
+    table(pd.DataFrame(rows), "Checkpoints, newest first", numbers=("Step", "Tokens", "Attempt", "Size"))
 
 
 def layout_facts(header: AttemptHeader, flops_formula: str | None) -> None:
@@ -71,20 +84,21 @@ def layout_facts(header: AttemptHeader, flops_formula: str | None) -> None:
     layout = header.layout
     facts = {
         "Attempt": f"{header.attempt} ({header.origin}) on {header.host}",
-        "Layout": f"TP {layout.tensor} × PP {layout.pipeline} × DP {layout.data}, micro-batch {layout.micro_batch_size}",
+        "Layout": f"TP {layout.tensor} x PP {layout.pipeline} x DP {layout.data}",
+        "Micro-batch": plural(layout.micro_batch_size, "sample"),
         "Ranks": f"{layout.world_size} on {layout.device} by {layout.backend}",
-        "FLOPs formula": flops_formula or "–",
-        "Code": short(str(header.code.get("digest", "–")), 12),
-        "Environment": short(str(header.environment.get("digest", "–")), 12),
+        "FLOPs formula": flops_formula or NOTHING,
+        "Code": short(str(header.code.get("digest", NOTHING)), 12),
+        "Environment": short(str(header.environment.get("digest", NOTHING)), 12),
     }
-    table(pd.DataFrame({"": list(facts), "of the newest attempt": list(facts.values())}), "Layout of the newest attempt")
+    table(
+        pd.DataFrame({"": list(facts), "of the newest attempt": list(facts.values())}), "Layout of the newest attempt"
+    )
 
 
 def kernel_table(header: AttemptHeader) -> None:
     """Which kernels were asked for and which ran."""
     if not header.kernels:
         return
-    rows = [
-        {"Kernel": k.operation, "Asked for": k.requested, "Ran": k.used, "Why": k.reason} for k in header.kernels
-    ]
+    rows = [{"Kernel": k.operation, "Asked for": k.requested, "Ran": k.used, "Why": k.reason} for k in header.kernels]
     table(pd.DataFrame(rows), "Kernels asked for and kernels that ran")

@@ -3,7 +3,7 @@
 import math
 from typing import Final
 
-NOTHING: Final = "–"
+NOTHING: Final = "\u2013"
 
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _AGES = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
@@ -14,7 +14,7 @@ def number(value: float, unit: str = "") -> str:
     if math.isnan(value):
         return NOTHING if not unit else f"NaN {unit}"
     if math.isinf(value):
-        return f"{'−' if value < 0 else ''}∞{f' {unit}' if unit else ''}"
+        return ("-∞" if value < 0 else "∞") + (f" {unit}" if unit else "")
     size = abs(value)
     if unit == "s" and 0 < size < 0.1:
         return f"{_digits(value * 1e3)} ms"

@@ -1,4 +1,4 @@
-"""What differs between runs: config by dotted path, the first step at which their data differ, scores with their errors.
+"""What differs between runs: config by dotted path, the first step whose data differ, scores with their errors.
 
 Reads run directories; the compare page and the command line print what this finds. A difference of scores is judged
 against the standard errors of both, as if the items were drawn independently: both runs answer the same items, so the
