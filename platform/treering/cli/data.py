@@ -80,9 +80,8 @@ def curate(config: ConfigArgument = DEFAULT_CONFIG, overrides: SetOption = None,
         for name, entry in summary["corpora"].items()
     ]
     print_table(["corpus", *columns], rows, numbers=columns)
-    console.print(
-        f"Dropped by step; tasks: by decontamination. A row a document: {here.curated.relative_to(here.root)}/decisions/"
-    )
+    where = here.curated.relative_to(here.root)
+    console.print(f"Columns between are documents dropped by each step; a row a document: {where}/decisions/")
 
 
 def tokenize(config: ConfigArgument = DEFAULT_CONFIG, overrides: SetOption = None, json: JsonOption = False) -> None:

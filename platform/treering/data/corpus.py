@@ -112,7 +112,15 @@ class Corpus:
 
     @cached_property
     def _file(self) -> TokenFile:
-        return TokenFile.open(self.directory / BIN, self.directory / IDX)
+        file = TokenFile.open(self.directory / BIN, self.directory / IDX)
+        offsets = file.document_offsets
+        whole = len(offsets) == self.num_documents + 1 and offsets[-1] == self.num_tokens
+        if not whole or np.any(np.diff(offsets) <= 0):
+            raise EvidenceError(
+                f"{self.directory / IDX}: found {len(offsets) - 1} documents of {offsets[-1]} tokens, expected"
+                f" {self.num_documents} documents, none empty, of {self.num_tokens} tokens; `dvc checkout` restores it"
+            )
+        return file
 
     @cached_property
     def _table(self) -> pa.Table:

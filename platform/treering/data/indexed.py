@@ -98,13 +98,14 @@ class TokenFile:
         magic, version, code, num_sequences, num_offsets = _HEADER.unpack_from(raw)
         if magic != MAGIC or version != VERSION or code not in _DTYPES:
             raise EvidenceError(
-                f"{idx_path}: found header {magic!r}, version {version}, token type {code}; expected a Megatron index of"
+                f"{idx_path}: found header {magic!r}, version {version}, token type {code}; expected an index of"
                 f" version {VERSION} with a token type of 1 to {max(_DTYPES)}"
             )
-        if len(raw) != _HEADER.size + 12 * num_sequences + 8 * num_offsets or not num_offsets:
+        expected = _HEADER.size + 12 * num_sequences + 8 * num_offsets
+        if len(raw) != expected or not num_offsets:
             raise EvidenceError(
-                f"{idx_path}: found {len(raw)} bytes, expected {_HEADER.size + 12 * num_sequences + 8 * num_offsets}"
-                f" for {num_sequences} sequences and {num_offsets} document offsets"
+                f"{idx_path}: found {len(raw)} bytes, expected {expected} for {num_sequences} sequences and"
+                f" {num_offsets} document offsets"
             )
         # np.frombuffer would give views that start at byte 34, misaligned: every search would copy them whole.
         lengths = np.frombuffer(raw, "<i4", num_sequences, _HEADER.size).astype(np.int32)

@@ -57,7 +57,7 @@ def choose_heldout(
                 " 2: one to train on, one to hold out; loosen its filter rules or give it more text"
             )
         wanted = math.ceil(config.fraction * len(roots))
-        small = roots[sizes[roots] <= wanted]
+        small = roots[sizes[roots] <= max(wanted, sizes[roots].min())]
         by_key = small[np.argsort(keys(seed, "heldout", digests[small]), kind="stable")]
         heldout_clusters[by_key[: min(wanted, len(roots) - 1)]] = True
     result: npt.NDArray[np.bool_] = heldout_clusters[cluster] & kept

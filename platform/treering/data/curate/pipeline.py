@@ -7,6 +7,7 @@ signatures and decisions are in memory. The number of processes never changes a 
 import json
 import multiprocessing
 import shutil
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -80,14 +81,27 @@ def curate(
     for folder in (*SPLITS, "decisions", "tasks", "provenance"):
         (out / folder).mkdir(parents=True)
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(config.num_processes, mp_context=context) as pool:
+    pool = ProcessPoolExecutor(config.num_processes, mp_context=context, initializer=_leave_interrupts)
+    try:
         result = _curate(fetched, config, project, work, pool, say)
+    except BaseException:
+        # A worker in the middle of a corpus would hold the command up for as long as the corpus takes.
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in multiprocessing.active_children():
+            child.terminate()
+        raise
+    pool.shutdown()
     if project.curated.exists():
         shutil.rmtree(project.curated)
     project.curated.parent.mkdir(parents=True, exist_ok=True)
     out.rename(project.curated)
     shutil.rmtree(work)
     return result
+
+
+def _leave_interrupts() -> None:
+    """Ctrl-C reaches the whole process group; only the parent answers it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _curate(  # noqa: PLR0917 - the stage's own inner half

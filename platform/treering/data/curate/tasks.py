@@ -3,8 +3,8 @@
 - `lambada`: say the last word of a passage. As in LAMBADA (Paperno et al. 2016, arXiv 1606.06031) the word has to be
   guessed from the passage; here it occurs in the passage before, and no person has checked the item.
   Rows: id, text (= context + " " + target), context, target, document, corpus.
-- `cloze`: which of four sentences goes on; the other three come from other documents of the same corpus, as in the
-  story cloze test (Mostafazadeh et al. 2016, arXiv 1604.01696), with sentences of chance.
+- `cloze`: which of four sentences goes on; the other three come from other documents, of the same corpus if it has
+  enough, as in the story cloze test (Mostafazadeh et al. 2016, arXiv 1604.01696), with sentences of chance.
   Rows: id, context, choices [4], gold (index), document, corpus.
 """
 
@@ -122,12 +122,16 @@ def write_tasks(
 def _cloze_choices(
     item: dict[str, Any], pool: dict[str, list[tuple[int, str, str]]], seed: int
 ) -> dict[str, Any] | None:
-    """Adds the choices to a cloze item; None if the corpus has too few other sentences."""
-    answer = item["answer"]
-    others = {text for _, text, document in pool[item["corpus"]] if document != item["document"] and text != answer}
-    wrong = heapq.nsmallest(
-        NUM_CHOICES - 1, others, key=lambda text: (key(seed, f"wrong {len(answer)}", answer + text), text)
-    )
+    """Adds the choices to a cloze item; None if there are too few other sentences.
+
+    They come from the item's own corpus, and from the others only where that one has too few.
+    """
+    answer, own = item["answer"], item["corpus"]
+    wrong: list[str] = []
+    for corpus in sorted(filter(pool.get, pool), key=lambda name: (name != own, pool[name][0])):
+        others = {text for _, text, document in pool[corpus] if (corpus, document) != (own, item["document"])}
+        ranked = sorted(others - {answer, *wrong}, key=lambda text: (key(seed, "wrong", answer + text), text))
+        wrong += ranked[: NUM_CHOICES - 1 - len(wrong)]
     if len(wrong) < NUM_CHOICES - 1:
         return None
     gold = key(seed, "gold", item["context"] + answer) % NUM_CHOICES

@@ -1,0 +1,97 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from treering.data.indexed import TokenFile, index_bytes, index_document
+from treering.errors import EvidenceError
+
+LENGTHS = np.array([5, 1, 7, 3], dtype=np.int32)
+TOKENS = np.array([7, 65535, 3, 9, 0, 1, 2, 4, 8, 16, 32, 64, 0, 11, 12, 0], dtype=np.uint16)
+
+
+def write(folder: Path, lengths: np.ndarray = LENGTHS, tokens: np.ndarray = TOKENS) -> tuple[Path, Path]:
+    pair = folder / "a.bin", folder / "a.idx"
+    pair[0].write_bytes(tokens.tobytes())
+    pair[1].write_bytes(index_bytes(lengths))
+    return pair
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    file = TokenFile.open(*write(tmp_path))
+    assert file.tokens.tolist() == TOKENS.tolist()
+    assert file.document_offsets.tolist() == [0, 5, 6, 13, 16]
+    assert file.document_offsets.flags.aligned
+
+
+def test_megatron_reads_ours(tmp_path: Path) -> None:
+    indexed = pytest.importorskip("megatron.core.datasets.indexed_dataset")
+    write(tmp_path)
+    theirs = indexed.IndexedDataset(str(tmp_path / "a"), multimodal=False, mmap=True)
+    assert theirs.index.dtype is np.uint16
+    assert theirs.sequence_lengths.tolist() == LENGTHS.tolist()
+    assert theirs.document_indices.tolist() == [0, 1, 2, 3, 4]
+    assert np.concatenate([theirs[i] for i in range(len(theirs))]).tolist() == TOKENS.tolist()
+
+
+def test_we_read_megatrons(tmp_path: Path) -> None:
+    indexed = pytest.importorskip("megatron.core.datasets.indexed_dataset")
+    torch = pytest.importorskip("torch")
+    builder = indexed.IndexedDatasetBuilder(str(tmp_path / "b.bin"), dtype=np.int32)
+    builder.add_document(torch.tensor([1, 2, 3, 4, 5]), [2, 3])  # a document of two sequences
+    builder.add_document(torch.tensor([70000, 8]), [2])
+    builder.finalize(str(tmp_path / "b.idx"))
+    file = TokenFile.open(tmp_path / "b.bin", tmp_path / "b.idx")
+    assert file.tokens.tolist() == [1, 2, 3, 4, 5, 70000, 8]
+    assert file.sequence_lengths.tolist() == [2, 3, 2]
+    assert file.document_offsets.tolist() == [0, 5, 7]
+
+
+def test_our_index_is_megatrons_byte_for_byte(tmp_path: Path) -> None:
+    indexed = pytest.importorskip("megatron.core.datasets.indexed_dataset")
+    torch = pytest.importorskip("torch")
+    builder = indexed.IndexedDatasetBuilder(str(tmp_path / "c.bin"), dtype=np.uint16)
+    starts = np.concatenate(([0], np.cumsum(LENGTHS)))
+    for start, length in zip(starts, LENGTHS, strict=False):
+        builder.add_document(torch.tensor(TOKENS[start : start + length].astype(np.int64)), [int(length)])
+    builder.finalize(str(tmp_path / "c.idx"))
+    assert (tmp_path / "c.idx").read_bytes() == index_bytes(LENGTHS)
+    assert (tmp_path / "c.bin").read_bytes() == TOKENS.tobytes()
+
+
+@pytest.mark.parametrize("position", [34, 34 + 3, 34 + 16, 34 + 16 + 31, 34 + 48, 34 + 48 + 31])
+def test_a_byte_of_the_index_belongs_to_a_document(position: int) -> None:
+    expected = {34: 0, 37: 0, 50: 0, 81: 3, 82: 0, 113: 3}
+    assert index_document(position, 4) == expected[position]
+
+
+def test_header_and_end_belong_to_no_document() -> None:
+    assert index_document(33, 4) is None
+    assert index_document(34 + 48 + 32, 4) is None
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda raw: raw[:20], "found 20 bytes, expected a header of 34"),
+        (lambda raw: b"X" + raw[1:], "found header"),
+        (lambda raw: raw[:9] + b"\x02" + raw[10:], "version 2"),
+        (lambda raw: raw[:-8], "expected 122 for 4 sequences"),
+        (lambda raw: raw[:34] + b"\x06" + raw[35:], "do not lie one after the other"),
+        (lambda raw: raw[:-8] + b"\x02" + raw[-7:], "do not ascend"),
+    ],
+)
+def test_a_damaged_index_is_refused(tmp_path: Path, damage: object, message: str) -> None:
+    bin_path, idx_path = write(tmp_path)
+    idx_path.write_bytes(damage(idx_path.read_bytes()))
+    with pytest.raises(EvidenceError, match=message):
+        TokenFile.open(bin_path, idx_path)
+
+
+def test_tokens_of_another_size_are_refused(tmp_path: Path) -> None:
+    bin_path, idx_path = write(tmp_path, tokens=TOKENS[:-1])
+    with pytest.raises(EvidenceError, match="found 30 bytes, expected 32"):
+        TokenFile.open(bin_path, idx_path)
+    bin_path.unlink()
+    with pytest.raises(EvidenceError, match="No such file"):
+        TokenFile.open(bin_path, idx_path)

@@ -1,0 +1,116 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from treering.config.corpora import TokenizerConfig
+from treering.data.corpus import Corpus
+from treering.data.curate.pipeline import curate
+from treering.data.tokenize import load_tokenizer, tokenize, train_tokenizer, write_corpus
+from treering.errors import UserError
+
+CONFIG = TokenizerConfig(vocabulary_size=600)
+
+
+def quiet(_: str) -> None:
+    pass
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture
+def tokenized(tiny: Any) -> Any:
+    tiny.rows[0]["text"] += " The river says <|endoftext|> and flows on."
+    tiny.sources = tiny.corpora()
+    curate(tiny.sources, tiny.config, tiny.project, quiet)
+    tokenize(tiny.sources, CONFIG, tiny.project, quiet)
+    return tiny
+
+
+def test_every_token_is_the_documents(tokenized: Any) -> None:
+    project = tokenized.project
+    tokenizer = load_tokenizer(project.tokenizer)
+    assert tokenizer.token_to_id("<|endoftext|>") == 0
+    for split in ("train", "heldout"):
+        for name in ("own", "pages"):
+            lines = (project.curated / split / f"{name}.jsonl").read_text().splitlines()
+            corpus = Corpus.open(project.corpus(name, split))
+            assert corpus.num_documents == len(lines)
+            for number, row in enumerate(map(json.loads, lines)):
+                start, end = corpus.document_offsets[number : number + 2].tolist()
+                tokens = corpus.tokens(start, end)
+                assert tokens[-1] == 0
+                assert 0 not in tokens[:-1]
+                assert tokenizer.decode(tokens[:-1].tolist()) == row["text"]
+                assert {key: corpus.document(number)[key] for key in ("id", "source", "offset", "licence")} == {
+                    key: row[key] for key in ("id", "source", "offset", "licence")
+                }
+
+
+def test_megatron_opens_the_corpus(tokenized: Any) -> None:
+    indexed = pytest.importorskip("megatron.core.datasets.indexed_dataset")
+    directory = tokenized.project.corpus("own")
+    corpus = Corpus.open(directory)
+    theirs = indexed.IndexedDataset(str(directory / "corpus"), multimodal=False, mmap=True)
+    assert np.array_equal(np.concatenate([theirs[i] for i in range(len(theirs))]), corpus.tokens(0, corpus.num_tokens))
+    assert np.array_equal(np.cumsum(theirs.sequence_lengths), corpus.document_offsets[1:])
+
+
+def test_the_manifest_says_where_it_comes_from(tokenized: Any) -> None:
+    manifest = Corpus.open(tokenized.project.corpus("pages")).manifest
+    assert manifest["source"] == ["pkg:pypi/tiny-docs@1.0"]
+    assert manifest["licence"] == "MIT"
+    assert manifest["tokenizer"]["end_of_document"] == 0
+    assert manifest["tokenizer"]["digest"].startswith("sha256:")
+    assert manifest["curation"][0]["step"] == "extract"
+    assert (
+        manifest["curation"][-1]["kept"]
+        == manifest["num_documents"] + Corpus.open(tokenized.project.corpus("pages", "heldout")).num_documents
+    )
+
+
+def test_twice_the_same_bytes(tokenized: Any) -> None:
+    first = tree(tokenized.project.corpora)
+    tokenize(tokenized.sources, CONFIG, tokenized.project, quiet)
+    assert tree(tokenized.project.corpora) == first
+    assert len(first) == 1 + 4 * 4
+
+
+def test_a_renamed_corpus_keeps_its_digest(tokenized: Any) -> None:
+    project = tokenized.project
+    before = Corpus.open(project.corpus("own")).digest
+    (project.raw / "own").rename(project.raw / "mine")
+    renamed = [tokenized.sources[0].model_copy(update={"name": "mine"}), tokenized.sources[1]]
+    curate(renamed, tokenized.config, project, quiet)
+    tokenize(renamed, CONFIG, project, quiet)
+    assert not project.corpus("own").exists()
+    assert Corpus.open(project.corpus("mine")).digest == before
+
+
+def test_too_little_text_for_the_vocabulary() -> None:
+    with pytest.raises(UserError, match=r"the text gives \d+ entries, expected 600"):
+        train_tokenizer(["a few words"], CONFIG)
+
+
+def test_what_is_missing_is_named(tiny: Any) -> None:
+    with pytest.raises(UserError, match=r"own\.jsonl does not exist.*treering curate"):
+        tokenize(tiny.corpora(), CONFIG, tiny.project, quiet)
+    with pytest.raises(UserError, match=r"tokenizer\.json does not exist.*treering tokenize"):
+        load_tokenizer(tiny.project.tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], "no document"),
+        ([{"id": "x", "text": "", "source": "s", "offset": 0, "licence": "l"}], "document 'x' is empty"),
+    ],
+)
+def test_empty_documents_do_not_exist(tokenized: Any, tmp_path: Path, rows: list[dict[str, Any]], message: str) -> None:
+    tokenizer = load_tokenizer(tokenized.project.tokenizer)
+    with pytest.raises(UserError, match=message):
+        write_corpus(tmp_path / "empty", rows, tokenizer, 0, {"name": "empty"})
