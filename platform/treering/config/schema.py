@@ -7,7 +7,7 @@ DVC reads the same file as its parameters: a stage depends on the sections it us
 
 from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
@@ -23,7 +23,7 @@ from treering.config.operation import (
     ValidationConfig,
 )
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Final = 1
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
 
