@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -12,11 +13,12 @@ import pytest
 import yaml
 
 from treering.config.load import load_experiment
-from treering.config.resolve import ResolvedBlend
 from treering.data.blend import resolve_blend
 from treering.data.tokenize import tokenize
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
+
+ROOT = Path(__file__).parents[2]
 
 EXPERIMENT = {
     "experiment": "tiny",
@@ -75,3 +77,100 @@ def make_project(root: Path) -> Project:
     tokenize(experiment.corpora, experiment.tokenizer, project, say=lambda _: None)
     resolve_blend(experiment, project).write(project.blend)
     return project
+
+
+@dataclass
+class Training:
+    """A launcher that was started.
+
+    Attributes:
+        zygote: who started it.
+        pid: its process id, which is its process group's.
+        log: what it printed.
+    """
+
+    zygote: "Zygote"
+    pid: int
+    log: Path
+    code: int | None = None
+
+    def wait(self):
+        if self.code is None:
+            self.code = self.zygote.ask({"wait": self.pid})["code"]
+        return self.code
+
+    def kill(self, number):
+        os.killpg(self.pid, number)
+
+    @property
+    def output(self):
+        return self.log.read_text()
+
+
+@dataclass
+class Zygote:
+    """The process that has the trainer imported."""
+
+    process: subprocess.Popen
+    folder: Path
+    sources: Path
+    started: list = field(default_factory=list)
+
+    def ask(self, request):
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def start(self, project, runs, *options, code_root=None, **faults):
+        log = self.folder / f"launch-{len(self.started)}.log"
+        request = {
+            "cwd": str(project.root),
+            "arguments": ["tiny.yaml", f"--runs={runs}", *options],
+            "log": str(log),
+            "faults": faults,
+            "code_root": str(code_root or self.sources),
+        }
+        self.started.append(Training(self, self.ask({"start": request})["pid"], log))
+        return self.started[-1]
+
+    def train(self, project, runs, *options, expect=0, **faults):
+        """Trains to the end; returns what was printed."""
+        training = self.start(project, runs, *options, **faults)
+        assert training.wait() == expect, training.output
+        return training.output
+
+
+def copy_sources(target: Path) -> Path:
+    """A copy of the sources that decide numbers, for the digest: the tests' own edits must not reach the tree."""
+    for path in ("trainer", "platform"):
+        shutil.copytree(ROOT / path, target / path, ignore=shutil.ignore_patterns("__pycache__"))
+    return target
+
+
+@pytest.fixture(scope="session")
+def zygote(tmp_path_factory):
+    process = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("zygote.py"))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    folder = tmp_path_factory.mktemp("zygote")
+    yield Zygote(process, folder, copy_sources(folder / "sources"))
+    process.stdin.close()
+    process.wait(timeout=30)
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory):
+    return make_project(tmp_path_factory.mktemp("project"))
+
+
+@pytest.fixture(scope="session")
+def reference(zygote, project, tmp_path_factory):
+    """The uninterrupted run in the demo's layout, two replicas."""
+    runs = tmp_path_factory.mktemp("reference")
+    zygote.train(project, runs)
+    (path,) = runs.glob("*/resolved.json")
+    return RunDirectory(path.parent)

@@ -10,6 +10,7 @@ import importlib
 import os
 import subprocess
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +28,7 @@ from treering.collect.environment import collect_environment
 from treering.config.canonical import digest_json
 from treering.config.load import load_experiment
 from treering.config.resolve import Resolved, ResolvedBlend, resolve
-from treering.errors import TreeringError
+from treering.errors import RunLockedError, TreeringError
 from treering.project import Project
 from treering.runlog import lock
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
@@ -46,6 +47,7 @@ CODE_ROOT = Path(__file__).resolve().parents[2]
 
 _PARENT = "TREERING_PARENT"
 _EXIT_INTERRUPTED = 130
+_LOCK_PATIENCE_S = 3.0
 _UPSTREAM = ("fetch", "curate", "tokenize", "blend")
 
 
@@ -111,7 +113,7 @@ def train(
         layout, _note = choose_layout(resolved, hardware)
         return _watch_interpreters(layout.world_size, sys.argv[1:] if arguments is None else arguments)
     run = RunDirectory((runs / resolved.run_id).resolve())
-    descriptor = lock.acquire(run.lock)
+    descriptor = _hold(run)
     try:
         job = _prepare(project, run, resolved, continue_changed, None)
         if job is None:
@@ -152,7 +154,7 @@ def train_as_rank(project: Project, runs: Path, resolved: Resolved, *, continue_
     connect(local_rank)
     if rank == 0:
         try:
-            lock.acquire(run.lock)
+            _hold(run)
             decision = _prepare(project, run, resolved, continue_changed, world_size)
         except TreeringError as error:
             decision = error
@@ -173,6 +175,22 @@ def train_as_rank(project: Project, runs: Path, resolved: Resolved, *, continue_
             terminal.write(f"treering: {reason}\n")
             terminal.flush()
     return code
+
+
+def _hold(run: RunDirectory) -> int:
+    """Takes the run's lock; killed ranks may need a moment to be gone.
+
+    Raises:
+        RunLockedError: another process group holds it, and goes on holding it.
+    """
+    until = time.monotonic() + _LOCK_PATIENCE_S
+    while True:
+        try:
+            return lock.acquire(run.lock)
+        except RunLockedError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
 
 
 def _choose_accelerator(device: str) -> None:

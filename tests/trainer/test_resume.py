@@ -1,0 +1,227 @@
+"""Killed at any moment, a run goes on and ends as if nothing had happened: same samples, same losses, same weights."""
+
+import random
+import shutil
+import signal
+import time
+
+import pytest
+import torch
+
+from treering.runlog.directory import RunDirectory
+from treering_trainer import checkpoint
+from treering_trainer.checkpoint import read_weights
+
+pytestmark = pytest.mark.trainer
+
+
+def run_of(runs):
+    (path,) = runs.glob("*/resolved.json")
+    return RunDirectory(path.parent)
+
+
+def path_numbers(run):
+    return [
+        (ring.step, ring.sample_start, ring.sample_end, ring.batch_digest, ring.loss, ring.grad_norm, ring.validation)
+        for ring in run.path_rings(run.checkpoints()[-1])
+    ]
+
+
+def assert_identical(run, reference):
+    """Bit by bit: what was read, what it did, what came out."""
+    assert path_numbers(run) == path_numbers(reference)
+    left, right = (read_weights(each.checkpoints()[-1].path) for each in (run, reference))
+    assert left.keys() == right.keys()
+    for name in left:
+        assert torch.equal(left[name], right[name]), name
+
+
+def eventually(holds, seconds=10.0):
+    until = time.monotonic() + seconds
+    while not holds() and time.monotonic() < until:
+        time.sleep(0.02)
+    return holds()
+
+
+def rings_after(run, step):
+    return any(ring.step >= step for attempt in run.attempts() for ring in attempt.rings())
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ({"kill_after_ring": {"step": 2}}, None),
+        ({"kill_after_ring": {"step": 4}}, None),  # the ring is laid, its checkpoint is not yet written
+        ({"kill_after_ring": {"step": 7}}, 4),
+        ({"kill_in_save": {"step": 4}}, None),
+        ({"kill_in_save": {"step": 12}}, 8),
+        ({"kill_in_save": {"step": 15}}, 12),
+    ],
+    ids=["before the first checkpoint", "before a save", "between", "first save", "later save", "last save"],
+)
+def test_kill_everything(case, zygote, project, reference, tmp_path):
+    fault, goes_on_from = case
+    zygote.train(project, tmp_path, expect=-signal.SIGKILL, **fault)
+    run = run_of(tmp_path)
+    assert eventually(lambda: run.state() == "broken")
+    if "kill_in_save" in fault:
+        assert list((run.path / "checkpoints").glob(".saving-*"))
+    zygote.train(project, tmp_path)
+    run = run_of(tmp_path)
+    parent = run.attempts()[-1].header.parent
+    assert (parent.step if parent else None) == goes_on_from
+    assert not list((run.path / "checkpoints").glob(".*"))
+    assert run.state() == "finished"
+    assert_identical(run, reference)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_kill_one_rank(rank, zygote, project, reference, tmp_path):
+    printed = zygote.train(project, tmp_path, expect=75, kill_rank={"rank": rank, "step": 6})
+    assert f"rank {rank} (process" in printed
+    assert "was killed by SIGKILL; all ranks were ended" in printed
+    end = run_of(tmp_path).attempts()[0].end
+    assert end.status == "failed"
+    assert end.step == 5
+    zygote.train(project, tmp_path)
+    assert_identical(run_of(tmp_path), reference)
+
+
+def test_kill_at_random_moments(zygote, project, reference, tmp_path):
+    chance = random.Random(20220131)
+    kills = 0
+    for _ in range(12):
+        training = zygote.start(project, tmp_path, slow={"seconds": 0.02})
+        if kills < 4:
+            time.sleep(chance.uniform(0.3, 1.6))
+            training.kill(signal.SIGKILL)
+        if training.wait() == 0:
+            break
+        kills += 1
+    assert training.code == 0
+    assert kills >= 3
+    assert_identical(run_of(tmp_path), reference)
+
+
+def test_pipeline_resumes_too(zygote, project, tmp_path):
+    zygote.train(project, tmp_path / "whole", "--set=parallel.pipeline=2")
+    zygote.train(project, tmp_path / "cut", "--set=parallel.pipeline=2", expect=-9, kill_after_ring={"step": 10})
+    zygote.train(project, tmp_path / "cut", "--set=parallel.pipeline=2")
+    assert_identical(run_of(tmp_path / "cut"), run_of(tmp_path / "whole"))
+
+
+@pytest.mark.parametrize("case", [(signal.SIGTERM, 75), (signal.SIGINT, 130)], ids=["SIGTERM", "SIGINT"])
+def test_stops_between_two_steps(case, zygote, project, reference, tmp_path):
+    number, code = case
+    training = zygote.start(project, tmp_path, slow={"seconds": 0.1})
+    assert eventually(lambda: list(tmp_path.glob("*/resolved.json")) and rings_after(run_of(tmp_path), 5), 30)
+    training.kill(number)
+    assert training.wait() == code, training.output
+    run = run_of(tmp_path)
+    assert run.state() == "interrupted"
+    assert run.attempts()[0].end.step == [ring.step for ring in run.attempts()[0].rings()][-1]
+    zygote.train(project, tmp_path)
+    assert_identical(run_of(tmp_path), reference)
+
+
+def test_damaged_checkpoint_is_passed_over(zygote, project, reference, tmp_path):
+    zygote.train(project, tmp_path, expect=-9, kill_after_ring={"step": 10})
+    newest = run_of(tmp_path).checkpoints()[-1]
+    assert newest.step == 8
+    damaged = next(newest.path.rglob("*optim_states.pt"))
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    printed = zygote.train(project, tmp_path)
+    assert "passed over checkpoint step-00000008" in printed
+    assert "goes on from the checkpoint of step 4" in printed
+    assert_identical(run_of(tmp_path), reference)
+
+
+def test_changed_code_starts_over(zygote, project, reference, tmp_path):
+    runs, changed = tmp_path / "runs", tmp_path / "changed"
+    zygote.train(project, runs, expect=-9, kill_after_ring={"step": 10})
+    before = run_of(runs).checkpoints()[-1]
+    weights = read_weights(before.path)
+    shutil.copytree(zygote.sources, changed)
+    (changed / "trainer/treering_trainer/loop.py").open("a").write("# another loop\n")
+    training = zygote.start(project, runs, code_root=changed)
+    assert training.wait() == 0, training.output
+    assert "changed since attempt 1: code (trainer/treering_trainer/loop.py)" in training.output
+    run = run_of(runs)
+    header = run.attempts()[-1].header
+    assert (header.origin, header.parent) == ("restart", None)
+    assert header.code["digest"] != run.attempts()[0].header.code["digest"]
+    assert_identical(run, reference)
+    # The old checkpoint is still whole, and still says which attempt made it.
+    aside = checkpoint.CheckpointDirectory(run.path / "superseded-0001" / "step-00000008")
+    assert checkpoint.verify(aside).attempt == 1
+    assert [ring.step for ring in run.path_rings(aside)] == list(range(1, 9))
+    assert all(torch.equal(weights[name], tensor) for name, tensor in read_weights(aside.path).items())
+
+
+def test_changed_code_after_the_end_starts_over(zygote, project, tmp_path):
+    runs, changed = tmp_path / "runs", tmp_path / "changed"
+    zygote.train(project, runs)
+    shutil.copytree(zygote.sources, changed)
+    (changed / "trainer/treering_trainer/optim.py").open("a").write("# another optimizer\n")
+    training = zygote.start(project, runs, code_root=changed)
+    assert training.wait() == 0, training.output
+    run = run_of(runs)
+    assert [attempt.header.origin for attempt in run.attempts()] == ["start", "restart"]
+    assert [each.manifest.attempt for each in run.checkpoints()] == [2, 2, 2, 2]
+
+
+def test_continue_changed_is_on_record(zygote, project, reference, tmp_path):
+    runs, changed = tmp_path / "runs", tmp_path / "changed"
+    zygote.train(project, runs, expect=-9, kill_after_ring={"step": 10})
+    shutil.copytree(zygote.sources, changed)
+    (changed / "trainer/treering_trainer/loop.py").open("a").write("# another loop\n")
+    training = zygote.start(project, runs, "--continue-changed", code_root=changed)
+    assert training.wait() == 0, training.output
+    header = run_of(runs).attempts()[-1].header
+    assert (header.origin, header.parent.step, header.continue_changed) == ("resume", 8, True)
+    assert header.changed == ("code (trainer/treering_trainer/loop.py)",)
+    assert_identical(run_of(runs), reference)
+
+
+def test_changed_layout_starts_over(zygote, project, reference, tmp_path):
+    zygote.train(project, tmp_path, "--set=parallel.data=1", expect=-9, kill_after_ring={"step": 10})
+    refused = zygote.train(project, tmp_path, "--continue-changed", expect=2)
+    assert "it was saved in layout 1x1x1, this attempt has 1x1x2" in refused
+    printed = zygote.train(project, tmp_path)
+    assert "layout (1x1x1 to 1x1x2" in printed
+    assert_identical(run_of(tmp_path), reference)
+
+
+def test_another_blend_is_another_run(zygote, project, tmp_path):
+    """A changed recipe never resumes the old recipe's checkpoint."""
+    zygote.train(project, tmp_path, "--set=seed=7")
+    zygote.train(project, tmp_path, "--set=seed=8")
+    runs = [RunDirectory(path.parent) for path in tmp_path.glob("*/resolved.json")]
+    assert len(runs) == 2
+    assert all(run.attempts()[0].header.parent is None for run in runs)
+
+
+def test_not_finite_stops_the_run(zygote, project, tmp_path):
+    printed = zygote.train(project, tmp_path, "--set=optimizer.peak_learning_rate=1e30", expect=5)
+    assert "expected finite numbers; the ring is laid" in printed
+    (attempt,) = run_of(tmp_path).attempts()
+    last = list(attempt.rings())[-1]
+    assert not last.applied
+    assert last.grad_norm == float("inf") or last.loss != last.loss
+    assert attempt.end.status == "failed"
+
+
+def test_ranks_must_be_fed_the_same(zygote, project, tmp_path):
+    printed = zygote.train(project, tmp_path, "--set=parallel.pipeline=2", expect=3, feed_another={"rank": 1})
+    assert "first and last stage must read the same batch" in printed
+    assert [ring.step for ring in run_of(tmp_path).attempts()[0].rings()] == [1]
+
+
+def test_no_ring_no_next_step(zygote, project, tmp_path):
+    printed = zygote.train(project, tmp_path, expect=1, full_disk={"step": 6})
+    assert "No space left on device" in printed
+    run = run_of(tmp_path)
+    assert [ring.step for ring in run.attempts()[0].rings()] == [1, 2, 3, 4, 5]
+    assert run.state() == "failed"

@@ -1,0 +1,209 @@
+"""The same recipe in every layout, twice, from launchers of all kinds: the same batches, the same losses."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from treering.data.batch import batch_digest, read_samples, sample_digests
+from treering.data.corpus import Corpus
+from treering.data.order import DataOrder
+from treering.runlog import lock
+from treering.runlog.directory import RunDirectory
+from treering_trainer.checkpoint import read_weights
+
+pytestmark = pytest.mark.trainer
+
+LAYOUTS = {
+    "1x1x1": ("parallel.data=1",),
+    "1x2x1": ("parallel.pipeline=2",),
+    "2x1x1": ("parallel.tensor=2",),
+}
+
+
+def options(settings):
+    return [f"--set={setting}" for setting in settings]
+
+
+def run_of(runs):
+    (path,) = runs.glob("*/resolved.json")
+    return RunDirectory(path.parent)
+
+
+def rings(run):
+    return list(run.path_rings(run.checkpoints()[-1]))
+
+
+def numbers(found):
+    """What a ring says of data and model, without clocks."""
+    return [
+        (ring.step, ring.sample_start, ring.batch_digest, ring.loss, ring.grad_norm, ring.validation) for ring in found
+    ]
+
+
+def assert_same_weights(one, other):
+    left, right = (read_weights(run.checkpoints()[-1].path) for run in (one, other))
+    assert left.keys() == right.keys()
+    for name in left:
+        assert torch.equal(left[name], right[name]), name
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_agree(layout, zygote, project, reference, tmp_path):
+    zygote.train(project, tmp_path, *options(LAYOUTS[layout]))
+    run = run_of(tmp_path)
+    assert str(run.attempts()[0].header.layout) == layout
+    assert run.path.name == reference.path.name
+    ours, theirs = rings(run), rings(reference)
+    assert [ring.batch_digest for ring in ours] == [ring.batch_digest for ring in theirs]
+    assert len(ours) == reference.resolved.schedule.num_steps
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.loss == pytest.approx(other.loss, abs=5e-6)
+        assert one.grad_norm == pytest.approx(other.grad_norm, rel=1e-5)
+        if other.validation:
+            assert one.validation["loss"] == pytest.approx(other.validation["loss"], abs=5e-6)
+    # Tensor-parallel parts join to the same full tensors.
+    left, right = (read_weights(each.checkpoints()[-1].path) for each in (run, reference))
+    assert left.keys() == right.keys()
+    for name in left:
+        # A key's bias has no gradient but rounding, which Adam blows up to full steps: it differs and moves nothing.
+        if not name.endswith("linear_qkv.bias"):
+            torch.testing.assert_close(left[name], right[name], atol=1e-4, rtol=1e-3, msg=f"{name} differs")
+
+
+def test_trains_and_validates(reference):
+    found = rings(reference)
+    assert found[-1].loss < found[0].loss - 0.5
+    steps = {ring.step: ring.validation for ring in found if ring.validation}
+    assert set(steps) == {1, 5, 10, 15}
+    last = steps[15]
+    assert last["loss"] == pytest.approx(0.7 * last["by_corpus"]["letters"] + 0.3 * last["by_corpus"]["numbers"])
+    assert last["loss"] < steps[1]["loss"] - 0.5
+
+
+def test_learning_rate_and_batch_follow_the_schedule(reference):
+    schedule = reference.resolved.schedule
+    for ring in rings(reference):
+        assert (ring.sample_start, ring.sample_end) == schedule.sample_range(ring.step)
+        assert ring.global_batch_size == ring.sample_end - ring.sample_start
+        assert ring.learning_rate == schedule.step_learning_rate(ring.step)
+        assert ring.applied
+        assert set(ring.time_s) - {"checkpoint"} == {"step", "data_wait", "forward_backward", "optimizer"}
+
+
+def test_batch_digests_are_those_of_the_corpora(project, reference):
+    blend = reference.resolved.blend
+    corpora = [Corpus.open(project.corpus(component.corpus)) for component in blend.components]
+    order = DataOrder(blend)
+    for ring in rings(reference):
+        tokens = read_samples(order, corpora, ring.sample_start, ring.sample_end)
+        assert batch_digest(sample_digests(tokens)) == ring.batch_digest
+
+
+def test_twice_is_bit_identical(zygote, project, reference, tmp_path):
+    zygote.train(project, tmp_path)
+    again = run_of(tmp_path)
+    assert numbers(rings(again)) == numbers(rings(reference))
+    assert_same_weights(again, reference)
+
+
+def test_validation_leaves_no_trace(zygote, project, reference, tmp_path):
+    zygote.train(project, tmp_path, "--set=validation=null")
+    without = run_of(tmp_path)
+    assert [ring.loss for ring in rings(without)] == [ring.loss for ring in rings(reference)]
+    assert_same_weights(without, reference)
+
+
+def test_dropout_needs_no_saved_state(zygote, project, tmp_path):
+    """Masks come from the step's number: a resumed run draws the same."""
+    zygote.train(project, tmp_path / "whole", "--set=model.dropout=0.1")
+    zygote.train(project, tmp_path / "cut", "--set=model.dropout=0.1", expect=-9, kill_after_ring={"step": 6})
+    zygote.train(project, tmp_path / "cut", "--set=model.dropout=0.1")
+    whole, cut = run_of(tmp_path / "whole"), run_of(tmp_path / "cut")
+    assert numbers(rings(cut)) == numbers(rings(whole))
+    assert_same_weights(cut, whole)
+
+
+def test_bf16_and_recompute(zygote, project, tmp_path):
+    zygote.train(project, tmp_path, "--set=precision=bf16", "--set=parallel.activation_recompute=full")
+    found = rings(run_of(tmp_path))
+    assert found[-1].loss < found[0].loss - 0.5
+
+
+def test_untied_embeddings_in_a_pipeline(zygote, project, tmp_path):
+    for name, layout in (("one", "parallel.data=1"), ("two", "parallel.pipeline=2")):
+        zygote.train(project, tmp_path / name, "--set=model.tied_embeddings=false", f"--set={layout}")
+    one, two = (rings(run_of(tmp_path / name)) for name in ("one", "two"))
+    assert [ring.loss for ring in one] == pytest.approx([ring.loss for ring in two], abs=5e-6)
+
+
+def test_finished_run_says_so_and_publishes(zygote, project, reference):
+    before = len(reference.attempts())
+    shutil.rmtree(project.published, ignore_errors=True)
+    printed = zygote.train(project, reference.path.parent)
+    assert "finished at step 15; nothing to train" in printed
+    assert len(RunDirectory(reference.path).attempts()) == before
+    published = RunDirectory(project.published)
+    (final,) = published.checkpoints()
+    assert final.digest == reference.checkpoints()[-1].digest
+    assert published.resolved.recipe == reference.resolved.recipe
+    found = list(published.path_rings(final))
+    assert [ring.step for ring in found] == list(range(1, 16))
+    metrics = json.loads((project.metrics / "train.json").read_text())
+    assert metrics["loss"]["last"] == found[-1].loss
+    assert metrics["tokens"] == found[-1].consumed_tokens
+    table = (project.plots / "train.csv").read_text().splitlines()
+    assert table[0].split(",")[:3] == ["step", "tokens", "loss"]
+    assert len(table) == 16
+    assert "published" not in zygote.train(project, reference.path.parent)
+
+
+def test_header_records_what_ran(reference):
+    header = reference.attempts()[0].header
+    used = {kernel.operation: kernel.used for kernel in header.kernels}
+    assert used["optimizer"] == "torch_fused"
+    assert used["attention"] == "sdpa_flash"
+    assert "not seen" not in used.values()
+    assert header.code["digest"].startswith("sha256:")
+    assert header.environment["threads_per_rank"] >= 1
+    assert set(header.corpora) == {"letters", "numbers"}
+    assert reference.attempts()[0].end.status == "finished"
+    assert len(reference.attempts()[0].telemetry_files()) == 2
+
+
+def test_kernels_are_found_out_not_assumed(zygote, project, tmp_path):
+    zygote.train(project, tmp_path, "--set=kernels.attention=sdpa_math", "--set=kernels.optimizer=torch")
+    used = {kernel.operation: kernel.used for kernel in run_of(tmp_path).attempts()[0].header.kernels}
+    assert used["attention"] == "sdpa_math"
+    assert used["softmax"] == "torch"
+    assert used["optimizer"] in ("torch", "torch_foreach")
+
+
+def test_locked_run_is_refused(zygote, project, reference):
+    descriptor = lock.acquire(reference.lock)
+    try:
+        printed = zygote.train(project, reference.path.parent, expect=75)
+    finally:
+        os.close(descriptor)
+    assert "another process group trains this run" in printed
+
+
+def test_outer_launcher_is_honoured(project, reference, tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    done = subprocess.run(
+        [*command, "-m", "treering_trainer.launch", "tiny.yaml", f"--runs={tmp_path}"],
+        cwd=project.root,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    run = run_of(tmp_path)
+    assert numbers(rings(run)) == numbers(rings(reference))
+    assert run.state() == "finished"

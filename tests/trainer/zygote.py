@@ -1,0 +1,134 @@
+"""Imports the trainer once and forks a launcher for each request: many trainings in seconds.
+
+One JSON request a line on standard input, one JSON answer a line on standard output:
+    {"start": {"cwd", "arguments", "log", "faults", "code_root"}} -> {"pid"}
+    {"wait": pid} -> {"code"} (minus the signal, if one killed it)
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+import warnings
+from pathlib import Path
+
+warnings.filterwarnings("ignore")
+os.environ["DS_ACCELERATOR"] = "cpu"
+
+# Sets OMP_NUM_THREADS, so it comes before everything that brings torch.
+from treering_trainer import launch  # noqa: E402, I001
+from treering.runlog.writer import RingWriter  # noqa: E402
+from treering_trainer import checkpoint, loop, resume, worker  # noqa: E402, F401
+
+
+def kill_group():
+    os.killpg(0, signal.SIGKILL)
+
+
+def kill_after_ring(step):
+    append = RingWriter.append
+
+    def patched(self, **values):
+        ring = append(self, **values)
+        if ring.step == step:
+            kill_group()
+        return ring
+
+    RingWriter.append = patched
+
+
+def kill_in_save(step):
+    """Dies when half of the files are digested."""
+    digest_file = checkpoint.digest_file
+    seen = []
+
+    def patched(path):
+        seen.append(path)
+        if f"step-{step:08d}" in str(path) and sum(f"step-{step:08d}" in str(p) for p in seen) == 4:
+            kill_group()
+        return digest_file(path)
+
+    checkpoint.digest_file = patched
+
+
+def kill_rank(rank, step):
+    take = loop.Loop._step
+
+    def patched(self, number):
+        if number == step and int(os.environ["RANK"]) == rank:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return take(self, number)
+
+    loop.Loop._step = patched
+
+
+def slow(seconds):
+    take = loop.Loop._step
+
+    def patched(self, number):
+        time.sleep(seconds)
+        return take(self, number)
+
+    loop.Loop._step = patched
+
+
+def feed_another(rank):
+    """One rank is fed other tokens than its batch holds."""
+    read = worker.Feed.read
+
+    def patched(self, lo, hi):
+        shift = 1 if int(os.environ["RANK"]) == rank and lo > 0 else 0
+        return read(self, lo + shift, hi + shift)
+
+    worker.Feed.read = patched
+
+
+def full_disk(step):
+    append = RingWriter.append
+
+    def patched(self, **values):
+        if values["step"] == step:
+            raise OSError(28, "No space left on device")
+        return append(self, **values)
+
+    RingWriter.append = patched
+
+
+FAULTS = {fault.__name__: fault for fault in (kill_after_ring, kill_in_save, kill_rank, slow, feed_another, full_disk)}
+
+
+def start(request):
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        os.setsid()
+        os.chdir(request["cwd"])
+        log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        for name, arguments in request["faults"].items():
+            FAULTS[name](**arguments)
+        if request["code_root"]:
+            launch.CODE_ROOT = Path(request["code_root"])
+        code = launch.main(request["arguments"])
+    finally:
+        os._exit(code)
+
+
+def main():
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "start" in request:
+            answer = {"pid": start(request["start"])}
+        else:
+            answer = {"code": os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1])}
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
