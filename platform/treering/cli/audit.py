@@ -41,7 +41,7 @@ def audit(checkpoint: CheckpointArgument, verify: VerifyOption = False, json: Js
     from treering.runlog.directory import find_checkpoint
 
     try:
-        with _progress() as progress:
+        with progress_bars() as progress:
             report = audit_checkpoint(find_checkpoint(checkpoint), project(), verify, progress)
     except EvidenceError as error:
         if json:  # a machine gets its verdict even where there is nothing left to audit
@@ -85,7 +85,7 @@ def batch(
 
 
 @contextmanager
-def _progress() -> "Iterator[Progress]":
+def progress_bars() -> "Iterator[Progress]":
     """A bar for each slow part on standard error, nothing where nobody watches."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
