@@ -17,12 +17,12 @@ pytestmark = pytest.mark.trainer
 
 
 @pytest.fixture(scope="module")
-def evaluate(project):
+def evaluate(scored_project):
     """Evaluates as `treering evaluate` does, but in this process: starting torch takes longer than evaluating."""
 
     def run(*arguments, code=0):
         output = io.StringIO()
-        with contextlib.chdir(project.root), contextlib.redirect_stdout(output):
+        with contextlib.chdir(scored_project.root), contextlib.redirect_stdout(output):
             assert main(["scored.yaml", *arguments]) == code, output.getvalue()
         return output.getvalue()
 
@@ -31,16 +31,16 @@ def evaluate(project):
 
 
 @pytest.fixture(scope="module")
-def evaluated(project, run_folder, evaluate):
+def evaluated(scored_project, scored_run, evaluate):
     output = evaluate()
     return output, {
         path.name: path.read_bytes()
-        for path in (*(run_folder / "evaluations").iterdir(), project.metrics / "evaluate.json")
+        for path in (*(scored_run / "evaluations").iterdir(), scored_project.metrics / "evaluate.json")
     }
 
 
-def test_the_loss_is_that_of_the_training_engine(project, run_folder, evaluated):  # noqa: ARG001
-    run = RunDirectory(run_folder)
+def test_the_loss_is_that_of_the_training_engine(scored_project, scored_run, evaluated):  # noqa: ARG001
+    run = RunDirectory(scored_run)
     measured = {ring.step: ring.validation for ring in run.path_rings() if ring.validation}
     records = run.evaluations()
     assert [record.step for record in records] == [5, 10]
@@ -51,8 +51,8 @@ def test_the_loss_is_that_of_the_training_engine(project, run_folder, evaluated)
             assert record.perplexity[corpus]["perplexity"] == pytest.approx(np.exp(loss), rel=1e-4)
 
 
-def test_every_task_has_every_number_of_shots_with_standard_errors(run_folder, evaluated):  # noqa: ARG001
-    record = RunDirectory(run_folder).evaluations()[-1]
+def test_every_task_has_every_number_of_shots_with_standard_errors(scored_run, evaluated):  # noqa: ARG001
+    record = RunDirectory(scored_run).evaluations()[-1]
     assert record.scores.keys() == {"cloze", "lambada"}
     for task, metrics in (("cloze", {"acc", "acc_norm"}), ("lambada", {"acc", "perplexity"})):
         assert record.scores[task].keys() == {"0", "1", "3"}
@@ -71,11 +71,11 @@ def entropy(frequencies):
     return -sum(share * np.log(share) for share in frequencies if share > 0)
 
 
-def test_unigram_entropy_is_that_of_the_weighted_held_out_tokens(project, run_folder, evaluated):  # noqa: ARG001
-    record = RunDirectory(run_folder).evaluations()[-1]
+def test_unigram_entropy_is_that_of_the_weighted_held_out_tokens(scored_project, scored_run, evaluated):  # noqa: ARG001
+    record = RunDirectory(scored_run).evaluations()[-1]
     frequencies = np.zeros(512)
     for corpus, weight in (("letters", 0.7), ("numbers", 0.3)):
-        tokens = np.asarray(Corpus.open(project.corpus(corpus, "heldout")).tokens(1, 3 * 32 + 1))
+        tokens = np.asarray(Corpus.open(scored_project.corpus(corpus, "heldout")).tokens(1, 3 * 32 + 1))
         share = np.bincount(tokens, minlength=512) / len(tokens)
         assert record.perplexity[corpus]["unigram_entropy"] == pytest.approx(entropy(share))
         assert record.perplexity[corpus]["tokens"] == 96
@@ -83,40 +83,42 @@ def test_unigram_entropy_is_that_of_the_weighted_held_out_tokens(project, run_fo
     assert record.unigram_entropy == pytest.approx(entropy(frequencies))
 
 
-def test_metrics_and_plots_hold_the_scores(project, run_folder, evaluated):  # noqa: ARG001
-    records = RunDirectory(run_folder).evaluations()
-    metrics = json.loads((project.metrics / "evaluate.json").read_text())
+def test_metrics_and_plots_hold_the_scores(scored_project, scored_run, evaluated):  # noqa: ARG001
+    records = RunDirectory(scored_run).evaluations()
+    metrics = json.loads((scored_project.metrics / "evaluate.json").read_text())
     assert metrics["step"] == 10
     assert metrics["tasks"]["cloze"]["0-shot"]["acc"] == records[-1].scores["cloze"]["0"]["acc"]
     assert "items" not in metrics["tasks"]["cloze"]["0-shot"]
-    with (project.plots / "evaluate.csv").open() as file:
+    with (scored_project.plots / "evaluate.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [int(row["step"]) for row in rows] == [5, 10]
     assert [float(row["validation_loss"]) for row in rows] == [record.validation_loss for record in records]
     assert float(rows[0]["lambada_3shot_perplexity"]) == records[0].scores["lambada"]["3"]["perplexity"]
 
 
-def test_scored_checkpoints_are_kept_and_a_second_evaluation_is_identical(project, run_folder, evaluate, evaluated):
+def test_scored_checkpoints_are_kept_and_a_second_evaluation_is_identical(
+    scored_project, scored_run, evaluate, evaluated
+):
     output, files = evaluated
     assert "already scored" not in output
-    records = run_folder / "evaluations"
+    records = scored_run / "evaluations"
     (records / "step-00000005.json").unlink()
     (records / "step-00000010.json").write_text("{}")  # damaged: does not count
     output = evaluate()
     assert "already scored" not in output
-    again = {path.name: path.read_bytes() for path in (*records.iterdir(), project.metrics / "evaluate.json")}
+    again = {path.name: path.read_bytes() for path in (*records.iterdir(), scored_project.metrics / "evaluate.json")}
     assert again == files
     assert evaluate().count("already scored") == 2
 
 
-def test_other_items_are_scored_anew(project, run_folder, evaluate, evaluated):  # noqa: ARG001
-    path = project.tasks / "lambada.jsonl"
+def test_other_items_are_scored_anew(scored_project, scored_run, evaluate, evaluated):  # noqa: ARG001
+    path = scored_project.tasks / "lambada.jsonl"
     original = path.read_bytes()
-    before = RunDirectory(run_folder).evaluations()
+    before = RunDirectory(scored_run).evaluations()
     try:
         path.write_bytes(b"".join(reversed(original.splitlines(keepends=True))))
         assert "already scored" not in evaluate()
-        after = RunDirectory(run_folder).evaluations()
+        after = RunDirectory(scored_run).evaluations()
         assert after[0].tasks["lambada"] != before[0].tasks["lambada"]
         assert after[0].scores["cloze"] == before[0].scores["cloze"]
     finally:
@@ -124,27 +126,27 @@ def test_other_items_are_scored_anew(project, run_folder, evaluate, evaluated): 
         evaluate()
 
 
-def test_a_published_checkpoint_is_scored_without_its_run(run_folder, evaluate, evaluated):
+def test_a_published_checkpoint_is_scored_without_its_run(scored_run, evaluate, evaluated):
     _, files = evaluated
-    hidden = run_folder.with_name("hidden")
-    run_folder.rename(hidden)
+    hidden = scored_run.with_name("hidden")
+    scored_run.rename(hidden)
     try:
         assert "1 checkpoints" in evaluate()
-        assert (run_folder / "evaluations" / "step-00000010.json").read_bytes() == files["step-00000010.json"]
-        for path in (run_folder / "evaluations").iterdir():
+        assert (scored_run / "evaluations" / "step-00000010.json").read_bytes() == files["step-00000010.json"]
+        for path in (scored_run / "evaluations").iterdir():
             path.unlink()
-        (run_folder / "evaluations").rmdir()
-        run_folder.rmdir()
+        (scored_run / "evaluations").rmdir()
+        scored_run.rmdir()
     finally:
-        hidden.rename(run_folder)
+        hidden.rename(scored_run)
         evaluate()
 
 
-def test_a_changed_weight_file_is_refused(run_folder, evaluate, evaluated):  # noqa: ARG001
-    checkpoint = run_folder / "checkpoints" / "step-00000005"
+def test_a_changed_weight_file_is_refused(scored_run, evaluate, evaluated):  # noqa: ARG001
+    checkpoint = scored_run / "checkpoints" / "step-00000005"
     path = next((checkpoint / "state").glob("layer_02-*.pt"))
     original = path.read_bytes()
-    (run_folder / "evaluations" / "step-00000005.json").unlink()
+    (scored_run / "evaluations" / "step-00000005.json").unlink()
     try:
         path.write_bytes(original[:-1] + bytes([original[-1] ^ 1]))
         assert path.name in evaluate(code=3)
@@ -153,8 +155,8 @@ def test_a_changed_weight_file_is_refused(run_folder, evaluate, evaluated):  # n
         evaluate()
 
 
-def test_a_broken_task_file_is_named_with_line_and_field(project, evaluate, evaluated):  # noqa: ARG001
-    path = project.tasks / "cloze.jsonl"
+def test_a_broken_task_file_is_named_with_line_and_field(scored_project, evaluate, evaluated):  # noqa: ARG001
+    path = scored_project.tasks / "cloze.jsonl"
     original = path.read_text()
     try:
         path.write_text(original.replace('"gold": 1', '"gold": 7', 1))

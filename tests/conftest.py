@@ -1,4 +1,4 @@
-"""A tiny real project: text, corpora, tasks, and a run of it trained by the real trainer in a process of its own."""
+"""A tiny real project that several areas test on: text, corpora, tasks, and a run trained by the real trainer."""
 
 import json
 import os
@@ -99,7 +99,7 @@ def run_module(project, *arguments):
 
 
 @pytest.fixture(scope="session")
-def project(tmp_path_factory):
+def scored_project(tmp_path_factory):
     """Trained: 10 steps, checkpoints at 5 and 10."""
     project = Project(tmp_path_factory.mktemp("scored"))
     for name in WORDS:
@@ -131,7 +131,7 @@ def project(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def run_folder(project) -> Path:
+def scored_run(scored_project) -> Path:
     """The one run's folder."""
-    (folder,) = (path.parent for path in project.runs.glob("*/resolved.json"))
+    (folder,) = (path.parent for path in scored_project.runs.glob("*/resolved.json"))
     return folder

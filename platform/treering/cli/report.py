@@ -1,0 +1,158 @@
+"""`treering report` and `treering summary`: the pipeline's page, and its last words."""
+
+from typing import Any
+
+import typer
+
+from treering.cli.output import DEFAULT_CONFIG, ConfigArgument, JsonOption, console, print_json, print_table, project
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    app.command("report")(report)
+    app.command("summary")(summary)
+
+
+def report(config: ConfigArgument = DEFAULT_CONFIG, json: JsonOption = False) -> None:
+    """Audit the published checkpoint and write report.md, plots/loss.svg and metrics/report.json.
+
+    Ends with exit code 3 where the audit finds something that does not hold.
+
+    Example: `treering report experiments/demo.yaml`
+    """
+    from treering.cli.audit import progress_bars
+    from treering.config.load import load_experiment
+    from treering.report.facts import read_facts
+    from treering.report.write import report_metrics, write_report
+
+    here = project()
+    facts = read_facts(here, load_experiment(config), str(config))
+    with progress_bars() as progress:
+        audit = write_report(facts, here, progress)
+    if json:
+        print_json(report_metrics(facts, audit))
+        return
+    console.print(f"audit   {audit.verdict}")
+    console.print(f"report  {here.report.relative_to(here.root)}")
+
+
+def summary(config: ConfigArgument = DEFAULT_CONFIG, json: JsonOption = False) -> None:
+    """Say in short what the pipeline has made so far, and what is missing.
+
+    Example: `treering summary experiments/demo.yaml`
+    """
+    from treering.config.load import load_experiment
+    from treering.report.facts import read_facts
+    from treering.report.summary import summarize
+
+    here = project()
+    found = summarize(read_facts(here, load_experiment(config), str(config)), here)
+    if json:
+        print_json(found)
+    else:
+        print_summary(found)
+
+
+def print_summary(found: dict[str, Any]) -> None:
+    """Prints a summary for people.
+
+    Args:
+        found: what `treering.report.summary.summarize` gives.
+    """
+    console.print(f"\n[bold]{found['experiment']}[/bold]  run {found['run'] or 'none yet'}")
+    for title, part, show in (
+        ("Documents", found["documents"], _print_documents),
+        ("Tokens", found["tokens"], _print_tokens),
+        ("Loss", found["loss"], _print_loss),
+        ("Scores", found["scores"], _print_scores),
+        ("Audit", found["audit"], _print_audit),
+    ):
+        console.print(f"\n[bold]{title}[/bold]")
+        if isinstance(part, dict) and "missing" in part:
+            console.print(f"missing, stage {part['missing']} makes it: {part['reason']}", markup=False)
+        else:
+            show(part)
+    for title, pairs in (("Where everything lies", found["places"]), ("What to do next", found["next"])):
+        if pairs:
+            console.print(f"\n[bold]{title}[/bold]")
+            width = max(len(text) for text, _ in pairs)
+            for text, where in pairs:
+                console.print(f"{text:<{width}}  {where}", markup=False)
+
+
+def _print_documents(rows: list[dict[str, Any]]) -> None:
+    steps = list(rows[-1]["dropped"])
+    columns = ("corpus", "taken", *(f"- {step}" for step in steps), "train", "held out")
+    print_table(
+        columns,
+        [
+            [
+                row["corpus"],
+                f"{row['taken']:,}",
+                *(f"{row['dropped'][step]:,}" for step in steps),
+                f"{row['train']:,}",
+                f"{row['heldout']:,}",
+            ]
+            for row in rows
+        ],
+        numbers=columns[1:],
+    )
+
+
+def _print_tokens(rows: list[dict[str, Any]]) -> None:
+    columns = ("corpus", "tokens", "held out", "weight", "epochs planned", "by the order")
+    print_table(
+        columns,
+        [
+            [
+                row["corpus"],
+                f"{row['train']:,}",
+                f"{row['heldout']:,}",
+                row["weight"],
+                f"{row['planned_epochs']:.3f}",
+                f"{row['epochs']:.3f}",
+            ]
+            for row in rows
+        ],
+        numbers=columns[1:],
+    )
+
+
+def _print_loss(loss: dict[str, Any]) -> None:
+    training, validation = loss["training"], loss["validation"]
+    console.print(
+        f"training   {training['first']:.3f} -> {training['last']:.3f} nats a token, step {loss['step']:,}, "
+        f"{loss['tokens']:,} tokens, {loss['spikes']} spikes"
+    )
+    if validation:
+        console.print(f"held out   {validation['first']:.3f} -> {validation['last']:.3f}")
+    if loss["heldout"] is not None:
+        below = loss["unigram_entropy"] - loss["heldout"]
+        side = "under" if below >= 0 else "ABOVE"
+        console.print(
+            f"evaluated  {loss['heldout']:.3f}, {abs(below):.3f} {side} the unigram entropy "
+            f"{loss['unigram_entropy']:.3f} of the same tokens"
+        )
+
+
+def _print_scores(scores: dict[str, Any]) -> None:
+    console.print(f"step {scores['step']:,}, the last of {scores['checkpoints']} checkpoints; ± one standard error")
+    print_table(
+        ("task", "shots", "that fitted", "metric", "score", "items"),
+        [
+            [
+                line["task"],
+                str(line["shots"]),
+                f"{line['examples']:.2f}",
+                line["metric"],
+                line["text"],
+                f"{line['items']:,}",
+            ]
+            for line in scores["lines"]
+        ],
+        numbers=("shots", "that fitted", "score", "items"),
+    )
+
+
+def _print_audit(audit: dict[str, Any]) -> None:
+    console.print(audit["verdict"], markup=False)

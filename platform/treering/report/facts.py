@@ -1,0 +1,236 @@
+"""What a project's stages have left behind, section by section; what is not there says which stage makes it."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from treering.config.resolve import Resolved, ResolvedBlend, resolve
+from treering.config.schema import Experiment
+from treering.data.corpus import Corpus
+from treering.data.curate.decisions import STEPS
+from treering.data.shares import component_shares
+from treering.errors import ConfigError, NotFoundError, TreeringError
+from treering.judge.spikes import Spike, SpikeRule, ring_spikes
+from treering.project import Project
+from treering.runlog.directory import CheckpointDirectory, RunDirectory
+from treering.runlog.records import Evaluation
+from treering.runlog.ring import Ring
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A section that cannot be written yet.
+
+    Attributes:
+        stage: the stage that makes what is missing.
+        reason: what was found and the command that helps.
+    """
+
+    stage: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusDocuments:
+    """Documents of one corpus on their way through curation.
+
+    Attributes:
+        corpus: its name; `total` for the sum.
+        taken: documents that came in.
+        dropped: by each step, in their order.
+        rules: the same by step and rule.
+        train: kept to train on.
+        heldout: kept out of training.
+    """
+
+    corpus: str
+    taken: int
+    dropped: dict[str, int]
+    rules: dict[str, dict[str, int]]
+    train: int
+    heldout: int
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusTokens:
+    """Tokens of one corpus of the blend.
+
+    Attributes:
+        corpus: its name.
+        licence: of its documents.
+        documents: to train on.
+        train: tokens to train on.
+        heldout: tokens held out.
+        weight: share of the samples.
+        samples: samples that the whole training takes, by the data order.
+        planned_epochs: epochs that the weight asks for.
+        epochs: epochs that the order reads.
+    """
+
+    corpus: str
+    licence: str
+    documents: int
+    train: int
+    heldout: int
+    weight: str
+    samples: int
+    planned_epochs: float
+    epochs: float
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """The published training.
+
+    Attributes:
+        resolved: its config.
+        checkpoint: the published checkpoint.
+        rings: of its ancestry, one a step.
+        spikes: of loss and gradient norm.
+    """
+
+    resolved: Resolved
+    checkpoint: CheckpointDirectory
+    rings: tuple[Ring, ...]
+    spikes: tuple[Spike, ...]
+
+    @property
+    def validation(self) -> list[tuple[Ring, float]]:
+        """The rings after which held-out loss was measured, with it."""
+        return [(ring, loss) for ring in self.rings if (loss := ring.validation_loss) is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that the report and the summary say, the audit aside."""
+
+    experiment: Experiment
+    documents: tuple[CorpusDocuments, ...] | Missing
+    tokens: tuple[CorpusTokens, ...] | Missing
+    training: Training | Missing
+    evaluations: tuple[Evaluation, ...] | Missing
+
+    @property
+    def missing(self) -> list[Missing]:
+        """The sections that cannot be written, in the pipeline's order."""
+        sections = (self.documents, self.tokens, self.training, self.evaluations)
+        return [section for section in sections if isinstance(section, Missing)]
+
+
+_T = TypeVar("_T")
+
+
+def read_facts(project: Project, experiment: Experiment, source: str) -> Facts:
+    """Reads what is there.
+
+    Args:
+        project: where to look.
+        experiment: whose pipeline it is.
+        source: the experiment's file, for errors.
+    """
+    training = _section("train", lambda: _training(project, experiment, source))
+    return Facts(
+        experiment=experiment,
+        documents=_section("curate", lambda: _documents(project)),
+        tokens=_section("tokenize", lambda: _tokens(project, experiment, source)),
+        training=training,
+        evaluations=_section("evaluate", lambda: _evaluations(project, training)),
+    )
+
+
+def _section(stage: str, read: Callable[[], _T]) -> _T | Missing:
+    try:
+        return read()
+    except TreeringError as error:
+        return Missing(stage, str(error))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return Missing(stage, f"unreadable ({type(error).__name__}: {error}); `dvc repro -f {stage}` makes it anew")
+
+
+def _documents(project: Project) -> tuple[CorpusDocuments, ...]:
+    path = project.curated / "summary.json"
+    if not path.exists():
+        raise NotFoundError(f"{path.relative_to(project.root)}: not there; `dvc repro curate` makes it")
+    summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    rows = [
+        CorpusDocuments(
+            corpus=name,
+            taken=int(corpus["taken"]["documents"]),
+            dropped={step: sum(corpus["dropped"].get(step, {}).values()) for step in STEPS},
+            rules=corpus["dropped"],
+            train=int(corpus["documents"].get("train", 0)),
+            heldout=int(corpus["documents"].get("heldout", 0)),
+        )
+        for name, corpus in summary["corpora"].items()
+    ]
+    return (*rows, _total(rows))
+
+
+def _total(rows: list[CorpusDocuments]) -> CorpusDocuments:
+    rules: dict[str, dict[str, int]] = {step: {} for step in STEPS}
+    for row in rows:
+        for step, by_rule in row.rules.items():
+            for rule, count in by_rule.items():
+                rules[step][rule] = rules[step].get(rule, 0) + count
+    return CorpusDocuments(
+        corpus="total",
+        taken=sum(row.taken for row in rows),
+        dropped={step: sum(row.dropped[step] for row in rows) for step in STEPS},
+        rules=rules,
+        train=sum(row.train for row in rows),
+        heldout=sum(row.heldout for row in rows),
+    )
+
+
+def _tokens(project: Project, experiment: Experiment, source: str) -> tuple[CorpusTokens, ...]:
+    blend = ResolvedBlend.read(project.blend)
+    resolved = resolve(experiment, blend, source)
+    shares = component_shares(blend, resolved.schedule.num_samples)
+    rows = []
+    for share in shares:
+        corpus = Corpus.open(project.corpus(share.corpus))
+        heldout = project.corpus(share.corpus, "heldout")
+        rows.append(
+            CorpusTokens(
+                corpus=share.corpus,
+                licence=str(corpus.manifest["licence"]),
+                documents=corpus.num_documents,
+                train=corpus.num_tokens,
+                heldout=Corpus.open(heldout).num_tokens if heldout.exists() else 0,
+                weight=share.weight,
+                samples=share.samples,
+                planned_epochs=share.planned_epochs,
+                epochs=share.epochs,
+            )
+        )
+    return tuple(rows)
+
+
+def _training(project: Project, experiment: Experiment, source: str) -> Training:
+    folder = project.published.relative_to(project.root)
+    run = RunDirectory(project.published)
+    if not (project.published / "resolved.json").exists() or not run.checkpoints():
+        raise NotFoundError(f"{folder}: no published checkpoint; `dvc repro train` makes it")
+    wanted = resolve(experiment, ResolvedBlend.read(project.blend), source).run_id
+    if run.id != wanted:
+        raise ConfigError(
+            str(folder), "", f"run {run.id}", f"run {wanted}, which {source} resolves to; `dvc repro train` trains it"
+        )
+    checkpoint = run.checkpoints()[-1]
+    rings = tuple(run.path_rings(checkpoint))
+    rule = run.resolved.attempt.spikes
+    spikes = ring_spikes(rings, SpikeRule(rule.threshold, rule.window, rule.min_points))
+    return Training(run.resolved, checkpoint, rings, tuple(spikes))
+
+
+def _evaluations(project: Project, training: Training | Missing) -> tuple[Evaluation, ...]:
+    if isinstance(training, Missing):
+        raise NotFoundError(f"nothing to evaluate yet: {training.reason}")
+    records = tuple(RunDirectory(project.run(training.resolved.run_id)).evaluations())
+    if not records or records[-1].checkpoint != training.checkpoint.digest:
+        raise NotFoundError(
+            f"runs/{training.resolved.run_id}/evaluations: no scores of the published checkpoint; "
+            "`treering evaluate` makes them"
+        )
+    return records

@@ -1,0 +1,271 @@
+"""`report.md`: what was made of what, in the order of the pipeline.
+
+All but the last section is the same for the same run; clocks, machines and the digests that hold them stand there.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from treering.audit.report import AuditReport
+from treering.config.canonical import short
+from treering.data.curate.decisions import STEPS
+from treering.judge.throughput import ModelShape, num_parameters
+from treering.project import Project
+from treering.report.facts import CorpusDocuments, CorpusTokens, Facts, Missing, Training
+from treering.report.places import next_steps, places
+from treering.report.scores import score_lines
+from treering.report.speed import speed
+from treering.runlog.records import Evaluation
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; all columns but the first to the right."""
+    lines = [f"| {' | '.join(columns)} |", f"| --- |{' ---: |' * (len(columns) - 1)}"]
+    lines += [f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in rows]
+    return "\n".join(lines)
+
+
+def render_page(facts: Facts, audit: AuditReport, project: Project, *, chart: bool) -> str:
+    """The page.
+
+    Args:
+        facts: complete facts.
+        audit: of the published checkpoint.
+        project: where everything lies.
+        chart: whether `plots/loss.svg` was drawn.
+
+    Raises:
+        ValueError: a section is missing.
+    """
+    documents, tokens, training, evaluations = facts.documents, facts.tokens, facts.training, facts.evaluations
+    if (
+        isinstance(documents, Missing)
+        or isinstance(tokens, Missing)
+        or isinstance(training, Missing)
+        or isinstance(evaluations, Missing)
+    ):
+        raise ValueError("a report needs every section")  # noqa: TRY004 - a missing section is a value, not a type
+    sections = (
+        _title(facts, training, evaluations[-1], audit),
+        documents_section(documents),
+        tokens_section(tokens, audit),
+        _training_section(training, evaluations[-1], chart=chart),
+        _scores_section(evaluations),
+        _kernels_section(training),
+        _audit_section(audit, project),
+        _places_section(training, project),
+        _clock_section(training),
+    )
+    return "\n\n".join(sections) + "\n"
+
+
+def _title(facts: Facts, training: Training, final: Evaluation, audit: AuditReport) -> str:
+    below = final.unigram_entropy - final.validation_loss
+    return (
+        f"# {facts.experiment.experiment}\n\n"
+        + (f"{facts.experiment.description}\n\n" if facts.experiment.description else "")
+        + f"Run `{training.resolved.run_id}`, step {training.checkpoint.step:,}. "
+        f"Held-out loss {final.validation_loss:.3f} nats a token, {abs(below):.3f} "
+        f"{'under' if below >= 0 else 'ABOVE'} the unigram entropy of the same tokens. "
+        f"Audit: **{audit.verdict}**.\n\n"
+        + table(
+            ("identity", "digest"),
+            [(name, f"`{digest}`") for name, digest in training.resolved.digests.items()]
+            + [("tokenizer", f"`{training.resolved.recipe.tokenizer}`")],
+        )
+    )
+
+
+def documents_section(documents: Sequence[CorpusDocuments]) -> str:
+    """Documents kept and dropped by each step, and by each rule."""
+    rows = [
+        (
+            row.corpus,
+            f"{row.taken:,}",
+            *(f"{row.dropped[step]:,}" for step in STEPS),
+            f"{row.train:,}",
+            f"{row.heldout:,}",
+        )
+        for row in documents
+    ]
+    rules = [
+        (f"{step}: {rule}", f"{count:,}")
+        for step in STEPS
+        for rule, count in sorted(documents[-1].rules.get(step, {}).items(), key=lambda entry: (-entry[1], entry[0]))
+    ]
+    return (
+        "## Documents\n\nDropped by each step, in this order; every document's decision lies in "
+        "`data/curated/decisions/`.\n\n"
+        + table(("corpus", "taken", *STEPS, "train", "held out"), rows)
+        + "\n\n"
+        + table(("step and rule", "documents dropped"), rules)
+    )
+
+
+def tokens_section(tokens: Sequence[CorpusTokens], audit: AuditReport) -> str:
+    """Tokens by corpus; the blend as planned and as realised."""
+    used = {usage.corpus: usage for usage in audit.corpora}
+    rows = []
+    for row in tokens:
+        usage = used.get(row.corpus)
+        share = usage.samples / audit.consumed_samples if usage else 0.0
+        touched = usage.documents_touched if usage else None
+        rows.append(
+            (
+                row.corpus,
+                f"{row.train:,}",
+                f"{row.heldout:,}",
+                row.weight,
+                f"{share:.4f}",
+                f"{usage.planned_epochs:.3f}" if usage else "",
+                f"{usage.realised_epochs:.3f}" if usage else "",
+                "" if touched is None else f"{touched:,} of {row.documents:,}",
+                row.licence,
+            )
+        )
+    columns = (
+        *("corpus", "tokens", "held out", "weight", "realised", "epochs planned", "epochs realised"),
+        *("documents read", "licence"),
+    )
+    read = f"Of {audit.consumed_samples:,} samples that the checkpoint has read."
+    return f"## Tokens and blend\n\n{read}\n\n{table(columns, rows)}"
+
+
+def _training_section(training: Training, final: Evaluation, *, chart: bool) -> str:
+    resolved, rings = training.resolved, training.rings
+    model = resolved.recipe.model
+    parameters = num_parameters(ModelShape.of(model, resolved.blend.sequence_length))
+    validation = training.validation
+    rows = [
+        ("loss of a uniform guess", f"{math.log(model.padded_vocab_size):.3f}"),
+        ("training loss, first step", f"{rings[0].loss:.3f}"),
+        ("training loss, last step", f"{rings[-1].loss:.3f}"),
+    ]
+    if validation:
+        rows += [
+            (f"held-out loss after step {validation[0][0].step:,}", f"{validation[0][1]:.3f}"),
+            (f"held-out loss after step {validation[-1][0].step:,}", f"{validation[-1][1]:.3f}"),
+        ]
+    rows += [
+        ("held-out loss of the published checkpoint, by evaluation", f"{final.validation_loss:.3f}"),
+        ("unigram entropy of the same held-out tokens", f"{final.unigram_entropy:.3f}"),
+    ]
+    spikes = [
+        (f"{spike.step:,}", spike.metric, f"{spike.value:.4g}", f"{spike.background:.4g}", f"{spike.z:.1f}")
+        for spike in training.spikes
+    ]
+    return "\n\n".join(
+        (
+            "## Training",
+            f"{parameters / 1e6:.2f} million parameters ({model.num_layers} layers, hidden {model.hidden_size}, "
+            f"{model.num_attention_heads} heads, vocabulary {model.padded_vocab_size:,}), sequence "
+            f"{resolved.blend.sequence_length}, {resolved.recipe.precision}; {rings[-1].step:,} steps, "
+            f"{rings[-1].consumed_tokens:,} tokens, batch {rings[0].global_batch_size:,} to "
+            f"{rings[-1].global_batch_size:,} samples.",
+            table(("nats a token", "value"), rows),
+            "![loss](plots/loss.svg)" if chart else "No chart: the package vl-convert-python is not installed.",
+            f"Spikes: {len(spikes)}." if spikes else "Spikes: none.",
+            *([table(("step", "metric", "value", "background", "z"), spikes)] if spikes else []),
+        )
+    )
+
+
+def _scores_section(evaluations: Sequence[Evaluation]) -> str:
+    final = evaluations[-1]
+    scores = [
+        (line.task, str(line.shots), f"{line.examples:.2f}", line.metric, line.text, f"{line.items:,}")
+        for line in score_lines(final)
+    ]
+    perplexities = [
+        (
+            corpus,
+            f"{numbers['loss']:.3f}",
+            f"{numbers['perplexity']:,.1f}",
+            f"{numbers.get('unigram_entropy', 0.0):.3f}",
+        )
+        for corpus, numbers in final.perplexity.items()
+    ]
+    over_training = [
+        (f"{record.step:,}", f"{record.consumed_tokens:,}", f"{record.validation_loss:.3f}", *_accuracies(record))
+        for record in evaluations
+    ]
+    names = [f"{line.task} {line.shots}-shot" for line in score_lines(final) if line.metric == "acc"]
+    return "\n\n".join(
+        (
+            "## Scores",
+            f"Step {final.step:,}, {final.harness}; ± is one standard error. Prompts hold as many of the examples "
+            "asked for as fit, whole.",
+            table(("task", "shots", "examples that fitted", "metric", "score", "items"), scores),
+            "Held-out text by corpus:",
+            table(("corpus", "loss", "perplexity", "unigram entropy"), perplexities),
+            "Over training (accuracy):",
+            table(("step", "tokens", "held-out loss", *names), over_training),
+        )
+    )
+
+
+def _accuracies(record: Evaluation) -> list[str]:
+    return [line.text for line in score_lines(record) if line.metric == "acc"]
+
+
+def _kernels_section(training: Training) -> str:
+    path = training.checkpoint.run.path_to(training.checkpoint)
+    rows = [
+        (kernel.operation, kernel.requested, kernel.used, kernel.reason) for kernel in path[-1].attempt.header.kernels
+    ]
+    return "## Kernels\n\nWhat was asked for, and what ran.\n\n" + table(("operation", "asked for", "ran", "why"), rows)
+
+
+def _audit_section(audit: AuditReport, project: Project) -> str:
+    def local(text: str) -> str:
+        return text.replace(f"{project.root}/", "")
+
+    parts = [f"## Audit\n\n**{audit.verdict}**"]
+    parts += [f"- {local(finding.text)}" for finding in audit.findings]
+    parts.append("Not proven:")
+    parts.append("\n".join(f"- {local(text)}" for text in audit.not_proven))
+    return "\n\n".join(parts)
+
+
+def _places_section(training: Training, project: Project) -> str:
+    lies = table(("what", "where"), places(project, training.resolved.run_id))
+    steps = "\n".join(f"- {text}: `{command}`" for text, command in next_steps(project, training))
+    return f"## Where everything lies, and what to do next\n\n{lies}\n\n{steps}"
+
+
+def _clock_section(training: Training) -> str:
+    run = training.checkpoint.run
+    manifest = training.checkpoint.manifest
+    found = speed(training.rings)
+    flops = (
+        "unknown"
+        if found.tflops_per_device is None
+        else f"{found.tflops_per_device:.4g} TFLOP/s ({found.flops_formula})"
+    )
+    attempts = [segment.attempt for segment in run.path_to(training.checkpoint)]
+    devices = attempts[-1].header.devices
+    names = [
+        f"{len(list(group))} x {name}"
+        for name, group in groupby(sorted(str(device.get("name", device.get("kind", "device"))) for device in devices))
+    ]
+    return (
+        "## This time, on this machine\n\nEverything above is the same for the same run. These differ from one "
+        "training to the next, and none of them is a metric.\n\n"
+        + table(
+            ("what", "value"),
+            [
+                ("layout (TP x PP x DP)", f"{manifest.layout} on {manifest.layout.device}, {', '.join(names)}"),
+                ("attempts on the path", ", ".join(f"{attempt.number}" for attempt in attempts)),
+                ("all steps", f"{found.steps_s:,.1f} s"),
+                ("step, median", f"{found.step_s:.4f} s"),
+                ("waiting for data", f"{found.data_wait:.1%} of the time"),
+                ("tokens per second", f"{found.tokens_per_second:,.0f}"),
+                ("per device, median", flops),
+                ("checkpoint", f"`{training.checkpoint.digest}`"),
+                ("last ring", f"`{manifest.ring}`"),
+                ("code", f"`{short(manifest.code)}`"),
+                ("environment", f"`{short(manifest.environment)}`"),
+            ],
+        )
+    )

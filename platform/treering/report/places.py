@@ -1,0 +1,34 @@
+"""Where everything lies, and the commands that go on from there."""
+
+from pathlib import Path
+
+from treering.project import Project
+from treering.report.facts import Training
+
+
+def places(project: Project, run_id: str) -> list[tuple[str, str]]:
+    """What lies where, relative to the project."""
+
+    def here(path: Path) -> str:
+        return str(path.relative_to(project.root))
+
+    return [
+        ("published checkpoint with its rings", here(project.published)),
+        ("run: attempts, rings, telemetry, checkpoints, evaluations", here(project.run(run_id))),
+        ("curated documents, decisions, tasks", here(project.curated)),
+        ("tokenized corpora", here(project.corpora)),
+        ("data order", here(project.blend)),
+        ("metrics and plots", f"{here(project.metrics)}, {here(project.plots)}"),
+    ]
+
+
+def next_steps(project: Project, training: Training) -> list[tuple[str, str]]:
+    """What to do next, each with its command."""
+    checkpoint = training.checkpoint.path.relative_to(project.root)
+    run_id = training.resolved.run_id
+    return [
+        ("see the run, with its evaluation beside it", "make demo"),
+        ("prove what trained the checkpoint", f"treering audit {checkpoint} --verify"),
+        ("read the documents of a step's batch", f"treering batch {run_id} {training.checkpoint.step}"),
+        ("train a second blend and compare", "make ablation"),
+    ]
