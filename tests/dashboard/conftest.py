@@ -52,6 +52,7 @@ class RunPlan:
     checkpoint_every: int = 100
     stop_at: int | None = None
     status: str | None = "finished"  # None: no end record
+    reason: str = ""
     nan_at: int = 0
     ended_ago_s: float = 40.0
     step_s: float = 0.42
@@ -290,7 +291,9 @@ def make_run(plan: RunPlan) -> Path:
                             checkpoint=checkpoint,
                         )
         if number == len(stretches) and plan.status is not None:
-            end = AttemptEnd(status=plan.status, reason=f"{plan.status} by the test", step=last, ended_at=clock.now)
+            end = AttemptEnd(
+                status=plan.status, reason=plan.reason or f"{plan.status} by the test", step=last, ended_at=clock.now
+            )
             end.write(attempt / "end.json")
     return run
 

@@ -189,7 +189,7 @@ def _panel(panel: Panel, x: Placement, restarts: pd.DataFrame, number: int, *, l
             )
         )
     layers.extend(_header(panel))
-    layered: alt.LayerChart = alt.layer(*layers).properties(title=panel.title, height=panel.height)
+    layered: alt.LayerChart = alt.LayerChart(layer=layers).properties(title=panel.title, height=panel.height)
     return layered
 
 

@@ -1,0 +1,389 @@
+"""Every page in every state, asserted on what reaches the browser: texts, tables, chart specifications and their data."""
+
+import io
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from treering.runlog.directory import RunDirectory
+from treering.runlog.lock import acquire
+
+APP = str(Path(__file__).parents[2] / "dashboard" / "app.py")
+
+
+def page(name: str, **query: object) -> AppTest:
+    app = AppTest.from_string(f"from treering_dashboard.pages import {name}\n{name}.page()", default_timeout=30)
+    for key, value in query.items():
+        app.query_params[key] = value
+    app.run()
+    assert not app.exception
+    return app
+
+
+def texts(app: AppTest) -> str:
+    parts = [*app.markdown, *app.text, *app.caption, *app.code, *app.error, *app.info]
+    return "\n".join(str(element.value) for element in parts)
+
+
+def metrics(app: AppTest) -> dict[str, str]:
+    return {metric.label: metric.value for metric in app.metric}
+
+
+def charts(app: AppTest) -> list[tuple[dict, dict[str, pd.DataFrame]]]:
+    """Specification and data of each chart."""
+    found = []
+    for element in app.get("vega_lite_chart"):
+        data = {
+            each.name: pa.ipc.open_stream(io.BytesIO(each.data.data)).read_pandas() for each in element.proto.datasets
+        }
+        found.append((json.loads(element.proto.spec), data))
+    return found
+
+
+def panel(app: AppTest, title: str) -> tuple[dict, dict[str, pd.DataFrame]]:
+    for spec, data in charts(app):
+        for view in spec["vconcat"]:
+            if view["title"] == title:
+                return view, data
+    raise AssertionError(f"no panel {title!r}")
+
+
+def layers(view: dict, mark: str) -> list[dict]:
+    return [layer for layer in view["layer"] if layer["mark"]["type"] == mark]
+
+
+def rows(layer: dict, data: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    return data[layer["data"]["name"]]
+
+
+def header_texts(view: dict) -> list[str]:
+    return [layer["encoding"]["text"]["value"] for layer in layers(view, "text")]
+
+
+# runs
+
+
+def test_runs_without_runs_says_what_to_do(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("TREERING_ROOT", str(tmp_path))
+    app = AppTest.from_file(APP, default_timeout=30).run()
+    assert not app.exception
+    assert "No runs yet" in texts(app)
+    assert "treering train experiments/demo.yaml" in texts(app)
+    assert str(tmp_path / "runs") in texts(app)
+
+
+def test_runs_lists_every_state(lay_run) -> None:
+    lay_run(seed=1)
+    lay_run(seed=2, status="interrupted", stop_at=240)
+    damaged = lay_run(seed=3)
+    edit_ring(damaged, 150)
+    empty = lay_run(seed=4)
+    for part in ("attempts", "checkpoints", "evaluations"):
+        shutil.rmtree(empty / part)
+    app = AppTest.from_file(APP, default_timeout=30).run()
+    assert not app.exception
+    table = app.dataframe[0].value
+    by_state = {
+        state[0].split(" ", 1)[1]: row for state, row in zip(table["State"], table.to_dict("records"), strict=True)
+    }
+    assert set(by_state) == {"finished", "interrupted", "evidence damaged", "empty"}
+    assert by_state["finished"]["Step"] == "306 of 306"
+    assert by_state["finished"]["Progress"] == 1.0
+    assert by_state["interrupted"]["At risk"] == "40 steps"
+    assert by_state["evidence damaged"]["Step"] == "149 of 306"
+    assert by_state["empty"]["Loss"] == "\u2013"
+    assert "4 runs, none running" in texts(app)
+
+
+# one run
+
+
+def edit_ring(run: Path, line: int) -> None:
+    path = run / "attempts" / "0001" / "rings.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    lines[line - 1] = lines[line - 1].replace('"loss":', '"loss":1', 1)
+    path.write_text("".join(lines))
+
+
+def test_a_finished_run_shows_its_numbers(lay_run) -> None:
+    run = RunDirectory(lay_run())
+    last = list(run.path_rings())[-1]
+    app = page("run", run=run.path.name)
+    shown = metrics(app)
+    assert shown["Loss"] == f"{last.loss:.2f}"
+    assert shown["Work at risk"] == "0 s"
+    assert shown["Progress"] == "100 %"
+    assert shown["Last step"].endswith(" ago")
+    assert ":material/check_circle: finished" in texts(app)
+    assert [spec["vconcat"][0]["title"] for spec, _ in charts(app)] == ["Loss", "cloze: acc", "Tokens per second"]
+
+
+def test_training_health_holds_every_ring(lay_run) -> None:
+    run = RunDirectory(lay_run())
+    rings = list(run.path_rings())
+    app = page("run", run=run.path.name)
+    view, data = panel(app, "Loss")
+    training, validation = (rows(layer, data) for layer in layers(view, "line"))
+    assert training["x"].tolist() == [ring.consumed_tokens for ring in rings]
+    assert training["y"].tolist() == [ring.loss for ring in rings]
+    assert validation["y"].tolist() == [ring.validation_loss for ring in rings if ring.validation]
+    assert header_texts(view)[0] == f"training {rings[-1].loss:.2f}"
+    view, data = panel(app, "Batch size")
+    assert sorted(set(rows(layers(view, "line")[0], data)["y"])) == [4, 8, 12, 16]
+    for title in (
+        "Gradient norm",
+        "Learning rate",
+        "Tokens per second",
+        "TFLOP/s per device",
+        "Step time",
+        "Data wait",
+    ):
+        panel(app, title)
+
+
+def test_evaluation_stands_on_the_same_axis(lay_run) -> None:
+    run = RunDirectory(lay_run())
+    app = page("run", run=run.path.name)
+    view, data = panel(app, "cloze: acc")
+    evaluations = run.evaluations()
+    by_shots = [rows(layer, data) for layer in layers(view, "line")]
+    assert [text.split()[0] for text in header_texts(view)] == ["0-shot", "1-shot", "4-shot"]
+    assert by_shots[2]["x"].tolist() == [evaluation.consumed_tokens for evaluation in evaluations]
+    assert by_shots[2]["y"].tolist() == [evaluation.scores["cloze"]["4"]["acc"] for evaluation in evaluations]
+    error = evaluations[0].scores["cloze"]["4"]["acc_stderr"]
+    assert by_shots[2]["hi"].iloc[0] - by_shots[2]["y"].iloc[0] == pytest.approx(error)
+    domains = set()
+    for spec, _ in charts(app):
+        for each in spec["vconcat"]:
+            domains.add(tuple(each["layer"][0]["encoding"]["x"]["scale"]["domain"]))
+    assert len(domains) == 1
+    view, data = panel(app, "Held-out perplexity")
+    assert rows(layers(view, "line")[0], data)["y"].iloc[-1] == evaluations[-1].perplexity["factbook"]["perplexity"]
+
+
+@pytest.mark.parametrize(
+    ("x", "title", "value"),
+    [
+        ("tokens", "Consumed tokens", lambda run, ring: ring.consumed_tokens),
+        ("step", "Step", lambda run, ring: ring.step),
+        ("samples", "Consumed samples", lambda run, ring: ring.consumed_samples),
+        (
+            "wall clock",
+            "Wall clock since the start (min)",
+            lambda run, ring: (ring.ended_at - run.attempts()[0].header.started_at) / 60,
+        ),
+    ],
+)
+def test_the_axis_stands_in_the_address(lay_run, x, title, value) -> None:
+    run = RunDirectory(lay_run(step_s=2.0))
+    ring = list(run.path_rings())[99]
+    app = page("run", run=run.path.name, x=x)
+    view, data = panel(app, "Batch size")
+    assert view["layer"][0]["encoding"]["x"]["axis"]["title"] == title
+    assert rows(layers(view, "line")[0], data)["x"].iloc[99] == pytest.approx(value(run, ring))
+
+
+def test_spikes_are_marked_on_the_metric_that_shows_them(lay_run) -> None:
+    run = RunDirectory(lay_run(spike_at=190))
+    app = page("run", run=run.path.name)
+    view, data = panel(app, "Gradient norm")
+    (marks,) = [layer for layer in layers(view, "point") if layer["mark"].get("shape") == "triangle-down"]
+    marked = rows(marks, data)
+    ring = list(run.path_rings())[190]
+    assert ring.step in marked["step"].tolist()
+    assert ring.grad_norm in marked["y"].tolist()
+    table = next(frame.value for frame in app.dataframe if "Background" in frame.value)
+    assert "191" in table["Step"].tolist()
+
+
+def test_no_spike_is_said_in_words(lay_run) -> None:
+    assert "None. Judged by the robust z-score" in texts(page("run", run=lay_run(spike_at=0, seed=9).name))
+
+
+def test_a_restart_is_two_segments_and_its_replaced_steps_are_off_until_asked_for(lay_run) -> None:
+    name = lay_run(restart_after=100, lost_steps=17).name
+    view, data = panel(page("run", run=name), "Loss")
+    line = layers(view, "line")[0]
+    assert line["encoding"]["detail"]["field"] == "segment"
+    assert rows(line, data).groupby("segment")["step"].min().tolist() == [1, 101]
+    dashed = [layer for layer in layers(view, "rule") if "strokeDash" in layer["mark"]]
+    assert rows(dashed[0], data)["label"].tolist() == ["attempt 2 (resume) from step 101, 17 steps done again"]
+    assert len(layers(view, "line")) == 2
+    view, data = panel(page("run", run=name, replaced="true"), "Loss")
+    assert rows(layers(view, "line")[0], data)["step"].tolist() == list(range(101, 118))
+
+
+def test_a_value_that_is_no_number_has_its_own_mark(lay_run) -> None:
+    view, data = panel(page("run", run=lay_run(nan_at=77).name), "Loss")
+    (cross,) = [layer for layer in layers(view, "point") if layer["mark"].get("shape") == "cross"]
+    assert rows(cross, data)["step"].tolist() == [77]
+    assert 77 not in rows(layers(view, "line")[0], data)["step"].tolist()
+
+
+def test_a_running_run_looks_again(lay_run) -> None:
+    run = RunDirectory(lay_run(stop_at=120, status=None, ended_ago_s=5))
+    held = acquire(run.lock)
+    try:
+        app = page("run", run=run.path.name)
+    finally:
+        os.close(held)
+    assert ":material/play_circle: running" in texts(app)
+    assert metrics(app)["Work at risk"].endswith(" s")
+    assert "20 steps" in [metric.proto.delta_description for metric in app.metric]
+
+
+def test_a_broken_run_says_how_to_go_on(lay_run) -> None:
+    app = page("run", run=lay_run(stop_at=120, status=None).name)
+    assert "broken" in texts(app)
+    assert "goes on from the newest checkpoint" in texts(app)
+
+
+def test_a_failed_run_gives_its_reason(lay_run) -> None:
+    app = page("run", run=lay_run(stop_at=120, status="failed").name)
+    assert "failed by the test" in texts(app)
+
+
+def test_an_empty_run_says_what_to_do(lay_run) -> None:
+    run = lay_run()
+    for part in ("attempts", "checkpoints", "evaluations"):
+        shutil.rmtree(run / part)
+    app = page("run", run=run.name)
+    assert "No step yet" in texts(app)
+    assert charts(app) == []
+
+
+def test_damaged_evidence_is_named_and_what_stands_before_it_is_drawn(lay_run) -> None:
+    run = lay_run()
+    edit_ring(run, 150)
+    app = page("run", run=run.name)
+    assert "evidence damaged" in texts(app)
+    assert "rings.jsonl line 150: ring of step 150" in texts(app)
+    view, data = panel(app, "Loss")
+    assert rows(layers(view, "line")[0], data)["step"].max() == 149
+
+
+def test_a_missing_header_is_a_state_and_no_crash(lay_run) -> None:
+    run = lay_run()
+    (run / "attempts" / "0001" / "header.json").unlink()
+    app = page("run", run=run.name)
+    assert "there is no header.json beside it" in texts(app)
+
+
+def test_a_damaged_evaluation_leaves_the_curves(lay_run) -> None:
+    run = lay_run()
+    path = run / "evaluations" / "step-00000200.json"
+    path.write_text(path.read_text().replace("lm-eval", "lm-evil"))
+    app = page("run", run=run.name)
+    assert "step-00000200.json" in texts(app)
+    panel(app, "Loss")
+
+
+def test_a_run_without_evaluation_names_the_command(lay_run) -> None:
+    run = lay_run()
+    shutil.rmtree(run / "evaluations")
+    app = page("run", run=run.name)
+    assert "treering evaluate" in texts(app)
+
+
+def test_kernels_and_layout_are_facts_of_the_newest_attempt(lay_run) -> None:
+    app = page("run", run=lay_run(restart_after=100).name)
+    kernels = next(frame.value for frame in app.dataframe if "Kernel" in frame.value)
+    assert kernels.iloc[0].tolist() == ["attention", "sdpa_auto", "sdpa_math", "no fused kernel on CPU"]
+    facts = next(frame.value for frame in app.dataframe if "of the newest attempt" in frame.value)
+    assert "TP 1 x PP 1 x DP 2" in facts["of the newest attempt"].tolist()
+    assert "2 (resume) on node-17" in facts["of the newest attempt"].tolist()
+    assert "megatron-2023" in facts["of the newest attempt"].tolist()
+
+
+def test_foreign_text_is_never_read_as_markdown(lay_run) -> None:
+    run = lay_run(status="failed", stop_at=50, reason="**bold** <script>alert(1)</script> [x](http://x)")
+    app = page("run", run=run.name)
+    assert any("<script>" in element.value for element in app.text)
+    assert not any("<script>" in element.value for element in (*app.markdown, *app.caption))
+
+
+def test_a_new_ring_is_seen_although_readers_are_cached(lay_run) -> None:
+    run = lay_run(stop_at=50, status=None)
+    assert (
+        rows(layers(panel(page("run", run=run.name), "Loss")[0], "line")[0], charts(page("run", run=run.name))[0][1])[
+            "step"
+        ].max()
+        == 50
+    )
+    edit_ring(run, 40)
+    view, data = panel(page("run", run=run.name), "Loss")
+    assert rows(layers(view, "line")[0], data)["step"].max() == 39
+
+
+# compare
+
+
+def test_compare_says_where_data_config_and_scores_differ(lay_run) -> None:
+    base = lay_run(seed=1)
+    faster = lay_run(seed=1, learning_rate=2e-3)
+    blend = lay_run(seed=1, weights={"pubmed": "0.2", "factbook": "0.3", "python": "0.5"}, experiment="ablation")
+    app = page("compare", runs=[base.name, faster.name, blend.name])
+    tables = [frame.value for frame in app.dataframe]
+    data = next(table for table in tables if "Data differ from" in table)
+    assert data["Data differ from"].tolist() == ["nowhere", "step 1"]
+    assert data["How"].tolist()[0] == "token for token the same in 306 common steps"
+    assert data["How"].tolist()[1] == "other tokens in the same samples 0 to 4"
+    config = next(table for table in tables if "Path" in table).set_index("Path")
+    assert config.loc["recipe.optimizer.peak_learning_rate"].tolist() == ["0.001", "0.002", "0.001"]
+    assert config.loc["blend.components.python.weight"].tolist() == ["0.2", "0.2", "0.5"]
+    assert "recipe.seed" not in config.index
+    scores = next(table for table in tables if "Task" in table)
+    assert scores.iloc[0].tolist()[:3] == ["cloze", "0", "acc"]
+    assert scores.iloc[0].iloc[3].startswith("0.441 ± 0.035")
+    assert "within noise" in scores.iloc[0].iloc[4]
+    view, drawn = panel(app, "Loss")
+    assert [text.split()[0] for text in header_texts(view)] == [run.name[:8] for run in (base, faster, blend)]
+    assert len(rows(layers(view, "line")[0], drawn)) == 306
+
+
+def test_compare_of_one_run_asks_for_another(lay_run) -> None:
+    assert "Choose two or more runs" in texts(page("compare", runs=[lay_run().name]))
+
+
+def test_compare_with_a_damaged_run_names_the_damage(lay_run) -> None:
+    whole, damaged = lay_run(seed=1), lay_run(seed=2)
+    edit_ring(damaged, 100)
+    app = page("compare", runs=[whole.name, damaged.name])
+    assert "line 100" in texts(app)
+    data = next(frame.value for frame in app.dataframe if "Data differ from" in frame.value)
+    assert data["How"].tolist() == ["token for token the same in 99 common steps"]
+
+
+# audit
+
+
+def test_audit_shows_what_each_corpus_gave(lay_run) -> None:
+    run = RunDirectory(lay_run(restart_after=100))
+    manifest = run.checkpoints()[-1].manifest
+    app = page("audit", run=run.path.name, checkpoint="step-00000306")
+    assert "recorded: 306 of 306 steps" in texts(app)
+    table = next(frame.value for frame in app.dataframe if "Epochs planned" in frame.value)
+    assert table["Corpus"].tolist() == ["pubmed", "factbook", "python"]
+    assert sum(int(text.replace("\u2009", "")) for text in table["Samples"]) == manifest.consumed_samples
+    path = next(frame.value for frame in app.dataframe if "Changed" in frame.value)
+    assert path["Steps"].tolist() == ["1 to 100", "101 to 306"]
+    assert f"treering audit runs/{run.path.name}/checkpoints/step-00000306 --verify" in texts(app)
+
+
+def test_audit_of_a_damaged_run_does_not_hold(lay_run) -> None:
+    run = lay_run()
+    edit_ring(run, 150)
+    app = page("audit", run=run.name, checkpoint="step-00000306")
+    assert "does not hold" in texts(app)
+    assert "step 150" in texts(app)
+
+
+def test_audit_without_a_checkpoint_says_so(lay_run) -> None:
+    app = page("audit", run=lay_run(stop_at=50, status=None).name)
+    assert "no complete checkpoint yet" in texts(app)

@@ -1,0 +1,62 @@
+"""Numbers and ages as the pages print them; ticks of a log axis."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treering_dashboard.panels.charts import log_ticks
+from treering_dashboard.panels.text import age, count, duration, number, plural
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (3.5780, "", "3.58"),
+        (12_345.6, "tokens/s", "12.3 k tokens/s"),
+        (999_900, "", "1.00 M"),
+        (1_075_200, "tokens", "1.08 M tokens"),
+        (0.00006, "", "6.00e-5"),
+        (0.000601, "", "6.01e-4"),
+        (0.00423, "s", "4.23 ms"),
+        (0.105, "TFLOP/s", "0.105 TFLOP/s"),
+        (16.0, "samples", "16 samples"),
+        (0.0, "", "0"),
+        (math.inf, "", "∞"),
+        (-math.inf, "nat", "-∞ nat"),
+        (math.nan, "", "\u2013"),
+        (math.nan, "nat", "NaN nat"),
+    ],
+)
+def test_three_significant_digits_with_a_unit(value: float, unit: str, text: str) -> None:
+    assert number(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (4.2, "4.2 s"), (42, "42 s"), (210, "3.5 min"), (7_560, "2.1 h"), (432_000, "5.0 d")],
+)
+def test_a_span_takes_the_largest_unit_that_fits(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_ages() -> None:
+    assert age(125) == "2.1 min ago"
+    assert age(-3) == "now"
+    assert age(math.nan) == "\u2013"
+
+
+def test_counts() -> None:
+    assert count(1_075_200) == "1\u2009075\u2009200"
+    assert plural(1, "step") == "1 step"
+    assert plural(40, "step") == "40 steps"
+
+
+@given(st.floats(1e-9, 1e9), st.floats(1.0, 1e6))
+def test_log_ticks_enclose_what_is_drawn(low: float, factor: float) -> None:
+    ticks = log_ticks(low, low * factor)
+    assert 2 <= len(ticks) <= 7
+    assert ticks == sorted(set(ticks))
+    assert ticks[0] <= low * (1 + 1e-6)
+    assert ticks[-1] >= low * factor * (1 - 1e-6)

@@ -1,0 +1,134 @@
+"""Config differences, the first step whose data differ, differences of scores against their errors."""
+
+import math
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treering.judge.compare import (
+    ABSENT,
+    DataDifference,
+    Difference,
+    Score,
+    compare_data,
+    differences,
+    flatten,
+    score_difference,
+    scores,
+)
+from treering.runlog.records import Evaluation
+
+
+@dataclass(frozen=True)
+class Read:
+    step: int
+    sample_start: int
+    sample_end: int
+    batch_digest: str
+
+
+def reads(blend: str, sizes: list[int]) -> list[Read]:
+    found, start = [], 0
+    for step, size in enumerate(sizes, 1):
+        found.append(Read(step, start, start + size, f"{blend} {start} {start + size}"))
+        start += size
+    return found
+
+
+def test_only_differences_are_named_by_dotted_path_and_list_items_by_name() -> None:
+    a = {"seed": 1, "blend": {"components": [{"corpus": "wiki", "weight": "0.5"}, {"corpus": "code", "weight": "0.5"}]}}
+    b = {"seed": 1, "blend": {"components": [{"corpus": "code", "weight": "0.3"}, {"corpus": "wiki", "weight": "0.7"}]}}
+    assert differences([a, b]) == [
+        Difference("blend.components.wiki.weight", ("0.5", "0.7")),
+        Difference("blend.components.code.weight", ("0.5", "0.3")),
+    ]
+
+
+def test_a_path_that_one_document_lacks_is_absent_there() -> None:
+    found = differences([{"rampup": {"start": 4}}, {"rampup": None}, {"rampup": {"start": 4}}])
+    assert found == [Difference("rampup.start", (4, ABSENT, 4)), Difference("rampup", (ABSENT, None, ABSENT))]
+
+
+def test_plain_lists_are_told_by_index() -> None:
+    assert differences([{"shots": [0, 1]}, {"shots": [0, 4]}]) == [Difference("shots.1", (1, 4))]
+
+
+@given(
+    st.recursive(
+        st.integers() | st.text(),
+        lambda v: st.dictionaries(st.text(min_size=1, max_size=3), v, max_size=3) | st.lists(v, max_size=3),
+        max_leaves=8,
+    )
+)
+def test_a_document_never_differs_from_itself(document: object) -> None:
+    assert differences([{"root": document}, {"root": document}]) == []
+
+
+def test_an_empty_section_is_a_leaf() -> None:
+    assert dict(flatten({"a": {}, "b": {"c": []}})) == {"a": {}, "b.c": []}
+
+
+def test_equal_runs_read_the_same_to_the_end_of_the_shorter() -> None:
+    found = compare_data(reads("x", [4, 4, 8]), reads("x", [4, 4, 8, 8]))
+    assert (found.equal_steps, found.first) == (3, None)
+
+
+def test_another_blend_differs_in_tokens_at_the_first_step() -> None:
+    found = compare_data(reads("x", [4, 4]), reads("y", [4, 4]))
+    assert (found.equal_steps, found.first) == (0, DataDifference(1, "tokens", (0, 4), (0, 4)))
+
+
+def test_another_batch_schedule_differs_in_samples_where_the_ramp_parts() -> None:
+    found = compare_data(reads("x", [4, 4, 8]), reads("x", [4, 4, 4]))
+    assert (found.equal_steps, found.first) == (2, DataDifference(3, "samples", (8, 16), (8, 12)))
+
+
+def score(value: float, stderr: float) -> Score:
+    return Score("cloze", 0, "acc", value, stderr, 200)
+
+
+def test_a_difference_is_judged_by_both_errors() -> None:
+    found = score_difference(score(0.40, 0.03), score(0.52, 0.04))
+    assert (found.value, found.stderr) == (pytest.approx(0.12), pytest.approx(0.05))
+    assert found.z == pytest.approx(2.4)
+    assert found.significant
+    assert not score_difference(score(0.40, 0.03), score(0.49, 0.04)).significant
+
+
+def test_without_errors_nothing_is_significant() -> None:
+    found = score_difference(score(0.1, math.nan), score(0.9, 0.01))
+    assert math.isnan(found.z)
+    assert not found.significant
+
+
+def test_scores_pair_each_metric_with_its_error_and_leave_counts_out() -> None:
+    digest = "sha256:" + "0" * 64
+    evaluation = Evaluation(
+        run=digest,
+        step=3,
+        consumed_tokens=30,
+        checkpoint=digest,
+        harness="lm-eval 0.4.13",
+        tasks={"cloze": digest},
+        scores={
+            "cloze": {
+                "4": {
+                    "acc,none": 0.5,
+                    "acc_stderr,none": 0.1,
+                    "ppl": 9.0,
+                    "items": 20.0,
+                    "examples": 3.2,
+                    "truncated": 1.0,
+                }
+            }
+        },
+        perplexity={},
+        validation_loss=4.0,
+        unigram_entropy=7.0,
+    )
+    first, second = scores(evaluation)
+    assert first == Score("cloze", 4, "acc,none", 0.5, 0.1, 20)
+    assert (second.metric, second.value) == ("ppl", 9.0)
+    assert math.isnan(second.stderr)
