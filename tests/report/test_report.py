@@ -67,10 +67,11 @@ def test_scores_carry_standard_errors_and_the_examples_that_fitted(written, comp
     *_, page = written
     record = RunDirectory(next(complete.runs.iterdir())).evaluations()[-1]
     numbers = record.scores["lambada"]["3"]
-    wanted = (
-        f"| lambada | 3 | {numbers['examples']:.2f} | acc | {numbers['acc']:.3f} ± {numbers['acc_stderr']:.3f} | 12 |"
-    )
-    assert wanted in page
+    section = page.split("## Scores")[1]
+    assert "| task | shots | examples that fitted | items | acc | acc_norm | perplexity |" in section
+    accuracy = f"{numbers['acc']:.3f} ± {numbers['acc_stderr']:.3f}"
+    perplexity = f"{numbers['perplexity']:,.1f} ± {numbers['perplexity_stderr']:,.1f}"
+    assert f"| lambada | 3 | {numbers['examples']:.2f} | 12 | {accuracy} |  | {perplexity} |" in section
     assert "| 5 | 1,280 |" in page  # the checkpoint before, over training
 
 
@@ -183,7 +184,7 @@ def test_the_summary_prints_what_the_json_holds(written, complete):
         audit.verdict,
         f"{found['loss']['training']['first']:.3f} -> {found['loss']['training']['last']:.3f}",
         "160",
-        found["scores"]["lines"][0]["text"],
+        found["scores"]["rows"][0]["text"]["acc"],
         "treering audit published/checkpoints/step-00000010 --verify",
     ):
         assert expected in text

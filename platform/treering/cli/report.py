@@ -6,6 +6,9 @@ import typer
 
 from treering.cli.output import DEFAULT_CONFIG, ConfigArgument, JsonOption, console, print_json, print_table, project
 
+_SHORT = {"heldout": "twins", "decontaminate": "decontam."}
+"""Steps whose names would make the table wider than a terminal; `heldout` drops near-twins of held-out documents."""
+
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
@@ -82,7 +85,8 @@ def print_summary(found: dict[str, Any]) -> None:
 
 def _print_documents(rows: list[dict[str, Any]]) -> None:
     steps = list(rows[-1]["dropped"])
-    columns = ("corpus", "taken", *(f"- {step}" for step in steps), "train", "held out")
+    console.print("taken, dropped by each step, kept to train on and held out")
+    columns = ("corpus", "taken", *(_SHORT.get(step, step) for step in steps), "train", "held out")
     print_table(
         columns,
         [
@@ -137,20 +141,21 @@ def _print_loss(loss: dict[str, Any]) -> None:
 
 def _print_scores(scores: dict[str, Any]) -> None:
     console.print(f"step {scores['step']:,}, the last of {scores['checkpoints']} checkpoints; ± one standard error")
+    metrics = sorted({name for row in scores["rows"] for name in row["metrics"]})
+    columns = ("task", "shots", "that fitted", "items", *metrics)
     print_table(
-        ("task", "shots", "that fitted", "metric", "score", "items"),
+        columns,
         [
             [
-                line["task"],
-                str(line["shots"]),
-                f"{line['examples']:.2f}",
-                line["metric"],
-                line["text"],
-                f"{line['items']:,}",
+                row["task"],
+                str(row["shots"]),
+                f"{row['examples']:.2f}",
+                f"{row['items']:,}",
+                *(row["text"].get(name, "") for name in metrics),
             ]
-            for line in scores["lines"]
+            for row in scores["rows"]
         ],
-        numbers=("shots", "that fitted", "score", "items"),
+        numbers=columns[1:],
     )
 
 

@@ -14,15 +14,22 @@ from treering.judge.throughput import ModelShape, num_parameters
 from treering.project import Project
 from treering.report.facts import CorpusDocuments, CorpusTokens, Facts, Missing, Training
 from treering.report.places import next_steps, places
-from treering.report.scores import score_lines
+from treering.report.scores import metric_names, score_rows
 from treering.report.speed import speed
 from treering.runlog.records import Evaluation
 
+_NUMBER = "0123456789-"
+
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; all columns but the first to the right."""
-    lines = [f"| {' | '.join(columns)} |", f"| --- |{' ---: |' * (len(columns) - 1)}"]
-    lines += [f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in rows]
+    """A Markdown table; columns of numbers to the right."""
+    cells = [tuple(row) for row in rows]
+    right = [
+        bool(cells) and all(not cell or cell[0] in _NUMBER for cell in column) for column in zip(*cells, strict=True)
+    ]
+    right = right or [False] * len(columns)
+    lines = [f"| {' | '.join(columns)} |", f"| {' | '.join('---:' if number else '---' for number in right)} |"]
+    lines += [f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in cells]
     return "\n".join(lines)
 
 
@@ -173,9 +180,11 @@ def _training_section(training: Training, final: Evaluation, *, chart: bool) -> 
 
 def _scores_section(evaluations: Sequence[Evaluation]) -> str:
     final = evaluations[-1]
+    rows = list(score_rows(final))
+    metrics = metric_names(rows)
     scores = [
-        (line.task, str(line.shots), f"{line.examples:.2f}", line.metric, line.text, f"{line.items:,}")
-        for line in score_lines(final)
+        (row.task, str(row.shots), f"{row.examples:.2f}", f"{row.items:,}", *(row.text(metric) for metric in metrics))
+        for row in rows
     ]
     perplexities = [
         (
@@ -190,13 +199,13 @@ def _scores_section(evaluations: Sequence[Evaluation]) -> str:
         (f"{record.step:,}", f"{record.consumed_tokens:,}", f"{record.validation_loss:.3f}", *_accuracies(record))
         for record in evaluations
     ]
-    names = [f"{line.task} {line.shots}-shot" for line in score_lines(final) if line.metric == "acc"]
+    names = [f"{row.task} {row.shots}-shot" for row in rows]
     return "\n\n".join(
         (
             "## Scores",
             f"Step {final.step:,}, {final.harness}; ± is one standard error. Prompts hold as many of the examples "
             "asked for as fit, whole.",
-            table(("task", "shots", "examples that fitted", "metric", "score", "items"), scores),
+            table(("task", "shots", "examples that fitted", "items", *metrics), scores),
             "Held-out text by corpus:",
             table(("corpus", "loss", "perplexity", "unigram entropy"), perplexities),
             "Over training (accuracy):",
@@ -206,7 +215,7 @@ def _scores_section(evaluations: Sequence[Evaluation]) -> str:
 
 
 def _accuracies(record: Evaluation) -> list[str]:
-    return [line.text for line in score_lines(record) if line.metric == "acc"]
+    return [row.text("acc") for row in score_rows(record)]
 
 
 def _kernels_section(training: Training) -> str:

@@ -13,12 +13,14 @@ def places(project: Project, run_id: str) -> list[tuple[str, str]]:
         return str(path.relative_to(project.root))
 
     return [
+        ("this in full", here(project.report)),
         ("published checkpoint with its rings", here(project.published)),
         ("run: attempts, rings, telemetry, checkpoints, evaluations", here(project.run(run_id))),
         ("curated documents, decisions, tasks", here(project.curated)),
         ("tokenized corpora", here(project.corpora)),
         ("data order", here(project.blend)),
         ("metrics and plots", f"{here(project.metrics)}, {here(project.plots)}"),
+        ("MLflow, unless MLFLOW_TRACKING_URI names another", "mlflow.db"),
     ]
 
 

@@ -11,7 +11,7 @@ from treering.errors import NotFoundError
 from treering.project import Project
 from treering.report.facts import Facts, Missing, Training
 from treering.report.places import next_steps, places
-from treering.report.scores import score_lines
+from treering.report.scores import score_rows
 from treering.report.write import METRICS
 from treering.runlog.records import Evaluation
 
@@ -67,7 +67,7 @@ def _scores(evaluations: Any) -> dict[str, Any]:
     return {
         "step": final.step,
         "checkpoints": len(evaluations),
-        "lines": [{**asdict(line), "text": line.text} for line in score_lines(final)],
+        "rows": [{**asdict(row), "text": {name: row.text(name) for name in row.metrics}} for row in score_rows(final)],
         "perplexity": {corpus: numbers["perplexity"] for corpus, numbers in final.perplexity.items()},
     }
 
