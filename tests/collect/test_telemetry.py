@@ -151,8 +151,28 @@ def test_a_node_without_driver_or_device_gives_the_reason(replaced, reason):
 def test_the_real_library_answers_or_gives_its_reason():
     nvml, reason = open_nvml()
     assert (nvml is None) == bool(reason)
-    if nvml:
-        nvml.close()
+    readings = DeviceSensors(0).read()
+    if nvml is None:
+        assert readings["device"].reason == reason
+        return
+    device = collect_devices(nvml)[0]
+    nvml.close()
+    assert device.kind == "cuda"
+    assert device.driver
+    assert device.uuid.startswith(("GPU-", "MIG-"))
+    assert tuple(readings) == DEVICE_METRICS
+    assert all((reading.value is None) == bool(reading.reason) for reading in readings.values())
+    plausible = {
+        "device/utilisation": (0, 100),
+        "device/memory_used": (0, device.memory_bytes),
+        "device/power": (5, 1500),
+        "device/temperature": (5, 110),
+        "device/sm_clock": (50, 4000),
+        "device/memory_clock": (50, 12_000),
+    }
+    for name, (low, high) in plausible.items():
+        value = readings[name].value
+        assert value is None or low <= value <= high, name
 
 
 def test_a_full_disk_is_counted_and_shown_later(tmp_path):

@@ -39,7 +39,7 @@ def losses(client, run):
     return sorted((metric.step, metric.value) for metric in metrics)
 
 
-def wait_for(condition, seconds=30):
+def wait_for(condition, seconds=90):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
@@ -123,7 +123,7 @@ def test_the_follower_waits_for_a_server_and_ships_a_living_run(project, write_r
     wait_for(lambda: current(client, writer) and len(losses(client, current(client, writer)[0])) == 20)
     assert current(client, writer)[0].info.status == "RUNNING"
     writer.lay(5).end().die()
-    thread.join(timeout=30)
+    thread.join(timeout=90)
     assert not thread.is_alive()
     (run,) = current(client, writer)
     assert len(losses(client, run)) == 25
@@ -147,10 +147,11 @@ def test_the_follower_outlives_the_training_it_was_started_by(project, write_run
             "import sys, pathlib\n"
             "from treering.project import Project\n"
             "from treering.runlog.lock import acquire\n"
+            "from treering.runlog.directory import RunDirectory\n"
             "from treering.ship.launch import start_follower\n"
             "root, run = pathlib.Path(sys.argv[1]), sys.argv[2]\n"
             "lock = acquire(root / 'runs' / run / 'lock')\n"
-            "print(start_follower(Project(root), run).pid, flush=True)\n"
+            "print(start_follower(Project(root), RunDirectory(root / 'runs' / run)).pid, flush=True)\n"
             "sys.stdin.read()\n",
             str(project.root),
             writer.run.path.name,

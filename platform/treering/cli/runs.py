@@ -18,6 +18,9 @@ ShipArgument = Annotated[str | None, typer.Argument(help="Any unique prefix of a
 FollowOption = Annotated[
     bool, typer.Option("--follow", help="Go on until nothing trains any more and everything has arrived.")
 ]
+SHOWN_ID = 8
+"""Characters of a run's id in a list: a unique prefix names it, and the table fits 80 columns."""
+
 _UNITS = ("", "K", "M", "B", "T")
 
 
@@ -42,18 +45,7 @@ def runs(json: JsonOption = False) -> None:
     elif not lines:
         console.print("No runs yet. `treering train` starts one; `make repro` makes its data as well.")
     else:
-        columns = (
-            "run",
-            "experiment",
-            "state",
-            "step",
-            "loss",
-            "validation",
-            "tokens",
-            "checkpoints",
-            "attempts",
-            "age",
-        )
+        columns = ("run", "experiment", "state", "step", "loss", "val. loss", "tokens", "saves", "age")
         print_table(columns, [_row(line) for line in lines], numbers=columns[3:])
         for line in lines:
             if line.problem:
@@ -107,7 +99,7 @@ def ship(run: ShipArgument = None, follow: FollowOption = False, json: JsonOptio
 
 def _row(line: "RunLine") -> list[str]:
     return [
-        line.id,
+        line.id[:SHOWN_ID],
         line.experiment,
         line.state,
         f"{line.step:,}/{line.num_steps:,}",
@@ -115,7 +107,6 @@ def _row(line: "RunLine") -> list[str]:
         _number(line.validation_loss),
         _short_count(line.consumed_tokens),
         str(line.checkpoints),
-        str(line.attempts),
         age(line.age_s),
     ]
 
@@ -163,35 +154,17 @@ def _print_attempts(page: dict[str, Any]) -> None:
         + (f" to step {step['last_step']:,}" if step["last_step"] else "")
         for step in page["path"]
     )
-    console.print(f"path        {path or 'no attempt yet'}\n")
-    rows = [
-        [
-            str(attempt["attempt"]),
-            attempt["origin"],
-            f"{attempt['from_step']:,}",
-            time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(attempt["started_at"])),
-            f"{attempt['layout']} {attempt['device']}",
-            short(attempt["code"] or ""),
-            short(attempt["environment"] or ""),
-            "yes" if attempt["on_path"] else "no",
-            f"{attempt['status']}: {attempt['reason']}" if attempt["status"] else "",
-            "; ".join(attempt["changed"]),
-        ]
-        for attempt in page["attempts"]
-    ]
-    columns = (
-        "attempt",
-        "origin",
-        "from step",
-        "started (UTC)",
-        "TPxPPxDP",
-        "code",
-        "environment",
-        "on path",
-        "end",
-        "changed",
-    )
-    print_table(columns, rows, numbers=("attempt", "from step"))
+    console.print(f"path        {path or 'no attempt yet'}")
+    for attempt in page["attempts"]:
+        started = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(attempt["started_at"]))
+        begin = f"{attempt['origin']} from step {attempt['from_step']:,}" if attempt["from_step"] else attempt["origin"]
+        console.print(
+            f"attempt {attempt['attempt']:<3} {begin}, {started} UTC, TPxPPxDP {attempt['layout']} on {attempt['device']}, "
+            f"code {short(attempt['code'] or '')}, environment {short(attempt['environment'] or '')}"
+            + ("" if attempt["on_path"] else ", off the path")
+            + (f"; {attempt['status']}: {attempt['reason']}" if attempt["status"] else "")
+            + (f"; changed: {'; '.join(attempt['changed'])}" if attempt["changed"] else "")
+        )
 
 
 def _print_kernels(kernels: list[dict[str, Any]]) -> None:

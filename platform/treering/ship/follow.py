@@ -30,7 +30,7 @@ def ship_once(project: Project, prefix: str | None = None, *, report: Report | N
 
     Args:
         project: whose runs.
-        prefix: beginning of a run's id, or None for all.
+        prefix: beginning of a run's id or its folder, None for all.
         report: called after each run.
 
     Raises:
@@ -72,7 +72,7 @@ def follow(
 
     Args:
         project: whose runs.
-        prefix: beginning of a run's id, or None for all, those that start meanwhile included.
+        prefix: beginning of a run's id or its folder, None for all, those that start meanwhile included.
         interval_s: seconds between two passes.
         grace_s: how long to wait for a training to start or to start again.
         patience_s: how long to go on trying after the last training has ended, if the registry does not answer. While

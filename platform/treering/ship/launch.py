@@ -7,15 +7,14 @@ from treering.project import Project
 from treering.runlog.directory import RunDirectory
 
 
-def start_follower(project: Project, run_id: str) -> subprocess.Popen[bytes]:
+def start_follower(project: Project, run: RunDirectory) -> subprocess.Popen[bytes]:
     """Starts a follower of one run in a session of its own; its words go to `ship.log` in the run's directory.
 
     No descriptor is passed on, so that the run's lock dies with the training processes alone.
     """
-    run = RunDirectory(project.runs / run_id)
     with (run.path / "ship.log").open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "treering.ship.follow", str(project.root.resolve()), run.path.name],
+            [sys.executable, "-m", "treering.ship.follow", str(project.root.resolve()), str(run.path.resolve())],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

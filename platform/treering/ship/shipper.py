@@ -217,7 +217,7 @@ class RunShipper:
                     projection.checkpoint_params(checkpoint),
                 )
             if model not in stored.output_models:
-                self._registry.finish_model(stored.run_id, model, checkpoint.step, stored.output_models)
+                self._registry.finish_model(stored.run_id, model, checkpoint.step)
             evaluation = evaluations.get(checkpoint.digest)
             if evaluation is None:
                 continue

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
+os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
 
 import mlflow.entities
 import requests
@@ -225,12 +226,11 @@ class Registry:
             )
             return str(model.model_id)
 
-    def finish_model(self, run_id: str, model_id: str, step: int, outputs: frozenset[str]) -> None:
-        """Marks a LoggedModel ready and the output of its run at a step; `outputs` are those the run has already."""
+    def finish_model(self, run_id: str, model_id: str, step: int) -> None:
+        """Marks a LoggedModel ready and as its run's output at a step; call it once: MLflow would list it twice."""
         with self._answers():
             self._client.finalize_logged_model(model_id, mlflow.entities.LoggedModelStatus.READY)
-            if model_id not in outputs:
-                self._client.log_outputs(run_id, [mlflow.entities.LoggedModelOutput(model_id, step)])
+            self._client.log_outputs(run_id, [mlflow.entities.LoggedModelOutput(model_id, step)])
 
     def delete_model(self, model_id: str) -> None:
         """Takes a LoggedModel out of sight; MLflow keeps it as deleted."""
