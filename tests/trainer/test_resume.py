@@ -1,10 +1,12 @@
 """Killed at any moment, a run goes on and ends as if nothing had happened: same samples, same losses, same weights."""
 
+import os
 import random
 import shutil
 import signal
 import time
 
+import psutil
 import pytest
 import torch
 
@@ -101,6 +103,29 @@ def test_kill_at_random_moments(zygote, project, reference, tmp_path):
     assert training.code == 0
     assert kills >= 3
     assert_identical(run_of(tmp_path), reference)
+
+
+def test_ranks_die_with_their_launcher(zygote, project, reference, tmp_path):
+    training = zygote.start(project, tmp_path, slow={"seconds": 0.1})
+    assert eventually(lambda: list(tmp_path.glob("*/resolved.json")) and rings_after(run_of(tmp_path), 2), 30)
+    ranks = psutil.Process(training.pid).children()
+    assert len(ranks) == 2
+    os.kill(training.pid, signal.SIGKILL)
+    assert training.wait() == -signal.SIGKILL
+    assert eventually(lambda: run_of(tmp_path).state() == "broken")
+    assert not [rank for rank in ranks if rank.is_running() and rank.status() != psutil.STATUS_ZOMBIE]
+    zygote.train(project, tmp_path)
+    assert_identical(run_of(tmp_path), reference)
+
+
+def test_second_signal_ends_at_once(zygote, project, tmp_path):
+    training = zygote.start(project, tmp_path, slow={"seconds": 60})
+    assert eventually(lambda: list(tmp_path.glob("*/attempts/0001/rings.jsonl")), 30)
+    os.kill(training.pid, signal.SIGTERM)
+    time.sleep(0.5)
+    os.kill(training.pid, signal.SIGTERM)
+    assert training.wait() == 75, training.output
+    assert run_of(tmp_path).state() == "interrupted"
 
 
 def test_pipeline_resumes_too(zygote, project, tmp_path):

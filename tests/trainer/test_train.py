@@ -162,6 +162,20 @@ def test_finished_run_says_so_and_publishes(zygote, project, reference):
     assert "published" not in zygote.train(project, reference.path.parent)
 
 
+def test_outside_the_pipeline(zygote, project, reference, tmp_path):
+    """A second blend trains beside the project's and leaves its published checkpoint alone."""
+    zygote.train(project, reference.path.parent)
+    before = {path: path.read_bytes() for path in project.published.rglob("*") if path.is_file()}
+    other = [f'--set=blend.components.{number}.weight="0.5"' for number in (0, 1)]
+    refused = zygote.train(project, tmp_path, *other, expect=2)
+    assert "blend.components" in refused
+    zygote.train(project, tmp_path, *other, "--no-publish")
+    run = run_of(tmp_path)
+    assert run.resolved.blend.digest != reference.resolved.blend.digest
+    assert rings(run)[0].batch_digest != rings(reference)[0].batch_digest
+    assert before == {path: path.read_bytes() for path in project.published.rglob("*") if path.is_file()}
+
+
 def test_header_records_what_ran(reference):
     header = reference.attempts()[0].header
     used = {kernel.operation: kernel.used for kernel in header.kernels}

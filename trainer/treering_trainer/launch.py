@@ -14,6 +14,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -28,7 +29,8 @@ from treering.collect.environment import collect_environment
 from treering.config.canonical import digest_json
 from treering.config.load import load_experiment
 from treering.config.resolve import Resolved, ResolvedBlend, resolve
-from treering.errors import RunLockedError, TreeringError
+from treering.data.blend import resolve_blend
+from treering.errors import RunLockedError, TreeringError, UserError
 from treering.project import Project
 from treering.runlog import lock
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
@@ -62,17 +64,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="PATH=VALUE")
     parser.add_argument("--continue-changed", action="store_true", help="go on although code or environment changed")
     parser.add_argument("--runs", type=Path, default=None, help="folder of run directories; default runs/")
+    parser.add_argument(
+        "--no-publish", action="store_true", help="leave the published checkpoint and metrics as they are"
+    )
     parser.add_argument("--local_rank", type=int, default=None, help=argparse.SUPPRESS)  # DeepSpeed's launcher sets it
     options = parser.parse_args(arguments)
     project = Project(Path.cwd())
     try:
         experiment = load_experiment(options.config, options.overrides)
-        blend = ResolvedBlend.read(project.blend)
+        # Outside the pipeline there is no stage that would have written this experiment's blend.
+        blend = resolve_blend(experiment, project) if options.no_publish else ResolvedBlend.read(project.blend)
         resolved = resolve(experiment, blend, str(options.config), tuple(options.overrides))
-        runs = options.runs or project.runs
+        target = Target(project, options.runs or project.runs, publish=not options.no_publish)
         if "RANK" in os.environ:
-            return train_as_rank(project, runs, resolved, continue_changed=options.continue_changed)
-        return train(project, runs, resolved, continue_changed=options.continue_changed, arguments=arguments)
+            return train_as_rank(target, resolved, continue_changed=options.continue_changed)
+        return train(target, resolved, continue_changed=options.continue_changed, arguments=arguments)
+    except ModuleNotFoundError as error:
+        _say(
+            f"treering: {error.name} is not installed; training needs the extra `trainer`: pip install 'treering[trainer]'"
+        )
+        return UserError.exit_code
     except TreeringError as error:
         _say(f"treering: {error}")
         return error.exit_code
@@ -81,9 +92,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _EXIT_INTERRUPTED
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a training reads and writes.
+
+    Attributes:
+        project: where data lies and the published checkpoint goes.
+        runs: folder of run directories.
+        publish: whether the finished run becomes the project's published checkpoint, metrics and plots.
+    """
+
+    project: Project
+    runs: Path
+    publish: bool = True
+
+    def run(self, resolved: Resolved) -> RunDirectory:
+        """The directory of a run."""
+        return RunDirectory((self.runs / resolved.run_id).resolve())
+
+
 def train(
-    project: Project,
-    runs: Path,
+    target: Target,
     resolved: Resolved,
     *,
     continue_changed: bool = False,
@@ -92,8 +121,7 @@ def train(
     """Trains a run on this machine, from wherever earlier attempts left it, and publishes its final checkpoint.
 
     Args:
-        project: where data lies and the published checkpoint goes.
-        runs: folder of run directories.
+        target: where to read and write.
         resolved: the run's config.
         continue_changed: go on although code or environment changed.
         arguments: the command line, for ranks that need an interpreter of their own; default this process's.
@@ -112,10 +140,10 @@ def train(
     if hardware.device == "cuda":
         layout, _note = choose_layout(resolved, hardware)
         return _watch_interpreters(layout.world_size, sys.argv[1:] if arguments is None else arguments)
-    run = RunDirectory((runs / resolved.run_id).resolve())
+    run = target.run(resolved)
     descriptor = _hold(run)
     try:
-        job = _prepare(project, run, resolved, continue_changed, None)
+        job = _prepare(target, resolved, continue_changed, None)
         if job is None:
             return 0
         # Everything is imported once, before the ranks are forked.
@@ -124,21 +152,22 @@ def train(
         ranks.start(job.layout.world_size, _forking(job))
         ranks.watch()
         culprit = ranks.culprit()
-        if culprit is not None:
+        if culprit is not None and not ranks.stopped_by(culprit):
             reason = _read_reason(job, culprit.rank)
             error = RankFailedError(culprit, _log(job, culprit.rank), reason)
             write_end(job.attempt, "failed", str(error))
             raise error
-        if any(end.code == EXIT_RESTART for end in ranks.ended):
-            _say("treering: interrupted between two steps; the same command goes on from the newest checkpoint")
+        if culprit is not None or any(end.code == EXIT_RESTART for end in ranks.ended):
+            write_end(job.attempt, "interrupted", "ended by a second signal")
+            _say("treering: interrupted; the same command goes on from the newest checkpoint")
             return _interrupted(ranks)
-        _finish(project, run, job)
+        _finish(target, job)
     finally:
         os.close(descriptor)
     return 0
 
 
-def train_as_rank(project: Project, runs: Path, resolved: Resolved, *, continue_changed: bool = False) -> int:
+def train_as_rank(target: Target, resolved: Resolved, *, continue_changed: bool = False) -> int:
     """Trains as one rank of an outer launcher; rank 0 decides where the attempt begins and publishes in the end."""
     if _PARENT in os.environ:
         die_with_parent(int(os.environ[_PARENT]))
@@ -149,13 +178,12 @@ def train_as_rank(project: Project, runs: Path, resolved: Resolved, *, continue_
     from treering_trainer.topology import broadcast, connect
 
     rank, local_rank, world_size = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
-    run = RunDirectory((runs / resolved.run_id).resolve())
     decision: Job | TreeringError | None = None
     connect(local_rank)
     if rank == 0:
         try:
-            _hold(run)
-            decision = _prepare(project, run, resolved, continue_changed, world_size)
+            _hold(target.run(resolved))
+            decision = _prepare(target, resolved, continue_changed, world_size)
         except TreeringError as error:
             decision = error
     decision = broadcast(decision)
@@ -170,7 +198,7 @@ def train_as_rank(project: Project, runs: Path, resolved: Resolved, *, continue_
     code = _run(decision, terminal)
     if rank == 0:
         if code == 0:
-            _finish(project, run, decision)
+            _finish(target, decision)
         elif reason := _read_reason(decision, rank):
             terminal.write(f"treering: {reason}\n")
             terminal.flush()
@@ -205,15 +233,14 @@ def _import_quietly(module: str) -> None:
         importlib.import_module(module)
 
 
-def _prepare(
-    project: Project, run: RunDirectory, resolved: Resolved, continue_changed: bool, world_size: int | None
-) -> Job | None:
+def _prepare(target: Target, resolved: Resolved, continue_changed: bool, world_size: int | None) -> Job | None:
     """Decides where the attempt begins and makes its directory; None if the run is finished. The lock is held."""
     from treering_trainer.devices import choose_layout, find_hardware
 
     _import_quietly("treering_trainer.resume")
     from treering_trainer.resume import differences, finished_checkpoint, plan_attempt
 
+    project, run = target.project, target.run(resolved)
     hardware = find_hardware()
     layout, note = choose_layout(resolved, hardware, world_size)
     code = collect_code(CODE_ROOT)
@@ -227,10 +254,12 @@ def _prepare(
         changed = () if continue_changed else differences(header, code, environment, layout)
         if not changed:
             _say(f"run {run.path.name}: finished at step {final.step}; nothing to train")
-            _publish(project, run, final)
+            _publish(target, run, final)
             return None
     plan = plan_attempt(run, code=code, environment=environment, layout=layout, continue_changed=continue_changed)
-    resolved.write(run.path / "resolved.json")
+    temporary = run.path / ".resolved.json.tmp"
+    resolved.write(temporary)
+    temporary.replace(run.path / "resolved.json")
     job = Job(
         project=project.root.resolve(),
         run=run.path,
@@ -295,24 +324,24 @@ def _run(job: Job, terminal: TextIO) -> int:
     return EXIT_RESTART if outcome.status == "interrupted" else 0
 
 
-def _finish(project: Project, run: RunDirectory, job: Job) -> None:
+def _finish(target: Target, job: Job) -> None:
     """Records the end and publishes the final checkpoint."""
     from treering_trainer.resume import final_checkpoint
 
-    fresh = RunDirectory(run.path)
-    final = final_checkpoint(fresh, job.resolved.schedule.num_steps)
+    run = target.run(job.resolved)
+    final = final_checkpoint(run, job.resolved.schedule.num_steps)
     write_end(job.attempt, "finished", "the schedule's last step is done")
-    _publish(project, fresh, final)
+    _publish(target, run, final)
     _say(f"run {run.path.name}: finished; checkpoints lie in {run.path / 'checkpoints'}")
 
 
-def _publish(project: Project, run: RunDirectory, final: CheckpointDirectory) -> None:
+def _publish(target: Target, run: RunDirectory, final: CheckpointDirectory) -> None:
     from treering_trainer.publish import is_published, publish
 
-    if is_published(project, final):
+    if not target.publish or is_published(target.project, final):
         return
-    publish(project, run, final)
-    _say(f"  published {final.path.name} with its rings in {project.published}")
+    publish(target.project, run, final)
+    _say(f"  published {final.path.name} with its rings in {target.project.published}")
 
 
 def _interrupted(ranks: Ranks) -> int:

@@ -99,6 +99,13 @@ class Ranks:
         order = sorted(failed, key=lambda end: (end.code > 0, end.code == 1, end.order))
         return order[0] if order else None
 
+    def stopped_by(self, end: RankEnd) -> bool:
+        """Whether a rank ended only because the user asked: by a second signal, or before it could listen to the first.
+
+        An error of ours has a code of its own and stays an error.
+        """
+        return self.stop_signal is not None and (end.code < 0 or end.code == 1)
+
     def _reap(self) -> None:
         for process, rank in list(self.running.items()):
             done, status = os.waitpid(process, os.WNOHANG)

@@ -16,6 +16,13 @@ ContinueOption = Annotated[
         help="Go on from the newest checkpoint although code or environment changed (recorded); else it starts over.",
     ),
 ]
+NoPublishOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-publish",
+        help="Train outside the pipeline: resolve the blend here; published/, metrics/ and plots/ stay as they are.",
+    ),
+]
 RunsOption = Annotated[Path | None, typer.Option("--runs", help="Folder of run directories; default: runs/.")]
 
 
@@ -28,6 +35,7 @@ def train(
     config: ConfigArgument = DEFAULT_CONFIG,
     overrides: SetOption = None,
     continue_changed: ContinueOption = False,
+    no_publish: NoPublishOption = False,
     runs: RunsOption = None,
 ) -> None:
     """Train the run of an experiment, or go on with it from its newest checkpoint.
@@ -41,5 +49,6 @@ def train(
     arguments = [sys.executable, "-m", "treering_trainer.launch", str(config)]
     arguments += [f"--set={override}" for override in overrides or ()]
     arguments += ["--continue-changed"] if continue_changed else []
+    arguments += ["--no-publish"] if no_publish else []
     arguments += [f"--runs={runs}"] if runs is not None else []
     os.execv(sys.executable, arguments)  # noqa: S606 - becomes the trainer, which this package never imports

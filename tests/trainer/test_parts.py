@@ -1,0 +1,178 @@
+"""Parts of the trainer that need no training."""
+
+import io
+import os
+import signal
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from treering.config.load import load_experiment
+from treering.config.resolve import ResolvedBlend, resolve
+from treering.data.batch import read_samples, sample_digests
+from treering.data.order import DataOrder
+from treering.errors import ConfigError, UserError
+from treering_trainer.data import Feed, text_digest
+from treering_trainer.devices import Hardware, choose_layout
+from treering_trainer.hooks import Progress
+from treering_trainer.processes import RankEnd, Ranks, describe
+from treering_trainer.resume import differences
+from treering_trainer.topology import Layout, Place
+
+pytestmark = pytest.mark.trainer
+
+CPU = Hardware("cpu", 0, (), "")
+
+
+def resolved(project, *overrides):
+    experiment = load_experiment(project.root / "tiny.yaml", overrides)
+    return resolve(experiment, ResolvedBlend.read(project.blend), "tiny.yaml")
+
+
+def test_replicas_read_the_batch_between_them(project):
+    blend = resolved(project).blend
+    rng = np.random.default_rng(0)
+    corpora = [
+        SimpleNamespace(tokens=rng.integers(0, 400, component.num_tokens, dtype=np.uint16).__getitem__)
+        for component in blend.components
+    ]
+    sources = [SimpleNamespace(tokens=lambda a, b, c=corpus: c.tokens(slice(a, b))) for corpus in corpora]
+    order = DataOrder(blend)
+    whole = read_samples(order, sources, 24, 36)
+    layout = Layout(1, 1, 3)
+    found = {}
+    for data in range(3):
+        fed = Feed(order, sources, Place(data, data, layout, 0, 0, data), 2).read(24, 36)
+        assert len(fed.micro_batches) == 2
+        for m, (inputs, labels) in enumerate(fed.micro_batches):
+            for row in range(2):
+                number = (m * 3 + data) * 2 + row
+                found[number] = text_digest(fed.digests[m * 2 + row])
+                assert (inputs[row].numpy() == whole[number, :-1]).all()
+                assert (labels[row].numpy() == whole[number, 1:]).all()
+    assert [found[number] for number in range(12)] == sample_digests(whole)
+
+
+def test_middle_stage_reads_nothing(project):
+    order = DataOrder(resolved(project).blend)
+    fed = Feed(order, [], Place(1, 1, Layout(1, 3, 1), 0, 1, 0), 2).read(0, 8)
+    assert fed.micro_batches == ()
+    assert fed.digests.shape == (0, 32)
+
+
+@pytest.mark.parametrize(
+    ("settings", "hardware", "expected"),
+    [
+        ((), CPU, "1x1x2"),
+        (("parallel.pipeline=2",), CPU, "1x2x1"),
+        (("parallel.cpu_processes=4", "parallel.micro_batch_size=1"), CPU, "1x1x4"),
+        (("parallel.tensor=2",), Hardware("cuda", 4, (), ""), "2x1x2"),
+        (("parallel.data=1",), Hardware("cuda", 8, (), ""), "1x1x1"),
+    ],
+)
+def test_layout(settings, hardware, expected, project):
+    layout, note = choose_layout(resolved(project, *settings), hardware)
+    assert str(layout) == expected
+    assert note == ""
+    assert layout.backend == ("nccl" if hardware.count else "gloo")
+
+
+def test_replicas_are_fewer_where_batches_do_not_divide(project):
+    layout, note = choose_layout(resolved(project), Hardware("cuda", 8, (), ""))
+    assert str(layout) == "1x1x2"
+    assert "data parallel size 2 instead of 8" in note
+
+
+def test_impossible_layouts(project):
+    with pytest.raises(ConfigError, match="batches divisible by micro_batch_size x data = 3 x 1"):
+        choose_layout(resolved(project, "parallel.micro_batch_size=3"), CPU)
+    with pytest.raises(UserError, match="needs 4 GPUs, 2 are here"):
+        two = resolved(project, "parallel.tensor=2", "parallel.pipeline=2")
+        choose_layout(two, Hardware("cuda", 2, (), ""))
+    with pytest.raises(UserError, match="has 2 ranks, WORLD_SIZE is 3"):
+        choose_layout(resolved(project, "parallel.data=2"), CPU, world_size=3)
+
+
+def ends(*codes):
+    return Ranks(ended=[RankEnd(rank, 100 + rank, code, rank) for rank, code in enumerate(codes)])
+
+
+def test_blames_the_rank_that_was_killed():
+    """The others lose contact and fail as well, often first."""
+    assert ends(1, 1, -9).culprit().rank == 2
+    assert ends(1, 5, 1).culprit().rank == 1
+    assert ends(1, 1).culprit().rank == 0
+    assert ends(0, 0).culprit() is None
+    assert ends(75, 75).culprit() is None
+
+
+def test_a_signal_of_the_user_is_no_failure():
+    ranks = ends(-9, 1, 3)
+    assert not any(ranks.stopped_by(end) for end in ranks.ended)
+    ranks.stop_signal = signal.SIGINT
+    assert [ranks.stopped_by(end) for end in ranks.ended] == [True, True, False]
+
+
+def test_describes_the_end(tmp_path):
+    assert "rank 1 (process 7) was killed by SIGSEGV" in describe(RankEnd(1, 7, -11, 0), tmp_path)
+    assert "failed with exit code 5" in describe(RankEnd(1, 7, 5, 0), tmp_path)
+
+
+def test_progress_on_a_terminal_and_elsewhere():
+    ring = SimpleNamespace(
+        step=3,
+        loss=4.5,
+        grad_norm=1.25,
+        learning_rate=1e-3,
+        global_batch_size=8,
+        tokens_per_second=5120.0,
+        time_s={"step": 2.0},
+        validation={"loss": 4.75},
+    )
+    plain = io.StringIO()
+    progress = Progress(plain)
+    progress.before_training(2, 33)
+    progress.after_ring(ring)
+    progress.close()
+    assert "training steps 3 to 33" in plain.getvalue()
+    assert "step 3/33  loss 4.5000  grad norm 1.25  lr 1.00e-03  batch 8  5,120 tokens/s  1:00 left" in plain.getvalue()
+    assert "validation loss 4.7500" in plain.getvalue()
+    reader, writer = os.openpty()
+    with os.fdopen(writer, "w") as terminal:
+        live = Progress(terminal)
+        live.before_training(2, 33)
+        live.after_ring(ring)
+        live.close()
+        printed = os.read(reader, 4096).decode()
+    os.close(reader)
+    assert "\rstep 3/33" in printed
+
+
+def test_differences_name_what_changed():
+    def header(**changes):
+        return SimpleNamespace(
+            attempt=1,
+            code={"digest": "a", "sources": {"x.py": "1", "y.py": "1"}},
+            environment={
+                "digest": "e",
+                "numeric_packages": {"torch": "2"},
+                "variables": {},
+                "python": {"version": "3.11"},
+                "device_kinds": ["cpu"],
+                "threads_per_rank": 1,
+            }
+            | changes,
+            layout="1x1x2",
+        )
+
+    same = header()
+    assert differences(same, same.code, same.environment, "1x1x2") == ()
+    code = {"digest": "b", "sources": {"x.py": "1", "y.py": "2", "z.py": "1"}}
+    other = header(digest="f", numeric_packages={"torch": "3"}, variables={"OMP_X": "1"}, threads_per_rank=2)
+    assert differences(same, code, other.environment, "2x1x1") == (
+        "code (y.py, z.py)",
+        "environment (package torch, variable OMP_X)",
+        "threads of a rank (1 to 2)",
+        "layout (1x1x2 to 2x1x1, TP x PP x DP, or its micro-batch or device)",
+    )
