@@ -12,7 +12,7 @@ from treering.config.load import load_experiment
 from treering.config.resolve import ResolvedBlend, resolve
 from treering.data.batch import read_samples, sample_digests
 from treering.data.order import DataOrder
-from treering.errors import ConfigError, UserError
+from treering.errors import UserError
 from treering_trainer.data import Feed, text_digest
 from treering_trainer.devices import Hardware, choose_layout
 from treering_trainer.hooks import Progress
@@ -85,13 +85,12 @@ def test_replicas_are_fewer_where_batches_do_not_divide(project):
 
 
 def test_impossible_layouts(project):
-    with pytest.raises(ConfigError, match="batches divisible by micro_batch_size x data = 3 x 1"):
-        choose_layout(resolved(project, "parallel.micro_batch_size=3"), CPU)
+    two = resolved(project, "parallel.tensor=2", "parallel.pipeline=2")
     with pytest.raises(UserError, match="needs 4 GPUs, 2 are here"):
-        two = resolved(project, "parallel.tensor=2", "parallel.pipeline=2")
         choose_layout(two, Hardware("cuda", 2, (), ""))
+    explicit = resolved(project, "parallel.data=2")
     with pytest.raises(UserError, match="has 2 ranks, WORLD_SIZE is 3"):
-        choose_layout(resolved(project, "parallel.data=2"), CPU, world_size=3)
+        choose_layout(explicit, CPU, world_size=3)
 
 
 def ends(*codes):

@@ -8,7 +8,7 @@ import torch
 from treering.collect.devices import Device, collect_devices
 from treering.collect.nvml import open_nvml
 from treering.config.resolve import Resolved
-from treering.errors import ConfigError, UserError
+from treering.errors import UserError
 from treering.runlog.records import Layout
 
 
@@ -52,7 +52,7 @@ def choose_layout(resolved: Resolved, hardware: Hardware, world_size: int | None
     """The layout of an attempt.
 
     Args:
-        resolved: the config; `parallel.data` may be `auto`.
+        resolved: the config, whose batch sizes fit `parallel.data` unless that is `auto`.
         hardware: what the node offers.
         world_size: number of ranks that an outer launcher has started, None if we start them.
 
@@ -60,8 +60,7 @@ def choose_layout(resolved: Resolved, hardware: Hardware, world_size: int | None
         The layout, and what is worth saying about it (empty if nothing is).
 
     Raises:
-        ConfigError: a stage of the batch schedule cannot be cut for the layout.
-        UserError: more ranks are asked for than there are devices.
+        UserError: more ranks are asked for than there are devices, or than an outer launcher started.
     """
     parallel = resolved.attempt.parallel
     model_parallel = parallel.tensor * parallel.pipeline
@@ -78,14 +77,6 @@ def choose_layout(resolved: Resolved, hardware: Hardware, world_size: int | None
             )
     else:
         data = parallel.data
-    stage = resolved.schedule.check_divisible(parallel.micro_batch_size * data)
-    if stage is not None:
-        raise ConfigError(
-            "config",
-            "schedule",
-            f"a stage with global batch {stage.batch_size}",
-            f"batches divisible by micro_batch_size x data = {parallel.micro_batch_size} x {data}",
-        )
     layout = Layout(
         tensor=parallel.tensor,
         pipeline=parallel.pipeline,

@@ -80,9 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return train_as_rank(target, resolved, continue_changed=options.continue_changed)
         return train(target, resolved, continue_changed=options.continue_changed, arguments=arguments)
     except ModuleNotFoundError as error:
-        _say(
-            f"treering: {error.name} is not installed; training needs the extra `trainer`: pip install 'treering[trainer]'"
-        )
+        _say(f"treering: {error.name} is missing, expected the extra `trainer`: pip install 'treering[trainer]'")
         return UserError.exit_code
     except TreeringError as error:
         _say(f"treering: {error}")
