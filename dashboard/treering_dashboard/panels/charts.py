@@ -102,19 +102,28 @@ def stack(panels: Sequence[Panel], x: Placement, restarts: pd.DataFrame) -> alt.
     charts = [
         _panel(panel, x, restarts, number, lowest=number == len(panels) - 1) for number, panel in enumerate(panels)
     ]
-    stacked = alt.vconcat(*charts, spacing=8)
+    # Everything by constructors: each method of a chart copies all that lies below it.
+    stacked = alt.VConcatChart(
+        vconcat=charts,
+        spacing=8,
+        resolve=alt.Resolve(scale=alt.ScaleResolveMap(x="independent")),
+        config=alt.Config(
+            view=alt.ViewConfig(strokeOpacity=0),
+            axis=alt.AxisConfig(
+                labelFontSize=10,
+                titleFontSize=11,
+                titleFontWeight="normal",
+                titlePadding=2,
+                ticks=False,
+                labelPadding=5,
+            ),
+            title=alt.TitleConfig(anchor="start", fontSize=12, fontWeight=600, offset=3),
+        ),
+    )
     # Names are read back, because concatenation makes them unique by changing them.
     layers = [layer for chart in stacked.vconcat for layer in chart.layer]
     stacked.params = [_hover([layer.name for layer in layers if str(layer.name).startswith(_HOVER)])]
-    styled: alt.VConcatChart = (
-        stacked.resolve_scale(x="independent")
-        .configure_view(strokeOpacity=0)
-        .configure_axis(
-            labelFontSize=10, titleFontSize=11, titleFontWeight="normal", titlePadding=2, ticks=False, labelPadding=5
-        )
-        .configure_title(anchor="start", fontSize=12, fontWeight=600, offset=3)
-    )
-    return styled
+    return stacked
 
 
 def _hover(views: list[str]) -> alt.TopLevelSelectionParameter:
@@ -189,8 +198,7 @@ def _panel(panel: Panel, x: Placement, restarts: pd.DataFrame, number: int, *, l
             )
         )
     layers.extend(_header(panel))
-    layered: alt.LayerChart = alt.LayerChart(layer=layers).properties(title=panel.title, height=panel.height)
-    return layered
+    return alt.LayerChart(layer=layers, title=panel.title, height=panel.height)
 
 
 def _extent(panel: Panel) -> tuple[float, float]:
@@ -241,12 +249,12 @@ def _line(line: Line, panel: Panel, x: alt.X, y: Callable[[str], alt.Y], view: s
             .mark_point(shape="cross", filled=True, size=42, color=SPIKE, opacity=1)
             .encode(
                 x=x,
-                y=alt.value(panel.height - 4),
+                y=alt.YValue(panel.height - 4),
                 tooltip=[alt.Tooltip("step:Q", title="Up to step"), alt.Tooltip("bad:Q", title="Not drawable")],
             )
         )
     if not line.muted:
-        shown = alt.condition({"param": _HOVER, "empty": False}, alt.value(1), alt.value(0))
+        shown = alt.OpacityValue(0, condition={"param": _HOVER, "empty": False, "value": 1})
         tooltip = [
             alt.Tooltip("step:Q", title="Step", format=","),
             alt.Tooltip("tokens:Q", title="Tokens", format=","),
@@ -275,9 +283,9 @@ def _header(panel: Panel) -> list[alt.Chart]:
         alt.Chart(one)
         .mark_text(align="left", baseline="bottom", fontSize=11, color=line.colour, fontWeight=500)
         .encode(
-            x=alt.value(number * _HEADER_STEP),
-            y=alt.value(-5),
-            text=alt.value(f"{line.label} {line.latest}".strip()),
+            x=alt.XValue(number * _HEADER_STEP),
+            y=alt.YValue(-5),
+            text=alt.TextValue(f"{line.label} {line.latest}".strip()),
         )
         for number, line in enumerate(shown)
     ]
