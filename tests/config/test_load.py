@@ -72,8 +72,8 @@ def test_a_right_file_loads_with_its_defaults(tmp_path):
         ({"seed": ...}, "seed", "nothing", "this key is required"),
         ({"precision": "fp8"}, "precision", "'fp8'", "'fp32' or 'bf16'"),
         ({"corpora": []}, "corpora", "[]", "at least 1 item"),
-        ({"blend__components__0__weight": 0.75}, "blend.components.0.weight", "0.75", "valid string"),
-        ({"blend__components__0__weight": "much"}, "blend.components.0.weight", "'much'", "a decimal string"),
+        ({"blend__components__0__weight": True}, "blend.components.0.weight", "True", "a decimal like"),
+        ({"blend__components__0__weight": "much"}, "blend.components.0.weight", "'much'", "a decimal like"),
         ({"blend__components__0__weight": "-0.5"}, "blend.components.0.weight", "-0.5", "above 0"),
         ({"optimizer__beta1": float("nan")}, "optimizer.beta1", "nan", "finite"),
     ],
@@ -234,3 +234,9 @@ def test_apply_override_changes_only_its_value():
     document = {"a": [{"b": 1}, {"b": 2}], "c": 3}
     apply_override(document, "a.1.b=5")
     assert document == {"a": [{"b": 1}, {"b": 5}], "c": 3}
+
+
+@pytest.mark.parametrize("spelling", [0.75, "0.75", "0.750", "75e-2", ".75"])
+def test_one_weight_has_one_spelling(tmp_path, spelling):
+    experiment = load_experiment(write(tmp_path, blend__components__0__weight=spelling))
+    assert experiment.blend.components[0].weight == "0.75"

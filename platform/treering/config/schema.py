@@ -7,7 +7,7 @@ DVC reads the same file as its parameters: a stage depends on the sections it us
 
 from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
@@ -34,16 +34,18 @@ class ComponentConfig(Section):
     corpus: Name
     weight: Annotated[str, Field(description='decimal string like "0.14336": exact, so that it can be digested')]
 
-    @field_validator("weight")
+    @field_validator("weight", mode="before")
     @classmethod
-    def _decimal(cls, value: str) -> str:
+    def _decimal(cls, value: Any) -> str:
+        """One spelling for one weight: `0.30`, `"0.3"` and `3e-1` are the same blend."""
+        text = repr(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
         try:
-            weight = Decimal(value)
-        except InvalidOperation:
-            raise contradiction("", repr(value), 'a decimal string like "0.25"') from None
+            weight = Decimal(text)
+        except (InvalidOperation, TypeError, ValueError):
+            raise contradiction("", repr(value), 'a decimal like "0.25"') from None
         if not 0 < weight <= 1:
-            raise contradiction("", value, "a weight above 0 and at most 1")
-        return value
+            raise contradiction("", str(value), "a weight above 0 and at most 1")
+        return format(weight.normalize(), "f")
 
 
 class BlendConfig(Section):
