@@ -38,7 +38,7 @@ class ComponentConfig(Section):
     @classmethod
     def _decimal(cls, value: Any) -> str:
         """One spelling for one weight: `0.30`, `"0.3"` and `3e-1` are the same blend."""
-        text = repr(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+        text = repr(value) if isinstance(value, int | float) else value
         try:
             weight = Decimal(text)
         except (InvalidOperation, TypeError, ValueError):
