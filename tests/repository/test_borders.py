@@ -55,7 +55,10 @@ def test_every_requirement_is_pinned_by_the_constraints():
         return re.sub(r"[-_.]+", "-", name).lower()
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
+    wanted = [
+        *project["dependencies"],
+        *(line for extra in project["optional-dependencies"].values() for line in extra),
+    ]
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pinned = {normal(line.split("==")[0]) for line in lines if "==" in line}
     names = {normal(re.match(r"[A-Za-z0-9._-]+", line)[0]) for line in wanted}

@@ -30,7 +30,7 @@ def test_train_never_depends_on_evaluation_or_dashboard():
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_every_code_dependency_exists_and_every_section_is_one_of_the_schema(stage):
-    for dependency in STAGES[stage]["deps"] if "deps" in STAGES[stage] else []:
+    for dependency in STAGES[stage].get("deps", []):
         if dependency.startswith(CODE):
             assert (ROOT / dependency).exists(), dependency
     for parameters in STAGES[stage].get("params", []):

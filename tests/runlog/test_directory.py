@@ -34,9 +34,7 @@ def make_run(root: Path, seed: int = 1) -> RunDirectory:
         }
     )
     component = ResolvedComponent(corpus="mine", weight="1", digest=DIGEST, num_tokens=4096, num_documents=8)
-    blend = ResolvedBlend(
-        algorithm="treering-1", seed=7, sequence_length=32, components=(component,), tokenizer=DIGEST
-    )
+    blend = ResolvedBlend(algorithm="treering-1", seed=7, sequence_length=32, components=(component,), tokenizer=DIGEST)
     resolved = resolve(experiment, blend, "test")
     run = RunDirectory(root / resolved.run_id)
     run.path.mkdir(parents=True)
@@ -123,9 +121,7 @@ def restarted(tmp_path):
     run = make_run(tmp_path)
     first = lay_attempt(run, 1, range(1, 6))
     checkpoint = cut_checkpoint(run, 1, first[3])
-    parent = Parent(
-        run=run.resolved.recipe.digest, attempt=1, step=4, ring=first[3].digest, checkpoint=checkpoint
-    )
+    parent = Parent(run=run.resolved.recipe.digest, attempt=1, step=4, ring=first[3].digest, checkpoint=checkpoint)
     second = lay_attempt(run, 2, range(5, 8), parent, loss=5.0)
     cut_checkpoint(run, 2, second[-1])
     return RunDirectory(run.path)
@@ -151,7 +147,7 @@ def test_a_checkpoint_that_was_cut_elsewhere_is_refused(restarted):
     content = early.manifest.model_copy(update={"ring": DIGEST})
     content.write(early.path / "manifest.json")
     early = restarted.checkpoints()[0]
-    with pytest.raises(EvidenceError, match="was cut at ring .*, but the path ends at"):
+    with pytest.raises(EvidenceError, match=r"was cut at ring .*, but the path ends at"):
         list(restarted.path_rings(early))
 
 
@@ -165,7 +161,7 @@ def test_an_edited_header_is_named(restarted):
 def test_missing_rings_are_named(restarted):
     rings = restarted.path / "attempts" / "0001" / "rings.jsonl"
     rings.write_text("".join(rings.read_text().splitlines(keepends=True)[:2]))
-    with pytest.raises(EvidenceError, match="the rings end at step 2, the path needs them to step 4"):
+    with pytest.raises(EvidenceError, match=r"the rings end at step 2, the path needs them to step 4"):
         list(restarted.path_rings())
 
 
@@ -197,5 +193,5 @@ def test_an_edited_resolved_config_is_refused(tmp_path):
     run = make_run(tmp_path)
     path = run.path / "resolved.json"
     path.write_text(path.read_text().replace('"num_layers": 2', '"num_layers": 4'))
-    with pytest.raises(EvidenceError, match="recipe digest .* the file was edited"):
+    with pytest.raises(EvidenceError, match=r"recipe digest .* the file was edited"):
         _ = RunDirectory(run.path).resolved

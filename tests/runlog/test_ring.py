@@ -103,7 +103,7 @@ def test_a_removed_ring_is_found_at_the_next(tmp_path):
     path = tmp_path / "rings.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([lines[0], lines[2]]))
-    with pytest.raises(EvidenceError, match="line 2: ring of step 3 follows .* a ring was removed"):
+    with pytest.raises(EvidenceError, match=r"line 2: ring of step 3 follows .* a ring was removed"):
         list(read_rings(path, HEADER))
 
 
@@ -113,7 +113,7 @@ def test_a_ring_changed_together_with_its_digest_breaks_the_chain_after_it(tmp_p
     lines = path.read_text().splitlines(keepends=True)
     forged = Ring.seal(laid[0].prev, **ring_values(1, loss=1.0))
     path.write_text("".join([forged.to_line() + "\n", *lines[1:]]))
-    with pytest.raises(EvidenceError, match="line 2: ring of step 2 follows"):
+    with pytest.raises(EvidenceError, match=r"line 2: ring of step 2 follows"):
         list(read_rings(path, HEADER))
 
 

@@ -30,8 +30,9 @@ def _finite(value: Any) -> Any:
 
 
 def canonical_json(value: Any) -> str:
-    """UTF-8 JSON with sorted keys, no spaces, Python's float repr; non-finite numbers as the strings "NaN",
-    "Infinity", "-Infinity".
+    """UTF-8 JSON with sorted keys, no spaces and Python's float repr.
+
+    Non-finite numbers become the strings "NaN", "Infinity", "-Infinity".
 
     Raises:
         TypeError: `value` holds something that JSON cannot say (a set, a date, a numpy scalar): a digest must never

@@ -16,11 +16,11 @@ _FOUND_LENGTH = 80
 class _UniqueKeyLoader(yaml.SafeLoader):
     """YAML's own rule is that the last of two equal keys wins in silence; here it is an error."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - the signature is PyYAML's
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Builds a mapping and refuses a key that stands twice."""
         seen = set()
         for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=deep)  # type: ignore[no-untyped-call]
+            key = self.construct_object(key_node, deep=deep)
             if key in seen:
                 raise yaml.MarkedYAMLError(problem=f"key {key!r} stands twice", problem_mark=key_node.start_mark)
             seen.add(key)

@@ -43,7 +43,8 @@ class ModelConfig(Section):
     padded_vocab_size: PositiveInt = Field(description="rows of the embedding, independent of tensor parallelism")
     tied_embeddings: bool = Field(True, description="input embedding and output layer share their weights")
     init_std: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="standard deviation of the initial weights; default sqrt(1/(3 hidden_size)) (arXiv 2201.11990)"
+        None,
+        description="standard deviation of the initial weights; default sqrt(1/(3 hidden_size)) (arXiv 2201.11990)",
     )
     dropout: Probability = Field(0.0, description="of attention probabilities and hidden states")
 
@@ -83,7 +84,9 @@ class OptimizerConfig(Section):
     def _decays_downwards(self) -> Self:
         if self.min_learning_rate > self.peak_learning_rate:
             raise contradiction(
-                "min_learning_rate", str(self.min_learning_rate), f"at most peak_learning_rate {self.peak_learning_rate}"
+                "min_learning_rate",
+                str(self.min_learning_rate),
+                f"at most peak_learning_rate {self.peak_learning_rate}",
             )
         return self
 
@@ -97,7 +100,7 @@ class RampConfig(Section):
 
 
 class ScheduleConfig(Section):
-    """How much is read, and how batch size and learning rate move with it; everything a function of consumed samples."""
+    """How much is read, and how batch size and learning rate move with it: all functions of consumed samples."""
 
     train_tokens: PositiveInt = Field(description="the run ends with the first step that has consumed as many")
     global_batch_size: PositiveInt = Field(description="samples of a step once the ramp is over")

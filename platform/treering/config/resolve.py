@@ -1,8 +1,7 @@
-"""From an authored experiment and a resolved blend to what the trainer takes: every default written out, every part
-under its digest.
+"""From an authored experiment and a resolved blend to what the trainer takes.
 
-The *recipe* (model, optimizer, schedule, precision, seed, blend, tokenizer) names the run; the *attempt* part may change
-under it.
+Every default is written out, every part has its digest. The *recipe* (model, optimizer, schedule, precision, seed,
+blend, tokenizer) names the run; the *attempt* part may change under it.
 """
 
 import json
@@ -95,7 +94,9 @@ class ResolvedBlend(Section):
         except FileNotFoundError:
             raise UserError(f"{path}: no blend there; `dvc repro blend` makes it") from None
         except (ValueError, ValidationError) as error:
-            raise EvidenceError(f"{path}: not a resolved blend ({error}); `dvc repro -f blend` makes it anew") from error
+            raise EvidenceError(
+                f"{path}: not a resolved blend ({error}); `dvc repro -f blend` makes it anew"
+            ) from error
         if claimed != blend.digest:
             raise EvidenceError(
                 f"{path}: digest {claimed} was written, {blend.digest} recomputed: the file was edited; "

@@ -12,7 +12,15 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from treering.config.corpora import CorpusConfig, CurationConfig, TokenizerConfig
-from treering.config.model import ModelConfig, OptimizerConfig, PositiveInt, Precision, ScheduleConfig, Section, contradiction
+from treering.config.model import (
+    ModelConfig,
+    OptimizerConfig,
+    PositiveInt,
+    Precision,
+    ScheduleConfig,
+    Section,
+    contradiction,
+)
 from treering.config.operation import (
     CheckpointConfig,
     EvaluationConfig,

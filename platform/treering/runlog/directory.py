@@ -253,7 +253,7 @@ class RunDirectory:
         return segments
 
     def path_rings(self, checkpoint: CheckpointDirectory | None = None) -> Iterator[Ring]:
-        """The rings on the way to a checkpoint (or to the newest ring), across attempts, the chain checked at each seam.
+        """The rings on the way to a checkpoint (or to the newest ring), the chain checked across attempts.
 
         Raises:
             EvidenceError: a ring or a seam does not hold.

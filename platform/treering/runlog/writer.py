@@ -1,7 +1,7 @@
 """Lays rings, so that a process may die at any moment.
 
-Each ring is one `write(2)` of a whole line on an unbuffered file: a killed process loses no ring that `append` returned.
-`sync` makes them survive the machine as well; the trainer calls it before every checkpoint.
+Each ring is one `write(2)` of a whole line on an unbuffered file: a killed process loses no ring that `append`
+returned. `sync` makes them survive the machine as well; the trainer calls it before every checkpoint.
 """
 
 import os
