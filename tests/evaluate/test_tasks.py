@@ -51,8 +51,8 @@ def sampler(pool, room):
     return FittingSampler(
         pool,
         count=lambda text: len(text.split()),
-        render=lambda item: f"{item['context']} {item['target']}",
-        longest=lambda item: f"{item['context']} {item['target']}",
+        render=lambda item: f"{item['context']} {item['target']} ",
+        scored=lambda item: [f"{item['context']} {item['target']}"],
         room=room,
     )
 
@@ -73,6 +73,13 @@ def test_as_many_examples_as_the_sequence_holds(room, fitting):
     drawn = sampler(pool, room)
     assert len(drawn.sample(4, eval_doc=pool[0])) == fitting
     assert drawn.taken == [fitting]
+
+
+def test_an_example_that_does_not_fit_makes_room_for_one_that_does():
+    pool = [*items(2), {**TARGET, "context": "long " * 20, "document": "d5"}, {**TARGET, "document": "d6"}]
+    for room in range(6, 20):
+        (example,) = sampler(pool, room).sample(2, eval_doc=pool[0])
+        assert example["document"] == "d6"
 
 
 def test_prompts_read_as_the_text_does(tmp_path):

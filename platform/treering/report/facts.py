@@ -210,9 +210,12 @@ def _tokens(project: Project, experiment: Experiment, source: str) -> tuple[Corp
 def _training(project: Project, experiment: Experiment, source: str) -> Training:
     folder = project.published.relative_to(project.root)
     run = RunDirectory(project.published)
-    if not (project.published / "resolved.json").exists() or not run.checkpoints():
-        raise NotFoundError(f"{folder}: no published checkpoint; `dvc repro train` makes it")
     wanted = resolve(experiment, ResolvedBlend.read(project.blend), source).run_id
+    if not (project.published / "resolved.json").exists() or not run.checkpoints():
+        state = RunDirectory(project.run(wanted)).state()
+        raise NotFoundError(
+            f"{folder}: no published checkpoint, run {wanted} is {state}; `dvc repro train` trains it from where it is"
+        )
     if run.id != wanted:
         raise ConfigError(
             str(folder), "", f"run {run.id}", f"run {wanted}, which {source} resolves to; `dvc repro train` trains it"

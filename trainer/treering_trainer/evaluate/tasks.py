@@ -22,6 +22,7 @@ MIN_ITEMS = 2
 """With fewer items there is no standard error."""
 
 _DELIMITER = "\n\n"
+_BEHIND = "A"
 _REMEDY = "`dvc repro -f curate` makes the tasks anew"
 
 Item = dict[str, Any]
@@ -99,16 +100,16 @@ def _require(holds: object, where: str, field: str, item: Item, expected: str) -
 
 
 class FittingSampler(ContextSampler):
-    """Few-shot examples that fit: of the n drawn for an item, those that the sequence still holds, whole.
+    """Few-shot examples that fit: the first n of an item's order that the sequence still holds, whole.
 
-    Examples are drawn by digest, so an item always gets the same ones and those of one shot are among those of more;
-    items of the same document are never examples for each other.
+    The order is drawn by digest, so an item always gets the same examples and those of one shot are among those of
+    more; items of the same document are never examples for each other.
 
     Args:
         items: where examples come from.
         count: number of tokens of a text.
-        render: an example as it stands in the prompt.
-        longest: the longest text that is scored for an item, from the start of its context.
+        render: an example as it stands in the prompt, with the delimiter behind it.
+        scored: the texts that are scored for an item, from the start of its context.
         room: tokens that a sequence holds.
     """
 
@@ -118,16 +119,17 @@ class FittingSampler(ContextSampler):
         *,
         count: TokenCount,
         render: Callable[[Item], str],
-        longest: Callable[[Item], str],
+        scored: Callable[[Item], list[str]],
         room: int,
     ) -> None:
         super().__init__(list(items))
         self.taken: list[int] = []
         self._count = count
-        self._longest = longest
+        self._scored = scored
         self._room = room
         self._keys = [json.dumps(item, sort_keys=True) for item in self.df]
-        self._sizes = [count(render(item)) for item in self.df]
+        # White space before a text splits otherwise than at a text's end: measured with something behind it.
+        self._sizes = [count(render(item) + _BEHIND) - count(_BEHIND) for item in self.df]
 
     def sample(self, n: int, eval_doc: Item | None = None, df: Any = None, **_: Any) -> list[Item]:  # noqa: ARG002 - lm-eval's signature
         """The examples of an item; `taken` notes how many."""
@@ -135,10 +137,12 @@ class FittingSampler(ContextSampler):
             raise ValueError("examples are drawn for an item")
         own = json.dumps(eval_doc, sort_keys=True)
         others = [i for i, item in enumerate(self.df) if item["document"] != eval_doc["document"]]
-        drawn = sorted(others, key=lambda i: sha256(f"{own}\n{self._keys[i]}".encode()).digest())[:n]
-        room = self._room - self._count(self._longest(eval_doc))
-        taken = []
-        for i in drawn:
+        order = sorted(others, key=lambda i: sha256(f"{own}\n{self._keys[i]}".encode()).digest())
+        room = self._room - max(self._count(text) for text in self._scored(eval_doc))
+        taken: list[Item] = []
+        for i in order:
+            if len(taken) == n:
+                break
             if self._sizes[i] <= room:
                 room -= self._sizes[i]
                 taken.append(self.df[i])
@@ -182,7 +186,7 @@ def build_task(file: TaskFile, shots: int, count: TokenCount, room: int) -> Conf
     task = ConfigurableTask(config=config)
     # lm-eval builds samplers from a class and the items alone; this one has to know lengths.
     task.sampler = FittingSampler(
-        task.fewshot_docs(), count=count, render=lambda item: _solved(item) + _DELIMITER, longest=_longest, room=room
+        task.fewshot_docs(), count=count, render=lambda item: _solved(item) + _DELIMITER, scored=_scored, room=room
     )
     return task
 
@@ -216,5 +220,5 @@ def _solved(item: Item) -> str:
     return _context(item) + _continuations(item)[item.get("gold", 0)]
 
 
-def _longest(item: Item) -> str:
-    return _context(item) + max(_continuations(item), key=len)
+def _scored(item: Item) -> list[str]:
+    return [_context(item) + continuation for continuation in _continuations(item)]
