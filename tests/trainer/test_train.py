@@ -206,6 +206,22 @@ def test_locked_run_is_refused(zygote, project, reference):
     assert "another process group trains this run" in printed
 
 
+def test_an_interpreter_a_rank(project, reference, tmp_path):
+    """How ranks start where there are GPUs: nothing is forked; it does the same without them."""
+    start = "import sys; from treering_trainer import launch; sys.exit(launch._watch_interpreters(2, sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", start, "tiny.yaml", f"--runs={tmp_path}", "--no-publish"],
+        cwd=project.root,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "step 15/15" in done.stderr
+    assert numbers(rings(run_of(tmp_path))) == numbers(rings(reference))
+
+
 def test_outer_launcher_is_honoured(project, reference, tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     done = subprocess.run(

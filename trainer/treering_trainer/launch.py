@@ -301,9 +301,10 @@ def _watch_interpreters(world_size: int, arguments: Sequence[str]) -> int:
     ranks.start(world_size, start)
     ranks.watch()
     culprit = ranks.culprit()
-    if culprit is not None:
+    if culprit is not None and not ranks.stopped_by(culprit):
         raise RankFailedError(culprit, Path("runs/<id>/attempts/<newest>/logs") / f"rank-{culprit.rank}.log", "")
-    return _interrupted(ranks) if any(end.code == EXIT_RESTART for end in ranks.ended) else 0
+    interrupted = culprit is not None or any(end.code == EXIT_RESTART for end in ranks.ended)
+    return _interrupted(ranks) if interrupted else 0
 
 
 def _run(job: Job, terminal: TextIO) -> int:

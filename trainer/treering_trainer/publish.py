@@ -18,9 +18,9 @@ _PLOT_COLUMNS = ("step", "tokens", "loss", "validation_loss", "grad_norm", "lear
 
 
 def is_published(project: Project, final: CheckpointDirectory) -> bool:
-    """Whether the published folder holds this very checkpoint."""
+    """Whether the published folder holds this very checkpoint, and metrics and plots are there."""
     published = [each.digest for each in RunDirectory(project.published).checkpoints()]
-    return published == [final.digest]
+    return published == [final.digest] and _metrics(project).exists() and _plots(project).exists()
 
 
 def publish(project: Project, run: RunDirectory, final: CheckpointDirectory) -> None:
@@ -60,6 +60,14 @@ def _copy(run: RunDirectory, final: CheckpointDirectory, target: Path) -> None:
             file.writelines(f"{ring.to_line()}\n" for ring in segment.rings())
 
 
+def _metrics(project: Project) -> Path:
+    return project.metrics / "train.json"
+
+
+def _plots(project: Project) -> Path:
+    return project.plots / "train.csv"
+
+
 def write_metrics(project: Project, run_id: str, rings: list[Ring]) -> None:
     """Writes `metrics/train.json` and `plots/train.csv`."""
     validation = [loss for ring in rings if (loss := ring.validation_loss) is not None]
@@ -74,7 +82,7 @@ def write_metrics(project: Project, run_id: str, rings: list[Ring]) -> None:
         else None,
     }
     project.metrics.mkdir(exist_ok=True)
-    _replace(project.metrics / "train.json", json.dumps(metrics, indent=2) + "\n")
+    _replace(_metrics(project), json.dumps(metrics, indent=2) + "\n")
     project.plots.mkdir(exist_ok=True)
     temporary = project.plots / ".train.csv.tmp"
     with temporary.open("w", newline="", encoding="utf-8") as file:
@@ -92,7 +100,7 @@ def write_metrics(project: Project, run_id: str, rings: list[Ring]) -> None:
                     ring.global_batch_size,
                 )
             )
-    temporary.replace(project.plots / "train.csv")
+    temporary.replace(_plots(project))
 
 
 def _replace(path: Path, text: str) -> None:
