@@ -6,9 +6,9 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
 
 import mlflow
+import psutil
 import pytest
 
 from treering.errors import StoreError
@@ -137,21 +137,24 @@ def test_patience_ends_after_the_training_has(project, write_run, monkeypatch):
         follow(project, interval_s=0.1, grace_s=0.0, patience_s=0.5)
 
 
-def test_the_follower_outlives_the_training_it_was_started_by(project, write_run, client):
-    """The process that holds the run is killed with -9; the follower ships its last ring and says KILLED."""
+def test_the_companion_outlives_the_training_it_was_started_by(project, write_run, client):
+    """The process that holds the run is killed with -9; the follower ships its last ring, says KILLED, and ends."""
     writer = write_run(6).start().lay(3)
     holder = subprocess.Popen(
         [
             sys.executable,
             "-c",
-            "import sys, pathlib\n"
+            "import os, sys, pathlib\n"
             "from treering.project import Project\n"
             "from treering.runlog.lock import acquire\n"
-            "from treering.runlog.directory import RunDirectory\n"
-            "from treering.ship.launch import start_follower\n"
+            "from treering.ship.launch import start_companion\n"
             "root, run = pathlib.Path(sys.argv[1]), sys.argv[2]\n"
             "lock = acquire(root / 'runs' / run / 'lock')\n"
-            "print(start_follower(Project(root), RunDirectory(root / 'runs' / run)).pid, flush=True)\n"
+            "assert start_companion(Project(root), os.getpid())\n"
+            "try:\n"
+            "    print(os.waitpid(-1, os.WNOHANG), flush=True)\n"
+            "except ChildProcessError:\n"
+            "    print('no child', flush=True)\n"
             "sys.stdin.read()\n",
             str(project.root),
             writer.run.path.name,
@@ -161,21 +164,33 @@ def test_the_follower_outlives_the_training_it_was_started_by(project, write_run
         text=True,
         start_new_session=True,
     )
-    follower = int(holder.stdout.readline())
     try:
+        assert holder.stdout.readline() == "no child\n"
         wait_for(lambda: current(client, writer) and current(client, writer)[0].info.status == "RUNNING")
         wait_for(lambda: len(losses(client, current(client, writer)[0])) == 3)
+        (follower,) = followers_of(project)
         writer.lay(2)
         os.killpg(holder.pid, signal.SIGKILL)
         holder.wait()
         wait_for(lambda: current(client, writer)[0].info.status == "KILLED")
         assert len(losses(client, current(client, writer)[0])) == 5
-        assert "rings=3" in (writer.run.path / "ship.log").read_text()
+        assert "rings=3" in (project.root / ".treering" / "ship.log").read_text()
+        wait_for(lambda: not follower.is_running() or follower.status() == psutil.STATUS_ZOMBIE)
     finally:
-        with suppress(ProcessLookupError):
-            os.kill(follower, signal.SIGKILL)
+        for process in followers_of(project):
+            process.kill()
         holder.stdin.close()
         holder.stdout.close()
+
+
+def followers_of(project):
+    """The followers of this test's own project, by their command line."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        line = process.info["cmdline"] or []
+        if "treering.ship.follow" in line and str(project.root) in line:
+            found.append(process)
+    return found
 
 
 def test_a_follower_of_its_own_ends_when_nothing_trains(project, write_run, client):

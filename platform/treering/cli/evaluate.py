@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from treering.cli.output import DEFAULT_CONFIG, ConfigArgument, SetOption
+from treering.cli.output import DEFAULT_CONFIG, ConfigArgument, SetOption, project
 
 RunOption = Annotated[
     str | None,
@@ -26,7 +26,10 @@ def evaluate(config: ConfigArgument = DEFAULT_CONFIG, overrides: SetOption = Non
 
     Example: `treering evaluate experiments/demo.yaml`
     """
+    from treering.ship.launch import start_companion
+
     arguments = [sys.executable, "-m", "treering_trainer.evaluate", str(config)]
     arguments += [f"--set={override}" for override in overrides or ()]
     arguments += [f"--run={run}"] if run is not None else []
+    start_companion(project(), os.getpid())  # MLflow gets each checkpoint's scores as they are written
     os.execv(sys.executable, arguments)  # noqa: S606 - becomes the trainer, which this package never imports

@@ -158,9 +158,10 @@ def _print_attempts(page: dict[str, Any]) -> None:
     for attempt in page["attempts"]:
         started = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(attempt["started_at"]))
         begin = f"{attempt['origin']} from step {attempt['from_step']:,}" if attempt["from_step"] else attempt["origin"]
+        code, environment = short(attempt["code"] or ""), short(attempt["environment"] or "")
         console.print(
-            f"attempt {attempt['attempt']:<3} {begin}, {started} UTC, TPxPPxDP {attempt['layout']} on {attempt['device']}, "
-            f"code {short(attempt['code'] or '')}, environment {short(attempt['environment'] or '')}"
+            f"attempt {attempt['attempt']:<3} {begin}, {started} UTC, TPxPPxDP {attempt['layout']} on "
+            f"{attempt['device']}, code {code}, environment {environment}"
             + ("" if attempt["on_path"] else ", off the path")
             + (f"; {attempt['status']}: {attempt['reason']}" if attempt["status"] else "")
             + (f"; changed: {'; '.join(attempt['changed'])}" if attempt["changed"] else "")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from treering.cli.output import DEFAULT_CONFIG, ConfigArgument, SetOption
+from treering.cli.output import DEFAULT_CONFIG, ConfigArgument, SetOption, project
 
 ContinueOption = Annotated[
     bool,
@@ -46,9 +46,13 @@ def train(
 
     Example: `treering train experiments/demo.yaml --set parallel.tensor=2`
     """
+    from treering.ship.launch import start_companion
+
     arguments = [sys.executable, "-m", "treering_trainer.launch", str(config)]
     arguments += [f"--set={override}" for override in overrides or ()]
     arguments += ["--continue-changed"] if continue_changed else []
     arguments += ["--no-publish"] if no_publish else []
     arguments += [f"--runs={runs}"] if runs is not None else []
+    if runs is None:
+        start_companion(project(), os.getpid())  # MLflow follows the run log; training never waits for it
     os.execv(sys.executable, arguments)  # noqa: S606 - becomes the trainer, which this package never imports

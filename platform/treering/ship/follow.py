@@ -1,17 +1,19 @@
 """The follower: ships runs while they train, outlives their processes, and says truthfully how they ended.
 
-Started by the launcher in a session of its own (`treering.ship.launch`), so that the signal that ends a training does
-not end the shipping of its last steps. Training never waits for it and does not notice its death; `treering ship`
+Started beside a training in a session of its own (`treering.ship.launch`), so that the signal that ends the training
+does not end the shipping of its last steps. Training never waits for it and does not notice its death; `treering ship`
 catches up at any time.
 """
 
 import logging
 import math
+import os
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import stamina
 
 from treering.errors import EvidenceError, StoreError
@@ -66,6 +68,7 @@ def follow(
     interval_s: float = 2.0,
     grace_s: float = 30.0,
     patience_s: float = 600.0,
+    companion: int | None = None,
     report: Report | None = None,
 ) -> None:
     """Ships again and again until nothing trains any more and everything has arrived.
@@ -77,6 +80,7 @@ def follow(
         grace_s: how long to wait for a training to start or to start again.
         patience_s: how long to go on trying after the last training has ended, if the registry does not answer. While
             something trains, patience has no end.
+        companion: id of a process that is kept company: while it lives, something trains or is about to.
         report: called after each pass that sent something.
 
     Raises:
@@ -84,16 +88,20 @@ def follow(
         StoreError: patience has ended; `treering ship` catches up later.
     """
     shippers: dict[Path, RunShipper] = {}
+    process = _process(companion)
     last_alive = time.monotonic()
 
     def alive() -> bool:
         nonlocal last_alive
-        if any(run.state() == "running" for run in _selected(project, prefix)):
+        if (process is not None and process.is_running()) or any(
+            run.state() == "running" for run in _selected(project, prefix)
+        ):
             last_alive = time.monotonic()
         return time.monotonic() - last_alive < grace_s
 
     def worth_retrying(error: Exception) -> bool:
-        return isinstance(error, StoreError) and (alive() or time.monotonic() - last_alive < patience_s)
+        wanted = project.runs.exists() and (alive() or time.monotonic() - last_alive < patience_s)
+        return isinstance(error, StoreError) and wanted
 
     registry: Registry | None = None
     while True:
@@ -102,8 +110,8 @@ def follow(
             on=worth_retrying, attempts=None, timeout=None, wait_initial=1.0, wait_max=60.0, wait_jitter=1.0
         ):
             with attempt:
-                registry = registry or Registry(default_uri(project))
                 for run in _selected(project, prefix):
+                    registry = registry or Registry(default_uri(project))
                     _ship_one(run, registry, shippers, report)
         if not going_on:
             return
@@ -134,11 +142,26 @@ def _selected(project: Project, prefix: str | None) -> list[RunDirectory]:
     return find_runs(project.runs) if prefix is None else [find_run(project.runs, prefix)]
 
 
+def _process(number: int | None) -> psutil.Process | None:
+    try:
+        return None if number is None else psutil.Process(number)
+    except psutil.NoSuchProcess:
+        return None
+
+
+def _lives(process: psutil.Process | None) -> bool:
+    try:
+        return process is not None and process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def main(arguments: list[str]) -> None:
-    """`python -m treering.ship.follow ROOT [RUN]`: follows one run to its end, or all of them for ever."""
-    root, *run_id = arguments
-    if run_id:
-        follow(Project(Path(root)), run_id[0], report=_print)
+    """`python -m treering.ship.follow ROOT [PID]`: follows all runs as long as a process lives, or for ever."""
+    os.nice(10)  # a training on the same cores goes first
+    root, *companion = arguments
+    if companion:
+        follow(Project(Path(root)), grace_s=5.0, companion=int(companion[0]), report=_print)
     else:
         follow(Project(Path(root)), interval_s=5.0, grace_s=math.inf, report=_print)
 

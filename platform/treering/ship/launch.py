@@ -1,23 +1,44 @@
-"""Starts a follower beside a training; imports neither MLflow nor anything else that a training node may lack."""
+"""Starts a follower beside another process; imports neither MLflow nor anything else that a training node may lack."""
 
+import importlib.util
+import os
 import subprocess
 import sys
 
 from treering.project import Project
-from treering.runlog.directory import RunDirectory
 
 
-def start_follower(project: Project, run: RunDirectory) -> subprocess.Popen[bytes]:
-    """Starts a follower of one run in a session of its own; its words go to `ship.log` in the run's directory.
+def start_companion(project: Project, process: int) -> bool:
+    """Starts a follower that ships all runs of a project until `process` has ended and nothing trains any more.
 
-    No descriptor is passed on, so that the run's lock dies with the training processes alone.
+    It stands in a session of its own and is nobody's child, so that neither the signal that ends a training nor a
+    trainer that waits for its ranks meets it. No descriptor is passed on: a run's lock dies with the training processes
+    alone. Its words go to `.treering/ship.log`.
+
+    Args:
+        project: whose runs.
+        process: id of the process to keep company.
+
+    Returns:
+        False where MLflow is not installed: shipping is then left to another machine.
     """
-    with (run.path / "ship.log").open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "treering.ship.follow", str(project.root.resolve()), str(run.path.resolve())],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            close_fds=True,
-        )
+    if importlib.util.find_spec("mlflow") is None or importlib.util.find_spec("stamina") is None:
+        return False
+    log = project.root / ".treering" / "ship.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    between = os.fork()
+    if between == 0:
+        try:
+            with log.open("ab") as output:
+                subprocess.Popen(
+                    [sys.executable, "-m", "treering.ship.follow", str(project.root.resolve()), str(process)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                    close_fds=True,
+                )
+        finally:
+            os._exit(0)
+    os.waitpid(between, 0)
+    return True
