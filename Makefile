@@ -9,8 +9,11 @@ CONFIG := experiments/demo.yaml
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
+# The ablation: the same recipe on another blend, trained and scored outside the pipeline.
+ABLATION := --no-publish --set blend.components.0.weight=0.05 --set blend.components.5.weight=0.35
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo repro test lint chromium clean
+.PHONY: help setup demo repro ablation picture test lint chromium clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -25,7 +28,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "installing torch …"
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
 	@echo "installing everything else …"
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[data,trainer,evaluation,registry,dashboard,pipeline,test]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[data,trainer,evaluation,registry,dashboard,report,pipeline,test]'
 	@touch $@
 
 demo: repro  ## set up, run the pipeline, serve MLflow and the dashboard until Ctrl-C
@@ -34,6 +37,13 @@ demo: repro  ## set up, run the pipeline, serve MLflow and the dashboard until C
 repro: $(READY)  ## set up and run the pipeline; exit 0 at its end
 	@dvc repro
 	@treering summary $(CONFIG)
+
+ablation: $(READY)  ## train and score a second blend outside the pipeline, to compare with the first
+	@treering train $(CONFIG) $(ABLATION)
+	@treering evaluate $(CONFIG) $(ABLATION)
+
+picture: $(READY) chromium  ## renew the README's picture of the dashboard from the newest run
+	@python -m treering_dashboard.picture
 
 test: $(READY) chromium lint  ## set up and pass the tests; a part of them: make test PYTEST_ARGS="-m 'not browser'"
 	@pytest $(PYTEST_ARGS)

@@ -12,6 +12,10 @@ RunOption = Annotated[
     str | None,
     typer.Option("--run", help="Evaluate this run (id or prefix) instead of the config's; metrics stay as they are."),
 ]
+NoPublishOption = Annotated[
+    bool,
+    typer.Option("--no-publish", help="Outside the pipeline: resolve the blend here; metrics/ and plots/ stay."),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -19,7 +23,12 @@ def register(app: typer.Typer) -> None:
     app.command("evaluate")(evaluate)
 
 
-def evaluate(config: ConfigArgument = DEFAULT_CONFIG, overrides: SetOption = None, run: RunOption = None) -> None:
+def evaluate(
+    config: ConfigArgument = DEFAULT_CONFIG,
+    overrides: SetOption = None,
+    run: RunOption = None,
+    no_publish: NoPublishOption = False,
+) -> None:
     """Score every checkpoint of a run on the held-out tasks and corpora; what is scored already is kept.
 
     Writes `runs/<id>/evaluations/`, `metrics/evaluate.json` and `plots/evaluate.csv`.
@@ -31,5 +40,6 @@ def evaluate(config: ConfigArgument = DEFAULT_CONFIG, overrides: SetOption = Non
     arguments = [sys.executable, "-m", "treering_trainer.evaluate", str(config)]
     arguments += [f"--set={override}" for override in overrides or ()]
     arguments += [f"--run={run}"] if run is not None else []
+    arguments += ["--no-publish"] if no_publish else []
     start_companion(project(), os.getpid())  # MLflow gets each checkpoint's scores as they are written
     os.execv(sys.executable, arguments)  # noqa: S606 - becomes the trainer, which this package never imports

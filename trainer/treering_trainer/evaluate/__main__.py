@@ -13,6 +13,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 from treering.config.load import load_experiment
 from treering.config.resolve import Resolved, ResolvedBlend, resolve
+from treering.data.blend import resolve_blend
 from treering.errors import NotFoundError, TreeringError
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory, RunDirectory, find_run
@@ -30,9 +31,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("config", type=Path, help="the experiment's YAML file")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="PATH=VALUE")
     parser.add_argument("--run", default=None, help="a run's id (or prefix) instead of the config's; writes no metrics")
+    parser.add_argument("--no-publish", action="store_true", help="resolve the blend here; writes no metrics")
     options = parser.parse_args(arguments)
     try:
-        _evaluate(Project(Path.cwd()), options.config, options.overrides, options.run)
+        _evaluate(
+            Project(Path.cwd()), options.config, options.overrides, wanted=options.run, publish=not options.no_publish
+        )
     except TreeringError as error:
         _say(f"treering: {error}")
         return error.exit_code
@@ -42,10 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _evaluate(project: Project, config: Path, overrides: Sequence[str], wanted: str | None) -> None:
+def _evaluate(project: Project, config: Path, overrides: Sequence[str], *, wanted: str | None, publish: bool) -> None:
     experiment = load_experiment(config, overrides)
     if wanted is None:
-        resolved = resolve(experiment, ResolvedBlend.read(project.blend), str(config), tuple(overrides))
+        blend = ResolvedBlend.read(project.blend) if publish else resolve_blend(experiment, project)
+        resolved = resolve(experiment, blend, str(config), tuple(overrides))
         checkpoints = checkpoints_of(project, resolved)
         records = project.run(resolved.run_id) / "evaluations"
     else:
@@ -71,7 +76,7 @@ def _evaluate(project: Project, config: Path, overrides: Sequence[str], wanted: 
     )
     started = time.monotonic()
     found = evaluate_checkpoints(checkpoints, inputs, records, _say, device)
-    if wanted is None:
+    if wanted is None and publish:
         write_tables(project, resolved.run_id, found)
     for record in found:
         _say(describe(record))
