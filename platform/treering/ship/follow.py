@@ -19,6 +19,7 @@ import stamina
 from treering.errors import EvidenceError, StoreError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory, find_run, find_runs
+from treering.runlog.lock import is_held
 from treering.ship.shipper import RunShipper, ShipReport
 from treering.store.registry import Registry, default_uri
 
