@@ -95,7 +95,7 @@ def follow(
     def alive() -> bool:
         nonlocal last_alive
         if (process is not None and process.is_running()) or any(
-            run.state() == "running" for run in _selected(project, prefix)
+            is_held(run.lock) for run in _selected(project, prefix)
         ):
             last_alive = time.monotonic()
         return time.monotonic() - last_alive < grace_s
