@@ -101,8 +101,8 @@ def resolved_of(plan: RunPlan) -> Resolved:
                     "corpus": name,
                     "weight": weight,
                     "digest": digest(f"corpus {name}"),
-                    "num_tokens": TOKENS[name],
-                    "num_documents": TOKENS[name] // 600,
+                    "num_tokens": TOKENS.get(name, 1_000_000),
+                    "num_documents": TOKENS.get(name, 1_000_000) // 600,
                 }
                 for name, weight in plan.weights.items()
             ],

@@ -21,6 +21,10 @@ def test_a_restart_cuts_the_path_and_keeps_what_it_replaced(lay_run) -> None:
     (restart,) = frames.restarts
     assert (restart.step, restart.attempt, restart.origin, restart.replaced_steps) == (101, 2, "resume", 17)
     assert frames.problems == ()
+    # Replaced steps stand beside the path where they were done, on every axis.
+    for name in ("wall_s", "process_s", "tokens"):
+        at_return = frames.path[name].iloc[99]
+        assert at_return < frames.replaced[name].iloc[0] < at_return + (frames.path[name].iloc[101] - at_return) + 60
 
 
 def test_every_axis_rises_along_the_path(lay_run) -> None:
@@ -157,3 +161,10 @@ def test_an_edited_manifest_is_named(lay_run) -> None:
     summary = summarize(run, read_run(run))
     assert summary.state == "damaged"
     assert any("step-00000200" in problem for problem in summary.problems)
+
+
+def test_a_window_keeps_the_newest_steps_alone(lay_run) -> None:
+    frames = read_run(RunDirectory(lay_run(restart_after=100, spike_at=190))).last(100)
+    assert frames.path["step"].tolist() == list(range(207, 307))
+    assert set(frames.validation["step"]) == {225, 250, 275, 300}
+    assert (frames.spikes, frames.restarts, len(frames.replaced)) == ((), (), 0)

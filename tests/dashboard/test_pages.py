@@ -189,6 +189,22 @@ def test_the_axis_stands_in_the_address(lay_run, x, title, value) -> None:
     assert rows(layers(view, "line")[0], data)["x"].iloc[99] == pytest.approx(value(run, ring))
 
 
+def test_a_window_stands_in_the_address_and_leaves_the_head_line(lay_run) -> None:
+    app = page("run", run=lay_run().name, steps="last 100")
+    view, data = panel(app, "Loss")
+    assert rows(layers(view, "line")[0], data)["step"].tolist() == list(range(207, 307))
+    assert metrics(app)["Progress"] == "100 %"
+
+
+def test_more_corpora_than_colours_are_all_drawn(lay_run) -> None:
+    weights = {f"corpus-{number:02}": "0.1" for number in range(10)}
+    view, _ = panel(page("run", run=lay_run(weights=weights).name), "Held-out perplexity")
+    lines = layers(view, "line")
+    assert len(lines) == 10
+    assert len({(line["mark"]["color"], str(line["mark"]["strokeDash"])) for line in lines}) == 10
+    assert [text.split()[0] for text in header_texts(view)] == sorted(weights)
+
+
 def test_spikes_are_marked_on_the_metric_that_shows_them(lay_run) -> None:
     run = RunDirectory(lay_run(spike_at=190))
     app = page("run", run=run.path.name)

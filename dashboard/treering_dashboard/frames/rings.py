@@ -6,7 +6,7 @@ is told in `problems`: a page shows what is left and says what is wrong.
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -79,6 +79,18 @@ class RunFrames:
     problems: tuple[str, ...]
     flops_formula: str | None
 
+    def last(self, num_steps: int) -> "RunFrames":
+        """The same for the newest steps alone, so that a closer look is downsampled less."""
+        first = int(self.path["step"].iloc[-1]) - num_steps + 1 if len(self.path) else 0
+        return replace(
+            self,
+            path=self.path[self.path["step"] >= first].reset_index(drop=True),
+            replaced=self.replaced[self.replaced["step"] >= first].reset_index(drop=True),
+            validation=self.validation[self.validation["step"] >= first].reset_index(drop=True),
+            spikes=tuple(spike for spike in self.spikes if spike.step >= first),
+            restarts=tuple(restart for restart in self.restarts if restart.step >= first),
+        )
+
     @property
     def num_steps(self) -> int:
         """Steps on the path that hold."""
@@ -93,7 +105,7 @@ def read_run(run: RunDirectory) -> RunFrames:
     frame = _frame(rings, segments, lengths)
     return RunFrames(
         path=frame,
-        replaced=_replaced(run, segments),
+        replaced=_replaced(run, segments, frame),
         validation=_validation(rings, frame),
         reads=tuple(Read(ring.step, ring.sample_start, ring.sample_end, ring.batch_digest) for ring in rings),
         spikes=tuple(_spikes(run, rings)),
@@ -191,7 +203,7 @@ def _metric_columns(rings: Iterable[Ring]) -> dict[str, list[float]]:
     return {name: [row.get(name, math.nan) for row in rows] for name in names}
 
 
-def _replaced(run: RunDirectory, segments: list[PathSegment]) -> pd.DataFrame:
+def _replaced(run: RunDirectory, segments: list[PathSegment], path: pd.DataFrame) -> pd.DataFrame:
     """Rings of this run's attempts that lie behind a point of return."""
     last_on_path = {segment.attempt.number: segment.last_step for segment in segments if segment.run.path == run.path}
     frames = []
@@ -206,7 +218,8 @@ def _replaced(run: RunDirectory, segments: list[PathSegment]) -> pd.DataFrame:
         rings = [ring for ring in _holding(attempt, None) if ring.step > last]
         if rings:
             frames.append(_frame(rings, [PathSegment(run, attempt, None)], [len(rings)]).assign(segment=attempt.number))
-            frames[-1]["wall_s"] += start - run.attempts()[0].header.started_at
+            frames[-1]["wall_s"] += start - segments[0].attempt.header.started_at if segments else 0.0
+            frames[-1]["process_s"] += path.loc[path["step"] == last, "process_s"].sum()
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(FACTS))
 
 

@@ -93,7 +93,7 @@ def _curves(runs: Sequence[RunDirectory], frames: Sequence[RunFrames], axis: XAx
 def _panel(key: str, runs: Sequence[RunDirectory], frames: Sequence[RunFrames], x: Placement) -> Panel:
     metric, name = describe(key), column(key)
     lines = []
-    for run, frame, colour in zip(runs, frames, OKABE_ITO, strict=False):
+    for run, frame, colour in zip(runs, frames, OKABE_ITO[: len(runs)], strict=True):
         if name in frame.path and len(frame.path):
             buckets = downsample(frame.path, [name], positive=[name] if metric.logarithmic else [])
             latest = number(float(frame.path[name].iloc[-1]))
@@ -104,7 +104,7 @@ def _panel(key: str, runs: Sequence[RunDirectory], frames: Sequence[RunFrames], 
 def _validation_panel(runs: Sequence[RunDirectory], frames: Sequence[RunFrames], x: Placement) -> Panel:
     metric = describe("validation/loss")
     lines = []
-    for run, frame, colour in zip(runs, frames, OKABE_ITO, strict=False):
+    for run, frame, colour in zip(runs, frames, OKABE_ITO[: len(runs)], strict=True):
         measured = frame.validation[frame.validation["corpus"] == ""]
         if len(measured):
             data = curve(downsample(measured, ["loss"]), "loss", x).assign(segment=0)

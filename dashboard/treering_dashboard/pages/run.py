@@ -9,7 +9,7 @@ from treering_dashboard.frames import cached
 from treering_dashboard.frames.rings import RunFrames
 from treering_dashboard.frames.scores import perplexity_frame, score_frame
 from treering_dashboard.frames.summary import RunSummary
-from treering_dashboard.panels.axis import Placement, XAxis, choose_axis
+from treering_dashboard.panels.axis import Placement, XAxis, choose_axis, choose_window
 from treering_dashboard.panels.charts import draw_stack
 from treering_dashboard.panels.choice import choose_run, no_runs
 from treering_dashboard.panels.state import SIGNS, badge, problem_box, state_line
@@ -38,25 +38,26 @@ def page() -> None:
     if not runs:
         no_runs()
         return
-    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         run = choose_run(runs)
         axis = choose_axis()
-        show_replaced = st.toggle(
+        window = choose_window()
+        show_replaced = len(cached.frames(run).replaced) > 0 and st.toggle(
             "Replaced steps", key="replaced", bind="query-params", help="Steps that a restart went back behind, in grey"
         )
     alive = cached.summary(run).alive
     live = st.fragment(_live, run_every=REFRESH_S if alive else None, key="live")
-    live(run, axis, was_alive=alive, show_replaced=show_replaced)
+    live(run, axis, was_alive=alive, window=window, show_replaced=show_replaced)
 
 
-def _live(run: RunDirectory, axis: XAxis, *, was_alive: bool, show_replaced: bool) -> None:
+def _live(run: RunDirectory, axis: XAxis, *, was_alive: bool, window: int | None, show_replaced: bool) -> None:
     summary, frames = cached.summary(run), cached.frames(run)
     if summary.alive != was_alive:
         st.rerun()
     _head(summary)
     problem_box(summary.problems)
     if frames.num_steps:
-        _charts(run, frames, axis, show_replaced=show_replaced)
+        _charts(run, frames if window is None else frames.last(window), axis, show_replaced=show_replaced)
     elif summary.state == "empty":
         st.info(
             "No step yet. `treering train` with this run's experiment starts it.", icon=":material/hourglass_empty:"

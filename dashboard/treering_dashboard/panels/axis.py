@@ -71,6 +71,23 @@ class Placement:
         return frame[self.axis.column].astype(float) / self.divisor
 
 
+WINDOWS: Final = {"all steps": None, "last 1000": 1000, "last 100": 100}
+
+
+def choose_window() -> int | None:
+    """How many of the newest steps are drawn, None for all: each choice is downsampled anew."""
+    chosen = st.selectbox(
+        "Steps",
+        list(WINDOWS),
+        required=True,
+        key="steps",
+        bind="query-params",
+        label_visibility="collapsed",
+        width=115,
+    )
+    return WINDOWS[chosen or "all steps"]
+
+
 def choose_axis() -> XAxis:
     """The page's switch; its state stands in the URL."""
     chosen = st.segmented_control(

@@ -7,7 +7,7 @@ Okabe-Ito colours in a fixed order, so that a colour means the same on every pag
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import altair as alt
 import pandas as pd
@@ -23,9 +23,16 @@ GREY: Final = "#8C8C8C"
 PANEL_HEIGHT: Final = 110
 
 _HOVER = "hover"
-_HEADER_STEP = 96
+_HEADER_STEP, _HEADER_ROW, _HEADER_COLUMNS = 96, 13, 3
 _GUTTER = 46
 """Pixels at the left of a panel that hold its ticks."""
+
+
+class Stroke(NamedTuple):
+    """How a curve is drawn among others."""
+
+    colour: str
+    dashed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,7 @@ class Line:
         colour: of line and label.
         points: whether each row is drawn as a point as well.
         muted: drawn thin, without header and tooltip.
+        dashed: tells apart curves that share a colour.
     """
 
     data: pd.DataFrame
@@ -48,6 +56,7 @@ class Line:
     colour: str = OKABE_ITO[0]
     points: bool = False
     muted: bool = False
+    dashed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +83,11 @@ class Panel:
     y_format: str = "~s"
     zero: bool = False
     height: int = field(default=PANEL_HEIGHT)
+
+
+def strokes(num_curves: int) -> list[Stroke]:
+    """Colours in their fixed order; where there are more curves than colours, the next round is dashed."""
+    return [Stroke(OKABE_ITO[i % len(OKABE_ITO)], dashed=i // len(OKABE_ITO) % 2 == 1) for i in range(num_curves)]
 
 
 def draw_stack(panels: Sequence[Panel], x: Placement, restarts: pd.DataFrame, *, key: str, alt_text: str) -> None:
@@ -236,7 +250,11 @@ def _line(line: Line, panel: Panel, x: alt.X, y: Callable[[str], alt.Y], view: s
             .encode(x=x, y=y("lo"), y2="hi:Q", detail="segment:N")
         )
     mark = alt.Chart(drawn).mark_line(
-        color=line.colour, strokeWidth=1 if line.muted else 1.4, opacity=0.55 if line.muted else 1, clip=True
+        color=line.colour,
+        strokeWidth=1 if line.muted else 1.4,
+        strokeDash=[4, 2] if line.dashed else [1, 0],
+        opacity=0.55 if line.muted else 1,
+        clip=True,
     )
     layers.append(mark.encode(x=x, y=y("y"), detail="segment:N"))
     if line.points:
@@ -249,7 +267,7 @@ def _line(line: Line, panel: Panel, x: alt.X, y: Callable[[str], alt.Y], view: s
             .mark_point(shape="cross", filled=True, size=42, color=SPIKE, opacity=1)
             .encode(
                 x=x,
-                y=alt.YValue(panel.height - 4),
+                y=alt.YValue(panel.height - 4),  # type: ignore[no-untyped-call]
                 tooltip=[alt.Tooltip("step:Q", title="Up to step"), alt.Tooltip("bad:Q", title="Not drawable")],
             )
         )
@@ -271,20 +289,26 @@ def _line(line: Line, panel: Panel, x: alt.X, y: Callable[[str], alt.Y], view: s
     return layers
 
 
+def _limit(shown: Sequence[Line]) -> int:
+    """Pixels that a readout may take: a whole row if it is the only one."""
+    return _HEADER_STEP - 6 if len(shown) > 1 else _HEADER_STEP * _HEADER_COLUMNS
+
+
 def _titled(title: str, unit: str) -> str:
     return f"{title} ({unit})" if unit else title
 
 
 def _header(panel: Panel) -> list[alt.Chart]:
-    """The newest value of each curve in its colour, above the panel: legend and readout in one row."""
+    """The newest value of each curve in its colour, above the panel: legend and readout in one."""
     one = pd.DataFrame({"row": [0]})
     shown = [line for line in panel.lines if not line.muted]
+    rows = math.ceil(len(shown) / _HEADER_COLUMNS)
     return [
         alt.Chart(one)
-        .mark_text(align="left", baseline="bottom", fontSize=11, color=line.colour, fontWeight=500)
+        .mark_text(align="left", baseline="bottom", fontSize=11, color=line.colour, fontWeight=500, limit=_limit(shown))
         .encode(
-            x=alt.XValue(number * _HEADER_STEP),
-            y=alt.YValue(-5),
+            x=alt.XValue(number % _HEADER_COLUMNS * _HEADER_STEP),  # type: ignore[no-untyped-call]
+            y=alt.YValue(-5 - _HEADER_ROW * (rows - 1 - number // _HEADER_COLUMNS)),  # type: ignore[no-untyped-call]
             text=alt.TextValue(f"{line.label} {line.latest}".strip()),
         )
         for number, line in enumerate(shown)

@@ -57,7 +57,7 @@ def choose_run(runs: Sequence[RunDirectory]) -> RunDirectory:
         key="run",
         bind="query-params",
         label_visibility="collapsed",
-        width=230,
+        width=190,
     )
     name = name or next(iter(by_name))
     st.session_state[_LAST_RUN] = name

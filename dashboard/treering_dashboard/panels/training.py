@@ -11,7 +11,7 @@ from treering_dashboard.frames.buckets import downsample
 from treering_dashboard.frames.rings import RunFrames, column
 from treering_dashboard.frames.scores import headline
 from treering_dashboard.panels.axis import Placement
-from treering_dashboard.panels.charts import GREY, OKABE_ITO, Line, Panel
+from treering_dashboard.panels.charts import GREY, OKABE_ITO, Line, Panel, Stroke, strokes
 from treering_dashboard.panels.text import number
 
 HEALTH = ("train/loss", "train/grad_norm", "optim/learning_rate", "optim/global_batch_size")
@@ -133,10 +133,12 @@ def validation_panel(frames: RunFrames, x: Placement) -> list[Panel]:
     metric = describe("validation/loss")
     by_corpus = frames.validation[frames.validation["corpus"] != ""]
     lines = []
-    for corpus, colour in zip(dict.fromkeys(by_corpus["corpus"]), OKABE_ITO, strict=False):
+    corpora = list(dict.fromkeys(by_corpus["corpus"]))
+    for corpus, stroke in zip(corpora, strokes(len(corpora)), strict=True):
         measured = by_corpus[by_corpus["corpus"] == corpus]
         line = curve(downsample(measured, ["loss"]), "loss", x).assign(segment=0)
-        lines.append(Line(line, corpus, number(float(measured["loss"].iloc[-1])), colour))
+        latest = number(float(measured["loss"].iloc[-1]))
+        lines.append(Line(line, corpus, latest, stroke.colour, dashed=stroke.dashed))
     return [Panel(f"{metric.title} by corpus", metric.unit, tuple(lines), y_format=".3~g")] if lines else []
 
 
@@ -148,26 +150,29 @@ def score_panels(scores: pd.DataFrame, perplexity: pd.DataFrame, frames: RunFram
         of_task = placed[placed["task"] == task]
         metric = headline(list(dict.fromkeys(of_task["metric"])))
         drawn = of_task[of_task["metric"] == metric]
+        shots = sorted(set(drawn["shots"]))
         lines = tuple(
-            _points(drawn[drawn["shots"] == shots], "value", f"{shots}-shot", colour, x)
-            for shots, colour in zip(sorted(set(drawn["shots"])), OKABE_ITO, strict=False)
+            _points(drawn[drawn["shots"] == number_of], "value", f"{number_of}-shot", stroke, x)
+            for number_of, stroke in zip(shots, strokes(len(shots)), strict=True)
         )
         panels.append(Panel(f"{task}: {metric}", "", lines, y_format=".2~f"))
     placed = on_path(perplexity, frames)
     if len(placed):
+        corpora = list(dict.fromkeys(placed["corpus"]))
         lines = tuple(
-            _points(placed[placed["corpus"] == corpus], "perplexity", corpus, colour, x)
-            for corpus, colour in zip(dict.fromkeys(placed["corpus"]), OKABE_ITO, strict=False)
+            _points(placed[placed["corpus"] == corpus], "perplexity", corpus, stroke, x)
+            for corpus, stroke in zip(corpora, strokes(len(corpora)), strict=True)
         )
         panels.append(Panel("Held-out perplexity", "", lines, log=True, y_format=".3~g"))
     return panels
 
 
-def _points(data: pd.DataFrame, name: str, label: str, colour: str, x: Placement) -> Line:
+def _points(data: pd.DataFrame, name: str, label: str, stroke: Stroke, x: Placement) -> Line:
     """A curve of few measured points; with a standard error its band is one of it up and down."""
     data = data.sort_values("step")
     columns = {"x": x.place(data), "y": data[name], "step": data["step"], "tokens": data["tokens"]}
     if "stderr" in data and data["stderr"].notna().any():
         columns |= {"lo": data[name] - data["stderr"], "hi": data[name] + data["stderr"]}
     frame = pd.DataFrame(columns).assign(segment=0)
-    return Line(frame, label, number(float(frame["y"].iloc[-1])), colour, points=True)
+    latest = number(float(frame["y"].iloc[-1]))
+    return Line(frame, label, latest, stroke.colour, points=True, dashed=stroke.dashed)

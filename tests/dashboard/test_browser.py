@@ -1,0 +1,90 @@
+"""A real server and a real Chromium: numbers of a run are read from the page, and the axis stands in the address."""
+
+import os
+import re
+
+import pytest
+
+from treering.project import Project
+from treering.runlog.directory import RunDirectory
+from treering.runlog.lock import acquire
+from treering_dashboard.picture import CHROMIUM_NAMES, chromium, find_chromium, serve, take_picture, wait_until_drawn
+
+CHROMIUM = find_chromium()
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason=f"no Chromium on PATH (looked for {', '.join(CHROMIUM_NAMES)})"),
+]
+
+
+def is_foreign(url: str, address: str) -> bool:
+    """Whether a page asks another machine: the dashboard works without a network."""
+    return url.startswith("http") and not url.startswith(address)
+
+
+def metric(page, label: str) -> str:
+    box = page.locator("[data-testid=stMetric]", has=page.get_by_text(label, exact=True))
+    return box.locator("[data-testid=stMetricValue]").inner_text().strip()
+
+
+def test_numbers_axis_and_pages_of_a_real_run(lay_run, tmp_path, request) -> None:
+    run = RunDirectory(lay_run(restart_after=100))
+    last = list(run.path_rings())[-1]
+    alive = RunDirectory(lay_run(seed=2, stop_at=120, status=None))
+    held = acquire(alive.lock)
+    request.addfinalizer(lambda: os.close(held))
+    faults: list[str] = []
+    with serve(Project(tmp_path)) as address, chromium(CHROMIUM) as browser:
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("request", lambda asked: faults.append(asked.url) if is_foreign(asked.url, address) else None)
+        page.goto(f"{address}/run?run={run.path.name}")
+        wait_until_drawn(page, charts=3)
+
+        assert metric(page, "Loss") == f"{last.loss:.2f}"
+        assert metric(page, "Progress") == "100 %"
+        assert page.get_by_text("finished").first.is_visible()
+        drawn = page.locator("[data-testid=stVegaLiteChart]").first.text_content() or ""
+        assert f"training {last.loss:.2f}" in drawn
+        assert "Consumed tokens" in drawn
+
+        # Curves stay inside their columns, and the columns beside each other.
+        boxes = [box.bounding_box() for box in page.locator("[data-testid=stVegaLiteChart] svg").all()]
+        assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"]
+        assert boxes[1]["x"] + boxes[1]["width"] <= boxes[2]["x"]
+        assert boxes[0]["y"] == boxes[1]["y"] == boxes[2]["y"]
+
+        page.get_by_role("radio", name="samples").click()
+        page.wait_for_url(re.compile(r"x=samples"))
+        page.wait_for_function(
+            "document.querySelector('[data-testid=stVegaLiteChart]').textContent.includes('Consumed samples')"
+        )
+        assert f"run={run.path.name}" in page.url
+
+        page.get_by_role("link", name="Audit").click()
+        page.wait_for_url(re.compile(r"/audit\?"))
+        wait_until_drawn(page)
+        page.get_by_text("recorded: 306 of 306 steps").wait_for()
+        assert f"run={run.path.name}" in page.url
+
+        # A run under way looks again by itself.
+        page.goto(f"{address}/run?run={alive.path.name}")
+        wait_until_drawn(page, charts=3)
+        page.get_by_text("step 120 of 306").wait_for()
+        rings = alive.path / "attempts" / "0001" / "rings.jsonl"
+        rings.write_text("".join(rings.read_text().splitlines(keepends=True)[:110]))
+        page.get_by_text("step 110 of 306").wait_for(timeout=30_000)
+
+        page.goto(address)
+        wait_until_drawn(page)
+        page.get_by_text("2 runs, 1 running").wait_for()
+    assert faults == []
+
+
+def test_the_picture_is_taken(lay_run, tmp_path) -> None:
+    run = lay_run()
+    out = tmp_path / "docs" / "dashboard.png"
+    take_picture(Project(tmp_path), run.name, out)
+    assert out.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert int.from_bytes(out.read_bytes()[16:20], "big") == 1440
