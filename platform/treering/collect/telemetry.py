@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any, Final, Self
 
 import psutil
@@ -24,21 +24,6 @@ DEVICE_METRICS: Final = (
     "device/utilisation", "device/memory_used", "device/power", "device/temperature", "device/sm_clock",
     "device/memory_clock",
 )  # fmt: skip
-
-UNITS: Final[MappingProxyType[str, str]] = MappingProxyType(
-    {
-        "host/cpu_utilisation": "%",
-        "host/memory_used": "bytes",
-        "process/cpu_utilisation": "%",
-        "process/rss": "bytes",
-        "device/utilisation": "%",
-        "device/memory_used": "bytes",
-        "device/power": "W",
-        "device/temperature": "°C",
-        "device/sm_clock": "MHz",
-        "device/memory_clock": "MHz",
-    }
-)
 
 
 class HostSensors:

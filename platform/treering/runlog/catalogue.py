@@ -64,6 +64,24 @@ _METRICS = (
     Metric("time/data_wait", "Data wait", "s", "Waiting for and digesting the step's tokens.", "lower"),
     Metric("time/forward_backward", "Forward and backward", "s", "Model passes, gradients' reduction included."),
     Metric("time/optimizer", "Optimizer", "s", "Clipping and the optimizer's update."),
+    Metric("time/checkpoint", "Checkpoint", "s", "Saving after the step before; in no other number.", "lower"),
+    Metric(
+        "speed/mfu", "MFU", "", "Model FLOPs as a fraction of the device's published dense peak; none without a peak."
+    ),
+    Metric("speed/hfu", "HFU", "", "The same with recomputed FLOPs counted."),
+    Metric(
+        "judge/spike", "Spike", "", "Robust z-score of a flagged loss or gradient norm; see `treering.judge.spikes`."
+    ),
+    Metric("host/cpu_utilisation", "CPU of the node", "%", "All cores together, 100 % is every core."),
+    Metric("host/memory_used", "Memory of the node", "bytes", "In use by every process."),
+    Metric("process/cpu_utilisation", "CPU of the rank", "%", "100 % is one core."),
+    Metric("process/rss", "Memory of the rank", "bytes", "Resident set of the rank's process."),
+    Metric("device/utilisation", "Utilisation", "%", "Share of time with a kernel running (NVML); a hang shows 100 %."),
+    Metric("device/memory_used", "Device memory", "bytes", "In use by every process (NVML)."),
+    Metric("device/power", "Power", "W", "Board power (NVML)."),
+    Metric("device/temperature", "Temperature", "°C", "Of the chip (NVML)."),
+    Metric("device/sm_clock", "SM clock", "MHz", "(NVML)"),
+    Metric("device/memory_clock", "Memory clock", "MHz", "(NVML)"),
 )
 
 METRICS = {metric.key: metric for metric in _METRICS}
