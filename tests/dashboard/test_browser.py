@@ -79,6 +79,14 @@ def test_numbers_axis_and_pages_of_a_real_run(lay_run, tmp_path, request) -> Non
         page.goto(address)
         wait_until_drawn(page)
         page.get_by_text("2 runs, 1 running").wait_for()
+
+        # A click on a row of the table opens its run; the newest activity stands first.
+        table = page.get_by_test_id("stDataFrame")
+        table.wait_for()
+        page.wait_for_timeout(500)
+        box = table.bounding_box()
+        page.mouse.click(box["x"] + 250, box["y"] + 50)
+        page.wait_for_url(re.compile(rf"/run\?run={alive.path.name}"))
     assert faults == []
 
 

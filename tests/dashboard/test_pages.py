@@ -232,7 +232,7 @@ def test_a_restart_is_two_segments_and_its_replaced_steps_are_off_until_asked_fo
     assert rows(dashed[0], data)["label"].tolist() == ["attempt 2 (resume) from step 101, 17 steps done again"]
     assert len(layers(view, "line")) == 2
     view, data = panel(page("run", run=name, replaced="true"), "Loss")
-    assert rows(layers(view, "line")[0], data)["step"].tolist() == list(range(101, 118))
+    assert rows(layers(view, "line")[-1], data)["step"].tolist() == list(range(101, 118))
 
 
 def test_a_value_that_is_no_number_has_its_own_mark(lay_run) -> None:

@@ -242,8 +242,9 @@ def log_ticks(low: float, high: float) -> list[float]:
 def _line(line: Line, panel: Panel, x: alt.X, y: Callable[[str], alt.Y], view: str | None) -> list[alt.Chart]:
     data = line.data
     drawn = data[data["y"].notna()]
+    has_band = "lo" in data and bool((data["hi"] > data["lo"]).any())
     layers = []
-    if "lo" in data and (data["hi"] > data["lo"]).any():
+    if has_band:
         layers.append(
             alt.Chart(data[data["lo"].notna()])
             .mark_area(opacity=0.1 if line.points else 0.25, color=line.colour, line=False)
@@ -278,11 +279,10 @@ def _line(line: Line, panel: Panel, x: alt.X, y: Callable[[str], alt.Y], view: s
             alt.Tooltip("tokens:Q", title="Tokens", format=","),
             alt.Tooltip("y:Q", title=_titled(line.label or panel.title, panel.unit), format=".4~g"),
         ]
-        if "lo" in data:
-            tooltip += [
-                alt.Tooltip("lo:Q", title="Lowest", format=".4~g"),
-                alt.Tooltip("hi:Q", title="Highest", format=".4~g"),
-            ]
+        if has_band:
+            # Measured points carry their standard error, buckets their extremes.
+            low, high = ("Lowest", "Highest") if "bad" in data else ("One error below", "One error above")
+            tooltip += [alt.Tooltip(f"{k}:Q", title=t, format=".4~g") for k, t in (("lo", low), ("hi", high))]
         points = alt.Chart(drawn).mark_point(filled=True, size=36, color=line.colour)
         points = points.encode(x=x, y=y("y"), opacity=shown, tooltip=tooltip)
         layers.append(points.properties(name=view) if view else points)

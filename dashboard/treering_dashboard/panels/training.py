@@ -39,13 +39,13 @@ def _metric_panel(
 ) -> Panel:
     metric, name = describe(key), column(key)
     lines = []
-    if replaced is not None and name in replaced:
-        lines.append(Line(curve(replaced, name, x), "", "", GREY, muted=True))
     is_loss = key == "train/loss"
     latest = number(float(frames.path[name].iloc[-1]), "" if is_loss else metric.unit)
     lines.append(Line(curve(path, name, x), "training" if is_loss else "", latest, _COLOURS[key]))
     if is_loss:
         lines += validation_lines(frames, x)
+    if replaced is not None and name in replaced:
+        lines.append(Line(curve(replaced, name, x), "", "", GREY, muted=True))
     return Panel(
         metric.title,
         metric.unit,
