@@ -362,6 +362,18 @@ def test_compare_says_where_data_config_and_scores_differ(lay_run) -> None:
     assert len(rows(layers(view, "line")[0], drawn)) == 306
 
 
+def test_smoothing_is_off_until_asked_for_and_keeps_the_raw_curve_below(lay_run) -> None:
+    names = [lay_run(seed=1).name, lay_run(seed=2).name]
+    raw_view, raw_data = panel(page("compare", runs=names), "Loss")
+    view, data = panel(page("compare", runs=names, smooth="true"), "Loss, smoothed 0.9")
+    raw = rows(layers(raw_view, "line")[0], raw_data)["y"]
+    faint, smoothed = (rows(layer, data)["y"] for layer in layers(view, "line")[:2])
+    assert faint.tolist() == raw.tolist()
+    assert smoothed.iloc[0] == raw.iloc[0]
+    assert smoothed.diff().iloc[150:].std() < raw.diff().iloc[150:].std() / 3
+    assert len(layers(view, "line")) == 4
+
+
 def test_compare_of_one_run_asks_for_another(lay_run) -> None:
     assert "Choose two or more runs" in texts(page("compare", runs=[lay_run().name]))
 

@@ -16,6 +16,7 @@ from treering_dashboard.frames import cached
 from treering_dashboard.frames.buckets import downsample
 from treering_dashboard.frames.rings import RunFrames, column
 from treering_dashboard.frames.scores import headline_scores
+from treering_dashboard.frames.smoothing import WEIGHT, smooth
 from treering_dashboard.panels.axis import Placement, XAxis, choose_axis
 from treering_dashboard.panels.charts import OKABE_ITO, Line, Panel, draw_stack
 from treering_dashboard.panels.choice import keep_choice, no_runs, run_label
@@ -26,6 +27,8 @@ from treering_dashboard.panels.training import curve, y_format
 
 LEFT = ("train/loss", "train/grad_norm")
 RIGHT = ("optim/learning_rate", "speed/tokens_per_second")
+
+_NOISY = ("train/loss", "train/grad_norm", "speed/tokens_per_second")
 
 
 def link() -> StreamlitPage:
@@ -52,6 +55,9 @@ def page() -> None:
             max_selections=len(OKABE_ITO),
         )
         axis = choose_axis()
+        smoothed = st.toggle(
+            "Smoothed", key="smooth", bind="query-params", help=f"Time-weighted moving average, weight {WEIGHT}"
+        )
     if len(chosen) < 2:
         st.info(
             "Choose two or more runs; the first one is what the others are compared with.",
@@ -64,7 +70,7 @@ def page() -> None:
         if frame.problems:
             st.text(f"Run {run_label(run)}")
             problem_box(frame.problems)
-    _curves(picked, frames, axis)
+    _curves(picked, frames, axis, smoothed=smoothed)
     left, right = st.columns(2, gap="medium")
     with left:
         st.markdown("###### Data")
@@ -76,11 +82,11 @@ def page() -> None:
         _config(picked)
 
 
-def _curves(runs: Sequence[RunDirectory], frames: Sequence[RunFrames], axis: XAxis) -> None:
+def _curves(runs: Sequence[RunDirectory], frames: Sequence[RunFrames], axis: XAxis, *, smoothed: bool) -> None:
     x = Placement.of(axis, [frame.path for frame in frames])
     nothing = pd.DataFrame({"x": [], "label": []})
     for keys, cell, name in zip((LEFT, RIGHT), st.columns(2, gap="medium"), ("training", "schedule"), strict=True):
-        panels = [_panel(key, runs, frames, x) for key in keys]
+        panels = [_panel(key, runs, frames, x, smoothed=smoothed and key in _NOISY) for key in keys]
         if name == "training":
             panels.insert(1, _validation_panel(runs, frames, x))
         drawn = [panel for panel in panels if panel.lines]
@@ -90,15 +96,24 @@ def _curves(runs: Sequence[RunDirectory], frames: Sequence[RunFrames], axis: XAx
                 draw_stack(drawn, x, nothing, key=f"compare-{name}", alt_text=what)
 
 
-def _panel(key: str, runs: Sequence[RunDirectory], frames: Sequence[RunFrames], x: Placement) -> Panel:
+def _panel(
+    key: str, runs: Sequence[RunDirectory], frames: Sequence[RunFrames], x: Placement, *, smoothed: bool
+) -> Panel:
     metric, name = describe(key), column(key)
     lines = []
     for run, frame, colour in zip(runs, frames, OKABE_ITO[: len(runs)], strict=True):
         if name in frame.path and len(frame.path):
             buckets = downsample(frame.path, [name], positive=[name] if metric.logarithmic else [])
             latest = number(float(frame.path[name].iloc[-1]))
-            lines.append(Line(curve(buckets, name, x), run_label(run)[:8], latest, colour))
-    return Panel(metric.title, metric.unit, tuple(lines), log=metric.logarithmic, y_format=y_format(key))
+            line = curve(buckets, name, x)
+            if smoothed:
+                lines.append(Line(line, "", "", colour, muted=True))
+                values = smooth(line["x"].to_numpy(), line["y"].to_numpy(), line["segment"].to_numpy())
+                line = line.assign(y=values).drop(columns=["lo", "hi", "bad"])
+                latest = number(float(values[-1]))
+            lines.append(Line(line, run_label(run)[:8], latest, colour))
+    title = f"{metric.title}, smoothed {WEIGHT}" if smoothed else metric.title
+    return Panel(title, metric.unit, tuple(lines), log=metric.logarithmic, y_format=y_format(key))
 
 
 def _validation_panel(runs: Sequence[RunDirectory], frames: Sequence[RunFrames], x: Placement) -> Panel:

@@ -254,7 +254,7 @@ def _line(line: Line, panel: Panel, x: alt.X, y: Callable[[str], alt.Y], view: s
         color=line.colour,
         strokeWidth=1 if line.muted else 1.4,
         strokeDash=[4, 2] if line.dashed else [1, 0],
-        opacity=0.55 if line.muted else 1,
+        opacity=0.4 if line.muted else 1,
         clip=True,
     )
     layers.append(mark.encode(x=x, y=y("y"), detail="segment:N"))
