@@ -41,10 +41,13 @@ TINY = {
         "rampup": {"start": 4, "increment": 4, "samples": 40},
         "warmup_tokens": 1024,
     },
+    "precision": "fp32",
     "parallel": {"micro_batch_size": 2},
     "checkpoint": {"every_steps": 10},
     "validation": {"every_steps": 10, "samples": 4},
     "evaluation": {"shots": [0, 1], "max_items": 8, "perplexity_samples": 4},
+    "kernels": {"optimizer": "torch_fused"},
+    "telemetry": {"interval_s": 0.5},
     "spikes": {"min_points": 8},
 }
 

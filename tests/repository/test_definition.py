@@ -33,9 +33,11 @@ def test_every_code_dependency_exists_and_every_section_is_one_of_the_schema(sta
     for dependency in STAGES[stage].get("deps", []):
         if dependency.startswith(CODE):
             assert (ROOT / dependency).exists(), dependency
+    written = yaml.safe_load((ROOT / "experiments/demo.yaml").read_text())
     for parameters in STAGES[stage].get("params", []):
         for sections in parameters.values():
             assert set(sections) <= set(Experiment.model_fields)
+            assert set(sections) <= set(written), "DVC refuses a parameter that the file does not hold"
 
 
 def test_every_stage_runs_a_command_that_exists():
