@@ -41,6 +41,17 @@ def test_audit_for_people(built, invoke):
     assert "not signed" in result.stdout
 
 
+def test_audit_fits_80_columns(built, invoke):
+    lines = [line.rstrip() for line in invoke("audit", built.last.path).stdout.splitlines()]
+    usage = next(line for line in lines if line.startswith("corpus") and "samples" in line)
+    assert usage.split("  ")[-1] == "documents touched"
+    digests = [line for line in lines if line.startswith(("red", "green", "blue")) and "of 200" not in line]
+    assert {line.split()[-1] for line in digests} == {
+        corpus.digest.removeprefix("sha256:")[:24] for corpus in built.corpora.values()
+    }
+    assert max(len(line) for line in lines if line.startswith(("corpus", "red", "green", "blue"))) <= 80
+
+
 def test_audit_as_json(built, invoke):
     document = json.loads(invoke("audit", built.run.path, "--json").stdout)
     assert (document["verdict"], document["step"]) == ("recorded: 15 of 15 steps", 15)

@@ -47,7 +47,7 @@ def sha(text):
     return digest_json(text)
 
 
-def resolved(seed=1, description="a tiny run"):
+def resolved(seed=1, description="a tiny run", overrides=()):
     blend = ResolvedBlend(
         algorithm="treering-1",
         seed=7,
@@ -79,6 +79,7 @@ def resolved(seed=1, description="a tiny run"):
             telemetry=TelemetryConfig(),
             spikes=SpikeConfig(),
         ),
+        overrides=overrides,
     )
 
 
@@ -88,8 +89,8 @@ LAYOUT = Layout(tensor=1, pipeline=1, data=2, micro_batch_size=4, world_size=2, 
 class Writer:
     """Writes a run as the trainer does: header, rings, checkpoints, end."""
 
-    def __init__(self, project, seed=1, description="a tiny run"):
-        self.resolved = resolved(seed, description)
+    def __init__(self, project, seed=1, description="a tiny run", overrides=()):
+        self.resolved = resolved(seed, description, overrides)
         self.run = RunDirectory(project.runs / self.resolved.run_id)
         self.run.path.mkdir(parents=True)
         self.resolved.write(self.run.path / "resolved.json")

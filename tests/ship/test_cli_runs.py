@@ -120,6 +120,20 @@ def test_show_prints_the_whole_run(call, write_run):
         assert expected in text
 
 
+def test_show_fits_80_columns_and_names_folders_from_here(project, write_run, monkeypatch):
+    monkeypatch.chdir(project.root)
+    writer = write_run(overrides=("seed=1", "blend.components.0.weight=0.75")).start().lay(20).save().end()
+    app = typer.Typer()
+    app.command("show")(runs_command.show)
+    text = CliRunner().invoke(app, [writer.resolved.run_id], env={"COLUMNS": "80"}).output
+    lines = text.splitlines()
+    assert f"folder      runs/{writer.resolved.run_id}" in lines
+    assert "set         seed=1  blend.components.0.weight=0.75" in lines
+    (row,) = (line for line in lines if line.rstrip().endswith("checkpoints/step-00000020"))
+    assert row.split()[0] == "20"
+    assert str(project.root) not in text
+
+
 def test_show_of_a_run_that_has_not_started(call, write_run):
     writer = write_run()
     text = call("show", writer.resolved.run_id)

@@ -116,21 +116,27 @@ def print_report(report: "AuditReport") -> None:
         console.print(f"{name:<12} {digest or 'none'}")
     console.print()
     print_table(
-        ("corpus", "digest", "samples", "tokens", "epochs planned", "realised", "documents touched", "licence"),
+        ("corpus", "samples", "tokens", "epochs planned", "realised", "documents touched"),
         [
             [
                 usage.corpus,
-                short(usage.digest or "declared"),
                 f"{usage.samples:,}",
                 f"{usage.tokens:,}",
                 f"{usage.planned_epochs:.4f}",
                 f"{usage.realised_epochs:.4f}",
                 _touched(usage.documents_touched, usage.num_documents),
-                usage.licence or "not at hand",
             ]
             for usage in report.corpora
         ],
         numbers=("samples", "tokens", "epochs planned", "realised", "documents touched"),
+    )
+    console.print()
+    print_table(
+        ("corpus", "licence", "digest"),
+        [
+            [usage.corpus, usage.licence or "not at hand", short(usage.digest, 24) if usage.digest else "declared"]
+            for usage in report.corpora
+        ],
     )
     console.print(f"\nassurance    {' → '.join(_levels(report))}")
     console.print("not proven")

@@ -2,6 +2,7 @@
 
 import math
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -115,7 +116,9 @@ def _print_page(page: dict[str, Any]) -> None:
     run, recipe = page["run"], page["recipe"]
     model = recipe["model"]
     console.print(f"run         {run['id']} ({run['experiment']}), {run['state']}")
-    console.print(f"folder      {page['path_to_run']}")
+    console.print(f"folder      {_from_here(page['path_to_run'])}")
+    if page["overrides"]:
+        console.print(f"set         {'  '.join(page['overrides'])}", markup=False)
     for name, digest in page["digests"].items():
         console.print(f"{name:<11} {digest}")
     console.print(
@@ -132,7 +135,7 @@ def _print_page(page: dict[str, Any]) -> None:
     _print_attempts(page)
     _print_kernels(page["kernels"])
     _print_spikes(page["spikes"])
-    _print_checkpoints(page["checkpoints"])
+    _print_checkpoints(page)
     _print_scores(page["evaluations"])
 
 
@@ -197,7 +200,8 @@ def _print_spikes(spikes: list[dict[str, Any]]) -> None:
     )
 
 
-def _print_checkpoints(checkpoints: list[dict[str, Any]]) -> None:
+def _print_checkpoints(page: dict[str, Any]) -> None:
+    checkpoints = page["checkpoints"]
     if checkpoints:
         console.print()
         rows = [
@@ -206,11 +210,11 @@ def _print_checkpoints(checkpoints: list[dict[str, Any]]) -> None:
                 _short_count(c["consumed_tokens"]),
                 f"{c['bytes'] / 1e6:,.1f}",
                 short(c["digest"]),
-                c["path"],
+                str(Path(c["path"]).relative_to(page["path_to_run"])),
             ]
             for c in checkpoints
         ]
-        columns = ("checkpoint", "tokens", "MB", "digest", "folder")
+        columns = ("checkpoint", "tokens", "MB", "digest", "in the run's folder")
         print_table(columns, rows, numbers=("checkpoint", "tokens", "MB"))
 
 
@@ -231,6 +235,12 @@ def _print_scores(evaluations: list[dict[str, Any]]) -> None:
         print_table(
             ("scores at step", "score", "shots", "value", "±"), rows, numbers=("scores at step", "shots", "value", "±")
         )
+
+
+def _from_here(path: str) -> str:
+    """The path as a person would type it here; whole where it lies elsewhere."""
+    here = Path.cwd()
+    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
 
 
 def age(seconds: float | None) -> str:

@@ -105,6 +105,7 @@ def run_page(run: RunDirectory) -> dict[str, Any]:
     return {
         "run": run_line(run, rings).to_json(),
         "path_to_run": str(run.path),
+        "overrides": list(resolved.overrides),
         "digests": resolved.digests,
         "parameters": round(num_parameters(shape)),
         "recipe": resolved.recipe.model_dump(mode="json"),
