@@ -111,6 +111,14 @@ def test_scored_checkpoints_are_kept_and_a_second_evaluation_is_identical(
     assert evaluate().count("already scored") == 2
 
 
+def test_errors_leave_standard_output_alone(scored_project, scored_run, monkeypatch, capsys):  # noqa: ARG001
+    monkeypatch.chdir(scored_project.root)
+    assert main(["scored.yaml", "--run", "beef"]) == 2
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert "no run starts with 'beef'" in errors
+
+
 def test_other_items_are_scored_anew(scored_project, scored_run, evaluate, evaluated):  # noqa: ARG001
     path = scored_project.tasks / "lambada.jsonl"
     original = path.read_bytes()

@@ -38,10 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             Project(Path.cwd()), options.config, options.overrides, wanted=options.run, publish=not options.no_publish
         )
     except TreeringError as error:
-        _say(f"treering: {error}")
+        sys.stderr.write(f"treering: {error}\n")
         return error.exit_code
     except KeyboardInterrupt:
-        _say("treering: interrupted; the same command goes on from here")
+        sys.stderr.write("treering: interrupted; the same command goes on from here\n")
         return _EXIT_INTERRUPTED
     return 0
 
