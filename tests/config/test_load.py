@@ -63,9 +63,21 @@ def test_a_right_file_loads_with_its_defaults(tmp_path):
 @pytest.mark.parametrize(
     ("change", "path", "found", "expected"),
     [
-        ({"model__layers": 3}, "model.layers", "an unknown key", "one of this section's keys"),
-        ({"colour": "green"}, "colour", "an unknown key", "one of this section's keys"),
-        ({"blend__components__1__wait": "0.2"}, "blend.components.1.wait", "an unknown key", "one of this"),
+        ({"model__layers": 3}, "model.layers", "an unknown key", "one of num_layers, hidden_size, "),
+        ({"colour": "green"}, "colour", "an unknown key", "one of schema_version, experiment, "),
+        ({"blend__components__1__wait": "0.2"}, "blend.components.1.wait", "an unknown key", "one of corpus, weight"),
+        ({"corpora__1__rules__min": 3}, "corpora.1.rules.min", "an unknown key", "one of min_characters, "),
+        ({"schedule__rampup__begin": 3}, "schedule.rampup.begin", "an unknown key", "one of start, increment, samples"),
+        ({"model__layers": 3, "model__num_layers": ...}, "model.layers", "an unknown key", "num_layers"),
+        ({"model__num_layers": True}, "model.num_layers", "true", "a number or a text"),
+        ({"seed": False}, "seed", "false", "a number or a text"),
+        ({"optimizer__peak_learning_rate": True}, "optimizer.peak_learning_rate", "true", "a number or a text"),
+        ({"evaluation__shots": [0, True]}, "evaluation.shots", "[0, true]", "a number or a text"),
+        ({"parallel__data": True}, "parallel.data", "true", "a number or a text"),
+        ({"tokenizer__end_of_document": ""}, "tokenizer.end_of_document", "''", "at least 1 character"),
+        ({"blend__components__0__weight": float("nan")}, "blend.components.0.weight", "nan", "above 0"),
+        ({"blend__components__0__weight": "sNaN"}, "blend.components.0.weight", "sNaN", "above 0"),
+        ({"blend__components__0__weight": "1e-999999999"}, "blend.components.0.weight", "1e-999999999", "2**-64"),
         ({"model__num_layers": "two"}, "model.num_layers", "'two'", "valid integer"),
         ({"model__num_layers": 0}, "model.num_layers", "0", "greater than 0"),
         ({"model__num_layers": 2.5}, "model.num_layers", "2.5", "valid integer"),
@@ -101,6 +113,18 @@ def test_unknown_keys_and_wrong_types(tmp_path, change, path, found, expected):
             "blend.components",
             "weights that sum to 0.95",
             "weights that sum to exactly 1",
+        ),
+        (
+            {"blend__components__0__weight": "0.75" + "0" * 40 + "1"},
+            "blend.components",
+            "weights that sum to 1+1e-43",
+            "weights that sum to exactly 1",
+        ),
+        (
+            {"corpora__0__rules": {"min_characters": 20, "max_characters": 10}},
+            "corpora.0.rules.min_characters",
+            "20",
+            "at most max_characters 10",
         ),
         ({"blend__components__1__corpus": "red"}, "blend.components", "corpus red twice", "one component"),
         ({"blend__components__1__corpus": "grey"}, "blend.components", "corpus grey", "one of corpora: red, blue"),
@@ -217,6 +241,8 @@ def test_overrides_in_order_with_list_indices_and_new_sections(tmp_path):
         ("blend.components.2.weight='1'", "blend.components.2", "2", "an index below 2"),
         ("blend.components.x.weight='1'", "blend.components.x", "x", "an index below 2"),
         ("corpora.2=1", "corpora.2", "2", "an index below 2"),
+        ("model..x=1", "", "'model..x=1'", "dotted.path=value"),
+        ("seed=2024-13-45", "seed", "'2024-13-45'", "a YAML value"),
         ("seed.low=1", "seed.low", "a int above it", "a section or a list"),
     ],
 )
@@ -230,10 +256,51 @@ def test_an_override_to_an_unknown_key_is_an_unknown_key(tmp_path):
     assert error_of(write(tmp_path), "model.layers=3").path == "model.layers"
 
 
+@pytest.mark.parametrize("override", ["model.num_layers=none", "model={num_layers: none}"])
+def test_a_wrong_value_from_an_override_is_not_blamed_on_the_file_alone(tmp_path, override):
+    file = write(tmp_path)
+    assert error_of(file, override, "seed=8").source == f"{file} with --set {override}"
+    assert error_of(write(tmp_path, precision="fp8"), "seed=8").source == str(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("seed: 2024-13-45", "month must be in 1..12"),
+        ("? [a, b]\n: 1", "unhashable key"),
+        ("a: " + "[" * 5000, "recursion"),
+        ("seed: " + "9" * 5000, "4300 digits"),
+        ("!!python/object/apply:os.getcwd []", "could not determine a constructor"),
+        ("seed: 1\nmodel: {}\nseed: 2", "key 'seed' stands twice"),
+    ],
+)
+def test_yaml_that_python_cannot_hold(tmp_path, text, found):
+    file = tmp_path / "tiny.yaml"
+    file.write_text(text)
+    error = error_of(file)
+    assert error.found.startswith("no valid YAML: ")
+    assert found in error.found
+
+
+def test_yaml_merges_may_override(tmp_path):
+    file = write(tmp_path)
+    document = file.read_text().replace("parallel:\n", "parallel:\n  <<: {micro_batch_size: 4, pipeline: 2}\n")
+    file.write_text(document)
+    parallel = load_experiment(file).parallel
+    assert (parallel.micro_batch_size, parallel.pipeline, parallel.data) == (2, 2, 2)
+
+
 def test_apply_override_changes_only_its_value():
     document = {"a": [{"b": 1}, {"b": 2}], "c": 3}
     apply_override(document, "a.1.b=5")
     assert document == {"a": [{"b": 1}, {"b": 5}], "c": 3}
+
+
+def test_a_weight_keeps_every_digit(tmp_path):
+    first, second = "0.7" + "3" * 40, "0.2" + "6" * 39 + "7"
+    changes = {"blend__components__0__weight": first, "blend__components__1__weight": second}
+    weights = [component.weight for component in load_experiment(write(tmp_path, **changes)).blend.components]
+    assert weights == [first, second]
 
 
 @pytest.mark.parametrize("spelling", [0.75, "0.75", "0.750", "75e-2", ".75"])

@@ -89,6 +89,14 @@ class FilterRules(Section):
     max_mean_line_length: float | None = None
     min_alphanumeric_fraction: Fraction | None = None
 
+    @model_validator(mode="after")
+    def _leaves_a_range(self) -> Self:
+        for low, high in (("min_characters", "max_characters"), ("min_mean_word_length", "max_mean_word_length")):
+            least, most = getattr(self, low), getattr(self, high)
+            if least is not None and most is not None and least > most:
+                raise contradiction(low, str(least), f"at most {high} {most}: no document could be kept")
+        return self
+
 
 def _html_rules() -> FilterRules:
     """Rules for text extracted from HTML fragments: shorter documents than whole pages."""
@@ -272,7 +280,7 @@ class TokenizerConfig(Section):
 
     vocabulary_size: int = Field(8192, ge=257)
     min_frequency: int = Field(2, ge=1)
-    end_of_document: str = "<|endoftext|>"
+    end_of_document: str = Field("<|endoftext|>", min_length=1)
 
     @field_validator("vocabulary_size")
     @classmethod

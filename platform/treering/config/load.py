@@ -1,12 +1,13 @@
 """From an authored YAML file (and `--set` overrides) to a frozen `Experiment`, or to one clear error."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from pydantic import ValidationError
 
+from treering.config.model import Section
 from treering.config.schema import Experiment
 from treering.errors import ConfigError
 
@@ -16,15 +17,16 @@ _FOUND_LENGTH = 80
 class _UniqueKeyLoader(yaml.SafeLoader):
     """YAML's own rule is that the last of two equal keys wins in silence; here it is an error."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Builds a mapping and refuses a key that stands twice."""
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Reads a mapping and refuses a key that stands twice; before merges (`<<`), which may override."""
+        node = super().compose_mapping_node(anchor)
         seen = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=deep)
-            if key in seen:
-                raise yaml.MarkedYAMLError(problem=f"key {key!r} stands twice", problem_mark=key_node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep=deep)
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if (key.tag, key.value) in seen:
+                    raise yaml.MarkedYAMLError(problem=f"key {key.value!r} stands twice", problem_mark=key.start_mark)
+                seen.add((key.tag, key.value))
+        return node
 
 
 def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
@@ -43,7 +45,7 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
         raise ConfigError(str(path), "", "no such file", "a YAML experiment; `ls experiments/` lists yours") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(str(path), "", f"an unreadable file ({error})", "a UTF-8 YAML file") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date or a number that Python does not know
         raise ConfigError(str(path), "", f"no valid YAML: {' '.join(str(error).split())}", "valid YAML") from error
     if not isinstance(document, dict):
         raise ConfigError(str(path), "", type(document).__name__, "a mapping of sections")
@@ -52,7 +54,7 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     try:
         return Experiment.model_validate(document)
     except ValidationError as error:
-        raise _config_error(str(path), error) from None
+        raise _config_error(str(path), error, overrides) from None
 
 
 def apply_override(document: dict[str, Any], override: str) -> None:
@@ -63,11 +65,11 @@ def apply_override(document: dict[str, Any], override: str) -> None:
     """
     source = f"--set {override}"
     path, equals, text = override.partition("=")
-    if not equals or not path:
+    if not equals or not all(path.split(".")):
         raise ConfigError(source, "", repr(override), "dotted.path=value")
     try:
         value = yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):
         raise ConfigError(source, path, repr(text), "a YAML value") from None
     *parents, last = path.split(".")
     target: Any = document
@@ -91,9 +93,12 @@ def _index(target: Any, part: str, source: str, where: str) -> int:
     return int(part)
 
 
-def _config_error(source: str, error: ValidationError) -> ConfigError:
-    """The first problem that pydantic found, in our words; the number of the others beside it."""
-    problems = error.errors(include_url=False)
+def _config_error(source: str, error: ValidationError, overrides: Sequence[str]) -> ConfigError:
+    """The first problem that pydantic found, in our words; the number of the others beside it.
+
+    An unknown key goes first: a misspelt key is a missing one as well, and only the first of the two helps.
+    """
+    problems = sorted(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
     problem = problems[0]
     path = ".".join(str(part) for part in problem["loc"])
     context = problem.get("ctx", {})
@@ -102,7 +107,7 @@ def _config_error(source: str, error: ValidationError) -> ConfigError:
             path = ".".join(part for part in (path, context["field"]) if part)
             found, expected = context["found"], context["expected"]
         case "extra_forbidden":
-            found, expected = "an unknown key", "one of this section's keys (`treering plan --help` names the schema)"
+            found, expected = "an unknown key", f"one of {', '.join(_keys(problem['loc'][:-1]))}"
         case "missing":
             found, expected = "nothing", "a value: this key is required"
         case _:
@@ -111,4 +116,24 @@ def _config_error(source: str, error: ValidationError) -> ConfigError:
             expected = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     if len(problems) > 1:
         expected += f" ({len(problems) - 1} more problem{'s' if len(problems) > 2 else ''} in this file)"
+    for override in overrides:
+        if f"{path}.".startswith(f"{override.partition('=')[0]}."):
+            source = f"{source} with --set {override}"
     return ConfigError(source, path, found, expected)
+
+
+def _keys(location: Sequence[int | str]) -> list[str]:
+    """The keys that a section of an experiment knows."""
+    section: type[Section] = Experiment
+    for part in location:
+        if isinstance(part, str):
+            section = next(_sections(section.model_fields[part].annotation))
+    return list(section.model_fields)
+
+
+def _sections(annotation: Any) -> Iterator[type[Section]]:
+    """The sections that an annotation such as `tuple[CorpusConfig, ...]` or `RampConfig | None` speaks of."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _sections(argument)

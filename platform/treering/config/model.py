@@ -4,9 +4,9 @@ Everything here enters the recipe's digest, which is the run's id.
 """
 
 import math
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 
@@ -14,6 +14,19 @@ class Section(BaseModel):
     """A part of an experiment: frozen, and a key that it does not know is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_as_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuses `true` where a number or a text belongs: Python, and so pydantic, would take it for a 1."""
+        truths = [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, bool)]
+        if truths and not _takes_truth(cls.model_fields[info.field_name or ""].annotation):
+            raise contradiction("", str(value).lower(), "a number or a text (in YAML yes and no are no texts)")
+        return value
+
+
+def _takes_truth(annotation: Any) -> bool:
+    return annotation is bool or annotation is Any or any(_takes_truth(argument) for argument in get_args(annotation))
 
 
 def contradiction(field: str, found: str, expected: str) -> PydanticCustomError:

@@ -7,6 +7,7 @@ DVC reads the same file as its parameters: a stage depends on the sections it us
 
 from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
@@ -33,6 +34,8 @@ from treering.config.operation import (
 
 SCHEMA_VERSION: Final = 1
 
+_SMALLEST_WEIGHT_EXPONENT: Final = -20  # 2**-64 is 5.4e-20
+
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
 
 
@@ -51,9 +54,12 @@ class ComponentConfig(Section):
             weight = Decimal(text)
         except (InvalidOperation, TypeError, ValueError):
             raise contradiction("", repr(value), 'a decimal like "0.25"') from None
-        if not 0 < weight <= 1:
+        if not weight.is_finite() or not 0 < weight <= 1:
             raise contradiction("", str(value), "a weight above 0 and at most 1")
-        return format(weight.normalize(), "f")
+        if weight.adjusted() < _SMALLEST_WEIGHT_EXPONENT:
+            raise contradiction("", str(value), "a weight of at least 2**-64: no sample would ever be read for less")
+        whole = format(weight, "f")  # every digit: Decimal's own arithmetic would round to 28 of them
+        return whole.rstrip("0").rstrip(".") if "." in whole else whole
 
 
 class BlendConfig(Section):
@@ -66,9 +72,10 @@ class BlendConfig(Section):
 
     @model_validator(mode="after")
     def _weights_sum_to_one(self) -> Self:
-        total = sum(Decimal(component.weight) for component in self.components)
+        total = sum(Fraction(component.weight) for component in self.components)
         if total != 1:
-            raise contradiction("components", f"weights that sum to {total}", "weights that sum to exactly 1")
+            found = f"{float(total)!r}" if float(total) != 1 else f"1{float(total - 1):+g}"
+            raise contradiction("components", f"weights that sum to {found}", "weights that sum to exactly 1")
         twice = _first_duplicate(component.corpus for component in self.components)
         if twice:
             raise contradiction("components", f"corpus {twice} twice", "one component with the summed weight")
