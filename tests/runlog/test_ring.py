@@ -1,5 +1,6 @@
 """The chain of rings: what is laid is read back, and any change is found and named."""
 
+import errno
 import json
 import math
 import os
@@ -158,6 +159,15 @@ def test_the_lock_is_shared_with_forked_children_and_dies_with_the_last(tmp_path
     assert not is_held(path)
     os.close(acquire(path))
     assert child > 0
+
+
+def test_a_file_system_without_locks_is_not_called_a_holder(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("treering.runlog.lock.fcntl.fcntl", refuse)
+    with pytest.raises(OSError, match="No locks available"):
+        acquire(tmp_path / "lock")
 
 
 def test_asking_who_holds_the_lock_takes_nothing(tmp_path):

@@ -73,6 +73,19 @@ def test_a_damaged_log_is_a_state_with_its_reason(call, write_run):
         call("show", writer.resolved.run_id)
 
 
+@pytest.mark.parametrize("file", ["resolved.json", "attempts/0001/end.json", "attempts/0001/header.json"])
+def test_a_damaged_document_does_not_hide_the_other_runs(call, write_run, file):
+    damaged = write_run(1).start().lay(2).end()
+    whole = write_run(2).start().lay(3)
+    path = damaged.run.path / file
+    path.write_text(path.read_text().replace("sha256:", "sha256:0"))
+    rows = {row["id"]: row for row in json.loads(call("runs", "--json"))}
+    assert rows[damaged.resolved.run_id]["state"] == "damaged"
+    assert file in rows[damaged.resolved.run_id]["problem"]
+    assert (rows[whole.resolved.run_id]["state"], rows[whole.resolved.run_id]["step"]) == ("broken", 3)
+    assert damaged.resolved.run_id in call("runs")
+
+
 def test_show_prints_the_whole_run(call, write_run):
     spike = {45: 9.0, 46: math.nan}
     writer = write_run().start(devices=["NVIDIA A100-SXM4-80GB"])

@@ -211,6 +211,19 @@ def test_an_attempt_without_rings_leaves_no_branch(project, write_run, client):
     assert mlflow_runs(client, "abandoned") == []
 
 
+def test_a_run_may_start_again_under_another_description(project, write_run, client):
+    """MLflow refuses to change a param, and a refusal would keep the run from being shipped for ever."""
+    writer = write_run(description="first words").start().die()
+    ship_once(project)
+    changed = writer.resolved.model_copy(update={"description": "second words", "overrides": ("seed=1",)})
+    changed.write(writer.run.path / "resolved.json")
+    writer.start().lay(2)
+    (report,) = ship_once(project)
+    assert report.rings == 2
+    (run,) = mlflow_runs(client)
+    assert run.data.params["description"] == "first words"
+
+
 def test_a_crash_while_putting_aside_is_made_good(project, write_run, client):
     writer = write_run().start().lay(5).die()
     ship_once(project)

@@ -61,14 +61,18 @@ def run_line(run: RunDirectory, rings: Sequence[Ring] | None = None) -> RunLine:
         run: the run.
         rings: those of its path, if they have been read already.
 
-    Raises:
-        EvidenceError: its config does not hold; a damaged log is a state, not an error.
+    A config or log that does not hold is a state, not an error: one damaged run must not hide the others.
     """
-    resolved = run.resolved
-    state, problem = str(run.state()), ""
+    try:
+        resolved = run.resolved
+    except EvidenceError as error:
+        checkpoints = len(run.checkpoints())
+        return RunLine(run.path.name, "", "damaged", 0, 0, None, None, 0, 0, checkpoints, None, str(error))
+    state, problem = "damaged", ""
     last: Ring | None = None
     validation_loss = None
     try:
+        state = str(run.state())
         for ring in run.path_rings() if rings is None else rings:
             last = ring
             validation_loss = validation_loss if ring.validation_loss is None else ring.validation_loss

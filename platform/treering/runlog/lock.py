@@ -4,6 +4,7 @@ An open-file-description lock: ranks that the holder forks share it, the kernel 
 and a reader asks who holds it without ever taking it.
 """
 
+import errno
 import fcntl
 import os
 import struct
@@ -31,7 +32,10 @@ def acquire(path: Path) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _request(fcntl.F_WRLCK))
-    except OSError:
+    except OSError as error:
+        if error.errno not in (errno.EAGAIN, errno.EACCES):
+            os.close(descriptor)
+            raise  # a file system without locks, say: nobody holds it
         holder = os.pread(descriptor, 64, 0).decode(errors="replace").strip()
         os.close(descriptor)
         raise RunLockedError(
@@ -46,7 +50,7 @@ def acquire(path: Path) -> int:
 def is_held(path: Path) -> bool:
     """Whether any process holds the lock; asks the kernel and takes nothing."""
     try:
-        descriptor = os.open(path, os.O_RDWR)
+        descriptor = os.open(path, os.O_RDONLY)  # asking needs no right to write
     except FileNotFoundError:
         return False
     try:

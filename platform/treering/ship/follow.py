@@ -94,9 +94,7 @@ def follow(
 
     def alive() -> bool:
         nonlocal last_alive
-        if (process is not None and process.is_running()) or any(
-            is_held(run.lock) for run in _selected(project, prefix)
-        ):
+        if _lives(process) or any(is_held(run.lock) for run in _selected(project, prefix)):
             last_alive = time.monotonic()
         return time.monotonic() - last_alive < grace_s
 

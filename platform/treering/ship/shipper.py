@@ -130,7 +130,9 @@ class RunShipper:
         if shipped is None:
             first = segments[0].attempt
             shipped = Position(first.number, 0, first.header_digest)
-            self._registry.log_params(stored.run_id, projection.run_params(resolved))
+            # A param can be written once; names and overrides of a run that starts again may differ from the first.
+            params = projection.run_params(resolved)
+            self._registry.log_params(stored.run_id, {k: v for k, v in params.items() if k not in stored.params})
             self._registry.log_datasets(stored.run_id, projection.corpus_inputs(resolved))
             self._registry.log(stored.run_id, tags={projection.POSITION_TAG: str(shipped)})
         for branch in self._registry.find_runs(experiment, {**identity, projection.BRANCH_TAG: "abandoned"}):
