@@ -1,5 +1,6 @@
 """Real run directories, laid through the run log's own writers: curves, a spike, a restart, checkpoints, scores."""
 
+import json
 import math
 import time
 from collections.abc import Callable
@@ -56,6 +57,8 @@ class RunPlan:
     nan_at: int = 0
     ended_ago_s: float = 40.0
     step_s: float = 0.42
+    overrides: tuple[str, ...] = ()
+    device: str = ""  # sensor readings as of such a rank: "cuda", "cpu"; empty: none
 
 
 def experiment_of(plan: RunPlan) -> Experiment:
@@ -108,7 +111,7 @@ def resolved_of(plan: RunPlan) -> Resolved:
             ],
         }
     )
-    return resolve(experiment_of(plan), blend, "test")
+    return resolve(experiment_of(plan), blend, "test", plan.overrides)
 
 
 LAYOUT = Layout(tensor=1, pipeline=1, data=2, micro_batch_size=2, world_size=2, device="cpu", backend="gloo")
@@ -201,6 +204,30 @@ def ring_values(
     }
 
 
+def write_telemetry(attempt: Path, device: str, ended_at: list[float]) -> None:
+    """Two ranks, a reading in the middle of each step and one long before the first; rank 1 draws 20 W more."""
+    (attempt / "telemetry").mkdir()
+    for rank in (0, 1):
+        lines = []
+        for number, moment in enumerate([ended_at[0] - 300, *(end - 0.05 for end in ended_at)]):
+            values: dict[str, float | None] = {
+                "host/cpu_utilisation": 50.0,
+                "host/memory_used": 2e9,
+                "process/rss": 7e8,
+            }
+            if device == "cuda":
+                values |= {"device/utilisation": 90.0, "device/power": 300.0 + number + 20 * rank}
+                values |= {"device/memory_used": 6.5e10, "device/temperature": None}
+            line = {"time": moment, "rank": rank, "values": values}
+            if not number:
+                line["reasons"] = (
+                    {"device/temperature": "not supported"} if device == "cuda" else {"device": "no device"}
+                )
+            lines.append(json.dumps(line))
+        lines[3:3] = ["{torn"]
+        (attempt / "telemetry" / f"rank-{rank}.jsonl").write_text("\n".join(lines) + "\n")
+
+
 def write_checkpoint(run: Path, resolved: Resolved, attempt: int, ring: Ring, created_at: float) -> str:
     folder = run / "checkpoints" / checkpoint_name(ring.step)
     folder.mkdir(parents=True)
@@ -277,9 +304,11 @@ def make_run(plan: RunPlan) -> Path:
         clock.now += 45 if number > 1 else 0
         header = header_of(plan, resolved, number, parent, clock.now)
         written = header.write(attempt / "header.json")
+        ended_at: list[float] = []
         with RingWriter(attempt, written) as writer:
             for step in range(first, last + 1):
                 ring = writer.append(**ring_values(plan, resolved, step, clock, random))
+                ended_at.append(ring.ended_at)
                 if step % plan.checkpoint_every == 0 or step == resolved.schedule.num_steps:
                     checkpoint = write_checkpoint(run, resolved, number, ring, clock.now)
                     if step == plan.restart_after:
@@ -290,6 +319,8 @@ def make_run(plan: RunPlan) -> Path:
                             ring=ring.digest,
                             checkpoint=checkpoint,
                         )
+        if plan.device:
+            write_telemetry(attempt, plan.device, ended_at)
         if number == len(stretches) and plan.status is not None:
             end = AttemptEnd(
                 status=plan.status, reason=plan.reason or f"{plan.status} by the test", step=last, ended_at=clock.now

@@ -317,6 +317,42 @@ def test_kernels_and_layout_are_facts_of_the_newest_attempt(lay_run) -> None:
     assert "megatron-2023" in facts["of the newest attempt"].tolist()
 
 
+def test_sensors_of_devices_stand_on_the_steps(lay_run) -> None:
+    run = lay_run(steps=60, device="cuda")
+    rings = list(RunDirectory(run).attempts()[0].rings())
+    app = page("run", run=run.name)
+    view, data = panel(app, "Power")
+    band, line = rows(layers(view, "area")[0], data), rows(layers(view, "line")[0], data)
+    assert line["x"].tolist() == [ring.consumed_tokens for ring in rings]
+    assert line["y"].tolist() == [310.0 + ring.step for ring in rings]
+    assert (band["lo"].iloc[0], band["hi"].iloc[0]) == (301.0, 321.0)
+    assert header_texts(view) == [f"{310 + rings[-1].step} W"]
+    assert header_texts(panel(app, "Device memory")[0]) == ["65 GB"]
+    assert "Mean over 2 ranks" in texts(app)
+    assert "device/temperature: none, not supported" in texts(app)
+
+
+def test_sensors_of_the_processor_without_a_device(lay_run) -> None:
+    app = page("run", run=lay_run(steps=60, device="cpu").name, steps="last 100")
+    view, data = panel(app, "CPU of the node")
+    assert set(rows(layers(view, "line")[0], data)["y"]) == {50.0}
+    assert header_texts(panel(app, "Memory of the rank")[0]) == ["700 MB"]
+    assert "device: none, no device" in texts(app)
+
+
+def test_a_run_without_readings_says_so(lay_run) -> None:
+    assert "No readings on record." in texts(page("run", run=lay_run(steps=60).name))
+
+
+def test_what_was_set_beside_the_file_tells_runs_apart(lay_run) -> None:
+    lay_run(steps=60)
+    assert "Set" not in page("runs").dataframe[0].value
+    run = lay_run(steps=60, seed=2, overrides=("seed=2", "optimizer.peak_learning_rate=0.001"))
+    table = page("runs").dataframe[0].value
+    assert table.set_index("Run").loc[run.name, "Set"] == "seed=2  optimizer.peak_learning_rate=0.001"
+    assert "seed=2  ·  optimizer.peak_learning_rate=0.001" in texts(page("run", run=run.name))
+
+
 def test_foreign_text_is_never_read_as_markdown(lay_run) -> None:
     run = lay_run(status="failed", stop_at=50, reason="**bold** <script>alert(1)</script> [x](http://x)")
     app = page("run", run=run.name)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treering_dashboard.panels.charts import log_ticks
-from treering_dashboard.panels.text import age, count, duration, number, plural
+from treering_dashboard.panels.text import age, count, duration, number, plural, size
 
 
 @pytest.mark.parametrize(
@@ -60,3 +60,10 @@ def test_log_ticks_enclose_what_is_drawn(low: float, factor: float) -> None:
     assert ticks == sorted(set(ticks))
     assert ticks[0] <= low * (1 + 1e-6)
     assert ticks[-1] >= low * factor * (1 - 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0 B"), (64, "64 B"), (2_500, "2.50 kB"), (54_503_211, "54.5 MB"), (2.29e9, "2.29 GB")]
+)
+def test_sizes(value: float, text: str) -> None:
+    assert size(value) == text

@@ -5,6 +5,7 @@ a sample lets two share a value.
 """
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ from treering.runlog.directory import CheckpointDirectory, RunDirectory, find_ru
 from treering.runlog.records import Evaluation
 from treering_dashboard.frames.rings import RunFrames, read_run
 from treering_dashboard.frames.summary import RunSummary, summarize
+from treering_dashboard.frames.telemetry import Telemetry, read_telemetry
 
 ROOT_VARIABLE: Final = "TREERING_ROOT"
 
@@ -31,6 +33,7 @@ _RECORDS = (
     "checkpoints/*/manifest.json",
     "evaluations/*.json",
 )
+_SENSORS = ("attempts/*/telemetry/rank-*.jsonl",)
 
 
 def project() -> Project:
@@ -43,10 +46,10 @@ def runs() -> list[RunDirectory]:
     return find_runs(project().runs)[::-1]
 
 
-def version(run: RunDirectory) -> Version:
+def version(run: RunDirectory, records: Sequence[str] = _RECORDS) -> Version:
     """Names, sizes and times of the run's records: equal as long as nothing was written."""
     found = []
-    for pattern in _RECORDS:
+    for pattern in records:
         for path in sorted(run.path.glob(pattern)):
             status = path.stat()
             found.append((str(path.relative_to(run.path)), status.st_size, status.st_mtime_ns))
@@ -61,6 +64,17 @@ def frames(run: RunDirectory) -> RunFrames:
 def summary(run: RunDirectory) -> RunSummary:
     """The run's line as of now."""
     return summarize(run, frames(run))
+
+
+def telemetry(run: RunDirectory) -> Telemetry:
+    """What sensors saw, as of now."""
+    return _telemetry(str(run.path), version(run), version(run, _SENSORS))
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def _telemetry(path: str, version: Version, sensors: Version) -> Telemetry:
+    del sensors  # part of the key alone
+    return read_telemetry(RunDirectory(Path(path)), _frames(path, version).path)
 
 
 def evaluations(run: RunDirectory) -> tuple[list[Evaluation], str | None]:

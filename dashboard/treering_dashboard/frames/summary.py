@@ -39,6 +39,7 @@ class RunSummary:
         at_risk_s: the compute time of those steps, seconds.
         remaining_s: compute time of the steps to go at the pace of the last ones, NaN where unknown.
         attempts: process starts that left a header.
+        overrides: what was set beside the experiment's file.
         problems: what of the evidence does not hold.
     """
 
@@ -60,6 +61,7 @@ class RunSummary:
     at_risk_s: float
     remaining_s: float
     attempts: int
+    overrides: tuple[str, ...]
     problems: tuple[str, ...]
 
     @property
@@ -73,10 +75,12 @@ def summarize(run: RunDirectory, frames: RunFrames, now: float | None = None) ->
     now = time.time() if now is None else now
     problems = list(frames.problems)
     experiment, num_steps, train_tokens = "", 0, 0
+    overrides: tuple[str, ...] = ()
     try:
         resolved = run.resolved
         experiment, num_steps = resolved.experiment, resolved.schedule.num_steps
         train_tokens = resolved.schedule.tokens_after(num_steps)
+        overrides = resolved.overrides
     except EvidenceError as error:
         problems.append(str(error))
     manifests = read_manifests(run, problems)
@@ -106,6 +110,7 @@ def summarize(run: RunDirectory, frames: RunFrames, now: float | None = None) ->
         at_risk_s=float(unsaved["time_step"].sum()) if "time_step" in unsaved else 0.0,
         remaining_s=float(recent.median()) * (num_steps - step) if recent is not None and num_steps else math.nan,
         attempts=len(run.attempts()),
+        overrides=overrides,
         problems=tuple(problems),
     )
 

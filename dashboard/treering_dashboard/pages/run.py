@@ -1,6 +1,7 @@
 """One run: its state line, training health beside evaluation on one x, throughput, checkpoints, what ran."""
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 from streamlit.navigation.page import StreamlitPage
 
 from treering.errors import EvidenceError
@@ -9,6 +10,7 @@ from treering_dashboard.frames import cached
 from treering_dashboard.frames.rings import RunFrames
 from treering_dashboard.frames.scores import perplexity_frame, score_frame
 from treering_dashboard.frames.summary import RunSummary
+from treering_dashboard.frames.telemetry import Telemetry
 from treering_dashboard.panels.axis import Placement, XAxis, choose_axis, choose_window
 from treering_dashboard.panels.charts import draw_stack
 from treering_dashboard.panels.choice import choose_run, no_runs
@@ -21,6 +23,7 @@ from treering_dashboard.panels.training import (
     metric_panels,
     restart_marks,
     score_panels,
+    sensor_panels,
     validation_panel,
 )
 
@@ -56,19 +59,21 @@ def _live(run: RunDirectory, axis: XAxis, *, was_alive: bool, window: int | None
         st.rerun()
     _head(summary)
     problem_box(summary.problems)
+    shown = frames if window is None else frames.last(window)
     if frames.num_steps:
-        _charts(run, frames if window is None else frames.last(window), axis, show_replaced=show_replaced)
+        _charts(run, shown, axis, show_replaced=show_replaced)
     elif summary.state == "empty":
         st.info(
             "No step yet. `treering train` with this run's experiment starts it.", icon=":material/hourglass_empty:"
         )
-    _details(run, frames)
+    _details(run, frames, shown, axis)
 
 
 def _head(summary: RunSummary) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         badge(summary.state)
-        st.text(f"{summary.experiment or 'unknown experiment'}  ·  {plural(summary.attempts, 'attempt')}")
+        facts = [summary.experiment or "unknown experiment", plural(summary.attempts, "attempt"), *summary.overrides]
+        st.text("  ·  ".join(facts))
         advice = SIGNS[summary.state].advice
         if summary.state == "failed" and summary.reason:
             st.text(summary.reason)
@@ -110,15 +115,24 @@ def _described(what: str, frames: RunFrames) -> str:
     return f"{what} over {frames.num_steps} steps; the last loss is {last['train_loss']:.3g} nats a token"
 
 
-def _details(run: RunDirectory, frames: RunFrames) -> None:
-    left, middle, right = st.columns(3, gap="medium")
-    with left:
-        st.markdown("###### Loss spikes")
-        spike_table(frames)
+def _details(run: RunDirectory, frames: RunFrames, shown: RunFrames, axis: XAxis) -> None:
+    wide, right = st.columns([2, 1], gap="medium")
+    with wide:
+        left, middle = st.columns(2, gap="medium")
+        with left:
+            st.markdown("###### Loss spikes")
+            spike_table(frames)
+            st.markdown("###### Checkpoints")
+            checkpoint_table(run)
+        _what_ran(run, frames, middle, wide)
+    if shown.num_steps:
+        with right:
+            st.markdown("###### Sensors")
+            _sensors(cached.telemetry(run), shown, axis)
+
+
+def _what_ran(run: RunDirectory, frames: RunFrames, middle: DeltaGenerator, wide: DeltaGenerator) -> None:
     with middle:
-        st.markdown("###### Checkpoints")
-        checkpoint_table(run)
-    with right:
         st.markdown("###### What ran")
         try:
             attempts = run.attempts()
@@ -130,4 +144,20 @@ def _details(run: RunDirectory, frames: RunFrames) -> None:
             st.caption("No attempt has started.")
             return
         layout_facts(header, frames.flops_formula)
-        kernel_table(header)
+    if header.kernels:
+        with wide:
+            st.markdown("###### Kernels")
+            kernel_table(header)
+
+
+def _sensors(telemetry: Telemetry, frames: RunFrames, axis: XAxis) -> None:
+    x = Placement.of(axis, [frames.path])
+    panels = sensor_panels(telemetry, int(frames.path["step"].iloc[0]), x)
+    if not panels:
+        st.caption("No readings on record.")
+        return
+    draw_stack(panels, x, restart_marks(frames, x), key="sensors", alt_text=_described("Sensor readings", frames))
+    lost = f"; {plural(telemetry.dropped, 'reading')} lost" if telemetry.dropped else ""
+    st.caption(f"Mean over {plural(telemetry.ranks, 'rank')}, band from the lowest to the highest reading{lost}.")
+    for name, reason in telemetry.reasons.items():
+        st.text(f"{name}: none, {reason}")

@@ -70,8 +70,8 @@ def _table() -> None:
 
 
 def runs_frame(summaries: list[RunSummary]) -> pd.DataFrame:
-    """One row a run."""
-    return pd.DataFrame(
+    """One row a run; what was set beside the experiment's file, where anything was, tells equal names apart."""
+    frame = pd.DataFrame(
         [
             {
                 "State": [sign_text(s.state)],
@@ -86,7 +86,9 @@ def runs_frame(summaries: list[RunSummary]) -> pd.DataFrame:
                 "Tokens": number(s.tokens),
                 "Throughput": number(s.tokens_per_second, "tokens/s") if s.step else NOTHING,
                 "Attempts": str(s.attempts),
+                "Set": "  ".join(s.overrides),
             }
             for s in summaries
         ]
     )
+    return frame if frame["Set"].any() else frame.drop(columns="Set")

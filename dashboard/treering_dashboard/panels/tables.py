@@ -1,7 +1,7 @@
 """Tables of a run. Cells hold foreign text, so they are data frames: nothing in them is read as Markdown."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 import streamlit as st
@@ -12,7 +12,7 @@ from treering.runlog.catalogue import describe
 from treering.runlog.directory import RunDirectory
 from treering.runlog.records import AttemptHeader
 from treering_dashboard.frames.rings import RunFrames
-from treering_dashboard.panels.text import NOTHING, age, count, number, plural
+from treering_dashboard.panels.text import NOTHING, age, count, number, plural, size
 
 ROW_HEIGHT = 28
 
@@ -22,8 +22,23 @@ def height(rows: int, row_height: int = ROW_HEIGHT) -> int:
     return 32 + rows * row_height + 3
 
 
-def table(frame: pd.DataFrame, alt: str, *, numbers: Sequence[str] = (), rows: int = 8) -> None:
-    """A quiet table of at most `rows` rows before it scrolls; columns in `numbers` are aligned to the right."""
+def table(
+    frame: pd.DataFrame,
+    alt: str,
+    *,
+    numbers: Sequence[str] = (),
+    rows: int = 8,
+    widths: Mapping[str, int] | None = None,
+) -> None:
+    """A quiet table of at most `rows` rows before it scrolls.
+
+    Args:
+        frame: its cells as text.
+        alt: what it shows, for readers who do not see it.
+        numbers: columns aligned to the right.
+        rows: shown before it scrolls.
+        widths: pixels of columns that leave the rest to the others.
+    """
     st.dataframe(
         frame,
         hide_index=True,
@@ -31,7 +46,10 @@ def table(frame: pd.DataFrame, alt: str, *, numbers: Sequence[str] = (), rows: i
         height=height(min(len(frame), rows)),
         alt=alt,
         placeholder=NOTHING,
-        column_config={name: st.column_config.TextColumn(alignment="right") for name in numbers},
+        column_config={
+            **{name: st.column_config.TextColumn(width=width) for name, width in (widths or {}).items()},
+            **{name: st.column_config.TextColumn(alignment="right") for name in numbers},
+        },
     )
 
 
@@ -68,7 +86,7 @@ def checkpoint_table(run: RunDirectory) -> None:
                 "Step": count(manifest.step),
                 "Tokens": number(manifest.consumed_tokens),
                 "Attempt": str(manifest.attempt),
-                "Size": number(sum(file.size for file in manifest.files), "B"),
+                "Size": size(sum(file.size for file in manifest.files)),
                 "Written": age(now - manifest.created_at),
                 "Digest": short(checkpoint.digest, 8),
             }
@@ -101,4 +119,5 @@ def kernel_table(header: AttemptHeader) -> None:
     if not header.kernels:
         return
     rows = [{"Kernel": k.operation, "Asked for": k.requested, "Ran": k.used, "Why": k.reason} for k in header.kernels]
-    table(pd.DataFrame(rows), "Kernels asked for and kernels that ran")
+    widths = {"Kernel": 120, "Asked for": 150, "Ran": 150}
+    table(pd.DataFrame(rows), "Kernels asked for and kernels that ran", widths=widths)

@@ -26,6 +26,12 @@ def number(value: float, unit: str = "") -> str:
     return f"{_digits(value)}{f' {unit}' if unit else ''}"
 
 
+def size(value: float) -> str:
+    """Bytes in powers of ten, as disks are sold: `54.5 MB`."""
+    text = number(value)
+    return f"{text}B" if text[-1:].isalpha() else f"{text} B"
+
+
 def _digits(value: float) -> str:
     size = abs(value)
     if size >= 99.95 or value == int(value):

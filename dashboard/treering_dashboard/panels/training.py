@@ -10,9 +10,10 @@ from treering.runlog.catalogue import describe
 from treering_dashboard.frames.buckets import downsample
 from treering_dashboard.frames.rings import RunFrames, column
 from treering_dashboard.frames.scores import headline
+from treering_dashboard.frames.telemetry import Telemetry
 from treering_dashboard.panels.axis import Placement
 from treering_dashboard.panels.charts import GREY, OKABE_ITO, Line, Panel, Stroke, strokes
-from treering_dashboard.panels.text import number
+from treering_dashboard.panels.text import number, size
 
 HEALTH = ("train/loss", "train/grad_norm", "optim/learning_rate", "optim/global_batch_size")
 THROUGHPUT = ("speed/tokens_per_second", "speed/tflops_per_device", "time/step", "time/data_wait")
@@ -61,8 +62,9 @@ def _metric_panel(
 def y_format(key: str) -> str:
     """Ticks with prefixes for counts, as powers for learning rates, plain for all else: no milliseconds as `400m`."""
     if key == "optim/learning_rate":
-        return ".1e"
-    return "~s" if key in ("speed/tokens_per_second", "optim/global_batch_size") else ".3~g"
+        return "~e"
+    counted = key in ("speed/tokens_per_second", "optim/global_batch_size") or describe(key).unit == "bytes"
+    return "~s" if counted else ".3~g"
 
 
 def curve(buckets: pd.DataFrame, name: str, x: Placement) -> pd.DataFrame:
@@ -163,7 +165,30 @@ def score_panels(scores: pd.DataFrame, perplexity: pd.DataFrame, frames: RunFram
             _points(placed[placed["corpus"] == corpus], "perplexity", corpus, stroke, x)
             for corpus, stroke in zip(corpora, strokes(len(corpora)), strict=True)
         )
-        panels.append(Panel("Held-out perplexity", "", lines, log=True, y_format=".3~g"))
+        panels.append(Panel("Held-out perplexity", "", lines, log=True, y_format="~s"))
+    return panels
+
+
+def sensor_panels(telemetry: Telemetry, first_step: int, x: Placement) -> list[Panel]:
+    """A panel for each sensor: the mean over ranks, with a band from the lowest to the highest reading.
+
+    Args:
+        telemetry: of the run.
+        first_step: earlier ones are not drawn.
+        x: the page's axis.
+    """
+    steps = telemetry.steps[telemetry.steps["step"] >= first_step]
+    if steps.empty:
+        return []
+    panels = []
+    names = [column(key) for key in telemetry.keys]
+    buckets = downsample(steps, [f"{name}{part}" for name in names for part in ("", "_min", "_max")])
+    for key, name in zip(telemetry.keys, names, strict=True):
+        metric = describe(key)
+        line = curve(buckets, name, x).assign(lo=buckets[f"{name}_min_lo"], hi=buckets[f"{name}_max_hi"], bad=0)
+        last = float(buckets[name].iloc[-1])
+        latest = size(last) if metric.unit == "bytes" else number(last, metric.unit)
+        panels.append(Panel(metric.title, metric.unit, (Line(line, "", latest, OKABE_ITO[3]),), y_format=y_format(key)))
     return panels
 
 

@@ -1,0 +1,108 @@
+"""What sensors saw while a step ran: readings of all ranks, brought onto the steps of the path.
+
+Telemetry fails open: a line that cannot be read is passed over, and of a very long file only the newest part is read.
+Readings are joined to the step that was under way when they were taken.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from treering.runlog.directory import RunDirectory
+from treering_dashboard.frames.rings import FACTS, column
+
+MAX_BYTES: Final = 4 << 20
+"""Newest bytes that are read of each file: some five hours of a reading a second."""
+MAX_FILES: Final = 64
+
+DEVICE: Final = ("device/utilisation", "device/power", "device/memory_used")
+HOST: Final = ("host/cpu_utilisation", "host/memory_used", "process/rss")
+"""What is drawn of ranks that compute on a device, and of ranks that compute on the processor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    """Readings of a run.
+
+    Attributes:
+        steps: one row a step that has readings: the facts of `RunFrames.path`, and for each metric `m` the mean over
+            ranks and time `m`, the lowest reading `m_min` and the highest `m_max`.
+        keys: catalogue keys of the metrics that were read, as far as they are drawn.
+        reasons: why a reading is missing, by metric.
+        ranks: how many ranks left readings.
+        dropped: readings that the sampler lost.
+    """
+
+    steps: pd.DataFrame
+    keys: tuple[str, ...]
+    reasons: dict[str, str]
+    ranks: int
+    dropped: int
+
+
+def read_telemetry(run: RunDirectory, path: pd.DataFrame) -> Telemetry:
+    """Reads the sensor files of the attempts on the path.
+
+    Args:
+        run: whose files.
+        path: `RunFrames.path` of the same run.
+    """
+    readings: list[dict[str, float]] = []
+    reasons: dict[str, str] = {}
+    ranks: set[object] = set()
+    dropped = 0
+    attempts = set(path["attempt"]) if len(path) else set()
+    for attempt in run.attempts():
+        if attempt.number not in attempts:
+            continue
+        for file in attempt.telemetry_files()[:MAX_FILES]:
+            lost = 0
+            for line in _lines(file):
+                ranks.add(line.get("rank"))
+                reasons.update(line.get("reasons") or {})
+                lost = line.get("dropped") or lost
+                values = line["values"].items()
+                numbers = {column(key): float(value) for key, value in values if isinstance(value, int | float)}
+                readings.append({"time": float(line["time"]), "of": attempt.number, **numbers})
+            dropped += lost
+    frame = pd.DataFrame(readings)
+    keys = tuple(key for key in DEVICE if column(key) in frame) or tuple(key for key in HOST if column(key) in frame)
+    steps = _by_step(frame, path, [column(key) for key in keys]) if keys else path.iloc[:0][list(FACTS)]
+    return Telemetry(steps, keys, reasons, len(ranks), dropped)
+
+
+def _by_step(readings: pd.DataFrame, path: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+    """Mean, lowest and highest reading of each step; what was read before or after all steps is left out."""
+    placed = []
+    for attempt, rings in path.groupby("attempt", sort=False):
+        own = readings[readings["of"] == attempt]
+        begin = rings["ended_at"].iloc[0] - (rings["time_step"].iloc[0] if "time_step" in rings else 0.0)
+        rows = np.searchsorted(rings["ended_at"].to_numpy(), own["time"].to_numpy())
+        inside = (rows < len(rings)) & (own["time"].to_numpy() >= begin)
+        placed.append(own[inside].assign(step=rings["step"].to_numpy()[rows[inside]]))
+    grouped = pd.concat(placed).groupby("step")[names]
+    parts = [grouped.mean(), grouped.min().add_suffix("_min"), grouped.max().add_suffix("_max")]
+    return path[list(FACTS)].merge(pd.concat(parts, axis=1), left_on="step", right_index=True, how="inner")
+
+
+def _lines(file: Path) -> Iterator[dict[str, Any]]:
+    try:
+        with file.open("rb") as opened:
+            size = opened.seek(0, 2)
+            opened.seek(max(0, size - MAX_BYTES))
+            lines = opened.read().split(b"\n")
+    except OSError:
+        return
+    for line in lines[1 if size > MAX_BYTES else 0 : -1]:
+        try:
+            row = json.loads(line)
+            float(row["time"])
+            row["values"].items()
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+        yield row
