@@ -88,6 +88,26 @@ def test_stopping_ends_grandchildren_and_the_stubborn(tmp_path):
         time.sleep(0.05)
 
 
+def test_services_end_though_their_owner_was_killed(tmp_path):
+    script = (
+        "import sys, time; from pathlib import Path; from treering.cli.serving import Guard, Service\n"
+        "here = Path(sys.argv[1]); sleep = [sys.executable, '-c', 'import time; time.sleep(300)']\n"
+        "guard = Guard()\n"
+        "kept, ended = (Service(n, sleep, log=here / n, cwd=here, guard=guard) for n in ('kept', 'ended'))\n"
+        "ended.stop()\n"
+        "print(kept._process.pid, guard._process, flush=True); time.sleep(300)\n"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    left = [int(number) for number in owner.stdout.readline().split()]
+    owner.kill()
+    owner.wait()
+    owner.stdout.close()
+    deadline = time.monotonic() + 20
+    while any(_lives(pid) for pid in left):
+        assert time.monotonic() < deadline, "a service or its guard outlived the owner"
+        time.sleep(0.05)
+
+
 def _lives(pid):
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
@@ -95,7 +115,8 @@ def _lives(pid):
         return False
 
 
-def test_up_serves_both_ships_and_ends_both(project, write_run, uri):
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGHUP])
+def test_up_serves_both_ships_and_ends_both(stop, project, write_run, uri):
     writer = write_run().start().lay(5).end()
     ports = {free_port(), free_port(), free_port()}
     dashboard_port, mlflow_port = sorted(ports)[:2]
@@ -119,8 +140,14 @@ def test_up_serves_both_ships_and_ends_both(project, write_run, uri):
             experiments = [e.experiment_id for e in client.search_experiments()]
             found = client.search_runs(experiments, f"tags.`treering.run` = '{writer.resolved.recipe.digest}'")
         assert found[0].data.metrics["train/loss"] == 4.0 - 0.001 * 5
-        os.kill(process.pid, signal.SIGINT)
+        everything = psutil.Process(process.pid).children(recursive=True)
+        assert len(everything) >= 4, "MLflow, the follower, the dashboard and their guard"
+        os.kill(process.pid, stop)
+        time.sleep(0.3)
+        os.kill(process.pid, signal.SIGINT)  # impatience changes nothing
         assert process.wait(60) == 0
+        _, left = psutil.wait_procs(everything, timeout=30)
+        assert [each.cmdline() for each in left if _lives(each.pid)] == []
         assert not answers(urls["dashboard"])
         assert not answers(f"{urls['mlflow']}/health")
     finally:

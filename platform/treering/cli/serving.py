@@ -7,6 +7,7 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -46,6 +47,62 @@ def _any_free_port() -> int:
     return port
 
 
+class Guard:
+    """Ends services whose owner died without a word (kill -9): a process of its own that notices by a closed pipe.
+
+    Make it before the first service. As a context it ends with its owner's work.
+    """
+
+    def __init__(self) -> None:
+        reader, self._pipe = os.pipe()
+        self._process = os.fork()
+        if self._process == 0:
+            try:
+                os.close(self._pipe)
+                os.setsid()
+                for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                    signal.signal(sign, signal.SIG_IGN)
+                devnull = os.open(os.devnull, os.O_RDWR)
+                for stream in (0, 1, 2):
+                    os.dup2(devnull, stream)
+                _end_left(reader)
+            finally:
+                os._exit(0)
+        os.close(reader)
+
+    def started(self, process: int) -> None:
+        """A service leads this process group."""
+        self._tell(f"+{process}\n")
+
+    def ended(self, process: int) -> None:
+        """Its process group is gone, the number may be another's soon."""
+        self._tell(f"-{process}\n")
+
+    def _tell(self, line: str) -> None:
+        with suppress(BrokenPipeError):  # the guard itself was killed; serving goes on without it
+            os.write(self._pipe, line.encode())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._pipe)
+        os.waitpid(self._process, 0)
+
+
+def _end_left(reader: int) -> None:
+    """Waits for the pipe's end, then ends every process group that is still on the list."""
+    left: set[int] = set()
+    with os.fdopen(reader) as lines:
+        for line in lines:
+            (left.add if line[0] == "+" else left.discard)(int(line[1:]))
+    for sign, patience_s in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 0.0)):
+        for group in left:
+            with suppress(ProcessLookupError):
+                os.killpg(group, sign)
+        time.sleep(patience_s if left else 0.0)
+
+
 class Service:
     """One child process in a session of its own, so that Ctrl-C reaches it only through `stop`.
 
@@ -55,12 +112,21 @@ class Service:
         log: where its output goes, started anew.
         cwd: its working directory.
         environment: variables on top of ours.
+        guard: ends it if this process cannot.
     """
 
     def __init__(
-        self, name: str, command: Sequence[str], *, log: Path, cwd: Path, environment: Mapping[str, str] | None = None
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        log: Path,
+        cwd: Path,
+        environment: Mapping[str, str] | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self.name = name
+        self._guard = guard
         self._log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
@@ -73,6 +139,8 @@ class Service:
                 env={**os.environ, **(environment or {})},
                 start_new_session=True,
             )
+        if guard:
+            guard.started(self._process.pid)
 
     def check(self) -> None:
         """Says if the process has ended by itself.
@@ -113,6 +181,8 @@ class Service:
             except subprocess.TimeoutExpired:
                 continue
         self._process.poll()
+        if self._guard:
+            self._guard.ended(self._process.pid)
 
     def __enter__(self) -> Self:
         return self

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +15,7 @@ import typer
 from treering.cli.output import JsonOption, console, print_json, project
 
 if TYPE_CHECKING:
+    from treering.cli.serving import Service
     from treering.project import Project
 
 MLFLOW_PORT = 5000
@@ -42,22 +44,25 @@ def up(port: DashboardPort = None, mlflow_port: MlflowPort = None, json: JsonOpt
 
     Example: `treering up --port 8600`
     """
-    from treering.cli.serving import HOST, Service, choose_port
+    from treering.cli.serving import HOST, Guard, Service, choose_port
 
     here = project()
-    signal.signal(signal.SIGTERM, _interrupt)
+    for sign in (signal.SIGTERM, signal.SIGHUP):  # a terminal that is closed hangs up
+        signal.signal(sign, _interrupt)
     with ExitStack() as services:
+        guard = services.enter_context(Guard())
         try:
             running: list[Service] = []
 
-            def start(name: str, command: list[str], health: str, environment: dict[str, str] | None = None) -> None:
+            def start(name: str, command: list[str], health: str, environment: dict[str, str] | None = None) -> Service:
                 log = here.root / ".treering" / "up" / f"{name}.log"
                 service = services.enter_context(
-                    Service(name, command, log=log, cwd=here.root, environment=environment)
+                    Service(name, command, log=log, cwd=here.root, environment=environment, guard=guard)
                 )
                 if health:
                     service.wait_until_healthy(health)
                     running.append(service)
+                return service
 
             dashboard_port = choose_port(port, DASHBOARD_PORT, "--port")
             dashboard_url = f"http://{HOST}:{dashboard_port}"
@@ -70,7 +75,7 @@ def up(port: DashboardPort = None, mlflow_port: MlflowPort = None, json: JsonOpt
                 _say("starting MLflow …", json)
                 environment = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
                 start("mlflow", _mlflow_command(here, chosen), f"{mlflow_url}/health", environment)
-            start("ship", [sys.executable, "-m", "treering.ship.follow", str(here.root)], "")
+            shipping = start("ship", [sys.executable, "-m", "treering.ship.follow", str(here.root)], "")
             _say("starting the dashboard …", json)
             start(
                 "dashboard",
@@ -83,12 +88,34 @@ def up(port: DashboardPort = None, mlflow_port: MlflowPort = None, json: JsonOpt
                 sys.stdout.flush()
             else:
                 console.print(f"dashboard  {dashboard_url}\nMLflow     {mlflow_url}\nCtrl-C ends both.")
-            while True:
-                time.sleep(0.5)
-                for service in running:
-                    service.check()
+            _watch(running, shipping)
         except KeyboardInterrupt:
             _say("ending …", json)
+        finally:
+            # A second Ctrl-C would leave servers behind; ending takes seconds.
+            for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(sign, signal.SIG_IGN)
+
+
+def _watch(servers: Sequence["Service"], shipping: "Service") -> None:
+    """Looks after the servers for ever.
+
+    Raises:
+        TreeringError: a server has ended by itself. Where only shipping has, that is said and serving goes on.
+    """
+    from treering.errors import TreeringError
+
+    ships = True
+    while True:
+        time.sleep(0.5)
+        for server in servers:
+            server.check()
+        try:
+            if ships:
+                shipping.check()
+        except TreeringError as error:
+            ships = False
+            sys.stderr.write(f"treering: {error}\nMLflow stays as it is; `treering ship` brings it up to date\n")
 
 
 def _mlflow_command(here: "Project", port: int) -> list[str]:
