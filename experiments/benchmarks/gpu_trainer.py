@@ -1,8 +1,9 @@
 """What the trainer reaches on one device: right numbers, kernels on and off, memory, MFU and the split of a step.
 
 The engine is the trainer's own (DeepSpeed over megatron-core layers); tokens are random, since only shapes cost time.
-Where no GPU is at hand it runs tiny shapes on the CPU, and says so: those figures are of no use but to show that it
-runs.
+Beside it runs the same model as a plain PyTorch loop, written in the simplest way: the peer of the ratio, in the same
+run. Where no GPU is at hand it runs small shapes on the CPU, and says so: then only the ratio to the peer means
+something.
 
     .venv/bin/python experiments/benchmarks/gpu_trainer.py            # all of it, under 6 minutes on an H100 or H200
     .venv/bin/python experiments/benchmarks/gpu_trainer.py --json out.json
@@ -19,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,6 +55,8 @@ class Case:
     kernels: KernelConfig = field(default_factory=lambda: FUSED)
     recompute: bool = False
     steps: int = 6
+    peer: bool = False
+    """Whether the plain loop runs beside it."""
 
 
 def gpt(num_layers: int, hidden_size: int, heads: int, vocabulary: int = 51_200) -> ModelConfig:
@@ -67,7 +71,7 @@ def gpu_cases() -> list[Case]:
     small, large = gpt(24, 1024, 16), gpt(24, 2048, 16)
     return [
         Case("350M, kernels off", small, 2048, 4, 4, kernels=EAGER, steps=4),
-        Case("350M, kernels on", small, 2048, 4, 4),
+        Case("350M, kernels on", small, 2048, 4, 4, peer=True),
         Case("350M, kernels on, micro-batch 16", small, 2048, 16, 4),
         Case("1.3B, kernels on, micro-batch 4", large, 2048, 4, 8),
         Case("1.3B, kernels on, micro-batch 8", large, 2048, 8, 4),
@@ -76,19 +80,12 @@ def gpu_cases() -> list[Case]:
 
 
 def cpu_cases() -> list[Case]:
-    """The same paths at a size that a processor runs in seconds."""
-    tiny = gpt(2, 64, 4, 512)
+    """The demo's model, at its own size, and the paths that a device would take at a tiny one."""
+    unfused = FUSED.model_copy(update={"bias_gelu": "eager", "bias_dropout_add": "eager"})
     return [
-        Case("tiny, kernels off", tiny, 64, 2, 2, kernels=EAGER, steps=3),
-        Case(
-            "tiny, kernels on",
-            tiny,
-            64,
-            2,
-            2,
-            kernels=FUSED.model_copy(update={"bias_gelu": "eager", "bias_dropout_add": "eager"}),
-            steps=3,
-        ),
+        Case("tiny, kernels off", gpt(2, 64, 4, 512), 64, 2, 2, precision="fp32", kernels=EAGER, steps=3),
+        Case("tiny, bf16", gpt(2, 64, 4, 512), 64, 2, 2, kernels=unfused, steps=3),
+        Case("demo", gpt(4, 192, 6, 8192), 256, 4, 2, precision="fp32", kernels=unfused, peer=True),
     ]
 
 
@@ -108,7 +105,7 @@ def main() -> None:
     device = gpu.name if gpu else "cpu"
     if gpu is None:
         os.environ["DS_ACCELERATOR"] = "cpu"
-        print(f"no GPU ({reason}): tiny shapes on the CPU; these are no figures of a device")
+        print(f"no GPU ({reason}): small shapes on the CPU; these are no figures of a device")
     results: dict[str, Any] = {"device": device, "correctness": correctness(), "cases": []}
     print(f"{device}: {results['correctness']}", flush=True)
     for case in gpu_cases() if gpu else cpu_cases():
@@ -185,8 +182,11 @@ def measure(case: Case, device: str) -> dict[str, Any]:
     samples = case.micro_batch_size * case.micro_batches
     tflops = tflops_per_device(FORMULA, shape, batch_size=samples, step_time_s=step_s, num_devices=1)
     peak = peak_of(device)
+    peer_s = plain_step_s(case, str(batch[0][0].device)) if case.peer else None
     return {
         **result,
+        "plain_step_s": peer_s,
+        "speed_relative_to_plain": peer_s / step_s if peer_s else None,
         "step_s": step_s,
         "forward_backward_s": forward_backward_s,
         "optimizer_s": optimizer_s,
@@ -238,6 +238,65 @@ def build(case: Case) -> tuple[Any, Any]:
     return engine, [(part[:, :-1].contiguous(), part[:, 1:].contiguous()) for part in batch]
 
 
+def plain_step_s(case: Case, device: str) -> float:
+    """Median seconds of a step of the same model as a plain PyTorch loop: no DeepSpeed, no megatron-core, no record."""
+    import torch
+    from torch import nn
+
+    model, length = case.model, case.sequence_length
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            width = model.hidden_size
+            self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.mlp = nn.Sequential(
+                nn.Linear(width, model.ffn_width), nn.GELU(approximate="tanh"), nn.Linear(model.ffn_width, width)
+            )
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            batch, tokens, width = x.shape
+            heads = (batch, tokens, model.num_attention_heads, width // model.num_attention_heads)
+            q, k, v = (part.view(heads).transpose(1, 2) for part in self.qkv(self.norm_1(x)).chunk(3, dim=-1))
+            mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.out(mixed.transpose(1, 2).reshape(x.shape))
+            return x + self.mlp(self.norm_2(x))
+
+    class Plain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.word = nn.Embedding(model.padded_vocab_size, model.hidden_size)
+            self.position = nn.Embedding(length, model.hidden_size)
+            self.blocks = nn.Sequential(*(Block() for _ in range(model.num_layers)))
+            self.norm = nn.LayerNorm(model.hidden_size)
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            x = self.word(tokens) + self.position.weight
+            return self.norm(self.blocks(x)) @ self.word.weight.T
+
+    torch.manual_seed(0)
+    plain = Plain().to(device)
+    optimizer = torch.optim.AdamW(plain.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    tokens = torch.randint(
+        model.padded_vocab_size, (case.micro_batches, case.micro_batch_size, length + 1), device=device
+    )
+    seconds = []
+    for _ in range(WARMUP_STEPS + case.steps):
+        started = time.perf_counter()
+        for part in tokens:
+            with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=case.precision == "bf16"):
+                logits = plain(part[:, :-1])
+            loss = nn.functional.cross_entropy(logits.float().flatten(0, 1), part[:, 1:].flatten())
+            (loss / case.micro_batches).backward()
+        nn.utils.clip_grad_norm_(plain.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        loss.item()
+        seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds[WARMUP_STEPS:])
+
+
 def train(engine: Any, case: Case, batch: Any, step: int) -> Any:
     """One step of the trainer's engine."""
     return engine.train(step, batch, case.micro_batch_size * case.micro_batches, 1e-3)
@@ -248,12 +307,14 @@ def describe(result: dict[str, Any]) -> str:
     if "error" in result:
         return f"{result['name']}: {result['error']}"
     mfu = "no MFU (unknown peak)" if result["mfu"] is None else f"MFU {100 * result['mfu']:.1f} %"
+    ratio = result["speed_relative_to_plain"]
+    peer = "" if ratio is None else f", {ratio:.2f} of the speed of a plain PyTorch loop"
     memory = "" if result["memory_bytes"] is None else f", {result['memory_bytes'] / 2**30:.1f} GiB"
     return (
         f"{result['name']}: {result['parameters'] / 1e6:,.1f} M parameters, step {result['step_s'] * 1e3:,.1f} ms "
         f"({result['forward_backward_s'] * 1e3:,.1f} forward and backward, "
         f"{result['optimizer_s'] * 1e3:,.1f} optimizer), "
-        f"{result['tokens_per_second']:,.0f} tokens/s, {result['tflops']:.3g} TFLOP/s, {mfu}{memory}"
+        f"{result['tokens_per_second']:,.0f} tokens/s, {result['tflops']:.3g} TFLOP/s, {mfu}{memory}{peer}"
     )
 
 
