@@ -311,6 +311,7 @@ def test_kernels_and_layout_are_facts_of_the_newest_attempt(lay_run) -> None:
     app = page("run", run=lay_run(restart_after=100).name)
     kernels = next(frame.value for frame in app.dataframe if "Kernel" in frame.value)
     assert kernels.iloc[0].tolist() == ["attention", "sdpa_auto", "sdpa_math", "no fused kernel on CPU"]
+    assert kernels.iloc[1].tolist()[:3] == ["optimizer", "torch_fused", "as asked"]
     facts = next(frame.value for frame in app.dataframe if "of the newest attempt" in frame.value)
     assert "TP 1 x PP 1 x DP 2" in facts["of the newest attempt"].tolist()
     assert "2 (resume) on node-17" in facts["of the newest attempt"].tolist()
@@ -393,9 +394,22 @@ def test_compare_says_where_data_config_and_scores_differ(lay_run) -> None:
     assert scores.iloc[0].tolist()[:3] == ["cloze", "0", "acc"]
     assert scores.iloc[0].iloc[3].startswith("0.441 ± 0.035")
     assert "within noise" in scores.iloc[0].iloc[4]
+    assert "The blends differ" in texts(app)
+    held_out = next(table for table in tables if "Corpus" in table).set_index("Corpus")
+    losses = [RunDirectory(run).evaluations()[-1].perplexity["factbook"]["loss"] for run in (base, blend)]
+    assert held_out.loc["factbook"].tolist()[::2] == [
+        f"{losses[0]:.3f}",
+        f"{losses[1]:.3f}  ({losses[1] - losses[0]:+.3f})",
+    ]
     view, drawn = panel(app, "Loss")
     assert [text.split()[0] for text in header_texts(view)] == [run.name[:8] for run in (base, faster, blend)]
     assert len(rows(layers(view, "line")[0], drawn)) == 306
+
+
+def test_losses_on_one_blend_need_no_warning(lay_run) -> None:
+    app = page("compare", runs=[lay_run(steps=60).name, lay_run(steps=60, learning_rate=2e-3).name])
+    assert "Data differ from" in app.dataframe[0].value
+    assert "The blends differ" not in texts(app)
 
 
 def test_smoothing_is_off_until_asked_for_and_keeps_the_raw_curve_below(lay_run) -> None:

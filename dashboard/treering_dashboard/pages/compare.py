@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 
 import pandas as pd
 import streamlit as st
@@ -70,6 +71,11 @@ def page() -> None:
         if frame.problems:
             st.text(f"Run {run_label(run)}")
             problem_box(frame.problems)
+    if _weigh_differently(picked):
+        st.caption(
+            "The blends differ: training and validation loss weigh the corpora differently in each run, so a lower "
+            "curve need not be a better model. Held-out loss by corpus, below, compares like with like."
+        )
     _curves(picked, frames, axis, smoothed=smoothed)
     left, right = st.columns(2, gap="medium")
     with left:
@@ -80,6 +86,45 @@ def page() -> None:
     with right:
         st.markdown("###### Config and what ran: only differences")
         _config(picked)
+        st.markdown("###### Held-out loss by corpus at the last evaluated checkpoint")
+        _held_out(picked)
+
+
+def _weigh_differently(runs: Sequence[RunDirectory]) -> bool:
+    """Whether the losses of two of the runs are means over differently weighted corpora."""
+    found = set()
+    for run in runs:
+        try:
+            blend = run.resolved.blend
+        except EvidenceError:
+            continue
+        found.add(frozenset((part.corpus, Fraction(part.weight)) for part in blend.components))
+    return len(found) > 1
+
+
+def _held_out(runs: Sequence[RunDirectory]) -> None:
+    """Losses of the same held-out tokens; a difference is told only where they are as many."""
+    last, names = [], []
+    for run in runs:
+        evaluations, _ = cached.evaluations(run)
+        last.append(evaluations[-1].perplexity if evaluations else {})
+        names.append(f"{run_label(run)} at {evaluations[-1].step}" if evaluations else run_label(run))
+    corpora = list(dict.fromkeys(corpus for found in last for corpus in found))
+    if not corpora:
+        st.caption("Not evaluated yet.")
+        return
+    rows = []
+    for corpus in corpora:
+        row = {"Corpus": corpus}
+        base = last[0].get(corpus)
+        for index, (name, found) in enumerate(zip(names, last, strict=True)):
+            measured = found.get(corpus)
+            row[name] = NOTHING if measured is None else f"{measured['loss']:.3f}"
+            if index and measured and base and measured["tokens"] == base["tokens"]:
+                row[name] += f"  ({measured['loss'] - base['loss']:+.3f})"
+        rows.append(row)
+    table(pd.DataFrame(rows), "Held-out loss by corpus", rows=14)
+    st.caption("nat/token; of a single training each: another seed alone moves these numbers too.")
 
 
 def _curves(runs: Sequence[RunDirectory], frames: Sequence[RunFrames], axis: XAxis, *, smoothed: bool) -> None:

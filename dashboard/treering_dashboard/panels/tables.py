@@ -118,6 +118,14 @@ def kernel_table(header: AttemptHeader) -> None:
     """Which kernels were asked for and which ran."""
     if not header.kernels:
         return
-    rows = [{"Kernel": k.operation, "Asked for": k.requested, "Ran": k.used, "Why": k.reason} for k in header.kernels]
-    widths = {"Kernel": 120, "Asked for": 150, "Ran": 150}
+    rows = [
+        {
+            "Kernel": kernel.operation,
+            "Asked for": kernel.requested,
+            "Ran": "as asked" if kernel.used == kernel.requested else kernel.used,
+            "Why": kernel.reason,
+        }
+        for kernel in header.kernels
+    ]
+    widths = {"Kernel": 115, "Asked for": 170, "Ran": 90, "Why": 230}
     table(pd.DataFrame(rows), "Kernels asked for and kernels that ran", widths=widths)
