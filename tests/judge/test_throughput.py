@@ -111,18 +111,18 @@ def test_megatron_2023_counts_groups_gating_and_experts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "tflops"),
+    ("name", "tflops", "gigabytes"),
     [
-        ("NVIDIA A100-SXM4-40GB", 312.0),
-        ("NVIDIA A100 80GB PCIe", 312.0),
-        ("NVIDIA H100 80GB HBM3", 989.4),
-        ("NVIDIA H200", 989.4),
+        ("NVIDIA A100-SXM4-40GB", 312.0, 40),
+        ("NVIDIA A100 80GB PCIe", 312.0, 80),
+        ("NVIDIA H100 80GB HBM3", 989.4, 80),
+        ("NVIDIA H200", 989.4, 141),
     ],
 )
-def test_known_peaks_name_their_source(name: str, tflops: float) -> None:
+def test_known_peaks_name_their_source(name: str, tflops: float, gigabytes: int) -> None:
     peak = peak_of(name)
     assert peak is not None
-    assert peak.tflops == tflops
+    assert (peak.tflops, peak.memory_bytes) == (tflops, gigabytes * 10**9)
     assert peak.source.startswith("https://www.nvidia.com/")
 
 

@@ -144,23 +144,28 @@ class Peak:
     Attributes:
         device: the product, as its vendor names it.
         tflops: dense bf16 tensor-core TFLOP/s, without sparsity.
-        source: vendor page with the number (where it prints the sparse one, half of it).
+        memory_bytes: the vendor's GB, taken as 10⁹ bytes; drivers report a little more.
+        source: vendor page with both numbers (where it prints the sparse rate, half of it).
     """
 
     device: str
     tflops: float
+    memory_bytes: int
     source: str
 
 
-_A100 = Peak("A100", 312.0, "https://www.nvidia.com/en-us/data-center/a100/")
-_H100 = Peak("H100 SXM", 989.4, "https://www.nvidia.com/en-us/data-center/h100/")
-_H200 = Peak("H200 SXM", 989.4, "https://www.nvidia.com/en-us/data-center/h200/")
+_A100_PAGE = "https://www.nvidia.com/en-us/data-center/a100/"
+A100_40GB: Final = Peak("A100 40GB", 312.0, 40 * 10**9, _A100_PAGE)
+A100_80GB: Final = Peak("A100 80GB", 312.0, 80 * 10**9, _A100_PAGE)
+H100: Final = Peak("H100 80GB", 989.4, 80 * 10**9, "https://www.nvidia.com/en-us/data-center/h100/")
+H200: Final = Peak("H200 141GB", 989.4, 141 * 10**9, "https://www.nvidia.com/en-us/data-center/h200/")
 
 # Whole names as NVML reports them. A pattern that also took PCIe, NVL or MIG variants would overstate their peak.
 _PEAKS: Final = (
-    (re.compile(r"(NVIDIA )?A100-(SXM4|SXM|PCIE|PCIe)-(40|80)GB|NVIDIA A100 (40|80)GB PCIe"), _A100),
-    (re.compile(r"NVIDIA H100 80GB HBM3"), _H100),
-    (re.compile(r"NVIDIA H200"), _H200),
+    (re.compile(r"(NVIDIA )?A100-(SXM4|SXM|PCIE|PCIe)-40GB|NVIDIA A100 40GB PCIe"), A100_40GB),
+    (re.compile(r"(NVIDIA )?A100-(SXM4|SXM|PCIE|PCIe)-80GB|NVIDIA A100 80GB PCIe"), A100_80GB),
+    (re.compile(r"NVIDIA H100 80GB HBM3"), H100),
+    (re.compile(r"NVIDIA H200"), H200),
 )
 
 
