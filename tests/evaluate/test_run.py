@@ -4,13 +4,20 @@ import contextlib
 import csv
 import io
 import json
+import os
+import signal
+import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
 from treering.data.corpus import Corpus
-from treering.runlog.directory import RunDirectory
+from treering.runlog.directory import CheckpointDirectory, RunDirectory
+from treering_trainer.evaluate import run as scoring_run
 from treering_trainer.evaluate.__main__ import main
 
 pytestmark = pytest.mark.trainer
@@ -22,7 +29,11 @@ def evaluate(scored_project):
 
     def run(*arguments, code=0):
         output = io.StringIO()
-        with contextlib.chdir(scored_project.root), contextlib.redirect_stdout(output):
+        with (
+            contextlib.chdir(scored_project.root),
+            contextlib.redirect_stdout(output),
+            contextlib.redirect_stderr(output),
+        ):
             assert main(["scored.yaml", *arguments]) == code, output.getvalue()
         return output.getvalue()
 
@@ -161,6 +172,27 @@ def test_a_changed_weight_file_is_refused(scored_run, evaluate, evaluated):  # n
     finally:
         path.write_bytes(original)
         evaluate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_workers_end_with_their_evaluation(number, monkeypatch):
+    monkeypatch.setattr(scoring_run, "load_model", lambda *_: time.sleep(300))
+    evaluation = os.fork()
+    if evaluation == 0:
+        try:
+            one = {1: CheckpointDirectory(Path("step-00000001"))}
+            list(scoring_run._scored_parts(one, SimpleNamespace(tasks=()), str, "cpu"))
+        finally:
+            os._exit(1)
+    until = time.monotonic() + 60
+    while not (workers := psutil.Process(evaluation).children()):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    time.sleep(0.5)
+    os.kill(evaluation, number)
+    os.waitpid(evaluation, 0)
+    _, alive = psutil.wait_procs(workers, timeout=20)
+    assert not alive
 
 
 def test_a_broken_task_file_is_named_with_line_and_field(scored_project, evaluate, evaluated):  # noqa: ARG001

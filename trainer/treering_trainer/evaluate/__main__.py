@@ -14,7 +14,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 from treering.config.load import load_experiment
 from treering.config.resolve import Resolved, ResolvedBlend, resolve
 from treering.data.blend import resolve_blend
-from treering.errors import NotFoundError, TreeringError
+from treering.errors import NotFoundError, TrainingError, TreeringError
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory, RunDirectory, find_run
 
@@ -40,6 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TreeringError as error:
         sys.stderr.write(f"treering: {error}\n")
         return error.exit_code
+    except OSError as error:
+        sys.stderr.write(
+            f"treering: evaluation cannot read or write: {error}; what is scored is kept, the same command goes on\n"
+        )
+        return TrainingError.exit_code
     except KeyboardInterrupt:
         sys.stderr.write("treering: interrupted; the same command goes on from here\n")
         return _EXIT_INTERRUPTED

@@ -6,6 +6,7 @@ that the numbers do not depend on how many cores there are.
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -23,6 +24,7 @@ from treering_trainer.evaluate import perplexity
 from treering_trainer.evaluate.harness import CheckpointLM, run_task
 from treering_trainer.evaluate.inputs import Inputs
 from treering_trainer.inference import load_model
+from treering_trainer.processes import die_with_parent
 
 Say = Callable[[str], None]
 """Where progress goes, one line a call."""
@@ -93,7 +95,9 @@ def _scored_parts(
     # Workers are forked: what was imported and read here is theirs without another start.
     context = multiprocessing.get_context("fork")
     workers = 1 if device == "cuda" else max(1, min(len(os.sched_getaffinity(0)), total))
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(inputs, device))
+    pool = ProcessPoolExecutor(
+        workers, mp_context=context, initializer=_start_worker, initargs=(inputs, device, os.getpid())
+    )
     try:
         waiting: dict[Future[Any], tuple[int, str]] = {
             pool.submit(_score_part, checkpoint.path, name): (step, name)
@@ -111,6 +115,10 @@ def _scored_parts(
             "evaluation: a worker process died (out of memory?); lower evaluation.max_items, or run it again: "
             "checkpoints that are scored are kept"
         ) from error
+    except KeyboardInterrupt:
+        for worker in multiprocessing.active_children():  # they do not listen; a part may last a minute
+            worker.kill()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -119,7 +127,9 @@ _worker: dict[str, Any] = {}
 """What a worker keeps between parts: the inputs, and the last checkpoint that it loaded."""
 
 
-def _start_worker(inputs: Inputs, device: str) -> None:
+def _start_worker(inputs: Inputs, device: str, parent: int) -> None:
+    die_with_parent(parent)  # else workers of a killed evaluation would wait for work for ever
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     _worker.update(inputs=inputs, device=device, path=None, lm=None)
 
