@@ -15,8 +15,8 @@ from treering.data.order import DataOrder
 from treering.errors import UserError
 from treering_trainer.data import Feed, text_digest
 from treering_trainer.devices import Hardware, choose_layout
-from treering_trainer.hooks import Progress
-from treering_trainer.processes import RankEnd, Ranks, describe
+from treering_trainer.hooks import FailOpen, Hook, Progress
+from treering_trainer.processes import RankEnd, RankFailedError, Ranks, describe
 from treering_trainer.resume import differences
 from treering_trainer.topology import Layout, Place
 
@@ -116,6 +116,34 @@ def test_a_signal_of_the_user_is_no_failure():
 def test_describes_the_end(tmp_path):
     assert "rank 1 (process 7) was killed by SIGSEGV" in describe(RankEnd(1, 7, -11, 0), tmp_path)
     assert "failed with exit code 5" in describe(RankEnd(1, 7, 5, 0), tmp_path)
+
+
+@pytest.mark.parametrize(("code", "exit_code"), [(-9, 75), (1, 5), (5, 5), (3, 3), (2, 2)])
+def test_the_launchers_exit_code_is_one_of_the_documented(code, exit_code, tmp_path):
+    assert RankFailedError(RankEnd(0, 7, code, 0), tmp_path, "").exit_code == exit_code
+
+
+def test_a_hook_that_fails_is_left_out_and_ends_nothing(capsys):
+    told = []
+
+    class Good(Hook):
+        def after_ring(self, ring):
+            told.append(ring)
+
+        def close(self):
+            told.append("closed")
+
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as closed:
+        hooks = FailOpen([Progress(closed), Good()])
+        hooks.before_training(0, 10)  # a broken pipe
+        hooks.after_ring(1)
+        hooks.after_ring(2)
+        hooks.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), closed.fileno())  # what is left in its buffer goes there
+    assert told == [1, 2, "closed"]
+    assert capsys.readouterr().err.count("Progress failed and is left out: BrokenPipeError") == 1
 
 
 def test_progress_on_a_terminal_and_elsewhere():

@@ -1,5 +1,6 @@
 """Killed at any moment, a run goes on and ends as if nothing had happened: same samples, same losses, same weights."""
 
+import json
 import os
 import random
 import shutil
@@ -10,6 +11,7 @@ import psutil
 import pytest
 import torch
 
+from treering.project import Project
 from treering.runlog.directory import RunDirectory
 from treering_trainer import checkpoint
 from treering_trainer.checkpoint import read_weights
@@ -164,6 +166,104 @@ def test_damaged_checkpoint_is_passed_over(zygote, project, reference, tmp_path)
     assert_identical(run_of(tmp_path), reference)
 
 
+def test_a_manifest_damaged_twice_is_set_aside_twice(zygote, project, reference, tmp_path):
+    """It names no attempt, so both times it is set aside under the same number."""
+    zygote.train(project, tmp_path, expect=-9, kill_after_ring={"step": 6})
+    for _ in range(2):
+        (run_of(tmp_path).checkpoints()[-1].path / "manifest.json").write_text("{}")
+        zygote.train(project, tmp_path, expect=-9, kill_after_ring={"step": 6})
+    zygote.train(project, tmp_path)
+    run = run_of(tmp_path)
+    aside = sorted(path.relative_to(run.path).as_posix() for path in run.path.glob("superseded-*/step-*"))
+    assert aside == ["superseded-0000-2/step-00000004", "superseded-0000/step-00000004"]
+    assert_identical(run, reference)
+
+
+def test_a_checkpoint_that_its_rings_do_not_lead_to_is_passed_over(zygote, project, reference, tmp_path):
+    zygote.train(project, tmp_path, expect=-9, kill_after_ring={"step": 10})
+    rings = run_of(tmp_path).attempts()[0].rings_file
+    lines = rings.read_text().splitlines(keepends=True)
+    lines[5] = lines[5].replace('"applied":true', '"applied":false')
+    rings.write_text("".join(lines))
+    printed = zygote.train(project, tmp_path)
+    assert "passed over checkpoint step-00000008" in printed
+    assert "ring of step 6" in printed
+    assert run_of(tmp_path).attempts()[-1].header.parent.step == 4
+    assert_identical(run_of(tmp_path), reference)
+
+
+def test_a_finished_run_whose_last_checkpoint_is_damaged_goes_on(zygote, project, reference, tmp_path):
+    zygote.train(project, tmp_path, "--no-publish")
+    final = run_of(tmp_path).checkpoints()[-1]
+    next(final.path.rglob("layer_00*")).write_bytes(b"")
+    printed = zygote.train(project, tmp_path, "--no-publish")
+    assert "passed over checkpoint step-00000015" in printed
+    assert run_of(tmp_path).attempts()[-1].header.parent.step == 12
+    assert_identical(run_of(tmp_path), reference)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ({"kill_before_end": {}}, "broken", 2),
+        ({"kill_in_publish": {"before": "rename"}}, "finished", 1),
+        ({"kill_in_publish": {"before": "metrics"}}, "finished", 1),
+    ],
+    ids=["before the end is said", "in the copy", "before metrics"],
+)
+def test_kill_after_the_last_step(case, zygote, project, reference, tmp_path):
+    fault, state, attempts = case
+    root, runs = tmp_path / "project", tmp_path / "runs"
+    shutil.copytree(project.root, root, ignore=shutil.ignore_patterns("published", "metrics", "plots"))
+    copy = Project(root)
+    zygote.train(copy, runs, expect=-9, **fault)
+    assert eventually(lambda: run_of(runs).state() == state)
+    zygote.train(copy, runs)
+    run = run_of(runs)
+    assert (run.state(), len(run.attempts())) == ("finished", attempts)
+    assert_identical(run, reference)
+    assert_identical(RunDirectory(copy.published), reference)
+    assert json.loads((copy.metrics / "train.json").read_text())["run"] == run.id
+    assert len((copy.plots / "train.csv").read_text().splitlines()) == 16
+    assert not list(root.glob(".published*"))
+
+
+@pytest.mark.parametrize("damage", ["other corpus", "changed byte", "missing"])
+def test_corpora_that_are_not_the_blends_stop_the_start(damage, zygote, project, tmp_path):
+    """Nothing is moved aside, though changed code would start over."""
+    root, runs, changed = tmp_path / "project", tmp_path / "runs", tmp_path / "changed"
+    shutil.copytree(project.root, root)
+    copy = Project(root)
+    zygote.train(copy, runs)
+    before = [(each.path, each.digest) for each in run_of(runs).checkpoints()]
+    shutil.copytree(zygote.sources, changed)
+    (changed / "trainer/treering_trainer/loop.py").open("a").write("# another loop\n")
+    corpus = copy.corpus("letters")
+    if damage == "other corpus":
+        shutil.rmtree(corpus)
+        shutil.copytree(copy.corpus("numbers"), corpus)
+    elif damage == "changed byte":
+        content = bytearray((corpus / "corpus.bin").read_bytes())
+        content[1000] ^= 1
+        (corpus / "corpus.bin").write_bytes(content)
+    else:
+        shutil.rmtree(corpus)
+    training = zygote.start(copy, runs, code_root=changed)
+    assert training.wait() == (2 if damage == "missing" else 3), training.output
+    assert "letters" in training.output
+    assert "dvc" in training.output
+    assert "Traceback" not in training.output
+    assert [(each.path, each.digest) for each in run_of(runs).checkpoints()] == before
+    assert len(run_of(runs).attempts()) == 1
+
+
+def test_runs_that_cannot_be_written(zygote, project, tmp_path):
+    (tmp_path / "runs").write_text("a file")
+    printed = zygote.train(project, tmp_path / "runs", expect=5)
+    assert "training cannot read or write" in printed
+    assert "Traceback" not in printed
+
+
 def test_changed_code_starts_over(zygote, project, reference, tmp_path):
     runs, changed = tmp_path / "runs", tmp_path / "changed"
     zygote.train(project, runs, expect=-9, kill_after_ring={"step": 10})
@@ -246,7 +346,7 @@ def test_ranks_must_be_fed_the_same(zygote, project, tmp_path):
 
 
 def test_no_ring_no_next_step(zygote, project, tmp_path):
-    printed = zygote.train(project, tmp_path, expect=1, full_disk={"step": 6})
+    printed = zygote.train(project, tmp_path, expect=5, full_disk={"step": 6})
     assert "No space left on device" in printed
     run = run_of(tmp_path)
     assert [ring.step for ring in run.attempts()[0].rings()] == [1, 2, 3, 4, 5]

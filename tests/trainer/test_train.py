@@ -14,6 +14,7 @@ from treering.data.corpus import Corpus
 from treering.data.order import DataOrder
 from treering.runlog import lock
 from treering.runlog.directory import RunDirectory
+from treering_trainer import checkpoint
 from treering_trainer.checkpoint import read_weights
 
 pytestmark = pytest.mark.trainer
@@ -160,6 +161,14 @@ def test_finished_run_says_so_and_publishes(zygote, project, reference):
     assert table[0].split(",")[:3] == ["step", "tokens", "loss"]
     assert len(table) == 16
     assert "published" not in zygote.train(project, reference.path.parent)
+    # What stands there may be damaged, or another run's.
+    next(final.path.rglob("layer_00*")).write_bytes(b"")
+    (project.metrics / "train.json").write_text('{"run": "another"}')
+    (project.plots / "train.csv").write_text("step\n")
+    assert "published step-00000015" in zygote.train(project, reference.path.parent)
+    checkpoint.verify(published.checkpoints()[0])
+    assert json.loads((project.metrics / "train.json").read_text()) == metrics
+    assert (project.plots / "train.csv").read_text().splitlines() == table
 
 
 def test_outside_the_pipeline(zygote, project, reference, tmp_path):
@@ -237,3 +246,4 @@ def test_outer_launcher_is_honoured(project, reference, tmp_path):
     run = run_of(tmp_path)
     assert numbers(rings(run)) == numbers(rings(reference))
     assert run.state() == "finished"
+    assert f"run {run.id}: finished; checkpoints lie in" in done.stderr

@@ -19,7 +19,7 @@ os.environ["DS_ACCELERATOR"] = "cpu"
 # Sets OMP_NUM_THREADS, so it comes before everything that brings torch.
 from treering_trainer import launch  # noqa: E402, I001
 from treering.runlog.writer import RingWriter  # noqa: E402
-from treering_trainer import checkpoint, loop, resume, worker  # noqa: E402, F401
+from treering_trainer import checkpoint, loop, publish, resume, worker  # noqa: E402, F401
 
 
 def kill_group():
@@ -95,12 +95,39 @@ def full_disk(step):
     RingWriter.append = patched
 
 
-FAULTS = {fault.__name__: fault for fault in (kill_after_ring, kill_in_save, kill_rank, slow, feed_another, full_disk)}
+def kill_before_end():
+    """All ranks are done, nothing says so yet."""
+    launch.write_end = lambda *_: kill_group()
+
+
+def kill_in_publish(before):
+    """Dies before the published folder gets its name, or before metrics are written."""
+    if before == "metrics":
+        publish.write_metrics = lambda *_: kill_group()
+    else:
+        publish._copy = lambda _run, _final, target: (target.mkdir(), kill_group())
+
+
+FAULTS = {
+    fault.__name__: fault
+    for fault in (
+        kill_after_ring,
+        kill_in_save,
+        kill_rank,
+        slow,
+        feed_another,
+        full_disk,
+        kill_before_end,
+        kill_in_publish,
+    )
+}
 
 
 def start(request):
     pid = os.fork()
     if pid:
+        while os.getpgid(pid) != pid:  # a test may kill the group at once
+            time.sleep(0.001)
         return pid
     code = 1
     try:

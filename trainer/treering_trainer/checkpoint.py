@@ -107,7 +107,10 @@ def set_aside(run: RunDirectory, checkpoint: CheckpointDirectory, attempt: int) 
 
     It stays complete and can be audited there; its name is free for the checkpoint of the new path.
     """
-    folder = run.path / f"superseded-{attempt:04d}"
+    folder, again = run.path / f"superseded-{attempt:04d}", 1
+    while (folder / checkpoint.path.name).exists():  # an unreadable manifest names no attempt: 0, perhaps twice
+        again += 1
+        folder = run.path / f"superseded-{attempt:04d}-{again}"
     folder.mkdir(exist_ok=True)
     target = folder / checkpoint.path.name
     checkpoint.path.rename(target)

@@ -7,6 +7,8 @@ import os
 import sys
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -33,6 +35,43 @@ class Hook:
 
     def close(self) -> None:
         """Always, on the way out."""
+
+
+class FailOpen(Hook):
+    """Several hooks as one that never raises: a hook that fails is left out from then on, the reason is in the log.
+
+    Args:
+        hooks: in the order in which they are told.
+    """
+
+    def __init__(self, hooks: Sequence[Hook]) -> None:
+        self._hooks = list(hooks)
+
+    def before_training(self, start_step: int, num_steps: int) -> None:
+        """Tells every hook."""
+        self._tell(lambda hook: hook.before_training(start_step, num_steps))
+
+    def after_ring(self, ring: Ring) -> None:
+        """Tells every hook."""
+        self._tell(lambda hook: hook.after_ring(ring))
+
+    def after_checkpoint(self, step: int, seconds: float) -> None:
+        """Tells every hook."""
+        self._tell(lambda hook: hook.after_checkpoint(step, seconds))
+
+    def close(self) -> None:
+        """Closes every hook, the last one first."""
+        self._hooks.reverse()
+        self._tell(lambda hook: hook.close())
+
+    def _tell(self, moment: Callable[[Hook], None]) -> None:
+        for hook in list(self._hooks):
+            try:
+                moment(hook)
+            except Exception as error:  # noqa: BLE001 - whatever a terminal or a sensor does, training goes on
+                self._hooks.remove(hook)
+                with suppress(OSError):
+                    sys.stderr.write(f"{type(hook).__name__} failed and is left out: {error!r}\n")
 
 
 class Progress(Hook):

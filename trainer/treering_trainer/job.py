@@ -53,6 +53,7 @@ class Job:
         layout: sizes, device and backend.
         code, environment, devices: what the header records.
         upstream: digest of the pipeline's stages above, None outside DVC.
+        corpora: digest of each corpus by name, recomputed from its bytes.
     """
 
     project: Path
@@ -64,6 +65,7 @@ class Job:
     environment: Mapping[str, Any]
     devices: tuple[Mapping[str, Any], ...]
     upstream: str | None
+    corpora: Mapping[str, str]
 
     @property
     def attempt(self) -> Path:

@@ -14,6 +14,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -30,7 +31,7 @@ from treering.config.canonical import digest_json
 from treering.config.load import load_experiment
 from treering.config.resolve import Resolved, ResolvedBlend, resolve
 from treering.data.blend import resolve_blend
-from treering.errors import RunLockedError, TreeringError, UserError
+from treering.errors import RunLockedError, TrainingError, TreeringError, UserError
 from treering.project import Project
 from treering.runlog import lock
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
@@ -85,6 +86,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TreeringError as error:
         _say(f"treering: {error}")
         return error.exit_code
+    except OSError as error:
+        _say(
+            f"treering: training cannot read or write: {error}; expected {options.runs or project.runs} and "
+            f"{project.published.parent} to be writable, with free space; then start it again"
+        )
+        return TrainingError.exit_code
     except KeyboardInterrupt:
         _say("treering: interrupted; the same command goes on from here")
         return _EXIT_INTERRUPTED
@@ -153,7 +160,8 @@ def train(
         if culprit is not None and not ranks.stopped_by(culprit):
             reason = _read_reason(job, culprit.rank)
             error = RankFailedError(culprit, _log(job, culprit.rank), reason)
-            write_end(job.attempt, "failed", str(error))
+            with suppress(OSError):  # a full disk must not hide what happened
+                write_end(job.attempt, "failed", str(error))
             raise error
         if culprit is not None or any(end.code == EXIT_RESTART for end in ranks.ended):
             write_end(job.attempt, "interrupted", "ended by a second signal")
@@ -195,11 +203,11 @@ def train_as_rank(target: Target, resolved: Resolved, *, continue_changed: bool 
     redirect(_log(decision, rank))
     code = _run(decision, terminal)
     if rank == 0:
+        os.dup2(terminal.fileno(), 2)  # the last words are for people again, errors of publishing as well
         if code == 0:
             _finish(target, decision)
         elif reason := _read_reason(decision, rank):
-            terminal.write(f"treering: {reason}\n")
-            terminal.flush()
+            _say(f"treering: {reason}")
     return code
 
 
@@ -254,6 +262,11 @@ def _prepare(target: Target, resolved: Resolved, continue_changed: bool, world_s
             _say(f"run {run.path.name}: finished at step {final.step}; nothing to train")
             _publish(target, run, final)
             return None
+    # Before anything is moved aside for the new attempt.
+    _import_quietly("treering_trainer.data")
+    from treering_trainer.data import open_corpora, verified_digests
+
+    corpora = verified_digests(open_corpora(project, resolved.blend))
     plan = plan_attempt(run, code=code, environment=environment, layout=layout, continue_changed=continue_changed)
     temporary = run.path / ".resolved.json.tmp"
     resolved.write(temporary)
@@ -268,6 +281,7 @@ def _prepare(target: Target, resolved: Resolved, continue_changed: bool, world_s
         environment=environment,
         devices=tuple(device.to_dict() for device in hardware.devices),
         upstream=_upstream_digest(project),
+        corpora=corpora,
     )
     job.attempt.mkdir(parents=True)
     _say(f"run {run.path.name} ({resolved.experiment}): layout {layout} (TP x PP x DP) on {layout.device}")
@@ -318,7 +332,8 @@ def _run(job: Job, terminal: TextIO) -> int:
         traceback.print_exc()
         own = isinstance(error, TreeringError)
         text = str(error) if own else f"{type(error).__name__}: {error}".splitlines()[0]
-        _reason_file(job, rank).write_text(text, encoding="utf-8")
+        with suppress(OSError):
+            _reason_file(job, rank).write_text(text, encoding="utf-8")
         return error.exit_code if isinstance(error, TreeringError) else 1
     return EXIT_RESTART if outcome.status == "interrupted" else 0
 
@@ -335,12 +350,10 @@ def _finish(target: Target, job: Job) -> None:
 
 
 def _publish(target: Target, run: RunDirectory, final: CheckpointDirectory) -> None:
-    from treering_trainer.publish import is_published, publish
+    from treering_trainer.publish import publish
 
-    if not target.publish or is_published(target.project, final):
-        return
-    publish(target.project, run, final)
-    _say(f"  published {final.path.name} with its rings in {target.project.published}")
+    if target.publish and publish(target.project, run, final):
+        _say(f"  published {final.path.name} with its rings in {target.project.published}")
 
 
 def _interrupted(ranks: Ranks) -> int:
@@ -373,8 +386,9 @@ def _read_reason(job: Job, rank: int) -> str:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+    with suppress(OSError):  # a closed terminal or pipe ends no training
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
 
 
 if __name__ == "__main__":

@@ -221,9 +221,12 @@ class RankFailedError(TrainingError):
     """A rank's process ended badly.
 
     Attributes:
-        exit_code: the rank's own, or 75 (restart me) if it was killed.
+        exit_code: the rank's own, 75 (restart me) if it was killed, 5 where an error that is not ours ended it.
     """
 
     def __init__(self, end: RankEnd, log: Path, reason: str) -> None:
         super().__init__(f"{describe(end, log)}{f': {reason}' if reason else ''}")
-        self.exit_code = EXIT_RESTART if end.code < 0 else end.code
+        if end.code < 0:
+            self.exit_code = EXIT_RESTART
+        elif end.code != 1:  # 1 is Python's own, as of a full disk: that keeps the code of a failed training
+            self.exit_code = end.code

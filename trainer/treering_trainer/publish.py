@@ -7,30 +7,63 @@ metrics and plots: the same run gives the same files.
 import csv
 import json
 import shutil
+from collections import deque
 from pathlib import Path
 
-from treering.errors import UserError
+from treering.errors import EvidenceError, UserError
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.ring import Ring
+from treering_trainer import checkpoint
 
 _PLOT_COLUMNS = ("step", "tokens", "loss", "validation_loss", "grad_norm", "learning_rate", "global_batch_size")
 
 
 def is_published(project: Project, final: CheckpointDirectory) -> bool:
-    """Whether the published folder holds this very checkpoint, and metrics and plots are there."""
-    published = [each.digest for each in RunDirectory(project.published).checkpoints()]
-    return published == [final.digest] and _metrics(project).exists() and _plots(project).exists()
+    """Whether the published folder holds this very checkpoint, whole, with the rings of its ancestry."""
+    published = RunDirectory(project.published)
+    found = published.checkpoints()
+    try:
+        if [each.digest for each in found] != [final.digest]:
+            return False
+        check_provenance(published, found[0])
+    except EvidenceError:
+        return False
+    return True
 
 
-def publish(project: Project, run: RunDirectory, final: CheckpointDirectory) -> None:
-    """Writes the published checkpoint, metrics and plots; each appears whole.
+def check_provenance(run: RunDirectory, cut: CheckpointDirectory) -> checkpoint.CheckpointManifest:
+    """Checks that every file of a checkpoint has its digest and that the rings lead to it.
+
+    Raises:
+        EvidenceError: a file, the manifest, a header or a ring does not hold.
+    """
+    manifest = checkpoint.verify(cut)
+    deque(run.path_rings(cut), maxlen=0)
+    return manifest
+
+
+def publish(project: Project, run: RunDirectory, final: CheckpointDirectory) -> bool:
+    """Writes the published checkpoint, metrics and plots; each appears whole, what is there already stays.
+
+    Returns:
+        Whether the published checkpoint had to be written.
 
     Raises:
         UserError: the checkpoint's ancestry leads into another run.
-        EvidenceError: the ancestry does not hold.
+        EvidenceError: the checkpoint or its ancestry does not hold.
     """
-    rings = list(run.path_rings(final))
+    missing = not is_published(project, final)
+    if missing:
+        check_provenance(run, final)
+        _replace_published(project, run, final)
+    # Always, since what stands there may be another run's; the same rings give the same bytes.
+    published = RunDirectory(project.published)
+    write_metrics(project, run.id, list(published.path_rings(published.checkpoints()[0])))
+    return missing
+
+
+def _replace_published(project: Project, run: RunDirectory, final: CheckpointDirectory) -> None:
     temporary = project.published.with_name(f".{project.published.name}.publishing")
     old = project.published.with_name(f".{project.published.name}.replaced")
     for leftover in (temporary, old):
@@ -40,7 +73,6 @@ def publish(project: Project, run: RunDirectory, final: CheckpointDirectory) -> 
         project.published.rename(old)
     temporary.rename(project.published)
     shutil.rmtree(old, ignore_errors=True)
-    write_metrics(project, run.id, rings)
 
 
 def _copy(run: RunDirectory, final: CheckpointDirectory, target: Path) -> None:

@@ -12,6 +12,7 @@ from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import AttemptHeader, CheckpointManifest, Layout, Parent
 from treering_trainer import checkpoint
 from treering_trainer.job import Plan
+from treering_trainer.publish import check_provenance
 
 _SHOWN = 6
 
@@ -76,12 +77,21 @@ def plan_attempt(
 
 
 def finished_checkpoint(run: RunDirectory, num_steps: int) -> CheckpointDirectory | None:
-    """The final checkpoint of a run whose last attempt ended well, None if the run is not finished."""
+    """The final checkpoint of a run whose last attempt ended well, None if the run is not finished.
+
+    A final checkpoint that is damaged, or that its rings no longer lead to, does not count.
+    """
     attempts = run.attempts()
     end = attempts[-1].end if attempts else None
     if end is None or end.status != "finished":
         return None
-    return next((each for each in run.checkpoints() if each.step == num_steps), None)
+    final = next((each for each in run.checkpoints() if each.step == num_steps), None)
+    try:
+        if final is not None:
+            check_provenance(run, final)
+    except EvidenceError:
+        return None
+    return final
 
 
 def final_checkpoint(run: RunDirectory, num_steps: int) -> CheckpointDirectory:
@@ -138,7 +148,7 @@ def _newest_complete(
     damaged = []
     for each in reversed(run.checkpoints()):
         try:
-            return (checkpoint.verify(each), each), damaged
+            return (check_provenance(run, each), each), damaged
         except EvidenceError as error:
             messages.append(f"passed over checkpoint {each.path.name}: {error}")
             damaged.append(each)

@@ -8,8 +8,8 @@ import os
 import signal
 import time
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from typing import TextIO
 
 import torch
@@ -22,9 +22,9 @@ from treering.project import Project
 from treering.runlog.directory import RunDirectory
 from treering.runlog.records import AttemptHeader, Kernel
 from treering.runlog.writer import RingWriter
-from treering_trainer.data import Feed, open_corpora, verified_digests
+from treering_trainer.data import Feed, open_corpora
 from treering_trainer.engine import Engine
-from treering_trainer.hooks import Hook, Progress, Telemetry
+from treering_trainer.hooks import FailOpen, Hook, Progress, Telemetry
 from treering_trainer.job import Job, write_end
 from treering_trainer.kernels import kernels_on_record
 from treering_trainer.loop import Loop, Outcome, Record
@@ -92,11 +92,10 @@ def run_rank(job: Job, terminal: TextIO) -> Outcome:
     with ExitStack() as stack:
         record = None
         if place.rank == 0:
-            record = open_record(job, kernels, verified_digests(corpora))
+            record = open_record(job, kernels)
             stack.callback(record.rings.close)
-        hooks = _hooks(job, place, terminal)
-        for hook in hooks:
-            stack.callback(hook.close)
+        hooks = FailOpen(_hooks(job, place, terminal))
+        stack.callback(hooks.close)
         loop = Loop(
             resolved=resolved,
             run=run,
@@ -107,7 +106,7 @@ def run_rank(job: Job, terminal: TextIO) -> Outcome:
             if attempt.validation
             else None,
             record=record,
-            hooks=hooks,
+            hooks=[hooks],
             stop_requested=stop,
         )
         outcome = _until_end(job, place, lambda: loop.run(job.plan.start_step, job.plan.applied_steps))
@@ -115,7 +114,7 @@ def run_rank(job: Job, terminal: TextIO) -> Outcome:
     return outcome
 
 
-def open_record(job: Job, kernels: tuple[Kernel, ...], corpora: Mapping[str, str]) -> Record:
+def open_record(job: Job, kernels: tuple[Kernel, ...]) -> Record:
     """Writes the attempt's header and opens its rings: no record, no run."""
     resolved, plan = job.resolved, job.plan
     header = AttemptHeader(
@@ -135,7 +134,7 @@ def open_record(job: Job, kernels: tuple[Kernel, ...], corpora: Mapping[str, str
         environment=dict(job.environment),
         devices=tuple(dict(device) for device in job.devices),
         kernels=kernels,
-        corpora=dict(corpora),
+        corpora=dict(job.corpora),
         upstream=job.upstream,
     )
     digest = header.write(job.attempt / "header.json")
@@ -177,13 +176,13 @@ def _until_end(job: Job, place: Place, train: Callable[[], Outcome]) -> Outcome:
     """Runs the loop; rank 0 records how it ended, whatever it was, except for sudden death."""
     try:
         outcome = train()
-    except TreeringError as error:
-        if place.rank == 0:
-            write_end(job.attempt, "failed", str(error))
-        raise
     except Exception as error:
         if place.rank == 0:
-            write_end(job.attempt, "failed", f"{type(error).__name__}: {error}".splitlines()[0])
+            text = (
+                str(error) if isinstance(error, TreeringError) else f"{type(error).__name__}: {error}".splitlines()[0]
+            )
+            with suppress(OSError):  # a full disk may be the very reason; it must not take the reason's place
+                write_end(job.attempt, "failed", text)
         raise
     if place.rank == 0 and outcome.status == "interrupted":
         write_end(job.attempt, "interrupted", "asked to stop by a signal")

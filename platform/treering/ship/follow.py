@@ -89,6 +89,7 @@ def follow(
         StoreError: patience has ended; `treering ship` catches up later.
     """
     shippers: dict[Path, RunShipper] = {}
+    said: dict[Path, str] = {}
     process = _process(companion)
     last_alive = time.monotonic()
 
@@ -111,20 +112,32 @@ def follow(
             with attempt:
                 for run in _selected(project, prefix):
                     registry = registry or Registry(default_uri(project))
-                    _ship_one(run, registry, shippers, report)
+                    _ship_one(run, registry, shippers, said, report)
         if not going_on:
             return
         time.sleep(interval_s)
 
 
-def _ship_one(run: RunDirectory, registry: Registry, shippers: dict[Path, RunShipper], report: Report | None) -> None:
-    """One pass over one run; a damaged run log is said and must not keep the other runs from being shipped."""
+def _ship_one(
+    run: RunDirectory,
+    registry: Registry,
+    shippers: dict[Path, RunShipper],
+    said: dict[Path, str],
+    report: Report | None,
+) -> None:
+    """One pass over one run.
+
+    A damaged run log, or one that is being removed, is said once and must not keep the other runs from being shipped.
+    """
     try:
         if run.path not in shippers:
             shippers[run.path] = RunShipper(run, registry)
         result = shippers[run.path].ship()
-    except EvidenceError as error:
-        _log.error("%s: not shipped: %s", run.path.name, error)
+    except (EvidenceError, OSError) as error:
+        shippers.pop(run.path, None)
+        if said.get(run.path) != str(error):
+            said[run.path] = str(error)
+            _log.error("%s: not shipped: %s", run.path.name, error)
         return
     if report and (result.rings or result.models or result.evaluations):
         report(result)
