@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from treering.cli import runs as runs_command
 from treering.cli.runs import age
 from treering.errors import EvidenceError, NotFoundError
+from treering.ship.follow import follow
 
 
 @pytest.fixture
@@ -176,6 +177,21 @@ def test_a_damaged_run_does_not_keep_the_others_from_being_shipped(call, write_r
         call("ship")
     assert [r["rings"] for r in json.loads(call("ship", good.resolved.run_id, "--json"))] == [0]
     capsys.readouterr()
+
+
+def test_a_follower_says_once_what_it_cannot_ship(project, write_run, uri, caplog):
+    damaged, going, good = (write_run(seed).start().lay(3).end() for seed in (1, 2, 3))
+    file = damaged.run.attempts()[0].rings_file
+    file.write_text(file.read_text().replace('"loss":3.998', '"loss":2.998'))
+    (going.run.path / "ship.lock").mkdir()  # as odd as a folder that is being removed
+    follow(project, interval_s=0.05, grace_s=0.5)
+    said = sorted(record.getMessage() for record in caplog.records if "not shipped" in record.getMessage())
+    assert len(said) == 2
+    assert any("ring of step 2" in text for text in said)
+    assert any("Is a directory" in text for text in said)
+    client = mlflow.MlflowClient(uri)
+    (run,) = client.search_runs(["1"], f"tags.`treering.run` = '{good.resolved.recipe.digest}'")
+    assert run.info.status == "FINISHED"
 
 
 @pytest.mark.parametrize(
