@@ -1,6 +1,7 @@
 """The sampler with real psutil, and NVML's function table injected where no GPU is: values, refusals, drops."""
 
 import json
+import threading
 import time
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from treering.collect.telemetry import (
     DEVICE_METRICS,
     HOST_METRICS,
     DeviceSensors,
+    HostSensors,
     TelemetrySampler,
     rank_sensors,
 )
@@ -66,6 +68,25 @@ def test_host_values_are_measured(tmp_path):
     assert set(last) == {*HOST_METRICS, "device"}
     assert 10e6 < last["process/rss"] < last["host/memory_used"] * 10
     assert max(row["values"]["process/cpu_utilisation"] for row in rows) > 0
+
+
+def test_the_first_reading_measures_an_interval_of_its_own_thread(tmp_path):
+    calls = []
+
+    class Watched(HostSensors):
+        def begin(self):
+            calls.append(("begin", threading.get_ident()))
+
+        def read(self):
+            calls.append(("read", threading.get_ident()))
+            return {}
+
+    with TelemetrySampler(tmp_path / "rank-0.jsonl", rank=0, interval_s=0.05, sensors=[Watched()]) as sampler:
+        time.sleep(0.15)
+        sampler_thread = sampler._thread.ident
+    made, first, second = calls[:3]
+    assert made == ("begin", threading.get_ident())
+    assert (first, second) == (("begin", sampler_thread), ("read", sampler_thread))
 
 
 def test_without_a_gpu_the_reason_stands_once(tmp_path):

@@ -10,6 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -31,7 +32,10 @@ class HostSensors:
 
     def __init__(self) -> None:
         self._process = psutil.Process()
-        # The first call of each only starts the interval that the next one measures.
+        self.begin()
+
+    def begin(self) -> None:
+        """Starts the interval that the next reading measures; psutil keeps the node's apart for each thread."""
         psutil.cpu_percent()
         self._process.cpu_percent()
 
@@ -165,6 +169,10 @@ class TelemetrySampler:
         self._reasons, self._shown_dropped = reasons, self._dropped
 
     def _run(self) -> None:
+        for sensor in self._sensors or ():
+            if isinstance(sensor, HostSensors):
+                with suppress(Exception):  # telemetry fails open
+                    sensor.begin()
         while not self._stopped.wait(self._interval_s):
             self.sample()
         self.sample()
