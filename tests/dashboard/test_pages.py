@@ -304,7 +304,7 @@ def test_a_run_without_evaluation_names_the_command(lay_run) -> None:
     run = lay_run()
     shutil.rmtree(run / "evaluations")
     app = page("run", run=run.name)
-    assert "treering evaluate" in texts(app)
+    assert f"treering evaluate --run {run.name[:8]}" in texts(app)
 
 
 def test_kernels_and_layout_are_facts_of_the_newest_attempt(lay_run) -> None:
@@ -445,6 +445,7 @@ def test_audit_shows_what_each_corpus_gave(lay_run) -> None:
     manifest = run.checkpoints()[-1].manifest
     app = page("audit", run=run.path.name, checkpoint="step-00000306")
     assert "recorded: 306 of 306 steps" in texts(app)
+    assert "batch digests were not recomputed; --verify does it." in texts(app)
     table = next(frame.value for frame in app.dataframe if "Epochs planned" in frame.value)
     assert table["Corpus"].tolist() == ["pubmed", "factbook", "python"]
     assert sum(int(text.replace("\u2009", "")) for text in table["Samples"]) == manifest.consumed_samples

@@ -67,7 +67,7 @@ def _audit(checkpoint: CheckpointDirectory) -> None:
         table(path_frame(report), "Attempts that led to the checkpoint")
         st.markdown("###### Not proven")
         for text in report.not_proven:
-            st.text(f"·  {text}")
+            st.text(f"·  {text.replace('`', '')}")
     with right:
         st.markdown("###### Identities")
         digests = {name: short(value, 24) if value else NOTHING for name, value in report.digests.items()}

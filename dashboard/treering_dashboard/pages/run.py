@@ -103,7 +103,8 @@ def _charts(run: RunDirectory, frames: RunFrames, axis: XAxis, *, show_replaced:
         if panels:
             draw_stack(panels, x, restarts, key="evaluation", alt_text=_described("Scores of the checkpoints", frames))
         if not evaluations and not problem:
-            st.info("No checkpoint has been evaluated yet. `treering evaluate` scores them.", icon=":material/quiz:")
+            st.info("No checkpoint has been evaluated yet; this scores them:", icon=":material/quiz:")
+            st.code(f"treering evaluate --run {run.path.name[:8]}", language="bash")
     with throughput:
         st.markdown("###### Throughput")
         panels = metric_panels(frames, THROUGHPUT, x, show_replaced=show_replaced)
