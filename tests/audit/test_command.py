@@ -154,3 +154,9 @@ def test_blend_checks_the_schedule_before_it_writes(built, invoke):
     with pytest.raises(ConfigError, match="every stage divisible"):
         invoke("blend", "tiny.yaml")
     assert not built.project.blend.exists()
+
+
+def test_audit_says_what_is_never_read(built, invoke):
+    tails = {name: (corpus.num_tokens - 1) % 16 for name, corpus in built.corpora.items()}
+    said = ", ".join(f"{name} {tail}" for name, tail in tails.items() if tail)
+    assert f"unread tail  {said or 'none'} (tokens after" in invoke("audit", built.last.path).stdout

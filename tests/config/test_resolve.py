@@ -190,9 +190,10 @@ def test_blend_file_round_trip_and_edits(tmp_path):
     path.write_text(path.read_text().replace('"seed": 3', '"seed": 4'))
     with pytest.raises(EvidenceError, match="the file was edited"):
         ResolvedBlend.read(path)
-    path.write_text("{}")
-    with pytest.raises(EvidenceError, match="not a resolved blend"):
-        ResolvedBlend.read(path)
+    for garbage in (b"{}", b"[1]", b"\xff", b"[" * 100_000, b'{"seed":1,"seed":1}', b'"x"'):
+        path.write_bytes(garbage)
+        with pytest.raises(EvidenceError, match="not a resolved blend"):
+            ResolvedBlend.read(path)
 
 
 def test_sections_are_frozen():

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from treering.config.corpora import TokenizerConfig
@@ -152,8 +153,9 @@ def test_a_truncated_file_names_what_it_lost(directory: Path) -> None:
     assert damage.ids == ("doc-38", "doc-39")
 
 
-def test_bytes_after_the_end_are_damage(directory: Path) -> None:
-    with (directory / "corpus.bin").open("ab") as file:
+@pytest.mark.parametrize("name", ["corpus.bin", "corpus.idx", "documents.parquet"])
+def test_bytes_after_the_end_are_damage(directory: Path, name: str) -> None:
+    with (directory / name).open("ab") as file:
         file.write(b"xx")
     [damage] = Corpus.open(directory).verify()
     assert (damage.documents, damage.reason.split(",")[0]) == ((), "found 2 bytes after the end")
@@ -176,3 +178,17 @@ def test_a_damaged_table_names_no_document(directory: Path) -> None:
     (directory / "documents.parquet").write_bytes(b"no parquet")
     with pytest.raises(EvidenceError, match=r"documents\.parquet: unreadable"):
         Corpus.open(directory).document(0)
+
+
+@pytest.mark.parametrize("garbage", [b"[1]", b"\xff", b"[" * 100_000, b'{"a":1,"a":1}'])
+def test_a_manifest_that_is_none(directory: Path, garbage: bytes) -> None:
+    (directory / "manifest.json").write_bytes(garbage)
+    with pytest.raises(EvidenceError, match=r"manifest\.json: (unreadable|expected a corpus's manifest)"):
+        Corpus.open(directory)
+
+
+def test_a_table_of_other_columns_is_refused(directory: Path) -> None:
+    path = directory / "documents.parquet"
+    pq.write_table(pq.read_table(path).drop_columns(["licence"]), path)
+    with pytest.raises(EvidenceError, match="found 40 rows of id, source, offset, tokens, digest, expected 40 of id, "):
+        Corpus.open(directory).document(3)

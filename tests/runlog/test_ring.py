@@ -176,3 +176,35 @@ def test_asking_who_holds_the_lock_takes_nothing(tmp_path):
     descriptor = acquire(path)
     os.close(descriptor)
     assert not is_held(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"\xff\xfe", "line 2: not a ring"),
+        (b"[" * 100_000, "line 2: not a ring .nested too deeply"),
+        (b'{"digest":1,"digest":2}', "line 2: not a ring .a key stands twice"),
+        (b"9" * 5000, "line 2: not a ring"),
+    ],
+)
+def test_a_line_that_no_parser_takes(tmp_path, line, message):
+    lay(tmp_path)
+    path = tmp_path / "rings.jsonl"
+    lines = path.read_bytes().splitlines()
+    path.write_bytes(b"\n".join([lines[0], line, lines[2], b""]))
+    with pytest.raises(EvidenceError, match=message):
+        list(read_rings(path, HEADER))
+
+
+def test_a_carriage_return_inside_a_ring_ends_no_line(tmp_path):
+    lay(tmp_path)
+    path = tmp_path / "rings.jsonl"
+    path.write_bytes(path.read_bytes().replace(b',"loss"', b'\r,"loss"', 1))
+    assert [ring.step for ring in read_rings(path, HEADER)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("field", "value"), [("sample_end", 2.0), ("loss", True), ("batch_digest", None), ("applied", 0)])
+def test_a_sealed_ring_of_a_wrong_type_is_none(field, value):
+    ring = Ring.seal(HEADER, **ring_values(1, **{field: value}))
+    with pytest.raises(EvidenceError, match=rf"{field} is {value}, expected "):
+        Ring.from_line(ring.to_line(), "here")

@@ -174,6 +174,7 @@ def _corpus_usage(places: Sequence[tuple[_Range, int]], shelf: Shelf) -> CorpusU
         realised_epochs=float(realised),
         documents_touched=None if touched is None else int(np.count_nonzero(touched)),
         num_documents=component.num_documents,
+        unread_tokens=places[-1][0].order.components[places[-1][1]].unread_tokens,
         path=None if corpus is None else str(corpus.directory),
     )
 

@@ -47,6 +47,11 @@ def check_files(checkpoint: CheckpointDirectory, progress: Progress = quiet) -> 
             text = f"{path}: {problem} by the checkpoint's manifest; `dvc checkout` restores a published one"
             findings.append(Finding("checkpoint", text, file=str(path)))
         progress("checkpoint files", done, len(records))
+    named = {checkpoint.path / record.path for record in records} | {checkpoint.path / "manifest.json"}
+    for path in sorted(checkpoint.path.rglob("*")):
+        if not path.is_dir() and path not in named:
+            text = f"{path}: the checkpoint's manifest names no such file: it was put there later; move it elsewhere"
+            findings.append(Finding("checkpoint", text, file=str(path)))
     return findings
 
 

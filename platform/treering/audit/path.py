@@ -11,7 +11,7 @@ from treering.audit.report import AttemptOnPath, Finding
 from treering.config.canonical import short
 from treering.config.resolve import ResolvedBlend
 from treering.config.schedule import Schedule
-from treering.errors import EvidenceError
+from treering.errors import ConfigError, EvidenceError
 from treering.runlog.directory import CheckpointDirectory, PathSegment
 from treering.runlog.ring import Ring
 
@@ -69,7 +69,13 @@ def stretches_to(checkpoint: CheckpointDirectory) -> list[Stretch]:
                 f"{segment.attempt.path}: goes on after step {done} but ends on the path at step {last}"
             )
         resolved = segment.run.resolved
-        found.append(Stretch(segment, done + 1, last, resolved.schedule, resolved.blend))
+        try:
+            schedule = resolved.schedule
+        except ConfigError as error:
+            raise EvidenceError(
+                f"{segment.run.path / 'resolved.json'}: no schedule can be made of it ({error})"
+            ) from error
+        found.append(Stretch(segment, done + 1, last, schedule, resolved.blend))
         done = last
     return found
 
@@ -115,6 +121,7 @@ def read_path(checkpoint: CheckpointDirectory, stretches: list[Stretch]) -> Reco
                 "global_batch_size": hi - lo,
                 "consumed_samples": consumed_samples,
                 "consumed_tokens": consumed_tokens,
+                "learning_rate": stretch.schedule.step_learning_rate(ring.step),
             }
             wrong = [name for name, value in expected.items() if getattr(ring, name) != value]
             if wrong:
@@ -175,11 +182,12 @@ def check_records(checkpoint: CheckpointDirectory, recorded: Recorded) -> list[F
         expect(file, "attempt", header.attempt, stretch.segment.attempt.number, "its folder")
         expect(file, "run", header.run, resolved.recipe.digest, config.name)
         expect(file, "blend", header.blend, resolved.recipe.blend, config.name)
-        opened = set(header.corpora.values())
         for component in resolved.blend.components:
-            if component.digest is not None and component.digest not in opened:
+            opened = header.corpora.get(component.corpus)
+            if component.digest is not None and component.digest != opened:
                 text = (
-                    f"{file}: corpus {component.corpus} ({component.digest}) of the blend is not among the opened ones"
+                    f"{file}: as corpus {component.corpus} {opened or 'nothing'} was opened, expected "
+                    f"{component.digest} by the blend in {config}"
                 )
                 findings.append(Finding("record", text, file=str(file), corpus=component.corpus))
 
@@ -197,6 +205,7 @@ def check_records(checkpoint: CheckpointDirectory, recorded: Recorded) -> list[F
         header.environment["digest"],
         f"the header of attempt {header.attempt}",
     )
+    expect(file, "upstream", manifest.upstream, header.upstream, f"the header of attempt {header.attempt}")
     expect(file, "layout", manifest.layout, header.layout, f"the header of attempt {header.attempt}")
     if recorded.last is not None and recorded.last.step == manifest.step:
         last = recorded.last

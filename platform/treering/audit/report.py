@@ -85,6 +85,7 @@ class CorpusUsage:
         realised_epochs: epochs really read.
         documents_touched: distinct documents of which at least one token was read; None if not at hand.
         num_documents: documents held.
+        unread_tokens: tokens after its last whole sample, which no epoch reads.
         path: where the corpus was found, None if nowhere.
     """
 
@@ -98,6 +99,7 @@ class CorpusUsage:
     realised_epochs: float
     documents_touched: int | None
     num_documents: int | None
+    unread_tokens: int
     path: str | None
 
 

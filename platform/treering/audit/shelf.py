@@ -13,7 +13,7 @@ from treering.audit.report import Finding
 from treering.config.resolve import ResolvedBlend, ResolvedComponent
 from treering.data.corpus import DOCUMENTS, Corpus
 from treering.data.order import DataOrder
-from treering.errors import TreeringError
+from treering.errors import EvidenceError, TreeringError, UserError
 from treering.project import Project
 
 
@@ -37,13 +37,21 @@ class Shelf:
         return self._offsets[corpus.digest]
 
     def order(self, blend: ResolvedBlend) -> DataOrder:
-        """The data order of a blend, with the documents of every corpus at hand."""
-        offsets = {
-            component.corpus: self.offsets(self.corpora[component.digest])
-            for component in blend.components
-            if component.digest in self.corpora
-        }
-        return DataOrder(blend, offsets)
+        """The data order of a blend, with the documents of every corpus at hand.
+
+        Raises:
+            EvidenceError: the blend says of a corpus what its manifest does not, or no order can be made of it.
+        """
+        offsets = {}
+        for component in blend.components:
+            if component.digest in self.corpora:
+                corpus = self.corpora[component.digest]
+                _check_component(blend, component, corpus)
+                offsets[component.corpus] = self.offsets(corpus)
+        try:
+            return DataOrder(blend, offsets)
+        except UserError as error:
+            raise EvidenceError(f"resolved.json of the run holds a blend that cannot be read: {error}") from error
 
 
 def find_corpora(project: Project, blends: Iterable[ResolvedBlend]) -> Shelf:
@@ -62,17 +70,33 @@ def find_corpora(project: Project, blends: Iterable[ResolvedBlend]) -> Shelf:
     return Shelf(corpora, missing)
 
 
+def _check_component(blend: ResolvedBlend, component: ResolvedComponent, corpus: Corpus) -> None:
+    """Sizes and tokenizer stand in a blend beside the digest that already implies them; no digest covers them there."""
+    for name, said, held in (
+        ("num_tokens", component.num_tokens, corpus.num_tokens),
+        ("num_documents", component.num_documents, corpus.num_documents),
+        ("tokenizer", blend.tokenizer, corpus.manifest["tokenizer"]["digest"]),
+    ):
+        if said != held:
+            raise EvidenceError(
+                f"resolved.json of the run: {name} of corpus {component.corpus} is {said}, expected {held} by the "
+                f"manifest in {corpus.directory}, which has the blend's digest: the config was edited"
+            )
+
+
 def table_offsets(corpus: Corpus) -> NDArray[np.int64]:
     """First token of each document, with the end, from the document table: holds when the index is what was damaged.
 
     Falls back to the index where the table cannot be read.
     """
     try:
-        lengths = pq.read_table(corpus.directory / DOCUMENTS, columns=["tokens"]).column("tokens").to_numpy()
-    except (OSError, pa.ArrowException):
+        column = pq.read_table(corpus.directory / DOCUMENTS, columns=["tokens"]).column("tokens")
+        lengths = column.cast(pa.int64()).to_numpy()
+    except (OSError, KeyError, pa.ArrowException):
         return corpus.document_offsets
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=offsets[1:])
+    if len(lengths) == corpus.num_documents and not column.null_count and lengths.min() > 0:
+        np.cumsum(lengths, out=offsets[1:])
     return offsets if int(offsets[-1]) == corpus.num_tokens else corpus.document_offsets
 
 

@@ -138,6 +138,8 @@ def print_report(report: "AuditReport") -> None:
             for usage in report.corpora
         ],
     )
+    tails = ", ".join(f"{usage.corpus} {usage.unread_tokens:,}" for usage in report.corpora if usage.unread_tokens)
+    console.print(f"\nunread tail  {tails or 'none'} (tokens after the last whole sample of a corpus)")
     console.print(f"\nassurance    {' → '.join(_levels(report))}")
     console.print("not proven")
     for text in report.not_proven:

@@ -41,6 +41,28 @@ def canonical_json(value: Any) -> str:
     return json.dumps(_finite(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text that somebody else may have written.
+
+    A key that stands twice is an error here: readers that take the first and readers that take the last of two would
+    see different records under one digest.
+
+    Raises:
+        ValueError: no JSON, no UTF-8, a key that stands twice, or nested beyond reason.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_unique_keys)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("a key stands twice")
+    return result
+
+
 def digest_bytes(data: bytes) -> str:
     """`sha256:<hex>` of raw bytes."""
     return DIGEST_PREFIX + hashlib.sha256(data).hexdigest()

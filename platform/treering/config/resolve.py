@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError
 
-from treering.config.canonical import canonical_json, digest_json, short
+from treering.config.canonical import canonical_json, digest_json, parse_json, short
 from treering.config.model import ModelConfig, OptimizerConfig, PositiveInt, Precision, ScheduleConfig, Section
 from treering.config.operation import (
     CheckpointConfig,
@@ -88,12 +88,12 @@ class ResolvedBlend(Section):
             EvidenceError: its content does not fit its digest.
         """
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-            claimed = document.pop("digest", None)
+            document = parse_json(path.read_bytes())
+            claimed = document.pop("digest")
             blend = cls.model_validate(document)
         except FileNotFoundError:
             raise UserError(f"{path}: no blend there; `dvc repro blend` makes it") from None
-        except (ValueError, ValidationError) as error:
+        except (OSError, ValueError, KeyError, AttributeError, TypeError, ValidationError) as error:
             raise EvidenceError(
                 f"{path}: not a resolved blend ({error}); `dvc repro -f blend` makes it anew"
             ) from error
@@ -179,10 +179,10 @@ class Resolved(Section):
             EvidenceError: the file is missing, unreadable, or its values do not give the digests it names.
         """
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-            run, digests = document.pop("run"), document.pop("digests")
+            document = parse_json(path.read_bytes())
+            run, digests = document.pop("run"), dict(document.pop("digests"))
             resolved = cls.model_validate(document)
-        except (OSError, ValueError, KeyError, AttributeError, ValidationError) as error:
+        except (OSError, ValueError, KeyError, AttributeError, TypeError, ValidationError) as error:
             raise EvidenceError(f"{path}: not a resolved config ({error})") from error
         for name, digest in resolved.digests.items():
             if digests.get(name) != digest:

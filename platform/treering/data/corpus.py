@@ -124,12 +124,18 @@ class Corpus:
 
     @cached_property
     def _table(self) -> pa.Table:
+        path = self.directory / DOCUMENTS
         try:
-            return pq.read_table(self.directory / DOCUMENTS)
+            table = pq.read_table(path)
         except (OSError, pa.ArrowException) as error:
+            raise EvidenceError(f"{path}: unreadable ({error}); `dvc checkout` restores it") from None
+        if not table.schema.equals(DOCUMENT_SCHEMA) or table.num_rows != self.num_documents:
             raise EvidenceError(
-                f"{self.directory / DOCUMENTS}: unreadable ({error}); `dvc checkout` restores it"
-            ) from None
+                f"{path}: found {table.num_rows} rows of {', '.join(table.schema.names)}, expected"
+                f" {self.num_documents} of {', '.join(DOCUMENT_SCHEMA.names)} with their types;"
+                " `dvc checkout` restores it"
+            )
+        return table
 
     @property
     def document_offsets(self) -> npt.NDArray[np.int64]:
@@ -222,8 +228,7 @@ class Corpus:
         with (self.directory / IDX).open("rb") as file:
             file.seek(start)
             block = np.frombuffer(file.read(end - start), np.uint8)
-        differs = np.concatenate(
-            (np.flatnonzero(block != expected[: len(block)]), np.arange(len(block), len(expected)))
-        )
+        both = min(len(block), len(expected))
+        differs = np.concatenate((np.flatnonzero(block[:both] != expected[:both]), np.arange(both, len(expected))))
         named = {index_document(start + int(position), self.num_documents) for position in differs}
         return sorted(number for number in named if number is not None)

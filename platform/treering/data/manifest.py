@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from treering.config.canonical import digest_json
+from treering.config.canonical import digest_json, parse_json
 from treering.errors import EvidenceError
 
 CHUNK_BYTES = 4 << 20
@@ -49,7 +49,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         EvidenceError: missing, unreadable, of another schema, or its content does not have its digest.
     """
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = parse_json(path.read_bytes())
     except FileNotFoundError:
         raise EvidenceError(f"{path}: no such file, expected a corpus's manifest; run `dvc repro tokenize`") from None
     except (OSError, ValueError) as error:

@@ -245,11 +245,18 @@ class RunDirectory:
             if not attempts:
                 return []
             segments = [PathSegment(self, attempts[-1], None)]
+        seen = {segments[0].attempt.path}
         while (parent := segments[0].attempt.header.parent) is not None:
             run = segments[0].run
             if parent.run != run.resolved.recipe.digest:
                 run = RunDirectory(run.path.parent / short(parent.run, RUN_ID_LENGTH))
             segments.insert(0, PathSegment(run, run.attempt(parent.attempt), parent.step))
+            if segments[0].attempt.path in seen:
+                raise EvidenceError(
+                    f"{segments[0].attempt.path}: stands twice on its own path: its header names a parent that came "
+                    "after it, so one of the headers was rewritten"
+                )
+            seen.add(segments[0].attempt.path)
         return segments
 
     def path_rings(self, checkpoint: CheckpointDirectory | None = None) -> Iterator[Ring]:
@@ -285,8 +292,15 @@ def find_runs(folder: Path) -> list[RunDirectory]:
 
 
 def _last_activity(run: RunDirectory) -> float:
-    files = [attempt.rings_file for attempt in run.attempts() if attempt.rings_file.exists()]
-    return max((file.stat().st_mtime for file in (*files, run.path / "resolved.json")), default=0.0)
+    files = (*(attempt.rings_file for attempt in run.attempts()), run.path / "resolved.json")
+    return max(_modified_at(file) for file in files)
+
+
+def _modified_at(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except FileNotFoundError:  # not there yet, or its run is being removed
+        return 0.0
 
 
 def find_run(folder: Path, prefix: str) -> RunDirectory:
@@ -313,7 +327,14 @@ def find_checkpoint(path: Path) -> CheckpointDirectory:
     Raises:
         NotFoundError: there is none.
     """
+    if len(path.parts) < 3 or ".." in path.parts:  # the run is found by going up, which needs something to go up
+        path = path.resolve()
     if (path / "manifest.json").exists():
+        if not _CHECKPOINT_NAME.match(path.name):
+            raise NotFoundError(
+                f"{path}: no checkpoint's folder by its name, expected one like runs/<id>/checkpoints/"
+                f"{checkpoint_name(300)}: a checkpoint is audited where its run log lies, or as published"
+            )
         return CheckpointDirectory(path)
     checkpoints = RunDirectory(path).checkpoints()
     if not checkpoints:

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from treering.config.canonical import digest_json
+from treering.config.canonical import digest_json, parse_json
 from treering.errors import EvidenceError
 
 
@@ -50,9 +50,9 @@ def read_document(path: Path) -> tuple[dict[str, Any], str]:
         EvidenceError: the file is missing, unreadable, or its content does not give its digest.
     """
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = parse_json(path.read_bytes())
         claimed = content.pop("digest")
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise EvidenceError(f"{path}: missing or no digested document ({error})") from error
     recomputed = digest_json(content)
     if claimed != recomputed:

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
-from treering.config.model import PositiveInt, Section
+from treering.config.model import PositiveInt, Section, contradiction
 from treering.config.operation import EvaluationConfig
 from treering.config.resolve import AttemptConfig, Digest
 from treering.errors import EvidenceError
@@ -91,6 +91,13 @@ class AttemptHeader(Record):
     kernels: tuple[Kernel, ...]
     corpora: dict[str, Digest] = Field(description="corpus name to digest, recomputed from the bytes when opened")
     upstream: Digest | None = Field(description="dvc.lock's entry of the stages above, None outside DVC")
+
+    @field_validator("code", "environment")
+    @classmethod
+    def _has_digest(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(value.get("digest"), str):
+            raise contradiction("digest", repr(value.get("digest")), "a digest")
+        return value
 
 
 class AttemptEnd(Record):

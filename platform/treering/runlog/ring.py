@@ -3,13 +3,12 @@
 Standard library only, so that a training process that lays rings imports nothing else.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
-from treering.config.canonical import canonical_json, digest_json
+from treering.config.canonical import canonical_json, digest_json, parse_json
 from treering.errors import EvidenceError
 
 _NAMED_FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
@@ -90,7 +89,7 @@ class Ring:
             EvidenceError: the line is no ring, or its content does not give the digest it carries.
         """
         try:
-            content = json.loads(line)
+            content = parse_json(line)
             claimed = content["digest"]
             recomputed = digest_json({key: value for key, value in content.items() if key != "digest"})
         except (ValueError, KeyError, TypeError) as error:
@@ -102,10 +101,29 @@ class Ring:
             )
         if content.keys() != _FIELD_NAMES:
             raise EvidenceError(f"{where}: ring has fields {sorted(content)}, expected {sorted(_FIELD_NAMES)}")
-        return cls(**_named_floats(content))
+        content = _named_floats(content)
+        for name, kinds in _KINDS.items():
+            if type(content[name]) not in kinds:
+                raise EvidenceError(
+                    f"{where}: ring of step {content['step']}: {name} is {content[name]!r}, expected "
+                    f"{' or '.join(kind.__name__ for kind in kinds)}: no trainer of this version laid it"
+                )
+        return cls(**content)
 
 
 _FIELD_NAMES = {field.name for field in fields(Ring)}
+_NUMBER = (float, int)
+_KINDS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("step", "sample_start", "sample_end", "consumed_samples", "consumed_tokens"), (int,)),
+    **dict.fromkeys(("loss", "grad_norm", "learning_rate", "tokens_per_second", "ended_at"), _NUMBER),
+    **dict.fromkeys(("loss_scale", "tflops_per_device"), (*_NUMBER, type(None))),
+    **dict.fromkeys(("batch_digest", "prev", "digest"), (str,)),
+    "applied": (bool,),
+    "global_batch_size": (int,),
+    "time_s": (dict,),
+    "flops_formula": (str, type(None)),
+    "validation": (dict, type(None)),
+}
 
 
 def _named_floats(value: Any) -> Any:
@@ -132,7 +150,8 @@ def read_rings(path: Path, first_prev: str, start: int = 1) -> Iterator[Ring]:
     """
     if not path.exists():
         return
-    with path.open(encoding="utf-8") as file:
+    # Bytes that are no UTF-8 stay in the line as what no digest fits; a carriage return ends no line.
+    with path.open(encoding="utf-8", errors="surrogateescape", newline="\n") as file:
         yield from check_chain(complete_lines(file), first_prev, str(path), start)
 
 
