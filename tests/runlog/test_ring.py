@@ -203,7 +203,9 @@ def test_a_carriage_return_inside_a_ring_ends_no_line(tmp_path):
     assert [ring.step for ring in read_rings(path, HEADER)] == [1, 2, 3]
 
 
-@pytest.mark.parametrize(("field", "value"), [("sample_end", 2.0), ("loss", True), ("batch_digest", None), ("applied", 0)])
+@pytest.mark.parametrize(
+    ("field", "value"), [("sample_end", 2.0), ("loss", True), ("batch_digest", None), ("applied", 0)]
+)
 def test_a_sealed_ring_of_a_wrong_type_is_none(field, value):
     ring = Ring.seal(HEADER, **ring_values(1, **{field: value}))
     with pytest.raises(EvidenceError, match=rf"{field} is {value}, expected "):
