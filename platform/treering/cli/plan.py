@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from treering.data.shares import ComponentShare
     from treering.project import Project
 
+NodesOption = Annotated[int | None, typer.Option(min=1, help="Plan memory and time on so many nodes.")]
+GpusOption = Annotated[int, typer.Option(min=1, help="GPUs of a node.")]
+DeviceOption = Annotated[str, typer.Option(help="A100 40GB, A100 80GB, H100 80GB or H200 141GB.")]
+EfficiencyOption = Annotated[
+    float, typer.Option(min=0.001, max=1.0, help="MFU of a whole step at the full batch, of the file's layout.")
+]
+SearchOption = Annotated[bool, typer.Option("--search", help="Rank all layouts of the nodes instead.")]
 PlanArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The experiment's YAML file.")]
 
 
@@ -21,24 +28,46 @@ def register(app: typer.Typer) -> None:
     app.command("plan")(plan)
 
 
-def plan(file: PlanArgument, overrides: SetOption = None, json: JsonOption = False) -> None:
+def plan(
+    file: PlanArgument,
+    *,
+    nodes: NodesOption = None,
+    gpus_per_node: GpusOption = 8,
+    device: DeviceOption = "A100 80GB",
+    efficiency: EfficiencyOption = 0.30,
+    search: SearchOption = False,
+    overrides: SetOption = None,
+    json: JsonOption = False,
+) -> None:
     """Resolve an experiment and show what it will do: digests, size, schedule, what it reads of each corpus.
 
     Example: `treering plan experiments/demo.yaml --set schedule.global_batch_size=32`
 
+    With `--nodes`, also what it would need there: memory of a GPU, pipeline bubble, step time, days. With `--search`,
+    the layouts that fit, fastest first.
+
     Every key of the schema is shown by `treering plan experiments/demo.yaml --json`, defaults written out.
     """
+    from treering.cli.cluster import ClusterOptions, cluster_document, print_cluster
     from treering.config.load import load_experiment
     from treering.config.resolve import resolve
+    from treering.errors import UserError
 
+    if search and nodes is None:
+        raise UserError("plan --search: found no --nodes, expected the number of nodes to search layouts for")
     experiment = load_experiment(file, overrides or ())
     blend, blend_source = choose_blend(experiment, project())
     resolved = resolve(experiment, blend, str(file), tuple(overrides or ()))
     document = plan_document(experiment, resolved, blend_source)
+    if nodes is not None:
+        options = ClusterOptions(nodes, gpus_per_node, device, efficiency, search)
+        document["plan"]["cluster"] = cluster_document(str(file), resolved, options)
     if json:
         print_json(document)
-    else:
-        _print_plan(document)
+        return
+    _print_plan(document)
+    if nodes is not None:
+        print_cluster(document["plan"]["cluster"])
 
 
 def choose_blend(experiment: "Experiment", here: "Project") -> "tuple[ResolvedBlend, str]":

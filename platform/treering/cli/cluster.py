@@ -1,0 +1,174 @@
+"""What `treering plan` says about a cluster: memory, bubble, time, and the layouts that it could hold."""
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from treering.cli.output import console, print_table
+
+if TYPE_CHECKING:
+    from treering.config.resolve import Resolved
+    from treering.judge.layout import Cluster
+    from treering.judge.planning import Plan
+
+SHOWN_LAYOUTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """What the command line says about a cluster.
+
+    Attributes:
+        nodes: number of nodes.
+        gpus_per_node: devices of each.
+        device: name in the peak table.
+        efficiency: MFU of a whole step at the full batch.
+        search: rank layouts instead of planning the file's own.
+    """
+
+    nodes: int
+    gpus_per_node: int
+    device: str
+    efficiency: float
+    search: bool
+
+
+def cluster_document(source: str, resolved: "Resolved", options: ClusterOptions) -> dict[str, Any]:
+    """The plan of the file's layout on a cluster, or with `search` the best layouts.
+
+    Raises:
+        ConfigError: the layout, or every layout, does not divide or fit.
+        UserError: an unknown device, or an efficiency that no kernels reach.
+    """
+    from treering.judge.layout import Cluster, Layout, Workload
+    from treering.judge.planning import kernel_rate, plan, search
+
+    workload = Workload.of(resolved)
+    cluster = Cluster.of(options.device, options.nodes, options.gpus_per_node)
+    layout = Layout.of(resolved.attempt.parallel, cluster.num_devices)
+    document: dict[str, Any] = {
+        "model": "a model, not a measurement; see docs/planning.md",
+        "nodes": cluster.nodes,
+        "gpus_per_node": cluster.gpus_per_node,
+        "devices": cluster.num_devices,
+        "device": asdict(cluster.device),
+        "interconnect": asdict(cluster.interconnect),
+        "efficiency": options.efficiency,
+        "reference": _layout_document(layout),
+    }
+    if options.search:
+        rate = kernel_rate(workload, layout, cluster, options.efficiency)
+        found = search(source, workload, cluster, rate)
+        return document | {
+            "kernel_rate": rate,
+            "layouts_that_fit": len(found),
+            "layouts": [_plan_document(each, cluster) for each in found[:SHOWN_LAYOUTS]],
+        }
+    found_plan = plan(source, workload, layout, cluster, options.efficiency)
+    return document | {"kernel_rate": found_plan.kernel_rate} | _plan_document(found_plan, cluster)
+
+
+def _layout_document(layout: Any) -> dict[str, Any]:
+    return asdict(layout) | {"name": str(layout)}
+
+
+def _plan_document(plan: "Plan", cluster: "Cluster") -> dict[str, Any]:
+    from treering.judge.memory import USABLE_SHARE
+
+    memory = asdict(plan.memory) | {
+        "num_bytes": plan.memory.num_bytes,
+        "share": plan.memory_share,
+        "usable_bytes": USABLE_SHARE * cluster.device.memory_bytes,
+    }
+    return {
+        "layout": _layout_document(plan.layout),
+        "memory": memory,
+        "first_step": asdict(plan.first),
+        "full_step": asdict(plan.full),
+        "days": plan.days,
+    }
+
+
+def print_cluster(document: dict[str, Any]) -> None:
+    """For people: what `cluster_document` holds."""
+    device, links = document["device"], document["interconnect"]
+    console.print(
+        f"\ncluster     {document['nodes']:,} nodes x {document['gpus_per_node']} {device['device']} = "
+        f"{document['devices']:,} devices; peak {device['tflops']:g} TFLOP/s, dense bf16 ({device['source']})"
+    )
+    console.print(f"links       {links['source']}")
+    reference = document["reference"]
+    console.print(
+        f"efficiency  MFU {document['efficiency']:.1%} at the full batch in {_layout_text(reference)}, as stated: "
+        f"kernels then run at {document['kernel_rate']:.1%} of the peak"
+    )
+    console.print("            A model, not a measurement: docs/planning.md says how far off it was elsewhere.\n")
+    if "layouts" in document:
+        _print_layouts(document)
+    else:
+        _print_memory(document)
+        _print_steps(document)
+
+
+def _layout_text(layout: dict[str, Any]) -> str:
+    return (
+        f"{layout['name']}, micro-batch {layout['micro_batch_size']}, "
+        f"{'full' if layout['recompute'] else 'no'} recompute"
+    )
+
+
+def _print_memory(document: dict[str, Any]) -> None:
+    memory = document["memory"]
+    console.print(f"memory      of a device in the {memory['stage']} stage, {memory['parameters']:,} parameters:")
+    for part in memory["parts"]:
+        console.print(f"            {part['name']:<11} {part['num_bytes'] / 1e9:6.1f} GB  {part['formula']}")
+    console.print(
+        f"            {'together':<11} {memory['num_bytes'] / 1e9:6.1f} GB  {memory['share']:.0%} of "
+        f"{document['device']['memory_bytes'] / 1e9:.0f} GB; a plan may fill {memory['usable_bytes'] / 1e9:.0f} GB"
+    )
+    for source in dict.fromkeys(part["source"] for part in memory["parts"]):
+        console.print(f"            {source}")
+    console.print(
+        "            s sequence, b micro-batch, h hidden, f feed-forward, a heads, V vocabulary, t tensor, d data, "
+        "e bytes of an activation\n"
+    )
+
+
+def _print_steps(document: dict[str, Any]) -> None:
+    columns = ("step", "batch", "micro-batches", "bubble", "seconds", "tokens/s", "MFU")
+    first, full = document["first_step"], document["full_step"]
+    rows = [_step_row("full batch", full)]
+    if first["batch_size"] != full["batch_size"]:
+        rows.insert(0, _step_row("first", first))
+    print_table(columns, rows, numbers=columns[1:])
+    console.print(f"\ntime        {document['days']:.1f} days for all steps, each batch size at its own speed")
+
+
+def _step_row(name: str, step: dict[str, Any]) -> list[str]:
+    return [
+        name,
+        f"{step['batch_size']:,}",
+        f"{step['micro_batches']:g}",
+        f"{step['bubble']:.1%}",
+        f"{step['step_s']:.2f}",
+        f"{step['tokens_per_second']:,.0f}",
+        f"{step['mfu']:.1%}",
+    ]
+
+
+def _print_layouts(document: dict[str, Any]) -> None:
+    columns = ("TP x PP x DP", "micro-batch", "recompute", "memory", "bubble", "step", "MFU", "days")
+    rows = [
+        [
+            each["layout"]["name"],
+            str(each["layout"]["micro_batch_size"]),
+            "full" if each["layout"]["recompute"] else "none",
+            f"{each['memory']['num_bytes'] / 1e9:.1f} GB",
+            f"{each['full_step']['bubble']:.1%}",
+            f"{each['full_step']['step_s']:.2f} s",
+            f"{each['full_step']['mfu']:.1%}",
+            f"{each['days']:.1f}",
+        ]
+        for each in document["layouts"]
+    ]
+    console.print(f"{document['layouts_that_fit']} layouts fit; the fastest schedules:")
+    print_table(columns, rows, numbers=tuple(column for column in columns if column != "recompute"))

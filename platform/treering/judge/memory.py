@@ -1,0 +1,182 @@
+"""What one device must hold while it trains: weights, gradients, optimizer state, activations; a model, no measurement.
+
+Counts tensors of the trainer's own pieces: megatron-core layers with tensor parallelism (no sequence parallelism),
+DeepSpeed's 1F1B pipeline, ZeRO stage 1. Leaves out what only a device can say: CUDA context, NCCL's buffers,
+workspaces, fragmentation; `USABLE_SHARE` keeps room for them.
+
+Legend: s sequence length, b micro-batch, h hidden size, f feed-forward width, a attention heads, V padded vocabulary,
+L layers, t/p/d tensor, pipeline, data parallel size, m micro-batches of a step, e bytes of an activation (2 in bf16).
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from treering.judge.layout import Attention, Layout, Workload
+
+USABLE_SHARE: Final = 0.9
+"""Of a device's memory, what a plan may fill: our choice, not a published number."""
+
+_ZERO = "ZeRO stage 1 with Adam, arXiv 1910.02054, sections 3.1 and 5.1"
+_HALF_WEIGHTS, _HALF_GRADIENTS = "2 bytes a parameter", "2 + 4 bytes a parameter: as computed, and summed in fp32"
+_OPTIMIZER = "12/d bytes a parameter: fp32 weights and two moments, shared by the replicas"
+_LAYER = "sbh(4e + (4 + 2f/h)e/t)"
+_SCORES: Final[dict[Attention, str]] = {
+    "fused": "4abs/t",
+    "unfused": "eabs²/t",
+    "unfused_fp32": "(4abs² + 3(4 - e)sbh)/t",
+}
+_DROPPED: Final[dict[Attention, str]] = {
+    "fused": " + 2sbh",
+    "unfused": " + 2sbh + (e + 1)abs²/t",
+    "unfused_fp32": " + 2sbh + 5abs²/t",
+}
+_ACTIVATION_SOURCE = "arXiv 2205.05198, equation 2, section 4.3 and table 2; fused attention arXiv 2205.14135"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPart:
+    """One kind of content of a device's memory.
+
+    Attributes:
+        name: `weights`, `gradients`, `optimizer` or `activations`.
+        num_bytes: bytes of it.
+        formula: how they were counted, in the letters of the legend.
+        source: public source of the formula.
+    """
+
+    name: str
+    num_bytes: float
+    formula: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """Memory of one device of one pipeline stage.
+
+    Attributes:
+        stage: `first` or `last`: the one that needs more.
+        parameters: parameters that one of its devices holds.
+        in_flight: micro-batches whose activations it holds at once.
+        parts: what it holds.
+    """
+
+    stage: Literal["first", "last"]
+    parameters: int
+    in_flight: int
+    parts: tuple[MemoryPart, ...]
+
+    @property
+    def num_bytes(self) -> float:
+        """All parts together."""
+        return sum(part.num_bytes for part in self.parts)
+
+
+def device_memory(workload: Workload, layout: Layout, batch_size: int) -> DeviceMemory:
+    """Memory of a device in the stage that needs most: the first (most micro-batches in flight) or the last (logits).
+
+    Args:
+        workload: what is trained.
+        layout: how it is cut.
+        batch_size: global batch, samples: with fewer micro-batches than stages fewer are in flight.
+    """
+    stages = [_stage_memory(workload, layout, batch_size, stage) for stage in ("first", "last")]
+    return max(stages, key=lambda memory: memory.num_bytes)
+
+
+def stage_parameters(workload: Workload, layout: Layout, stage: Literal["first", "last"]) -> int:
+    """Parameters on one device of a stage, biases and norms included.
+
+    Tensor ranks share matrices; positions, norms and the biases of row-parallel layers stand whole on each. With tied
+    embeddings and more than one stage, the last one holds a copy.
+    """
+    model, t = workload.model, layout.tensor
+    h, f = model.hidden_size, model.ffn_width
+    layer = (4 * h * h + 2 * h * f + 3 * h + f) // t + 6 * h
+    embedding = model.padded_vocab_size * h // t
+    count = layer * model.num_layers // layout.pipeline
+    if stage == "first" or layout.pipeline == 1:
+        count += embedding + workload.sequence_length * h
+    if stage == "last" or layout.pipeline == 1:
+        count += 2 * h
+        if layout.pipeline > 1 or not model.tied_embeddings:
+            count += embedding
+    return count
+
+
+def layer_activation_bytes(workload: Workload, layout: Layout) -> float:
+    """Activations that one layer keeps of one micro-batch for its backward pass, without recompute.
+
+    sbh(10 + 24/t + 5as/(ht)) in bf16 with dropout and unfused attention; without dropout no masks and no dropped
+    scores; a fused kernel keeps one fp32 number a row of the scores instead. Masks count one byte, as on a GPU.
+
+    Source: arXiv 2205.05198, equation 2; arXiv 2205.14135, section 3.1. `experiments/benchmarks/plan_accuracy.py`
+    counts what autograd keeps of the trainer's own layer.
+    """
+    model, t = workload.model, layout.tensor
+    s, b, h, a = workload.sequence_length, layout.micro_batch_size, model.hidden_size, model.num_attention_heads
+    e, dropout = element_bytes(workload), model.dropout > 0
+    whole = 4 * e + 2 * dropout
+    shared = (4 + 2 * model.ffn_width / h) * e
+    if workload.attention == "fused":
+        scores = 4 * a * b * s
+    elif workload.attention == "unfused":
+        scores = a * b * s * s * (e + dropout * (e + 1))
+    else:
+        scores = a * b * s * s * (4 + dropout * 5) + 3 * (4 - e) * s * b * h
+    return s * b * h * (whole + shared / t) + scores / t
+
+
+def element_bytes(workload: Workload) -> int:
+    """Bytes of one element of an activation (e)."""
+    return 4 if workload.precision == "fp32" else 2
+
+
+def _stage_memory(workload: Workload, layout: Layout, batch_size: int, stage: Literal["first", "last"]) -> DeviceMemory:
+    parameters = stage_parameters(workload, layout, stage)
+    half = workload.precision != "fp32"
+    in_flight = 1 if stage == "last" else max(1, min(layout.pipeline, int(layout.micro_batches(batch_size))))
+    gradients = "DeepSpeed's BF16_Optimizer with fp32 accumulation; " + _ZERO if half else _ZERO
+    return DeviceMemory(
+        stage=stage,
+        parameters=parameters,
+        in_flight=in_flight,
+        parts=(
+            MemoryPart("weights", parameters * (2 if half else 4), _HALF_WEIGHTS if half else "4 bytes a parameter",
+                       _ZERO),
+            MemoryPart("gradients", parameters * (6 if half else 4),
+                       _HALF_GRADIENTS if half else "4 bytes a parameter", gradients),
+            MemoryPart("optimizer", parameters * 12 / layout.data, _OPTIMIZER, _ZERO),
+            MemoryPart("activations", *_activations(workload, layout, stage, in_flight), _ACTIVATION_SOURCE),
+        ),
+    )  # fmt: skip
+
+
+def _activations(
+    workload: Workload, layout: Layout, stage: Literal["first", "last"], in_flight: int
+) -> tuple[float, str]:
+    model, t, p = workload.model, layout.tensor, layout.pipeline
+    s, b, h = workload.sequence_length, layout.micro_batch_size, model.hidden_size
+    e, dropout = element_bytes(workload), model.dropout > 0
+    layers = model.num_layers // p
+    layer = layer_activation_bytes(workload, layout)
+    formula = f"{_LAYER} + {_SCORES[workload.attention]}{_DROPPED[workload.attention] if dropout else ''}"
+    if layout.recompute:
+        held = layers * e * s * b * h
+        total = in_flight * held + layer
+        text = f"{in_flight} in flight x {layers} layers x esbh + one layer recomputed: {formula}"
+    else:
+        total = in_flight * layers * layer
+        text = f"{in_flight} in flight x {layers} layers x ({formula})"
+    if p > 1 and stage == "first":  # DeepSpeed keeps a stage's output until its backward pass, cut by tensor rank
+        total += in_flight * e * s * b * h / t
+        text += f" + {in_flight} outputs esbh/t"
+    if stage == "first" or p == 1:
+        total += in_flight * s * b * (8 + dropout * h)
+        text += f" + {in_flight} inputs sb(8 + h)" if dropout else f" + {in_flight} inputs 8sb"
+    if stage == "last" or p == 1:
+        # The paper's 4sbV/t are the fp32 logits; the trainer's logits of half precision and their gradient stay beside.
+        logits = 4 + (2 * e if workload.precision != "fp32" else 0)
+        total += s * b * (2 * e * h + logits * model.padded_vocab_size / t)
+        text += f" + final norm and logits sb(2eh + {logits}V/t)"
+    return total, text
