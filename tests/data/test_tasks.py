@@ -99,10 +99,22 @@ class TestDecontamination:
         assert ngrams.contaminated_by(word_hashes("zero one two three four five six seven eight nine")) == "quiz"
 
     def test_names_are_no_text(self, tmp_path: Path) -> None:
-        ngrams = task_ngrams(
-            [self.task(tmp_path / "q.jsonl", {"text": "a b c d e f g h", "document": "1 2 3 4 5 6 7 8"})], 8
-        )
-        assert ngrams.contaminated_by(word_hashes("1 2 3 4 5 6 7 8")) is None
+        item = {"text": "a b c d e f g h", "document": "1 2 3 4 5 6 7 8 9 10 11 12", "id": "pages/k/l/m/n/o/p/q/r"}
+        ngrams = task_ngrams([self.task(tmp_path / "q.jsonl", item)], 13)
+        assert ngrams.contaminated_by(word_hashes("1 2 3 4 5 6 7 8 9 10 11 12 pages/k/l/m/n/o/p/q/r")) is None
+        assert ngrams.contaminated_by(word_hashes("x a b c d e f g h x")) == "q"
+
+    def test_a_whole_text_under_a_name_counts(self, tmp_path: Path) -> None:
+        words = [f"w{number}" for number in range(30)]
+        item = {"document": " ".join(words), "summary": "a b c d e f g h"}
+        ngrams = task_ngrams([self.task(tmp_path / "news.jsonl", item)], 13)
+        assert ngrams.contaminated_by(word_hashes(" ".join(words[10:23]))) == "news"
+
+    def test_texts_inside_objects_and_lists_count(self, tmp_path: Path) -> None:
+        deep, wide = (" ".join(f"{letter}{number}" for number in range(13)) for letter in "dw")
+        item = {"question": "q", "choices": {"text": ["no", deep], "label": ["A", "B"]}, "turns": [[{"says": wide}]]}
+        ngrams = task_ngrams([self.task(tmp_path / "arc.jsonl", item)], 13)
+        assert [ngrams.contaminated_by(word_hashes(text)) for text in (deep, wide, "no")] == ["arc", "arc", None]
 
     def test_digest_ignores_names_of_tasks(self, tmp_path: Path) -> None:
         first = self.task(tmp_path / "a.jsonl", {"text": "a b c d e f g h", "document": "x"})
@@ -121,6 +133,9 @@ class TestDecontamination:
             ("\n\n", "is empty.*refusing"),
             ("{", "is no JSON Lines file"),
             ("[1]\n", "line 1: expected a JSON object"),
+            ("caf\udce9", "is no JSON Lines file"),
+            ("[" * 100_000, "is no JSON Lines file: nested too deeply"),
+            ('{"text": "a", "text": "b"}', "is no JSON Lines file: a key stands twice"),
             ('{"text": "too short"}\n', "gives no 13-gram.*refusing"),
         ],
     )
@@ -128,6 +143,6 @@ class TestDecontamination:
         good = self.task(tmp_path / "good.jsonl", {"text": " ".join(f"w{n}" for n in range(20))})
         bad = tmp_path / "bad.jsonl"
         if content is not None:
-            bad.write_text(content)
+            bad.write_bytes(content.encode(errors="surrogateescape"))
         with pytest.raises(UserError, match=message):
             task_ngrams([good, bad], 13)

@@ -8,7 +8,7 @@ import pytest
 from treering.config.corpora import TokenizerConfig
 from treering.data.corpus import Corpus
 from treering.data.curate.pipeline import curate
-from treering.data.tokenize import load_tokenizer, tokenize, train_tokenizer, write_corpus
+from treering.data.tokenize import load_tokenizer, read_documents, tokenize, train_tokenizer, write_corpus
 from treering.errors import UserError
 
 CONFIG = TokenizerConfig(vocabulary_size=600)
@@ -101,6 +101,14 @@ def test_what_is_missing_is_named(tiny: Any) -> None:
         tokenize(tiny.corpora(), CONFIG, tiny.project, quiet)
     with pytest.raises(UserError, match=r"tokenizer\.json does not exist.*treering tokenize"):
         load_tokenizer(tiny.project.tokenizer)
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff\n"])
+def test_damaged_curated_documents_are_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "own.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"own\.jsonl is damaged .*`treering curate` anew"):
+        list(read_documents(path))
 
 
 @pytest.mark.parametrize(

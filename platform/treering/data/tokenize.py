@@ -36,11 +36,13 @@ def read_documents(path: Path) -> Iterator[dict[str, Any]]:
         UserError: the file is missing.
     """
     try:
-        with path.open(encoding="utf-8", newline="\n") as file:
+        with path.open("rb") as file:
             for line in file:
                 yield json.loads(line)
     except FileNotFoundError:
         raise UserError(f"{path} does not exist, expected the curated documents; run `treering curate` first") from None
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}), expected a document a line; `treering curate` anew") from None
 
 
 def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:

@@ -5,7 +5,6 @@ al. 2022, arXiv 2201.11990) cuts the match and 200 characters on each side out a
 goes, so that what is trained on is always a whole document of its source.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from treering.config.canonical import digest_bytes, digest_json
+from treering.config.canonical import digest_bytes, digest_json, parse_json
 from treering.data.curate.words import Hashes, run_hashes, word_hashes
 from treering.errors import UserError
 
 _MIN_WORDS = 8
 """A text of a task shorter than n words counts as one n-gram down to this length; below, everything would match."""
-_NO_TEXT = frozenset(("id", "document", "corpus", "source", "licence"))
+_LABELS = frozenset(("id", "document", "corpus", "source", "licence"))
+"""Keys that name where a row came from; somebody's summaries hold whole texts in `document`, which count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class TaskNgrams:
 def task_ngrams(paths: Sequence[Path], length: int) -> TaskNgrams:
     """Reads every task file and collects its n-grams.
 
-    Every text of a row counts, lists of texts too (all choices), except the keys that name where it came from. A
-    row's context and its target are also read together, joined by a space.
+    Every text of a row counts, inside lists (all choices) and objects too; under a key that names where the row came
+    from only a text of at least an n-gram. A row's context and its target are also read together, joined by a space.
 
     Args:
         paths: the task files, JSON Lines; the file's stem names the task.
@@ -76,10 +76,10 @@ def task_ngrams(paths: Sequence[Path], length: int) -> TaskNgrams:
         num_rows = 0
         for row in _rows(path):
             num_rows += 1
-            for text in _texts(row):
+            for key, text in _texts(row):
                 hashes = word_hashes(text)
                 size = min(length, len(hashes))
-                if size >= min(_MIN_WORDS, length):
+                if size >= (length if key in _LABELS else min(_MIN_WORDS, length)):
                     for run in run_hashes(hashes, size).tolist():
                         found.setdefault(size, {}).setdefault(run, number)
         if not num_rows:
@@ -100,26 +100,32 @@ def task_ngrams(paths: Sequence[Path], length: int) -> TaskNgrams:
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open("rb") as file:
             for number, line in enumerate(file):
                 if line.strip():
-                    row = json.loads(line)
+                    row = parse_json(line)
                     if not isinstance(row, dict):
                         raise UserError(f"decontamination: {path}, line {number + 1}: expected a JSON object")
                     yield row
     except FileNotFoundError:
         raise UserError(f"decontamination: {path} does not exist; refusing to pass text unchecked") from None
-    except json.JSONDecodeError as error:
+    except (OSError, ValueError) as error:
         raise UserError(f"decontamination: {path} is no JSON Lines file: {error}") from None
 
 
-def _texts(row: dict[str, Any]) -> Iterator[str]:
+def _texts(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Every text of a row with the row's key that holds it."""
     context = row.get("context")
-    for name, value in row.items():
-        if name in _NO_TEXT:
-            continue
-        for text in value if isinstance(value, list) else [value]:
-            if isinstance(text, str):
-                yield text
-                if isinstance(context, str) and name in ("choices", "target"):
-                    yield f"{context} {text}"
+    for key, value in row.items():
+        for text in _strings(value):
+            yield key, text
+            if isinstance(context, str) and key in ("choices", "target"):
+                yield key, f"{context} {text}"
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _strings(part)

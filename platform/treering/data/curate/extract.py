@@ -13,8 +13,12 @@ def extract(text: str, kind: Kind) -> str:
     left alone: ftfy would change its quotation marks.
     """
     if kind == "html":
-        text = extract_plain_text(text, main_content=False)
+        text = extract_plain_text(_encodable(text), main_content=False)
     if kind != "code":
         text = ftfy.fix_text(text)
-    text = text.encode("utf-8", "replace").decode()  # a lone surrogate, which JSON can spell, is no text
-    return text.replace("\r\n", "\n").replace("\r", "\n").strip()
+    return _encodable(text).replace("\r\n", "\n").replace("\r", "\n").strip()
+
+
+def _encodable(text: str) -> str:
+    """A lone surrogate, which JSON can spell, is no text."""
+    return text.encode("utf-8", "replace").decode()
