@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from treering.cli.serving import Service, choose_port
+from treering.cli.up import training_runs_page
 from treering.errors import TreeringError, UserError
 
 UP = "import typer; from treering.cli import up; app = typer.Typer(); up.register(app); app()"
@@ -140,6 +141,10 @@ def test_up_serves_both_ships_and_ends_both(stop, project, write_run, uri):
             experiments = [e.experiment_id for e in client.search_experiments()]
             found = client.search_runs(experiments, f"tags.`treering.run` = '{writer.resolved.recipe.digest}'")
         assert found[0].data.metrics["train/loss"] == 4.0 - 0.001 * 5
+        page = f"{urls['mlflow']}/#/experiments/{found[0].info.experiment_id}?workflowType=machine_learning"
+        assert training_runs_page(urls["mlflow"], project) == page
+        nowhere = f"http://127.0.0.1:{max(ports)}"
+        assert training_runs_page(nowhere, project) == nowhere
         everything = psutil.Process(process.pid).children(recursive=True)
         assert len(everything) >= 4, "MLflow, the follower, the dashboard and their guard"
         os.kill(process.pid, stop)

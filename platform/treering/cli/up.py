@@ -76,18 +76,19 @@ def up(port: DashboardPort = None, mlflow_port: MlflowPort = None, json: JsonOpt
                 environment = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
                 start("mlflow", _mlflow_command(here, chosen), f"{mlflow_url}/health", environment)
             shipping = start("ship", [sys.executable, "-m", "treering.ship.follow", str(here.root)], "")
+            mlflow_page = training_runs_page(mlflow_url, here)
             _say("starting the dashboard …", json)
             start(
                 "dashboard",
                 _dashboard_command(dashboard_port),
                 f"{dashboard_url}/_stcore/health",
-                {"TREERING_MLFLOW_URL": mlflow_url},
+                {"TREERING_MLFLOW_URL": mlflow_page},
             )
             if json:
                 print_json({"dashboard": dashboard_url, "mlflow": mlflow_url})
                 sys.stdout.flush()
             else:
-                console.print(f"dashboard  {dashboard_url}\nMLflow     {mlflow_url}\nCtrl-C ends both.")
+                console.print(f"dashboard  {dashboard_url}\nMLflow     {mlflow_page}\nCtrl-C ends both.")
             _watch(running, shipping)
         except KeyboardInterrupt:
             _say("ending …", json)
@@ -116,6 +117,27 @@ def _watch(servers: Sequence["Service"], shipping: "Service") -> None:
         except TreeringError as error:
             ships = False
             sys.stderr.write(f"treering: {error}\nMLflow stays as it is; `treering ship` brings it up to date\n")
+
+
+def training_runs_page(url: str, here: "Project") -> str:
+    """MLflow's list of runs in the newest run's experiment, its front page where that is not known yet.
+
+    Left to itself, MLflow 3 opens an experiment at traces of applications, of which a training has none.
+    """
+    from contextlib import suppress
+    from json import load
+    from urllib.parse import urlencode
+    from urllib.request import urlopen
+
+    from treering.errors import TreeringError
+    from treering.runlog.directory import find_runs
+
+    with suppress(OSError, ValueError, LookupError, TypeError, TreeringError):
+        query = urlencode({"experiment_name": find_runs(here.runs)[-1].resolved.experiment})
+        with urlopen(f"{url}/api/2.0/mlflow/experiments/get-by-name?{query}", timeout=5) as answer:  # noqa: S310  (http)
+            number = int(load(answer)["experiment"]["experiment_id"])
+        return f"{url.rstrip('/')}/#/experiments/{number}?workflowType=machine_learning"
+    return url
 
 
 def _mlflow_command(here: "Project", port: int) -> list[str]:
