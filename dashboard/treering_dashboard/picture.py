@@ -37,7 +37,7 @@ CHROMIUM_FLAGS: Final = (
     "--disable-component-update",
     "--disable-sync",
 )
-WIDTH, HEIGHT = 1440, 900
+WIDTH, HEIGHT = 1440, 950
 
 _START_S = 60.0
 _APP = Path(__file__).parents[1] / "app.py"

@@ -345,6 +345,15 @@ def test_a_run_without_readings_says_so(lay_run) -> None:
     assert "No readings on record." in texts(page("run", run=lay_run(steps=60).name))
 
 
+def test_runs_links_to_mlflow_where_it_is_served(lay_run, monkeypatch) -> None:
+    lay_run(steps=60)
+    monkeypatch.setenv("TREERING_MLFLOW_URL", "http://127.0.0.1:5000/#/experiments/1")
+    (link,) = page("runs").get("page_link")
+    assert (link.proto.label, link.proto.page) == ("MLflow", "http://127.0.0.1:5000/#/experiments/1")
+    monkeypatch.setenv("TREERING_MLFLOW_URL", "javascript:alert(1)")
+    assert not page("runs").get("page_link")
+
+
 def test_what_was_set_beside_the_file_tells_runs_apart(lay_run) -> None:
     lay_run(steps=60)
     assert "Set" not in page("runs").dataframe[0].value

@@ -1,5 +1,7 @@
 """All runs of the project, newest activity first."""
 
+import os
+
 import pandas as pd
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
@@ -13,6 +15,7 @@ from treering_dashboard.panels.tables import ROW_HEIGHT, height
 from treering_dashboard.panels.text import NOTHING, age, number, plural
 
 REFRESH_S = 10
+REGISTRY_VARIABLE = "TREERING_MLFLOW_URL"
 
 _ROW = ROW_HEIGHT + 4
 _NUMBERS = ("Last step", "At risk", "Loss", "Validation loss", "Step", "Tokens", "Throughput", "Attempts")
@@ -40,6 +43,9 @@ def _table() -> None:
         alive = sum(summary.alive for summary in summaries)
         st.text(f"{plural(len(summaries), 'run')}, {alive or 'none'} running")
         st.caption("Click a row to open it; tick two or more to compare them.")
+        registry = os.environ.get(REGISTRY_VARIABLE, "")
+        if registry.startswith(("http://", "https://")):
+            st.page_link(registry, label="MLflow", icon=":material/open_in_new:")
     event = st.dataframe(
         runs_frame(summaries),
         hide_index=True,
