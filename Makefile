@@ -42,7 +42,7 @@ ablation: $(READY)  ## train and score a second blend outside the pipeline, to c
 	@treering train $(CONFIG) $(ABLATION)
 	@treering evaluate $(CONFIG) $(ABLATION)
 
-picture: $(READY) chromium  ## renew the README's picture of the dashboard from the newest run
+picture: $(READY) chromium  ## renew the README's picture of the dashboard from the run with most evaluations
 	@python -m treering_dashboard.picture
 
 test: $(READY) chromium lint  ## set up and pass the tests; a part of them: make test PYTEST_ARGS="-m 'not browser'"

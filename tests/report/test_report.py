@@ -12,6 +12,7 @@ from treering.cli import app
 from treering.cli.commands import register
 from treering.errors import EvidenceError, UserError
 from treering.report.facts import Missing
+from treering.report.scores import ScoreRow
 from treering.report.summary import summarize
 from treering.report.write import write_report
 from treering.runlog.directory import RunDirectory
@@ -70,9 +71,16 @@ def test_scores_carry_standard_errors_and_the_examples_that_fitted(written, comp
     section = page.split("## Scores")[1]
     assert "| task | shots | examples that fitted | items | acc | acc_norm | perplexity |" in section
     accuracy = f"{numbers['acc']:.3f} ± {numbers['acc_stderr']:.3f}"
-    perplexity = f"{numbers['perplexity']:,.1f} ± {numbers['perplexity_stderr']:,.1f}"
+    digits = 0 if numbers["perplexity"] >= 1000 else 1
+    perplexity = f"{numbers['perplexity']:,.{digits}f} ± {numbers['perplexity_stderr']:,.{digits}f}"
     assert f"| lambada | 3 | {numbers['examples']:.2f} | 12 | {accuracy} |  | {perplexity} |" in section
     assert "| 5 | 1,280 |" in page  # the checkpoint before, over training
+
+
+def test_numbers_are_as_exact_as_a_reader_needs():
+    row = ScoreRow("lambada", 0, 0.0, 200, {"acc": 0.0204, "perplexity": 25_879.62}, {"perplexity": 14_703.5})
+    assert [row.text(name) for name in ("acc", "perplexity", "acc_norm")] == ["0.020", "25,880 ± 14,704", ""]
+    assert ScoreRow("lambada", 0, 0.0, 200, {"perplexity": 463.18}, {}).text("perplexity") == "463.2"
 
 
 def test_the_audit_is_told_and_kernels_are_named(written):

@@ -142,7 +142,7 @@ def _print_loss(loss: dict[str, Any]) -> None:
 def _print_scores(scores: dict[str, Any]) -> None:
     console.print(f"step {scores['step']:,}, the last of {scores['checkpoints']} checkpoints; ± one standard error")
     metrics = sorted({name for row in scores["rows"] for name in row["metrics"]})
-    columns = ("task", "shots", "that fitted", "items", *metrics)
+    columns = ("task", "shots", "fitted", "items", *metrics)
     print_table(
         columns,
         [

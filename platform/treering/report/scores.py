@@ -31,7 +31,7 @@ class ScoreRow:
         """Value and standard error, empty for a metric that the task does not have."""
         if metric not in self.metrics:
             return ""
-        digits = 3 if metric.startswith("acc") else 1
+        digits = 3 if metric.startswith("acc") else 0 if self.metrics[metric] >= 1000 else 1
         error = f" ± {self.stderrs[metric]:,.{digits}f}" if metric in self.stderrs else ""
         return f"{self.metrics[metric]:,.{digits}f}{error}"
 
