@@ -127,6 +127,16 @@ def layer_activation_bytes(workload: Workload, layout: Layout) -> float:
     return s * b * h * (whole + shared / t) + scores / t
 
 
+def head_activation_bytes(workload: Workload, layout: Layout) -> float:
+    """What final norm, output layer and loss keep of one micro-batch: sb(2eh + 4V/t), the logits in fp32.
+
+    Source: arXiv 2205.05198, section 4.3 (there with sequence parallelism, which divides the norm's part as well).
+    """
+    model = workload.model
+    elements = 2 * element_bytes(workload) * model.hidden_size + 4 * model.padded_vocab_size / layout.tensor
+    return workload.sequence_length * layout.micro_batch_size * elements
+
+
 def element_bytes(workload: Workload) -> int:
     """Bytes of one element of an activation (e)."""
     return 4 if workload.precision == "fp32" else 2
@@ -175,8 +185,9 @@ def _activations(
         total += in_flight * s * b * (8 + dropout * h)
         text += f" + {in_flight} inputs sb(8 + h)" if dropout else f" + {in_flight} inputs 8sb"
     if stage == "last" or p == 1:
-        # The paper's 4sbV/t are the fp32 logits; the trainer's logits of half precision and their gradient stay beside.
-        logits = 4 + (2 * e if workload.precision != "fp32" else 0)
-        total += s * b * (2 * e * h + logits * model.padded_vocab_size / t)
-        text += f" + final norm and logits sb(2eh + {logits}V/t)"
+        total += head_activation_bytes(workload, layout)
+        text += " + final norm and logits sb(2eh + 4V/t)"
+        if workload.precision != "fp32":  # DeepSpeed keeps the output, its gradient has the same precision
+            total += 2 * e * s * b * model.padded_vocab_size / t
+            text += " + half logits and their gradient 2esbV/t"
     return total, text

@@ -190,23 +190,32 @@ def plan(source: str, workload: Workload, layout: Layout, cluster: Cluster, mfu:
         UserError: the MFU cannot be reached.
     """
     check_layout(source, workload, layout, cluster)
-    found = estimate(workload, layout, cluster, kernel_rate(workload, layout, cluster, mfu))
-    if not found.fits:
-        parts = ", ".join(f"{part.name} {part.num_bytes / 1e9:.1f}" for part in found.memory.parts)
-        activations = found.memory.parts[-1].num_bytes / found.memory.num_bytes
-        if activations > 1 / 2 and not layout.recompute:
-            field, remedy = "parallel.activation_recompute", "`--set parallel.activation_recompute=full`"
-        elif activations > 1 / 2 and layout.micro_batch_size > 1:
-            field, remedy = "parallel.micro_batch_size", "a smaller micro-batch"
-        else:
-            field, remedy = "parallel", "more tensor or pipeline parallelism"
-        raise ConfigError(
-            source, field, f"{found.memory.num_bytes / 1e9:.1f} GB a device in the {found.memory.stage} stage "
-            f"of {layout} ({parts})",
-            f"at most {USABLE_SHARE:.0%} of the {cluster.device.memory_bytes / 1e9:.0f} GB of "
-            f"{cluster.device.device}: {remedy}; `--search` lists the layouts that fit",
-        )  # fmt: skip
-    return found
+    check_memory(source, workload, layout, cluster)
+    return estimate(workload, layout, cluster, kernel_rate(workload, layout, cluster, mfu))
+
+
+def check_memory(source: str, workload: Workload, layout: Layout, cluster: Cluster) -> None:
+    """Refuses a layout that no device of the cluster can hold at the full batch.
+
+    Raises:
+        ConfigError: names the field to change, what is needed by part, and the remedy.
+    """
+    memory = device_memory(workload, layout, workload.schedule.global_batch_size)
+    if memory.num_bytes <= USABLE_SHARE * cluster.device.memory_bytes:
+        return
+    parts = ", ".join(f"{part.name} {part.num_bytes / 1e9:.1f}" for part in memory.parts)
+    mostly_activations = memory.parts[-1].num_bytes > memory.num_bytes / 2
+    if mostly_activations and not layout.recompute:
+        field, remedy = "parallel.activation_recompute", "`--set parallel.activation_recompute=full`"
+    elif mostly_activations and layout.micro_batch_size > 1:
+        field, remedy = "parallel.micro_batch_size", "a smaller micro-batch"
+    else:
+        field, remedy = "parallel", "more tensor or pipeline parallelism"
+    raise ConfigError(
+        source, field, f"{memory.num_bytes / 1e9:.1f} GB a device in the {memory.stage} stage of {layout} ({parts})",
+        f"at most {USABLE_SHARE:.0%} of the {cluster.device.memory_bytes / 1e9:.0f} GB of {cluster.device.device}: "
+        f"{remedy}; `--search` lists the layouts that fit",
+    )  # fmt: skip
 
 
 def search(source: str, workload: Workload, cluster: Cluster, rate: float) -> list[Plan]:
