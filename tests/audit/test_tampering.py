@@ -51,6 +51,7 @@ def test_one_byte_of_a_corpus(built, name, document):
     assert not report.holds
     assert report.level is Level.RECORDED
     assert report.verdict.startswith("FAILED with ")
+    assert any("That the tokens fed were those" in text for text in report.not_proven) is bool(others)
 
 
 def test_both_read_and_unread_documents_were_tried(built):

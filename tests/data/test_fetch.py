@@ -148,5 +148,12 @@ def test_no_network_names_the_way_out(registry: Registry, tmp_path: Path, monkey
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    with pytest.raises(StoreError, match=r"(?s)ERROR: No matching distribution.*Without network: `pip download"):
+        pip_download(registry.wheels[0], tmp_path)
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_RETRIES", "1")
+    with pytest.raises(StoreError, match=r"(?s)pip could not download one 1\.0: .*connection broken.*No matching dist"):
+        pip_download(registry.wheels[0], tmp_path)
     with pytest.raises(StoreError, match="treering fetch --from DIR"):
         pip_download(registry.wheels[0], tmp_path)

@@ -12,8 +12,8 @@ from treering.config.load import load_experiment
 from treering.config.resolve import ResolvedBlend, resolve
 from treering.data.batch import read_samples, sample_digests
 from treering.data.order import DataOrder
-from treering.errors import UserError
-from treering_trainer.data import Feed, text_digest
+from treering.errors import EvidenceError, UserError
+from treering_trainer.data import Feed, open_corpora, text_digest
 from treering_trainer.devices import Hardware, choose_layout
 from treering_trainer.hooks import FailOpen, Hook, Progress
 from treering_trainer.processes import RankEnd, RankFailedError, Ranks, describe
@@ -52,6 +52,29 @@ def test_replicas_read_the_batch_between_them(project):
                 assert (inputs[row].numpy() == whole[number, :-1]).all()
                 assert (labels[row].numpy() == whole[number, 1:]).all()
     assert [found[number] for number in range(12)] == sample_digests(whole)
+
+
+@pytest.mark.parametrize(("field", "value"), [("num_tokens", 999), ("num_documents", None), ("num_documents", 7)])
+def test_a_size_that_was_edited_in_the_blend_starts_no_training(project, field, value):
+    blend = resolved(project).blend
+    first, *others = blend.components
+    edited = blend.model_copy(update={"components": (first.model_copy(update={field: value}), *others)})
+    assert edited.digest == blend.digest
+    text = f"blend: {field} of corpus letters is {value}, expected {getattr(first, field)} by the manifest"
+    with pytest.raises(EvidenceError, match=text):
+        open_corpora(project, edited)
+    assert [corpus.name for corpus in open_corpora(project, blend)] == ["letters", "numbers"]
+
+
+def test_a_corpus_under_another_name_starts_no_training(project):
+    path = project.corpus("letters") / "manifest.json"
+    kept = path.read_text()
+    path.write_text(kept.replace('"name": "letters"', '"name": "figures"'))
+    try:
+        with pytest.raises(EvidenceError, match="name is figures, expected letters by the blend"):
+            open_corpora(project, resolved(project).blend)
+    finally:
+        path.write_text(kept)
 
 
 def test_middle_stage_reads_nothing(project):

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from treering.config.canonical import DIGEST_PREFIX, short
 from treering.config.resolve import ResolvedBlend
 from treering.data.batch import TokenSource, read_samples, sample_digests
+from treering.data.blend import check_component
 from treering.data.corpus import Corpus
 from treering.data.order import DataOrder
 from treering.errors import EvidenceError, UserError
@@ -104,6 +105,12 @@ def open_corpora(project: Project, blend: ResolvedBlend) -> list[Corpus]:
                 f"{project.corpus(component.corpus)}: corpus {short(corpus.digest)}, but the blend names "
                 f"{short(component.digest or '')}; `dvc repro blend` resolves the blend anew"
             )
+        if corpus.name != component.corpus:
+            raise EvidenceError(
+                f"{corpus.directory / 'manifest.json'}: name is {corpus.name}, expected {component.corpus} by the "
+                "blend; `dvc repro -f tokenize` makes the corpus anew"
+            )
+        check_component(blend, component, corpus, "blend")
         corpora.append(corpus)
     return corpora
 

@@ -79,7 +79,7 @@ def audit_checkpoint(
         steps_recorded=recorded.steps,
         steps_content_bound=bound,
         findings=tuple(findings),
-        not_proven=tuple(_not_proven(level, shelf, stretches, verify=verify)),
+        not_proven=tuple(_not_proven(level, shelf, stretches, verify=verify, bound=bound == manifest.step)),
     )
 
 
@@ -94,13 +94,13 @@ def _level(stretches: Sequence[Stretch], recorded: Recorded, findings: Sequence[
     return Level.CONTENT_BOUND
 
 
-def _not_proven(level: Level, shelf: Shelf, stretches: Sequence[Stretch], *, verify: bool) -> list[str]:
+def _not_proven(level: Level, shelf: Shelf, stretches: Sequence[Stretch], *, verify: bool, bound: bool) -> list[str]:
     open_ends = []
     if level is Level.DECLARED:
         open_ends.append("The data order: the records contradict each other or name no content.")
     if level in (Level.DECLARED, Level.REDERIVED):
         open_ends.append("The rings do not show that the run followed the order; see the findings.")
-    if level is not Level.CONTENT_BOUND:
+    if not bound:
         open_ends.append(
             "That the tokens fed were those of the corpora: "
             + ("see the findings." if verify else "batch digests were not recomputed; `--verify` does it.")

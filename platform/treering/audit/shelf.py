@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from treering.audit.report import Finding
 from treering.config.resolve import ResolvedBlend, ResolvedComponent
+from treering.data.blend import check_component
 from treering.data.corpus import DOCUMENTS, Corpus
 from treering.data.order import DataOrder
 from treering.errors import EvidenceError, TreeringError, UserError
@@ -46,7 +47,7 @@ class Shelf:
         for component in blend.components:
             if component.digest in self.corpora:
                 corpus = self.corpora[component.digest]
-                _check_component(blend, component, corpus)
+                check_component(blend, component, corpus, "resolved.json of the run")
                 offsets[component.corpus] = self.offsets(corpus)
         try:
             return DataOrder(blend, offsets)
@@ -68,20 +69,6 @@ def find_corpora(project: Project, blends: Iterable[ResolvedBlend]) -> Shelf:
             else:
                 corpora[component.digest] = corpus
     return Shelf(corpora, missing)
-
-
-def _check_component(blend: ResolvedBlend, component: ResolvedComponent, corpus: Corpus) -> None:
-    """Sizes and tokenizer stand in a blend beside the digest that already implies them; no digest covers them there."""
-    for name, said, held in (
-        ("num_tokens", component.num_tokens, corpus.num_tokens),
-        ("num_documents", component.num_documents, corpus.num_documents),
-        ("tokenizer", blend.tokenizer, corpus.manifest["tokenizer"]["digest"]),
-    ):
-        if said != held:
-            raise EvidenceError(
-                f"resolved.json of the run: {name} of corpus {component.corpus} is {said}, expected {held} by the "
-                f"manifest in {corpus.directory}, which has the blend's digest: the config was edited"
-            )
 
 
 def table_offsets(corpus: Corpus) -> NDArray[np.int64]:

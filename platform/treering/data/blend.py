@@ -54,6 +54,33 @@ def resolve_blend(experiment: Experiment, project: Project) -> ResolvedBlend:
     return blend
 
 
+def check_component(blend: ResolvedBlend, component: ResolvedComponent, corpus: Corpus, source: str) -> None:
+    """Holds what a blend says of a corpus beside its digest (sizes, tokenizer) against the corpus's manifest.
+
+    The digest implies them, but no digest covers them where they stand, and the order is computed from the size.
+
+    Args:
+        blend: the blend.
+        component: one of its components.
+        corpus: the corpus with the component's digest.
+        source: the file that holds the blend, for the error.
+
+    Raises:
+        EvidenceError: they differ.
+    """
+    for name, said, held in (
+        ("num_tokens", component.num_tokens, corpus.num_tokens),
+        ("num_documents", component.num_documents, corpus.num_documents),
+        ("tokenizer", blend.tokenizer, corpus.manifest["tokenizer"]["digest"]),
+    ):
+        if said != held:
+            raise EvidenceError(
+                f"{source}: {name} of corpus {component.corpus} is {said}, expected {held} by the manifest in "
+                f"{corpus.directory}, which has the blend's digest: the file was edited; `dvc checkout` restores a "
+                "stage's output, a run's config has no other copy than the published one"
+            )
+
+
 def _one_tokenizer(tokenizers: dict[str, str], project: Project) -> str:
     """The digest of the tokenizer that made all corpora.
 

