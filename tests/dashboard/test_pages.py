@@ -216,6 +216,7 @@ def test_spikes_are_marked_on_the_metric_that_shows_them(lay_run) -> None:
     assert ring.grad_norm in marked["y"].tolist()
     table = next(frame.value for frame in app.dataframe if "Background" in frame.value)
     assert "191" in table["Step"].tolist()
+    assert f"treering batch {run.path.name[:8]} {table['Step'].iloc[0]}" in texts(app)
 
 
 def test_no_spike_is_said_in_words(lay_run) -> None:
@@ -236,7 +237,10 @@ def test_a_restart_is_two_segments_and_its_replaced_steps_are_off_until_asked_fo
 
 
 def test_a_value_that_is_no_number_has_its_own_mark(lay_run) -> None:
-    view, data = panel(page("run", run=lay_run(nan_at=77).name), "Loss")
+    app = page("run", run=lay_run(nan_at=77).name)
+    table = next(frame.value for frame in app.dataframe if "Background" in frame.value).set_index("Step")
+    assert table.loc["77", "Value"] == "NaN"
+    view, data = panel(app, "Loss")
     (cross,) = [layer for layer in layers(view, "point") if layer["mark"].get("shape") == "cross"]
     assert rows(cross, data)["step"].tolist() == [77]
     assert 77 not in rows(layers(view, "line")[0], data)["step"].tolist()

@@ -122,7 +122,7 @@ def _details(run: RunDirectory, frames: RunFrames, shown: RunFrames, axis: XAxis
         left, middle = st.columns(2, gap="medium")
         with left:
             st.markdown("###### Loss spikes")
-            spike_table(frames)
+            spike_table(run, frames)
             st.markdown("###### Checkpoints")
             checkpoint_table(run)
         _what_ran(run, frames, middle, wide)

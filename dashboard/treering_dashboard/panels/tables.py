@@ -1,5 +1,6 @@
 """Tables of a run. Cells hold foreign text, so they are data frames: nothing in them is read as Markdown."""
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 
@@ -53,8 +54,8 @@ def table(
     )
 
 
-def spike_table(frames: RunFrames) -> None:
-    """Flagged points, newest first."""
+def spike_table(run: RunDirectory, frames: RunFrames) -> None:
+    """Flagged points, newest first, and how to read what stood in the newest one's batch."""
     if not frames.spikes:
         st.caption("None. Judged by the robust z-score of the logarithm of loss and gradient norm.")
         return
@@ -62,13 +63,14 @@ def spike_table(frames: RunFrames) -> None:
         {
             "Step": count(spike.step),
             "Metric": describe(spike.metric).title,
-            "Value": number(spike.value),
+            "Value": "NaN" if math.isnan(spike.value) else number(spike.value),
             "Background": number(spike.background),
             "z": number(spike.z),
         }
         for spike in reversed(frames.spikes)
     ]
     table(pd.DataFrame(rows), "Loss spikes, newest first", numbers=("Step", "Value", "Background", "z"))
+    st.code(f"treering batch {run.path.name[:8]} {frames.spikes[-1].step}", language="bash")
 
 
 def checkpoint_table(run: RunDirectory) -> None:
