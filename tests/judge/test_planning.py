@@ -111,6 +111,15 @@ def test_parameters_of_one_device_are_those_of_the_model(tied, extra):
     )
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_last_of_several_stages_has_an_output_layer_of_its_own(tied):
+    model = MODEL.model_copy(update={"tied_embeddings": tied})
+    layer = 12 * 20_480**2 + 13 * 20_480
+    layout = Layout(1, 105, 1, 1, recompute=False)
+    assert stage_parameters(workload(model), layout, "last") == layer + 51_200 * 20_480 + 2 * 20_480
+    assert stage_parameters(workload(model), layout, "first") == layer + 51_200 * 20_480 + 2048 * 20_480
+
+
 def test_replicas_share_the_optimizer_only():
     one, eight = (device_memory(workload(), replace(LAYOUT, data=data), 1920) for data in (1, 8))
     assert part(one, "optimizer") == 8 * part(eight, "optimizer")
@@ -176,8 +185,11 @@ def test_replicas_of_one_node_talk_over_nvlink_and_those_of_a_ring_use_every_por
     inside = step_time(workload(model), Layout(1, 1, 8, 1, recompute=False), Cluster.of("A100 80GB", 1, 8), 1920, 0.5)
     across = step_time(workload(model), Layout(1, 1, 16, 1, recompute=False), Cluster.of("A100 80GB", 2, 8), 1920, 0.5)
     exchanged = 10 * stage_parameters(workload(model), Layout(1, 1, 8, 1, recompute=False), "first")
+    large = Cluster.of("A100 80GB", 2, 16)  # 16 ports of a node carry more than one device's NVLink
+    limited = step_time(workload(model), Layout(1, 1, 32, 1, recompute=False), large, 1920, 0.5)
     assert inside.data_s == pytest.approx(7 / 8 * exchanged / 300e9)
     assert across.data_s == pytest.approx(15 / 16 * exchanged / (8 * 25e9))
+    assert limited.data_s == pytest.approx(31 / 32 * exchanged / 300e9)
 
 
 def test_days_are_the_sum_over_every_step_of_the_ramp():

@@ -17,7 +17,16 @@ USABLE_SHARE: Final = 0.9
 """Of a device's memory, what a plan may fill: our choice, not a published number."""
 
 _ZERO = "ZeRO stage 1 with Adam, arXiv 1910.02054, sections 3.1 and 5.1"
-_HALF_WEIGHTS, _HALF_GRADIENTS = "2 bytes a parameter", "2 + 4 bytes a parameter: as computed, and summed in fp32"
+_WEIGHTS = {"fp32": 4}  # bytes of one; 2 in every other precision
+_GRADIENTS = {
+    "fp32": (4, "4 bytes a parameter", _ZERO),
+    "bf16": (
+        6,
+        "2 + 4 bytes a parameter: as computed, and summed in fp32",
+        f"DeepSpeed's BF16_Optimizer with fp32 accumulation; {_ZERO}",
+    ),
+    "fp16": (2, "2 bytes a parameter", _ZERO),
+}
 _OPTIMIZER = "12/d bytes a parameter: fp32 weights and two moments, shared by the replicas"
 _LAYER = "sbh(4e + (4 + 2f/h)e/t)"
 _SCORES: Final[dict[Attention, str]] = {
@@ -144,22 +153,20 @@ def element_bytes(workload: Workload) -> int:
 
 def _stage_memory(workload: Workload, layout: Layout, batch_size: int, stage: Literal["first", "last"]) -> DeviceMemory:
     parameters = stage_parameters(workload, layout, stage)
-    half = workload.precision != "fp32"
     in_flight = 1 if stage == "last" else max(1, min(layout.pipeline, int(layout.micro_batches(batch_size))))
-    gradients = "DeepSpeed's BF16_Optimizer with fp32 accumulation; " + _ZERO if half else _ZERO
+    weight = _WEIGHTS.get(workload.precision, 2)
+    gradient, formula, source = _GRADIENTS[workload.precision]
     return DeviceMemory(
         stage=stage,
         parameters=parameters,
         in_flight=in_flight,
         parts=(
-            MemoryPart("weights", parameters * (2 if half else 4), _HALF_WEIGHTS if half else "4 bytes a parameter",
-                       _ZERO),
-            MemoryPart("gradients", parameters * (6 if half else 4),
-                       _HALF_GRADIENTS if half else "4 bytes a parameter", gradients),
+            MemoryPart("weights", parameters * weight, f"{weight} bytes a parameter", _ZERO),
+            MemoryPart("gradients", parameters * gradient, formula, source),
             MemoryPart("optimizer", parameters * 12 / layout.data, _OPTIMIZER, _ZERO),
             MemoryPart("activations", *_activations(workload, layout, stage, in_flight), _ACTIVATION_SOURCE),
         ),
-    )  # fmt: skip
+    )
 
 
 def _activations(
