@@ -285,6 +285,12 @@ def test_data_auto_takes_what_is_left():
     assert Layout.of(parallel, 8).data == 1
 
 
+def test_a_layout_gives_up_replicas_until_every_stage_divides(mt_nlg):
+    assert replace(LAYOUT, data=10).dividing(mt_nlg.schedule) == LAYOUT
+    assert LAYOUT.dividing(mt_nlg.schedule) == LAYOUT
+    assert replace(LAYOUT, micro_batch_size=7).dividing(mt_nlg.schedule).data == 1
+
+
 def test_devices_by_name_by_beginning_and_by_driver():
     assert Cluster.of("NVIDIA A100-SXM4-40GB", 1, 8).device.memory_bytes == 40 * 10**9
     assert Cluster.of("H200", 1, 8).device.tflops == 989.4

@@ -45,6 +45,8 @@ def cluster_document(source: str, resolved: "Resolved", options: ClusterOptions)
     workload = Workload.of(resolved)
     cluster = Cluster.of(options.device, options.nodes, options.gpus_per_node)
     layout = Layout.of(resolved.attempt.parallel, cluster.num_devices)
+    if options.search:  # here it only says what the efficiency was stated for
+        layout = layout.dividing(workload.schedule)
     document: dict[str, Any] = {
         "model": "a model, not a measurement; see docs/planning.md",
         "nodes": cluster.nodes,

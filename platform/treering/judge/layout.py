@@ -3,7 +3,7 @@
 Reads the resolved config; `memory` and `planning` compute what follows from it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, Literal, Self
 
@@ -118,6 +118,12 @@ class Layout:
     def num_devices(self) -> int:
         """Devices that the layout needs."""
         return self.tensor * self.pipeline * self.data
+
+    def dividing(self, schedule: Schedule) -> Self:
+        """The same with as many replicas, up to its own, as every stage of the schedule divides by; at least 1."""
+        counts = range(self.data, 0, -1)
+        data = next((n for n in counts if not schedule.check_divisible(self.micro_batch_size * n)), 1)
+        return replace(self, data=data)
 
     def micro_batches(self, batch_size: int) -> float:
         """Micro-batches of one replica in a step (m); whole where the batch divides."""
