@@ -122,6 +122,15 @@ def test_scored_checkpoints_are_kept_and_a_second_evaluation_is_identical(
     assert evaluate().count("already scored") == 2
 
 
+def test_json_is_alone_on_standard_output(scored_project, scored_run, evaluated, monkeypatch, capsys):  # noqa: ARG001
+    monkeypatch.chdir(scored_project.root)
+    assert main(["scored.yaml", "--json"]) == 0
+    output, progress = capsys.readouterr()
+    records = RunDirectory(scored_run).evaluations()
+    assert [record["scores"] for record in json.loads(output)] == [record.scores for record in records]
+    assert progress.count("already scored") == 2
+
+
 def test_errors_leave_standard_output_alone(scored_project, scored_run, monkeypatch, capsys):  # noqa: ARG001
     monkeypatch.chdir(scored_project.root)
     assert main(["scored.yaml", "--run", "beef"]) == 2

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from treering.cli.output import DEFAULT_CONFIG, ConfigArgument, SetOption, project
+from treering.cli.output import DEFAULT_CONFIG, ConfigArgument, JsonOption, SetOption, project
 
 RunOption = Annotated[
     str | None,
@@ -28,6 +28,7 @@ def evaluate(
     overrides: SetOption = None,
     run: RunOption = None,
     no_publish: NoPublishOption = False,
+    json: JsonOption = False,
 ) -> None:
     """Score every checkpoint of a run on the held-out tasks and corpora; what is scored already is kept.
 
@@ -41,5 +42,6 @@ def evaluate(
     arguments += [f"--set={override}" for override in overrides or ()]
     arguments += [f"--run={run}"] if run is not None else []
     arguments += ["--no-publish"] if no_publish else []
+    arguments += ["--json"] if json else []
     start_companion(project(), os.getpid())  # MLflow gets each checkpoint's scores as they are written
     os.execv(sys.executable, arguments)  # noqa: S606 - becomes the trainer, which this package never imports

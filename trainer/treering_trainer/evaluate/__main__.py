@@ -5,18 +5,20 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 # Before torch starts its threads: workers are forked, and each computes on one thread.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+from treering.config.canonical import canonical_json
 from treering.config.load import load_experiment
 from treering.config.resolve import Resolved, ResolvedBlend, resolve
 from treering.data.blend import resolve_blend
 from treering.errors import NotFoundError, TrainingError, TreeringError
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory, RunDirectory, find_run
+from treering.runlog.records import Evaluation
 
 _EXIT_INTERRUPTED = 130
 
@@ -32,11 +34,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="PATH=VALUE")
     parser.add_argument("--run", default=None, help="a run's id (or prefix) instead of the config's; writes no metrics")
     parser.add_argument("--no-publish", action="store_true", help="resolve the blend here; writes no metrics")
+    parser.add_argument("--json", action="store_true", help="print the records as JSON; progress on standard error")
     options = parser.parse_args(arguments)
+    say = _say_aside if options.json else _say
     try:
-        _evaluate(
-            Project(Path.cwd()), options.config, options.overrides, wanted=options.run, publish=not options.no_publish
+        records = _evaluate(
+            Project(Path.cwd()),
+            options.config,
+            options.overrides,
+            wanted=options.run,
+            publish=not options.no_publish,
+            say=say,
         )
+        if options.json:
+            _say(canonical_json([record.model_dump(mode="json") for record in records]))
     except TreeringError as error:
         sys.stderr.write(f"treering: {error}\n")
         return error.exit_code
@@ -51,7 +62,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _evaluate(project: Project, config: Path, overrides: Sequence[str], *, wanted: str | None, publish: bool) -> None:
+def _evaluate(
+    project: Project,
+    config: Path,
+    overrides: Sequence[str],
+    *,
+    wanted: str | None,
+    publish: bool,
+    say: Callable[[str], None],
+) -> list[Evaluation]:
     experiment = load_experiment(config, overrides)
     if wanted is None:
         blend = ResolvedBlend.read(project.blend) if publish else resolve_blend(experiment, project)
@@ -76,16 +95,15 @@ def _evaluate(project: Project, config: Path, overrides: Sequence[str], *, wante
     from treering_trainer.evaluate.tables import write_tables  # noqa: PLC0415
 
     inputs = read_inputs(project, resolved, experiment.evaluation)
-    _say(
-        f"evaluate run {resolved.run_id}: {len(checkpoints)} checkpoints, {', '.join(inputs.task_digests)}, perplexity"
-    )
+    say(f"evaluate run {resolved.run_id}: {len(checkpoints)} checkpoints, {', '.join(inputs.task_digests)}, perplexity")
     started = time.monotonic()
-    found = evaluate_checkpoints(checkpoints, inputs, records, _say, device)
+    found = evaluate_checkpoints(checkpoints, inputs, records, say, device)
     if wanted is None and publish:
         write_tables(project, resolved.run_id, found)
     for record in found:
-        _say(describe(record))
-    _say(f"evaluated in {time.monotonic() - started:.0f} s; records in {records}")
+        say(describe(record))
+    say(f"evaluated in {time.monotonic() - started:.0f} s; records in {records}")
+    return found
 
 
 def checkpoints_of(project: Project, resolved: Resolved) -> list[CheckpointDirectory]:
@@ -98,6 +116,11 @@ def checkpoints_of(project: Project, resolved: Resolved) -> list[CheckpointDirec
             if checkpoint.step not in found or found[checkpoint.step].digest != checkpoint.digest:
                 found[checkpoint.step] = checkpoint
     return [found[step] for step in sorted(found)]
+
+
+def _say_aside(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 def _say(text: str) -> None:
