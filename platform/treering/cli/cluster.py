@@ -151,7 +151,7 @@ def _step_row(name: str, step: dict[str, Any]) -> list[str]:
         f"{step['batch_size']:,}",
         f"{step['micro_batches']:g}",
         f"{step['bubble']:.1%}",
-        f"{step['step_s']:.2f}",
+        f"{step['step_s']:.4g}",
         f"{step['tokens_per_second']:,.0f}",
         f"{step['mfu']:.1%}",
     ]
@@ -166,7 +166,7 @@ def _print_layouts(document: dict[str, Any]) -> None:
             "full" if each["layout"]["recompute"] else "none",
             f"{each['memory']['num_bytes'] / 1e9:.1f} GB",
             f"{each['full_step']['bubble']:.1%}",
-            f"{each['full_step']['step_s']:.2f} s",
+            f"{each['full_step']['step_s']:.4g} s",
             f"{each['full_step']['mfu']:.1%}",
             f"{each['days']:.1f}",
         ]
