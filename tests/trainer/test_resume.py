@@ -351,3 +351,5 @@ def test_no_ring_no_next_step(zygote, project, tmp_path):
     run = run_of(tmp_path)
     assert [ring.step for ring in run.attempts()[0].rings()] == [1, 2, 3, 4, 5]
     assert run.state() == "failed"
+    printed = zygote.train(project, tmp_path, expect=5, full_disk={"step": 6, "reason": False})
+    assert "rank 0: OSError: [Errno 28] No space left on device" in printed

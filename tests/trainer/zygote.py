@@ -84,7 +84,10 @@ def feed_another(rank):
     worker.Feed.read = patched
 
 
-def full_disk(step):
+def full_disk(step, reason=True):
+    """No ring can be laid any more, and perhaps nothing else written."""
+    if not reason:
+        launch._reason_file = lambda job, rank: job.attempt / "full" / f"{rank}"
     append = RingWriter.append
 
     def patched(self, **values):

@@ -332,8 +332,12 @@ def _run(job: Job, terminal: TextIO) -> int:
         traceback.print_exc()
         own = isinstance(error, TreeringError)
         text = str(error) if own else f"{type(error).__name__}: {error}".splitlines()[0]
-        with suppress(OSError):
+        try:
             _reason_file(job, rank).write_text(text, encoding="utf-8")
+        except OSError:  # a full disk takes neither log nor reason: people get it at once
+            with suppress(OSError):
+                terminal.write(f"rank {rank}: {text}\n")
+                terminal.flush()
         return error.exit_code if isinstance(error, TreeringError) else 1
     return EXIT_RESTART if outcome.status == "interrupted" else 0
 
