@@ -41,6 +41,7 @@ repro: $(READY)  ## set up and run the pipeline; exit 0 at its end
 ablation: $(READY)  ## train and score a second blend outside the pipeline, to compare with the first
 	@treering train $(CONFIG) $(ABLATION)
 	@treering evaluate $(CONFIG) $(ABLATION)
+	@echo "to compare the runs: treering up, page Compare"
 
 picture: $(READY) chromium  ## renew the README's picture of the dashboard from the run with most evaluations
 	@python -m treering_dashboard.picture
