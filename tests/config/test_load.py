@@ -146,6 +146,12 @@ def test_unknown_keys_and_wrong_types(tmp_path, change, path, found, expected):
             "steps that reach global_batch_size 8 exactly",
         ),
         (
+            {"schedule__rampup": {"start": 4, "increment": 4, "samples": 64}, "schedule__global_batch_size": 10**12},
+            "schedule.rampup.increment",
+            "249999999999 batch sizes",
+            "at most 100000",
+        ),
+        (
             {"schedule__rampup": {"start": 4, "increment": 4, "samples": 64}, "schedule__batch_steps": "0:4 2K:8"},
             "schedule.batch_steps",
             "both rampup and batch_steps",

@@ -104,6 +104,9 @@ class OptimizerConfig(Section):
         return self
 
 
+_MOST_STAGES = 100_000
+
+
 class RampConfig(Section):
     """Megatron's `--rampup-batch-size START INCREMENT SAMPLES`."""
 
@@ -135,6 +138,12 @@ class ScheduleConfig(Section):
                     "rampup.increment",
                     f"steps of {self.rampup.increment} from {self.rampup.start}",
                     f"steps that reach global_batch_size {self.global_batch_size} exactly",
+                )
+            if rise // self.rampup.increment > _MOST_STAGES:
+                raise contradiction(
+                    "rampup.increment",
+                    f"{rise // self.rampup.increment} batch sizes",
+                    f"at most {_MOST_STAGES}: a batch schedule is a list of its sizes",
                 )
         if self.warmup_tokens >= (self.decay_tokens or self.train_tokens):
             raise contradiction(
