@@ -11,8 +11,11 @@ from treering.audit.batch import step_batch
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.report import Level
 from treering.config.canonical import digest_json
-from treering.errors import EvidenceError, NotFoundError
+from treering.config.load import load_experiment
+from treering.data.blend import resolve_blend
+from treering.errors import EvidenceError, NotFoundError, UserError
 from treering.runlog.directory import find_checkpoint
+from treering.runlog.records import Parent
 
 
 def reseal(path, document):
@@ -246,3 +249,61 @@ def test_a_checkpoint_is_found_from_wherever_one_stands(built, monkeypatch, wher
     monkeypatch.chdir(built.last.path / where)
     checkpoint = find_checkpoint(type(built.last.path)(name))
     assert (checkpoint.step, checkpoint.run.id) == (15, built.run.id)
+
+
+def test_a_tokenizer_in_the_config_that_the_recipe_does_not_name(built):
+    path = built.run.path / "resolved.json"
+    document = json.loads(path.read_text())
+    document["blend"]["tokenizer"] = "sha256:" + "7" * 64
+    path.write_text(json.dumps(document))
+    with pytest.raises(EvidenceError, match="tokenizer of corpus red is sha256:777"):
+        audit_again(built)
+    shutil.rmtree(built.project.corpora)
+    [finding] = audit_again(built).findings
+    assert "recipe.tokenizer is " in finding.text
+    assert "expected 777777777777… by the blend's tokenizer" in finding.text
+
+
+def test_a_layout_that_the_attempt_did_not_have(built):
+    path = built.last.path / "manifest.json"
+    document = json.loads(path.read_text())
+    reseal(path, {**document, "layout": {**document["layout"], "tensor": 2}})
+    [finding] = audit_again(built).findings
+    assert "layout is 2x1x2, expected 1x1x2 by the header of attempt 2" in finding.text
+
+
+def test_a_seam_that_was_sewn_to_another_ring(built):
+    """The header names another parent ring, and everything after it is resealed: only the ring before tells."""
+    attempt = built.run.path / "attempts" / "0002"
+    header = json.loads((attempt / "header.json").read_text())
+    other = "sha256:" + "8" * 64
+    digest = reseal(attempt / "header.json", {**header, "parent": {**header["parent"], "ring": other}})
+    forge_rings(built, 0, prev=digest)
+    [finding] = audit_again(built).findings
+    assert (finding.kind, finding.step) == ("ring", 7)
+    assert f"goes on from ring {other} of step 6, but sha256:" in finding.text
+
+
+def test_an_attempt_that_skipped_a_step(built):
+    run = built.start_run("seed=11")
+    first = built.lay_attempt(run, 1, range(1, 7))
+    parent = Parent(
+        run=run.resolved.recipe.digest,
+        attempt=1,
+        step=6,
+        ring=first[-1].digest,
+        checkpoint=built.cut_checkpoint(run, 1, first[-1]),
+    )
+    second = built.lay_attempt(run, 2, range(8, 11), parent)
+    built.cut_checkpoint(run, 2, second[-1])
+    [finding] = [
+        each for each in audit_checkpoint(run.checkpoints()[-1], built.project).findings if each.kind == "ring"
+    ]
+    assert finding.step == 7
+    assert "step 8 follows step 6" in finding.text
+
+
+def test_a_blend_that_no_order_can_read_is_refused_before_it_is_written(built):
+    experiment = load_experiment(built.project.root / "tiny.yaml", ["blend.sequence_length=1000000"])
+    with pytest.raises(UserError, match=r"corpus 'red' has .* tokens, expected at least 1000001"):
+        resolve_blend(experiment, built.project)

@@ -98,6 +98,14 @@ def test_another_content_is_refused(registry: Registry, project: Project) -> Non
     assert not list(project.raw.glob("one/*"))
 
 
+def test_a_download_of_another_content_is_refused(registry: Registry, project: Project) -> None:
+    next(registry.folder.glob("one*")).write_bytes(b"another")
+    with pytest.raises(EvidenceError, match=r"one-1\.0-py3-none-any\.whl has digest sha256:.* pins sha256:"):
+        fetch(registry.corpora(), project, say=quiet, download=registry.download)
+    assert registry.served == ["one"]
+    assert not [path for path in project.root.rglob("*.whl") if not path.parent.name.endswith(".partial")]
+
+
 def test_of_several_builds_the_pinned_one_is_taken(registry: Registry, project: Project) -> None:
     [pinned] = registry.folder.glob("one-*")
     (registry.folder / "one-1.0-cp311-cp311-linux_x86_64.whl").write_bytes(b"another build")

@@ -210,3 +210,9 @@ def test_a_sealed_ring_of_a_wrong_type_is_none(field, value):
     ring = Ring.seal(HEADER, **ring_values(1, **{field: value}))
     with pytest.raises(EvidenceError, match=rf"{field} is {value}, expected "):
         Ring.from_line(ring.to_line(), "here")
+
+
+def test_a_step_that_is_left_out_is_found(tmp_path):
+    lay(tmp_path, steps=(1, 2, 4))
+    with pytest.raises(EvidenceError, match="line 3: step 4 follows step 2"):
+        list(read_rings(tmp_path / "rings.jsonl", HEADER))
