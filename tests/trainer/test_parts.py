@@ -194,7 +194,9 @@ def test_progress_on_a_terminal_and_elsewhere():
         live.before_training(2, 33)
         live.after_ring(ring)
         live.close()
-        printed = os.read(reader, 4096).decode()
+        printed = ""
+        while not printed.endswith("left\r\n"):  # the kernel hands a terminal's output over in pieces
+            printed += os.read(reader, 4096).decode()
     os.close(reader)
     assert "\rstep 3/33" in printed
 
