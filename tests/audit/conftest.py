@@ -10,9 +10,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import run_records
 import yaml
 
-from treering.config.canonical import digest_bytes, digest_file
+from treering.config.canonical import digest_file
 from treering.config.load import load_experiment
 from treering.config.resolve import resolve
 from treering.data.blend import resolve_blend
@@ -21,7 +22,7 @@ from treering.data.order import DataOrder
 from treering.data.tokenize import load_tokenizer, train_tokenizer, write_corpus
 from treering.project import Project
 from treering.runlog.directory import RunDirectory, checkpoint_name
-from treering.runlog.records import AttemptHeader, CheckpointManifest, FileRecord, Layout, Parent
+from treering.runlog.records import FileRecord
 from treering.runlog.writer import RingWriter
 
 LENGTH = 16
@@ -53,8 +54,6 @@ CONFIG = {
     "checkpoint": {"every_steps": 6},
 }
 DOCUMENTS = {"red": 20, "green": 30, "blue": 200}  # red is read more than once, most of blue not at all
-LAYOUT = Layout(tensor=1, pipeline=1, data=2, micro_batch_size=2, world_size=2, device="cpu", backend="gloo")
-CODE, ENVIRONMENT = digest_bytes(b"code"), digest_bytes(b"environment")
 
 
 def write_corpora(project):
@@ -113,51 +112,18 @@ def lay_attempt(project, run, number, steps, parent=None, **changed):
     order = DataOrder(resolved.blend)
     directory = run.path / "attempts" / f"{number:04d}"
     directory.mkdir(parents=True)
-    header = AttemptHeader(
-        attempt=number,
-        run=resolved.recipe.digest,
-        blend=resolved.recipe.blend,
-        parent=parent,
-        origin="resume" if parent else "start",
-        changed=(),
-        continue_changed=False,
-        started_at=1.0,
-        host="node",
-        process=1,
-        config=resolved.attempt,
-        layout=LAYOUT,
-        code={"digest": CODE},
-        environment={"digest": ENVIRONMENT},
-        devices=(),
-        kernels=(),
-        corpora={component.corpus: component.digest for component in resolved.blend.components},
-        upstream=None,
-    )
+    digest = run_records.header(resolved, number, parent=parent).write(directory / "header.json")
     rings = []
-    with RingWriter(directory, header.write(directory / "header.json")) as writer:
+    with RingWriter(directory, digest) as writer:
         for step in steps:
             lo, hi = resolved.schedule.sample_range(step)
             fields = {
-                "step": step,
-                "sample_start": lo,
-                "sample_end": hi,
-                "consumed_samples": hi,
-                "consumed_tokens": hi * LENGTH,
                 "applied": step != 2,
-                "loss": 6.0 - step / 10,
-                "grad_norm": 1.0,
                 "learning_rate": resolved.schedule.step_learning_rate(step),
-                "global_batch_size": hi - lo,
-                "loss_scale": None,
-                "time_s": {"step": 0.125},
-                "tokens_per_second": 1024.0,
-                "tflops_per_device": None,
-                "flops_formula": None,
-                "ended_at": float(step),
-                "validation": None,
                 "batch_digest": brute_batch_digest(project, order, lo, hi),
             }
-            rings.append(writer.append(**{**fields, **changed.get(f"step_{step}", {})}))
+            values = fields | changed.get(f"step_{step}", {})
+            rings.append(writer.append(**run_records.ring_values(step, (lo, hi), LENGTH, **values)))
     return rings
 
 
@@ -167,29 +133,10 @@ def cut_checkpoint(run, attempt, ring, **changed):
     weights = directory / "weights.bin"
     weights.write_bytes(bytes([ring.step]) * 1000)
     fields = {
-        "run": run.resolved.recipe.digest,
-        "attempt": attempt,
-        "step": ring.step,
-        "consumed_samples": ring.consumed_samples,
-        "consumed_tokens": ring.consumed_tokens,
         "applied_steps": ring.step - (ring.step >= 2),
-        "ring": ring.digest,
-        "blend": run.resolved.recipe.blend,
-        "tokenizer": run.resolved.recipe.tokenizer,
-        "code": CODE,
-        "environment": ENVIRONMENT,
-        "upstream": None,
-        "layout": LAYOUT,
-        "created_at": 2.0,
         "files": (FileRecord(path="weights.bin", size=1000, digest=digest_file(weights)),),
     }
-    return CheckpointManifest(**{**fields, **changed}).write(directory / "manifest.json")
-
-
-def parent_of(run, attempt, ring, checkpoint):
-    return Parent(
-        run=run.resolved.recipe.digest, attempt=attempt, step=ring.step, ring=ring.digest, checkpoint=checkpoint
-    )
+    return run_records.manifest(run.resolved, attempt, ring, **(fields | changed)).write(directory / "manifest.json")
 
 
 def start_run(project, *overrides):
@@ -212,7 +159,7 @@ def template(tmp_path_factory):
     first = lay_attempt(project, run, 1, range(1, 10))
     digest = cut_checkpoint(run, 1, first[5])
     steps = range(7, run.resolved.schedule.num_steps + 1)
-    second = lay_attempt(project, run, 2, steps, parent_of(run, 1, first[5], digest))
+    second = lay_attempt(project, run, 2, steps, run_records.parent(run.resolved, 1, first[5], digest))
     cut_checkpoint(run, 2, second[-1])
     return SimpleNamespace(root=project.root, texts=texts)
 

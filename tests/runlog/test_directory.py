@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+import run_records
 
 from treering.config.canonical import digest_bytes
 from treering.config.resolve import ResolvedBlend, ResolvedComponent, resolve
@@ -11,11 +12,10 @@ from treering.config.schema import Experiment
 from treering.errors import EvidenceError, NotFoundError
 from treering.runlog.directory import RunDirectory, checkpoint_name, find_checkpoint, find_run, find_runs
 from treering.runlog.lock import acquire
-from treering.runlog.records import AttemptEnd, AttemptHeader, CheckpointManifest, Layout, Parent
+from treering.runlog.records import AttemptEnd, Parent
 from treering.runlog.writer import RingWriter
 
 DIGEST = digest_bytes(b"anything")
-LAYOUT = Layout(tensor=1, pipeline=1, data=2, micro_batch_size=2, world_size=2, device="cpu", backend="gloo")
 
 
 def make_run(root: Path, seed: int = 1) -> RunDirectory:
@@ -45,49 +45,10 @@ def make_run(root: Path, seed: int = 1) -> RunDirectory:
 def lay_attempt(run: RunDirectory, number: int, steps: range, parent: Parent | None = None, loss: float = 6.0):
     directory = run.path / "attempts" / f"{number:04d}"
     directory.mkdir(parents=True)
-    recipe = run.resolved.recipe
-    header = AttemptHeader(
-        attempt=number,
-        run=recipe.digest,
-        blend=recipe.blend,
-        parent=parent,
-        origin="resume" if parent else "start",
-        changed=(),
-        continue_changed=False,
-        started_at=1.0,
-        host="node",
-        process=1,
-        config=run.resolved.attempt,
-        layout=LAYOUT,
-        code={"digest": DIGEST},
-        environment={"digest": DIGEST},
-        devices=(),
-        kernels=(),
-        corpora={"mine": DIGEST},
-        upstream=None,
-    )
-    with RingWriter(directory, header.write(directory / "header.json")) as writer:
+    digest = run_records.header(run.resolved, number, parent=parent).write(directory / "header.json")
+    with RingWriter(directory, digest) as writer:
         return [
-            writer.append(
-                step=step,
-                sample_start=4 * (step - 1),
-                sample_end=4 * step,
-                consumed_samples=4 * step,
-                consumed_tokens=128 * step,
-                applied=True,
-                loss=loss - step / 10,
-                grad_norm=1.0,
-                learning_rate=1e-3,
-                global_batch_size=4,
-                loss_scale=None,
-                time_s={"step": 0.1},
-                tokens_per_second=1280.0,
-                tflops_per_device=None,
-                flops_formula=None,
-                ended_at=float(step),
-                validation=None,
-                batch_digest=DIGEST,
-            )
+            writer.append(**run_records.ring_values(step, (4 * (step - 1), 4 * step), 32, loss=loss - step / 10))
             for step in steps
         ]
 
@@ -95,24 +56,7 @@ def lay_attempt(run: RunDirectory, number: int, steps: range, parent: Parent | N
 def cut_checkpoint(run: RunDirectory, attempt: int, ring) -> str:
     directory = run.path / "checkpoints" / checkpoint_name(ring.step)
     directory.mkdir(parents=True)
-    manifest = CheckpointManifest(
-        run=run.resolved.recipe.digest,
-        attempt=attempt,
-        step=ring.step,
-        consumed_samples=ring.consumed_samples,
-        consumed_tokens=ring.consumed_tokens,
-        applied_steps=ring.step,
-        ring=ring.digest,
-        blend=run.resolved.recipe.blend,
-        tokenizer=DIGEST,
-        code=DIGEST,
-        environment=DIGEST,
-        upstream=None,
-        layout=LAYOUT,
-        created_at=2.0,
-        files=(),
-    )
-    return manifest.write(directory / "manifest.json")
+    return run_records.manifest(run.resolved, attempt, ring).write(directory / "manifest.json")
 
 
 @pytest.fixture
@@ -121,7 +65,7 @@ def restarted(tmp_path):
     run = make_run(tmp_path)
     first = lay_attempt(run, 1, range(1, 6))
     checkpoint = cut_checkpoint(run, 1, first[3])
-    parent = Parent(run=run.resolved.recipe.digest, attempt=1, step=4, ring=first[3].digest, checkpoint=checkpoint)
+    parent = run_records.parent(run.resolved, 1, first[3], checkpoint)
     second = lay_attempt(run, 2, range(5, 8), parent, loss=5.0)
     cut_checkpoint(run, 2, second[-1])
     return RunDirectory(run.path)

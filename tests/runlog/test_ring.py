@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+import run_records
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,27 +22,7 @@ HEADER = "sha256:" + "0" * 64
 
 
 def ring_values(step: int, **changes):
-    values = {
-        "step": step,
-        "sample_start": (step - 1) * 4,
-        "sample_end": step * 4,
-        "consumed_samples": step * 4,
-        "consumed_tokens": step * 128,
-        "applied": True,
-        "loss": 6.5 - step / 10,
-        "grad_norm": 1.25,
-        "learning_rate": 1e-3,
-        "global_batch_size": 4,
-        "loss_scale": None,
-        "time_s": {"step": 0.5},
-        "tokens_per_second": 256.0,
-        "tflops_per_device": 0.01,
-        "flops_formula": "megatron-2023",
-        "ended_at": 1.0e9 + step,
-        "validation": None,
-        "batch_digest": "sha256:" + "a" * 64,
-    }
-    return values | changes
+    return run_records.ring_values(step, ((step - 1) * 4, step * 4), 32, **({"loss": 6.5 - step / 10} | changes))
 
 
 def lay(directory, steps=range(1, 4), **changes):
