@@ -3,11 +3,11 @@
 from collections import defaultdict
 
 import pytest
+import run_records
 
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.report import Level
 from treering.data.order import DataOrder
-from treering.runlog.records import Parent
 
 SHIFTED = ("blend.components.0.weight='0.1'", "blend.components.2.weight='0.6'")
 
@@ -15,16 +15,8 @@ SHIFTED = ("blend.components.0.weight='0.1'", "blend.components.2.weight='0.6'")
 @pytest.fixture
 def annealed(built):
     """Steps 1 to 6 in the first run, 7 to 12 in one whose blend favours another corpus."""
-    manifest = built.first.manifest
     run = built.start_run(*SHIFTED)
-    parent = Parent(
-        run=manifest.run,
-        attempt=manifest.attempt,
-        step=manifest.step,
-        ring=manifest.ring,
-        checkpoint=built.first.digest,
-    )
-    rings = built.lay_attempt(run, 1, range(7, 13), parent)
+    rings = built.lay_attempt(run, 1, range(7, 13), run_records.parent(built.first))
     built.cut_checkpoint(run, 1, rings[-1])
     return run
 

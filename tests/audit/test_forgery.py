@@ -6,6 +6,7 @@ import shutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import run_records
 
 from treering.audit.batch import step_batch
 from treering.audit.checkpoint import audit_checkpoint
@@ -15,7 +16,6 @@ from treering.config.load import load_experiment
 from treering.data.blend import resolve_blend
 from treering.errors import EvidenceError, NotFoundError, UserError
 from treering.runlog.directory import find_checkpoint
-from treering.runlog.records import Parent
 
 
 def reseal(path, document):
@@ -287,14 +287,8 @@ def test_a_seam_that_was_sewn_to_another_ring(built):
 def test_an_attempt_that_skipped_a_step(built):
     run = built.start_run("seed=11")
     first = built.lay_attempt(run, 1, range(1, 7))
-    parent = Parent(
-        run=run.resolved.recipe.digest,
-        attempt=1,
-        step=6,
-        ring=first[-1].digest,
-        checkpoint=built.cut_checkpoint(run, 1, first[-1]),
-    )
-    second = built.lay_attempt(run, 2, range(8, 11), parent)
+    built.cut_checkpoint(run, 1, first[-1])
+    second = built.lay_attempt(run, 2, range(8, 11), run_records.parent(run.checkpoints()[0]))
     built.cut_checkpoint(run, 2, second[-1])
     [finding] = [
         each for each in audit_checkpoint(run.checkpoints()[-1], built.project).findings if each.kind == "ring"

@@ -53,10 +53,10 @@ def lay_attempt(run: RunDirectory, number: int, steps: range, parent: Parent | N
         ]
 
 
-def cut_checkpoint(run: RunDirectory, attempt: int, ring) -> str:
+def cut_checkpoint(run: RunDirectory, attempt: int, ring) -> None:
     directory = run.path / "checkpoints" / checkpoint_name(ring.step)
     directory.mkdir(parents=True)
-    return run_records.manifest(run.resolved, attempt, ring).write(directory / "manifest.json")
+    run_records.manifest(run.resolved, attempt, ring).write(directory / "manifest.json")
 
 
 @pytest.fixture
@@ -64,9 +64,8 @@ def restarted(tmp_path):
     """Attempt 1 lays rings 1..5 and a checkpoint at 4; attempt 2 goes on from there to 7 with another loss."""
     run = make_run(tmp_path)
     first = lay_attempt(run, 1, range(1, 6))
-    checkpoint = cut_checkpoint(run, 1, first[3])
-    parent = run_records.parent(run.resolved, 1, first[3], checkpoint)
-    second = lay_attempt(run, 2, range(5, 8), parent, loss=5.0)
+    cut_checkpoint(run, 1, first[3])
+    second = lay_attempt(run, 2, range(5, 8), run_records.parent(run.checkpoints()[0]), loss=5.0)
     cut_checkpoint(run, 2, second[-1])
     return RunDirectory(run.path)
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from treering.config.canonical import digest_bytes, digest_json
 from treering.config.resolve import Resolved
+from treering.runlog.directory import CheckpointDirectory
 from treering.runlog.records import AttemptHeader, CheckpointManifest, Layout, Parent
 from treering.runlog.ring import Ring
 
@@ -84,6 +85,7 @@ def manifest(resolved: Resolved, attempt: int, ring: Ring, /, **changes: Any) ->
     return CheckpointManifest(**(fields | changes))
 
 
-def parent(resolved: Resolved, attempt: int, ring: Ring, checkpoint: str) -> Parent:
-    """What an attempt names that goes on from the checkpoint which `attempt` cut after `ring`."""
-    return Parent(run=resolved.recipe.digest, attempt=attempt, step=ring.step, ring=ring.digest, checkpoint=checkpoint)
+def parent(checkpoint: CheckpointDirectory) -> Parent:
+    """What the header of an attempt names that goes on from `checkpoint`."""
+    cut = checkpoint.manifest
+    return Parent(run=cut.run, attempt=cut.attempt, step=cut.step, ring=cut.ring, checkpoint=checkpoint.digest)
