@@ -11,6 +11,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+import run_records
 
 from treering.config.canonical import digest_json
 from treering.config.model import ModelConfig, OptimizerConfig, ScheduleConfig
@@ -26,16 +27,7 @@ from treering.config.resolve import AttemptConfig, Recipe, Resolved, ResolvedBle
 from treering.project import Project
 from treering.runlog.directory import RunDirectory, checkpoint_name
 from treering.runlog.lock import acquire
-from treering.runlog.records import (
-    AttemptEnd,
-    AttemptHeader,
-    CheckpointManifest,
-    Evaluation,
-    FileRecord,
-    Kernel,
-    Layout,
-    Parent,
-)
+from treering.runlog.records import AttemptEnd, Evaluation, FileRecord, Kernel
 from treering.runlog.ring import Ring
 from treering.runlog.writer import RingWriter
 
@@ -83,7 +75,7 @@ def resolved(seed=1, description="a tiny run", overrides=()):
     )
 
 
-LAYOUT = Layout(tensor=1, pipeline=1, data=2, micro_batch_size=4, world_size=2, device="cpu", backend="gloo")
+LAYOUT = run_records.LAYOUT.model_copy(update={"micro_batch_size": 4})
 
 
 class Writer:
@@ -103,40 +95,22 @@ class Writer:
         self.attempt += 1
         self.directory = self.run.path / "attempts" / f"{self.attempt:04d}"
         (self.directory / "telemetry").mkdir(parents=True)
-        manifest = parent.manifest if parent else None
         values = {
-            "attempt": self.attempt,
-            "run": self.resolved.recipe.digest,
-            "blend": self.resolved.blend.digest,
-            "parent": manifest
-            and Parent(
-                run=manifest.run,
-                attempt=manifest.attempt,
-                step=manifest.step,
-                ring=manifest.ring,
-                checkpoint=parent.digest,
-            ),
+            "parent": parent and run_records.parent(parent),
             "origin": "resume" if parent else "start" if self.attempt == 1 else "restart",
-            "changed": (),
-            "continue_changed": False,
             "started_at": STARTED_AT + 1000 * self.attempt,
             "host": "node-1",
-            "process": 1,
-            "config": self.resolved.attempt,
             "layout": LAYOUT,
-            "code": {"digest": sha("code"), "commit": "c" * 40, "dirty": False, "diff": ""},
-            "environment": {"digest": sha("environment"), "device_kinds": list(devices)},
-            "devices": (),
+            "code": {"digest": run_records.CODE, "commit": "c" * 40, "dirty": False, "diff": ""},
+            "environment": {"digest": run_records.ENVIRONMENT, "device_kinds": list(devices)},
             "kernels": (
                 Kernel(operation="optimizer", requested="torch_fused", used="torch", reason="no GPU"),
                 Kernel(operation="attention", requested="sdpa_auto", used="sdpa_math"),
             ),
-            "corpora": {"books": sha("books"), "code": sha("code")},
-            "upstream": None,
         }
-        header_digest = AttemptHeader(**(values | changes)).write(self.directory / "header.json")
-        self.writer = RingWriter(self.directory, header_digest)
-        self.step = manifest.step if manifest else 0
+        header = run_records.header(self.resolved, self.attempt, **(values | changes))
+        self.writer = RingWriter(self.directory, header.write(self.directory / "header.json"))
+        self.step = parent.step if parent else 0
         return self
 
     def lay(self, count, **overrides):
@@ -145,27 +119,17 @@ class Writer:
             self.step += 1
             step = self.step
             values = {
-                "step": step,
-                "sample_start": (step - 1) * BATCH,
-                "sample_end": step * BATCH,
-                "consumed_samples": step * BATCH,
-                "consumed_tokens": step * BATCH * SEQUENCE,
-                "applied": True,
                 "loss": 4.0 - 0.001 * step,
                 "grad_norm": 0.5 + 0.001 * (step % 5),
-                "learning_rate": 1e-3,
-                "global_batch_size": BATCH,
-                "loss_scale": None,
                 "time_s": {"step": 0.5, "data_wait": 0.1},
-                "tokens_per_second": 1024.0,
                 "tflops_per_device": 156.0,
                 "flops_formula": "megatron-2023",
                 "ended_at": STARTED_AT + 1000 * self.attempt + step,
                 "validation": {"loss": 3.5, "by_corpus": {"books": 3.4, "code": 3.8}} if step % 10 == 0 else None,
-                "batch_digest": sha(step),
             }
             values |= {key: function(step) for key, function in overrides.items()}
-            self.rings.append(self.writer.append(**values))
+            samples = ((step - 1) * BATCH, step * BATCH)
+            self.rings.append(self.writer.append(**run_records.ring_values(step, samples, SEQUENCE, **values)))
         return self
 
     def save(self):
@@ -173,19 +137,10 @@ class Writer:
         ring: Ring = self.rings[-1]
         path = self.run.path / "checkpoints" / checkpoint_name(ring.step)
         path.mkdir(parents=True, exist_ok=True)
-        CheckpointManifest(
-            run=self.resolved.recipe.digest,
-            attempt=self.attempt,
-            step=ring.step,
-            consumed_samples=ring.consumed_samples,
-            consumed_tokens=ring.consumed_tokens,
-            applied_steps=ring.step,
-            ring=ring.digest,
-            blend=self.resolved.blend.digest,
-            tokenizer=self.resolved.blend.tokenizer,
-            code=sha("code"),
-            environment=sha("environment"),
-            upstream=None,
+        run_records.manifest(
+            self.resolved,
+            self.attempt,
+            ring,
             layout=LAYOUT,
             created_at=ring.ended_at,
             files=(FileRecord(path="layer_00.safetensors", size=1000, digest=sha("file")),),
