@@ -10,21 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import run_records
 
 from treering.config.canonical import digest_bytes
 from treering.config.resolve import Resolved, ResolvedBlend, resolve
 from treering.config.schema import Experiment
-from treering.runlog.directory import checkpoint_name
-from treering.runlog.records import (
-    AttemptEnd,
-    AttemptHeader,
-    CheckpointManifest,
-    Evaluation,
-    FileRecord,
-    Kernel,
-    Layout,
-    Parent,
-)
+from treering.runlog.directory import CheckpointDirectory, checkpoint_name
+from treering.runlog.records import AttemptEnd, AttemptHeader, Evaluation, FileRecord, Kernel, Parent
 from treering.runlog.ring import Ring
 from treering.runlog.writer import RingWriter
 
@@ -114,34 +106,24 @@ def resolved_of(plan: RunPlan) -> Resolved:
     return resolve(experiment_of(plan), blend, "test", plan.overrides)
 
 
-LAYOUT = Layout(tensor=1, pipeline=1, data=2, micro_batch_size=2, world_size=2, device="cpu", backend="gloo")
-
-
-def header_of(
-    plan: RunPlan, resolved: Resolved, number: int, parent: Parent | None, started_at: float
-) -> AttemptHeader:
-    return AttemptHeader(
-        attempt=number,
-        run=resolved.recipe.digest,
-        blend=resolved.blend.digest,
+def header_of(resolved: Resolved, number: int, parent: Parent | None, started_at: float) -> AttemptHeader:
+    return run_records.header(
+        resolved,
+        number,
         parent=parent,
-        origin="resume" if parent else "start",
-        changed=(),
-        continue_changed=False,
         started_at=started_at,
         host="node-17",
-        process=4711,
-        config=resolved.attempt,
-        layout=LAYOUT,
-        code={"digest": digest("code"), "commit": "0f3c", "dirty": False},
-        environment={"digest": digest("environment"), "python": "3.11.2", "packages": {"torch": "2.13.0+cpu"}},
+        code={"digest": run_records.CODE, "commit": "0f3c", "dirty": False},
+        environment={
+            "digest": run_records.ENVIRONMENT,
+            "python": "3.11.2",
+            "packages": {"torch": "2.13.0+cpu"},
+        },
         devices=({"kind": "cpu", "name": "2 cores"},),
         kernels=(
             Kernel(operation="attention", requested="sdpa_auto", used="sdpa_math", reason="no fused kernel on CPU"),
             Kernel(operation="optimizer", requested="torch_fused", used="torch_fused"),
         ),
-        corpora={name: digest(f"corpus {name}") for name in plan.weights},
-        upstream=None,
     )
 
 
@@ -177,31 +159,27 @@ def ring_values(
         clock.now += 0.8
     clock.now += seconds
     tokens = size * SEQUENCE
-    return {
-        "step": step,
-        "sample_start": start,
-        "sample_end": end,
-        "consumed_samples": end,
-        "consumed_tokens": end * SEQUENCE,
-        "applied": step != plan.nan_at,
-        "loss": loss,
-        "grad_norm": norm,
-        "learning_rate": schedule.step_learning_rate(step),
-        "global_batch_size": size,
-        "loss_scale": None,
-        "time_s": {
+    return run_records.ring_values(
+        step,
+        (start, end),
+        SEQUENCE,
+        applied=step != plan.nan_at,
+        loss=loss,
+        grad_norm=norm,
+        learning_rate=schedule.step_learning_rate(step),
+        time_s={
             "step": seconds,
             "data_wait": wait,
             "forward_backward": seconds * 0.93,
             "optimizer": seconds * 0.05,
         },
-        "tokens_per_second": tokens / seconds,
-        "tflops_per_device": tokens * 6 * 3.5e6 / seconds / 2 / 1e12,
-        "flops_formula": "megatron-2023",
-        "ended_at": clock.now,
-        "validation": validation,
-        "batch_digest": digest(f"{resolved.blend.digest} {start} {end}"),
-    }
+        tokens_per_second=tokens / seconds,
+        tflops_per_device=tokens * 6 * 3.5e6 / seconds / 2 / 1e12,
+        flops_formula="megatron-2023",
+        ended_at=clock.now,
+        validation=validation,
+        batch_digest=digest(f"{resolved.blend.digest} {start} {end}"),
+    )
 
 
 def write_telemetry(attempt: Path, device: str, ended_at: list[float]) -> None:
@@ -228,30 +206,19 @@ def write_telemetry(attempt: Path, device: str, ended_at: list[float]) -> None:
         (attempt / "telemetry" / f"rank-{rank}.jsonl").write_text("\n".join(lines) + "\n")
 
 
-def write_checkpoint(run: Path, resolved: Resolved, attempt: int, ring: Ring, created_at: float) -> str:
+def write_checkpoint(run: Path, resolved: Resolved, attempt: int, ring: Ring, created_at: float) -> CheckpointDirectory:
     folder = run / "checkpoints" / checkpoint_name(ring.step)
     folder.mkdir(parents=True)
     (folder / "model.safetensors").write_bytes(bytes(64))
-    manifest = CheckpointManifest(
-        run=resolved.recipe.digest,
-        attempt=attempt,
-        step=ring.step,
-        consumed_samples=ring.consumed_samples,
-        consumed_tokens=ring.consumed_tokens,
-        applied_steps=ring.step,
-        ring=ring.digest,
-        blend=resolved.blend.digest,
-        tokenizer=resolved.blend.tokenizer,
-        code=digest("code"),
-        environment=digest("environment"),
-        upstream=None,
-        layout=LAYOUT,
+    manifest = run_records.manifest(
+        resolved,
+        attempt,
+        ring,
         created_at=created_at,
         files=(FileRecord(path="model.safetensors", size=64, digest=digest_bytes(bytes(64))),),
     )
-    written = manifest.write(folder / "manifest.json")
-    write_evaluation(run, resolved, ring, written)
-    return written
+    write_evaluation(run, resolved, ring, manifest.write(folder / "manifest.json"))
+    return CheckpointDirectory(folder)
 
 
 def write_evaluation(run: Path, resolved: Resolved, ring: Ring, checkpoint: str) -> None:
@@ -302,7 +269,7 @@ def make_run(plan: RunPlan) -> Path:
         attempt = run / "attempts" / f"{number:04d}"
         attempt.mkdir(parents=True)
         clock.now += 45 if number > 1 else 0
-        header = header_of(plan, resolved, number, parent, clock.now)
+        header = header_of(resolved, number, parent, clock.now)
         written = header.write(attempt / "header.json")
         ended_at: list[float] = []
         with RingWriter(attempt, written) as writer:
@@ -312,13 +279,7 @@ def make_run(plan: RunPlan) -> Path:
                 if step % plan.checkpoint_every == 0 or step == resolved.schedule.num_steps:
                     checkpoint = write_checkpoint(run, resolved, number, ring, clock.now)
                     if step == plan.restart_after:
-                        parent = Parent(
-                            run=resolved.recipe.digest,
-                            attempt=number,
-                            step=step,
-                            ring=ring.digest,
-                            checkpoint=checkpoint,
-                        )
+                        parent = run_records.parent(checkpoint)
         if plan.device:
             write_telemetry(attempt, plan.device, ended_at)
         if number == len(stretches) and plan.status is not None:
