@@ -13,21 +13,20 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 # Before torch starts its threads: a process with threads must not fork. Ranks set their own number.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import psutil
-import yaml
 
 from treering.collect.code import collect_code
 from treering.collect.environment import collect_environment
-from treering.config.canonical import digest_json
+from treering.collect.upstream import upstream_digest
 from treering.config.load import load_experiment
 from treering.config.resolve import Resolved, ResolvedBlend, resolve
 from treering.data.blend import resolve_blend
@@ -51,7 +50,6 @@ CODE_ROOT = Path(__file__).resolve().parents[2]
 _PARENT = "TREERING_PARENT"
 _EXIT_INTERRUPTED = 130
 _LOCK_PATIENCE_S = 3.0
-_UPSTREAM = ("fetch", "curate", "tokenize", "blend")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -280,7 +278,7 @@ def _prepare(target: Target, resolved: Resolved, continue_changed: bool, world_s
         code=code,
         environment=environment,
         devices=tuple(device.to_dict() for device in hardware.devices),
-        upstream=_upstream_digest(project),
+        upstream=upstream_digest(project.root),
         corpora=corpora,
     )
     job.attempt.mkdir(parents=True)
@@ -364,16 +362,6 @@ def _interrupted(ranks: Ranks) -> int:
     import signal
 
     return _EXIT_INTERRUPTED if ranks.stop_signal == signal.SIGINT else EXIT_RESTART
-
-
-def _upstream_digest(project: Project) -> str | None:
-    """Digest of what dvc.lock says of the stages above training, None outside DVC."""
-    path = project.root / "dvc.lock"
-    if not path.exists():
-        return None
-    stages: Mapping[str, Any] = (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("stages", {})
-    above = {name: stages[name] for name in _UPSTREAM if name in stages}
-    return digest_json(above) if above else None
 
 
 def _log(job: Job, rank: int) -> Path:

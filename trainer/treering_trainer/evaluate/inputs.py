@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from treering.collect.code import code_digest
 from treering.config.canonical import digest_file, short
 from treering.config.operation import EvaluationConfig
 from treering.config.resolve import Resolved
@@ -18,9 +19,6 @@ from treering.project import Project
 from treering_trainer.evaluate.perplexity import HeldoutCorpus
 from treering_trainer.evaluate.tasks import TaskFile, read_tasks
 from treering_trainer.validation import heldout_samples
-
-SCORING = 1
-"""Raised whenever the same checkpoint and the same items would score differently than before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +41,8 @@ class Inputs:
 
     @property
     def harness(self) -> str:
-        """Name and version of the harness; the second part is ours."""
-        return f"lm-eval {version('lm-eval')}, treering scoring {SCORING}"
+        """Name and version of the harness; the second part is the digest of our own: edited code scores anew."""
+        return f"lm-eval {version('lm-eval')}, treering scoring {short(code_digest(Path(__file__).parent, ('*.py',)))}"
 
     @property
     def task_digests(self) -> dict[str, str]:

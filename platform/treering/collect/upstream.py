@@ -1,0 +1,35 @@
+"""What DVC recorded of the stages above training: the pipeline's part of a checkpoint's provenance."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from treering.config.canonical import digest_json
+from treering.errors import EvidenceError
+
+UPSTREAM_STAGES: Final = ("fetch", "curate", "tokenize", "blend")
+
+
+def upstream_digest(root: Path) -> str | None:
+    """Digest of what `dvc.lock` says of the stages above training, None outside DVC.
+
+    Args:
+        root: the project's root.
+
+    Raises:
+        EvidenceError: there is a `dvc.lock`, and it cannot be read.
+    """
+    path = root / "dvc.lock"
+    if not path.exists():
+        return None
+    try:
+        stages: dict[str, Any] = (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("stages", {})
+        above = {name: stages[name] for name in UPSTREAM_STAGES if name in stages}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise EvidenceError(
+            f"{path}: found no lock file of DVC ({reason}), expected what `dvc repro` wrote; `git checkout dvc.lock`, "
+            "or remove it and run `dvc repro`"
+        ) from error
+    return digest_json(above) if above else None
