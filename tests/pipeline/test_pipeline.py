@@ -35,6 +35,16 @@ def test_a_second_run_does_nothing(project):
     assert ran(project.repro()) == []
 
 
+def test_metrics_and_plots_are_dvcs(project):
+    project.command("git", "add", "dvc.lock", "metrics", "plots", "report.md")
+    project.command("git", "-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "results")
+    shown = json.loads(project.command("dvc", "metrics", "show", "--json").stdout)[""]["data"]
+    assert shown["metrics/train.json"]["data"]["steps"] == 29
+    plots = json.loads(project.command("dvc", "plots", "show", "--json").stdout)
+    assert any("Loss" in name for name in plots)
+    assert json.loads(project.command("dvc", "metrics", "diff", "--json").stdout) == {}
+
+
 def test_the_audit_binds_every_step(project):
     assert "content-bound: 29 of 29 steps" in project.command(*AUDIT).stdout
 
@@ -79,6 +89,10 @@ def test_another_blend_trains_another_run(project):
     project.configure(blend={"seed": 5, "sequence_length": 64, "components": components})
     assert changed(project.status())[0] == "blend"
     assert ran(project.repro()) == ["blend", "train", "evaluate", "report"]
+    difference = json.loads(project.command("dvc", "metrics", "diff", "--json").stdout)
+    loss = difference["metrics/train.json"]["loss.last"]
+    assert loss["diff"] == pytest.approx(loss["new"] - loss["old"])
+    assert loss["diff"] != 0
     new = next(run for run in project.runs() if run != old)
     header = json.loads((new / "attempts/0001/header.json").read_text())
     assert header["parent"] is None
