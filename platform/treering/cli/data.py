@@ -7,6 +7,7 @@ import typer
 
 from treering.cli.output import (
     DEFAULT_CONFIG,
+    STEP_TITLES,
     ConfigArgument,
     JsonOption,
     SetOption,
@@ -72,7 +73,7 @@ def curate(config: ConfigArgument = DEFAULT_CONFIG, overrides: SetOption = None,
     if json:
         print_json(summary)
         return
-    columns = ["documents", *STEPS[:-1], "tasks", "train", "held out"]
+    columns = ["documents", *(STEP_TITLES.get(step, step) for step in STEPS), "train", "held out"]
     rows = [
         [name, f"{entry['taken']['documents']:,}"]
         + [f"{sum(entry['dropped'][step].values()):,}" for step in STEPS]

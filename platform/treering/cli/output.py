@@ -20,6 +20,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of 
 
 DEFAULT_CONFIG = Path("experiments/demo.yaml")
 
+# Curation steps whose names would make a table wider than a terminal; `heldout` drops twins of held-out documents.
+STEP_TITLES = {"heldout": "twins", "decontaminate": "decontam."}
+
 console = Console(highlight=False, soft_wrap=True)
 
 

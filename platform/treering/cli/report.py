@@ -4,10 +4,16 @@ from typing import Any
 
 import typer
 
-from treering.cli.output import DEFAULT_CONFIG, ConfigArgument, JsonOption, console, print_json, print_table, project
-
-_SHORT = {"heldout": "twins", "decontaminate": "decontam."}
-"""Steps whose names would make the table wider than a terminal; `heldout` drops near-twins of held-out documents."""
+from treering.cli.output import (
+    DEFAULT_CONFIG,
+    STEP_TITLES,
+    ConfigArgument,
+    JsonOption,
+    console,
+    print_json,
+    print_table,
+    project,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -86,7 +92,7 @@ def print_summary(found: dict[str, Any]) -> None:
 def _print_documents(rows: list[dict[str, Any]]) -> None:
     steps = list(rows[-1]["dropped"])
     console.print("taken, dropped by each step, kept to train on and held out")
-    columns = ("corpus", "taken", *(_SHORT.get(step, step) for step in steps), "train", "held out")
+    columns = ("corpus", "taken", *(STEP_TITLES.get(step, step) for step in steps), "train", "held out")
     print_table(
         columns,
         [
