@@ -40,8 +40,10 @@ def test_metrics_and_plots_are_dvcs(project):
     project.command("git", "-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "results")
     shown = json.loads(project.command("dvc", "metrics", "show", "--json").stdout)[""]["data"]
     assert shown["metrics/train.json"]["data"]["steps"] == 29
-    plots = json.loads(project.command("dvc", "plots", "show", "--json").stdout)
-    assert any("Loss" in name for name in plots)
+    plots = json.loads(project.command("dvc", "plots", "show", "--json").stdout)["data"]
+    points = plots["Loss"][0]["content"]["data"]["values"]
+    assert [point["tokens"] for point in points if point["field"] == "loss"][-1] == "12288"
+    assert "Held-out loss by checkpoint" in plots
     assert json.loads(project.command("dvc", "metrics", "diff", "--json").stdout) == {}
 
 
