@@ -54,6 +54,7 @@ class Job:
         code, environment, devices: what the header records.
         upstream: digest of the pipeline's stages above, None outside DVC.
         corpora: digest of each corpus by name, recomputed from its bytes.
+        deadline: Unix seconds at which the attempt stops by itself, None for no limit.
     """
 
     project: Path
@@ -66,6 +67,7 @@ class Job:
     devices: tuple[Mapping[str, Any], ...]
     upstream: str | None
     corpora: Mapping[str, str]
+    deadline: float | None = None
 
     @property
     def attempt(self) -> Path:

@@ -27,6 +27,7 @@ import psutil
 from treering.collect.code import collect_code
 from treering.collect.environment import collect_environment
 from treering.collect.upstream import upstream_digest
+from treering.config.duration import parse_duration
 from treering.config.load import load_experiment
 from treering.config.resolve import Resolved, ResolvedBlend, resolve
 from treering.data.blend import resolve_blend
@@ -48,6 +49,7 @@ CODE_ROOT = Path(__file__).resolve().parents[2]
 """Root of the sources that really run, wherever the project lies."""
 
 _PARENT = "TREERING_PARENT"
+_STARTED = "TREERING_STARTED"
 _EXIT_INTERRUPTED = 130
 _LOCK_PATIENCE_S = 3.0
 
@@ -62,22 +64,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("config", type=Path, help="the experiment's YAML file")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="PATH=VALUE")
     parser.add_argument("--continue-changed", action="store_true", help="go on although code or environment changed")
+    parser.add_argument(
+        "--time-limit", type=parse_duration, default=None, metavar="TIME", help="such as 23h30m or 84600"
+    )
     parser.add_argument("--runs", type=Path, default=None, help="folder of run directories; default runs/")
     parser.add_argument(
         "--no-publish", action="store_true", help="leave the published checkpoint and metrics as they are"
     )
     parser.add_argument("--local_rank", type=int, default=None, help=argparse.SUPPRESS)  # DeepSpeed's launcher sets it
-    options = parser.parse_args(arguments)
     project = Project(Path.cwd())
     try:
+        options = parser.parse_args(arguments)
+        started = float(os.environ.get(_STARTED, time.time()))
+        deadline = None if options.time_limit is None else started + options.time_limit
         experiment = load_experiment(options.config, options.overrides)
         # Outside the pipeline there is no stage that would have written this experiment's blend.
         blend = resolve_blend(experiment, project) if options.no_publish else ResolvedBlend.read(project.blend)
         resolved = resolve(experiment, blend, str(options.config), tuple(options.overrides))
         target = Target(project, options.runs or project.runs, publish=not options.no_publish)
         if "RANK" in os.environ:
-            return train_as_rank(target, resolved, continue_changed=options.continue_changed)
-        return train(target, resolved, continue_changed=options.continue_changed, arguments=arguments)
+            return train_as_rank(target, resolved, options.continue_changed, deadline)
+        return train(target, resolved, options.continue_changed, deadline, arguments)
     except ModuleNotFoundError as error:
         _say(f"treering: {error.name} is missing, expected the extra `trainer`: pip install 'treering[trainer]'")
         return UserError.exit_code
@@ -117,8 +124,8 @@ class Target:
 def train(
     target: Target,
     resolved: Resolved,
-    *,
     continue_changed: bool = False,
+    deadline: float | None = None,
     arguments: Sequence[str] | None = None,
 ) -> int:
     """Trains a run on this machine, from wherever earlier attempts left it, and publishes its final checkpoint.
@@ -127,6 +134,7 @@ def train(
         target: where to read and write.
         resolved: the run's config.
         continue_changed: go on although code or environment changed.
+        deadline: Unix seconds at which training stops as if by a signal, None for no limit.
         arguments: the command line, for ranks that need an interpreter of their own; default this process's.
 
     Returns:
@@ -146,7 +154,7 @@ def train(
     run = target.run(resolved)
     descriptor = _hold(run)
     try:
-        job = _prepare(target, resolved, continue_changed, None)
+        job = _prepare(target, resolved, continue_changed, deadline, None)
         if job is None:
             return 0
         # Everything is imported once, before the ranks are forked.
@@ -171,7 +179,9 @@ def train(
     return 0
 
 
-def train_as_rank(target: Target, resolved: Resolved, *, continue_changed: bool = False) -> int:
+def train_as_rank(
+    target: Target, resolved: Resolved, continue_changed: bool = False, deadline: float | None = None
+) -> int:
     """Trains as one rank of an outer launcher; rank 0 decides where the attempt begins and publishes in the end."""
     if _PARENT in os.environ:
         die_with_parent(int(os.environ[_PARENT]))
@@ -187,7 +197,7 @@ def train_as_rank(target: Target, resolved: Resolved, *, continue_changed: bool 
     if rank == 0:
         try:
             _hold(target.run(resolved))
-            decision = _prepare(target, resolved, continue_changed, world_size)
+            decision = _prepare(target, resolved, continue_changed, deadline, world_size)
         except TreeringError as error:
             decision = error
     decision = broadcast(decision)
@@ -237,7 +247,9 @@ def _import_quietly(module: str) -> None:
         importlib.import_module(module)
 
 
-def _prepare(target: Target, resolved: Resolved, continue_changed: bool, world_size: int | None) -> Job | None:
+def _prepare(
+    target: Target, resolved: Resolved, continue_changed: bool, deadline: float | None, world_size: int | None
+) -> Job | None:
     """Decides where the attempt begins and makes its directory; None if the run is finished. The lock is held."""
     from treering_trainer.devices import choose_layout, find_hardware
 
@@ -280,6 +292,7 @@ def _prepare(target: Target, resolved: Resolved, continue_changed: bool, world_s
         devices=tuple(device.to_dict() for device in hardware.devices),
         upstream=upstream_digest(project.root),
         corpora=corpora,
+        deadline=deadline,
     )
     job.attempt.mkdir(parents=True)
     _say(f"run {run.path.name} ({resolved.experiment}): layout {layout} (TP x PP x DP) on {layout.device}")
@@ -302,10 +315,10 @@ def _forking(job: Job) -> Callable[[int, dict[str, str]], int]:
 def _watch_interpreters(world_size: int, arguments: Sequence[str]) -> int:
     """Starts one interpreter a rank, which finds RANK set, and watches them."""
     command = [sys.executable, "-m", "treering_trainer.launch", *arguments]
-    children = []
+    children, started = [], time.time()
 
     def start(_rank: int, variables: dict[str, str]) -> int:
-        environment = {**os.environ, **variables, _PARENT: str(os.getpid())}
+        environment = {**os.environ, **variables, _PARENT: str(os.getpid()), _STARTED: str(started)}
         children.append(subprocess.Popen(command, env=environment, start_new_session=True))
         return children[-1].pid
 

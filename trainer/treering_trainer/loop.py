@@ -96,6 +96,8 @@ class Loop:
     def run(self, start_step: int, applied_steps: int) -> Outcome:
         """Trains from the step after `start_step` to the end of the schedule, or until asked to stop.
 
+        Whoever stops leaves a checkpoint of its last step.
+
         Args:
             start_step: last step that is done.
             applied_steps: how many of those moved the weights.
@@ -110,6 +112,9 @@ class Loop:
             hook.before_training(start_step, self._schedule.num_steps)
         for step in range(start_step + 1, self._schedule.num_steps + 1):
             if not self._step(step):
+                # So that the steps since the last scheduled checkpoint need not be trained again.
+                if step - 1 > start_step and not self._saves(step - 1):
+                    self._save(step - 1)
                 return Outcome("interrupted", step - 1)
         return Outcome("finished", self._schedule.num_steps)
 
@@ -147,7 +152,7 @@ class Loop:
                 f"`treering batch {self._resolved.run_id} {step}` shows what was read"
             )
         if self._saves(step):
-            self._save(step, hi)
+            self._save(step)
         return True
 
     def _lay(
@@ -199,7 +204,8 @@ class Loop:
             hook.after_ring(ring)
         return ring
 
-    def _save(self, step: int, consumed_samples: int) -> None:
+    def _save(self, step: int) -> None:
+        consumed_samples = self._schedule.sample_range(step)[1]
         facts: dict[str, Any] = {}
         if self._record is not None:
             facts = {

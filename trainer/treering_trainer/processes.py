@@ -19,6 +19,9 @@ from treering.errors import TrainingError
 EXIT_RESTART = 75
 """EX_TEMPFAIL: start me again."""
 
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+"""A run that gets one stops after the step under way; Slurm sends SIGUSR1 before a job's time is over."""
+
 _PR_SET_PDEATHSIG = 1
 _GRACE_S = 3.0
 _SETTLE_S = 0.5
@@ -49,6 +52,7 @@ class Ranks:
     running: dict[int, int] = field(default_factory=dict)
     ended: list[RankEnd] = field(default_factory=list)
     stop_signal: int | None = None
+    _insisted: int = 0
 
     def start(self, world_size: int, start_rank: Callable[[int, dict[str, str]], int]) -> None:
         """Starts all ranks.
@@ -72,12 +76,13 @@ class Ranks:
     def watch(self) -> list[RankEnd]:
         """Waits for all ranks; when one ends badly the others are ended within seconds.
 
-        SIGINT and SIGTERM are passed on once, so that ranks stop between two steps; a second one ends them at once.
+        The first signal is passed on, so that ranks stop after the step under way; a second SIGINT or SIGTERM ends them
+        at once. SIGUSR1 is a warning that another one follows: it does not count.
 
         Returns:
             How each rank ended, in order.
         """
-        previous = {name: signal.signal(name, self._pass_on) for name in (signal.SIGINT, signal.SIGTERM)}
+        previous = {name: signal.signal(name, self._pass_on) for name in STOP_SIGNALS}
         try:
             while self.running:
                 self._reap()
@@ -133,11 +138,9 @@ class Ranks:
         ]
 
     def _pass_on(self, number: int, _frame: object) -> None:
-        if self.stop_signal is None:
-            self.stop_signal = number
-            self._signal_all(signal.SIGTERM)
-        else:
-            self._signal_all(signal.SIGKILL)
+        self.stop_signal = self.stop_signal or number
+        self._insisted += number != signal.SIGUSR1
+        self._signal_all(signal.SIGKILL if self._insisted > 1 else signal.SIGTERM)
 
     def _signal_all(self, number: int) -> None:
         for process in self.running:

@@ -28,25 +28,42 @@ from treering_trainer.hooks import FailOpen, Hook, Progress, Telemetry
 from treering_trainer.job import Job, write_end
 from treering_trainer.kernels import kernels_on_record
 from treering_trainer.loop import Loop, Outcome, Record
+from treering_trainer.processes import STOP_SIGNALS
 from treering_trainer.topology import Layout as Sizes
 from treering_trainer.topology import Place, join, leave
 from treering_trainer.validation import Validator
 
 
-class StopSignal:
-    """Remembers that SIGINT or SIGTERM came; the loop looks at it between steps."""
+class StopRequest:
+    """Whether this rank is to stop: SIGINT, SIGTERM or SIGUSR1 came, or the time limit is over.
 
-    def __init__(self) -> None:
-        self.received = False
-        for name in (signal.SIGINT, signal.SIGTERM):
+    The loop looks at it between steps; one rank that says so stops all.
+
+    Args:
+        deadline: Unix seconds at which time is over, None for no limit.
+    """
+
+    def __init__(self, deadline: float | None) -> None:
+        self._received = False
+        self._deadline = deadline
+        for name in STOP_SIGNALS:
             signal.signal(name, self._remember)
 
     def __call__(self) -> bool:
-        """Whether one came."""
-        return self.received
+        """Whether to stop before the next step."""
+        return self._received or self._time_is_over
+
+    @property
+    def reason(self) -> str:
+        """Why the run stopped; a signal may have come to another rank alone."""
+        return "the time limit is over" if self._time_is_over and not self._received else "asked to stop by a signal"
+
+    @property
+    def _time_is_over(self) -> bool:
+        return self._deadline is not None and time.time() >= self._deadline
 
     def _remember(self, _number: int, _frame: object) -> None:
-        self.received = True
+        self._received = True
 
 
 def run_rank(job: Job, terminal: TextIO) -> Outcome:
@@ -59,7 +76,7 @@ def run_rank(job: Job, terminal: TextIO) -> Outcome:
     Raises:
         TreeringError: training could not start or go on.
     """
-    stop = StopSignal()
+    stop = StopRequest(job.deadline)
     quieten()
     torch.set_num_threads(int(job.environment["threads_per_rank"]))
     sizes = Sizes(job.layout.tensor, job.layout.pipeline, job.layout.data)
@@ -109,7 +126,7 @@ def run_rank(job: Job, terminal: TextIO) -> Outcome:
             hooks=[hooks],
             stop_requested=stop,
         )
-        outcome = _until_end(job, place, lambda: loop.run(job.plan.start_step, job.plan.applied_steps))
+        outcome = _until_end(job, place, lambda: loop.run(job.plan.start_step, job.plan.applied_steps), stop)
     leave()
     return outcome
 
@@ -172,7 +189,7 @@ def _hooks(job: Job, place: Place, terminal: TextIO) -> list[Hook]:
     return hooks
 
 
-def _until_end(job: Job, place: Place, train: Callable[[], Outcome]) -> Outcome:
+def _until_end(job: Job, place: Place, train: Callable[[], Outcome], stop: StopRequest) -> Outcome:
     """Runs the loop; rank 0 records how it ended, whatever it was, except for sudden death."""
     try:
         outcome = train()
@@ -185,5 +202,5 @@ def _until_end(job: Job, place: Place, train: Callable[[], Outcome]) -> Outcome:
                 write_end(job.attempt, "failed", text)
         raise
     if place.rank == 0 and outcome.status == "interrupted":
-        write_end(job.attempt, "interrupted", "asked to stop by a signal")
+        write_end(job.attempt, "interrupted", stop.reason)
     return outcome

@@ -23,6 +23,14 @@ NoPublishOption = Annotated[
         help="Train outside the pipeline: resolve the blend here; published/, metrics/ and plots/ stay as they are.",
     ),
 ]
+TimeLimitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--time-limit",
+        metavar="TIME",
+        help="Stop after this time as a signal would: checkpoint, then exit code 75. Seconds, or such as 23h30m.",
+    ),
+]
 RunsOption = Annotated[Path | None, typer.Option("--runs", help="Folder of run directories; default: runs/.")]
 
 
@@ -31,27 +39,32 @@ def register(app: typer.Typer) -> None:
     app.command("train")(train)
 
 
-def train(
+def train(  # noqa: PLR0917 - one argument an option
     config: ConfigArgument = DEFAULT_CONFIG,
     overrides: SetOption = None,
     continue_changed: ContinueOption = False,
     no_publish: NoPublishOption = False,
     runs: RunsOption = None,
+    time_limit: TimeLimitOption = None,
 ) -> None:
     """Train the run of an experiment, or go on with it from its newest checkpoint.
 
     Needs `data/blend.json` and the corpora; writes `runs/<id>/` and, in the end, the published checkpoint with its
-    rings. Ctrl-C stops between two steps; the same command goes on. Exit codes: 0 finished, 2 config, 3 evidence does
-    not hold, 5 training failed, 75 start it again (killed, or another process holds the run), 130 interrupted.
+    rings. Ctrl-C, SIGTERM, SIGUSR1 or the time limit stop it after the step under way with a checkpoint; the same
+    command goes on. Exit codes: 0 finished, 2 config, 3 evidence does not hold, 5 training failed, 75 start it again
+    (stopped, killed, or another process holds the run), 130 interrupted by Ctrl-C.
 
     Example: `treering train experiments/demo.yaml --set parallel.tensor=2`
     """
+    from treering.config.duration import parse_duration
     from treering.ship.launch import start_companion
 
     arguments = [sys.executable, "-m", "treering_trainer.launch", str(config)]
     arguments += [f"--set={override}" for override in overrides or ()]
     arguments += ["--continue-changed"] if continue_changed else []
     arguments += ["--no-publish"] if no_publish else []
+    if time_limit is not None:
+        arguments += [f"--time-limit={parse_duration(time_limit)}"]
     arguments += [f"--runs={runs}"] if runs is not None else []
     if runs is None:
         start_companion(project(), os.getpid())  # MLflow follows the run log; training never waits for it
