@@ -90,6 +90,7 @@ def test_the_recipe_names_the_run(file, override):
         "parallel.micro_batch_size=1",
         "kernels.attention=sdpa_math",
         "checkpoint.every_steps=5",
+        "checkpoint.keep_last=2",
         "spikes.window=64",
         "telemetry.interval_s=2",
     ],
@@ -99,6 +100,27 @@ def test_the_attempt_part_may_change_under_a_run(file, override):
     assert before.run_id == after.run_id
     assert before.digests["attempt"] != after.digests["attempt"]
     assert after.overrides == (override,)
+
+
+def test_rules_that_are_not_set_leave_no_trace_in_what_is_digested(file):
+    """So documents from before there were any keep their digests."""
+    plain, unset = resolved_with(file), resolved_with(file, "checkpoint.keep_last=null", "checkpoint.keep_every=null")
+    assert plain.digests == unset.digests
+    assert plain.to_json()["attempt"]["checkpoint"] == {"every_steps": 10}
+    ruled = resolved_with(file, "checkpoint.keep_last=2", "checkpoint.keep_every=20")
+    assert ruled.to_json()["attempt"]["checkpoint"] == {"every_steps": 10, "keep_last": 2, "keep_every": 20}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "text"),
+    [
+        (("checkpoint.keep_every=20",), "keep_last beside it"),
+        (("checkpoint.keep_last=2", "checkpoint.keep_every=15"), r"a multiple of every_steps \(10\)"),
+    ],
+)
+def test_rules_for_checkpoints_must_fit(file, overrides, text):
+    with pytest.raises(ConfigError, match=text):
+        resolved_with(file, *overrides)
 
 
 def test_what_makes_data_and_words_enters_neither(file):

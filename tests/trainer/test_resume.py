@@ -10,8 +10,11 @@ import time
 import psutil
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from treering.audit.checkpoint import audit_checkpoint
+from treering.config.operation import CheckpointConfig
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
 from treering_trainer import checkpoint
@@ -192,6 +195,39 @@ def test_time_limit_stops_with_a_checkpoint(zygote, project, reference, tmp_path
 def test_time_limit_must_be_a_time(zygote, project, tmp_path):
     printed = zygote.train(project, tmp_path, "--time-limit=soon", expect=2)
     assert "'soon' is no span of time" in printed
+
+
+def test_old_checkpoints_are_removed_by_rule(zygote, project, reference, tmp_path):
+    rules = ("--set=checkpoint.keep_last=1", "--set=checkpoint.keep_every=8")
+    zygote.train(project, tmp_path, *rules, expect=-signal.SIGKILL, kill_in_removal={})
+    run = run_of(tmp_path)
+    assert [each.step for each in run.checkpoints()] == [8]
+    assert (run.path / "checkpoints" / ".removing-step-00000004").exists()
+    zygote.train(project, tmp_path, *rules)
+    assert run_of(tmp_path).attempts()[1].header.parent.step == 8
+    assert sorted(each.name for each in (run.path / "checkpoints").iterdir()) == ["step-00000008", "step-00000015"]
+    assert_identical(run_of(tmp_path), reference)
+    # The removed checkpoint that an attempt went on from is not needed for the proof.
+    zygote.train(project, tmp_path / "again", *rules[:1], expect=-signal.SIGKILL, kill_after_ring={"step": 10})
+    zygote.train(project, tmp_path / "again", *rules[:1])
+    (last,) = run_of(tmp_path / "again").checkpoints()
+    assert audit_checkpoint(last, project, verify=True).findings == ()
+
+
+@given(
+    steps=st.sets(st.integers(1, 400), min_size=1),
+    keep_last=st.none() | st.integers(1, 9),
+    keep_every=st.none() | st.integers(1, 50),
+)
+def test_what_the_rules_keep(steps, keep_last, keep_every):
+    config = CheckpointConfig(every_steps=1, keep_last=keep_last, keep_every=keep_every if keep_last else None)
+    kept = checkpoint.kept_steps(steps, config)
+    assert max(steps) in kept
+    assert kept <= steps
+    for step in steps:
+        newer = sum(other > step for other in steps)
+        stays = keep_last is None or newer < keep_last or (keep_every is not None and step % keep_every == 0)
+        assert (step in kept) == stays
 
 
 def test_damaged_checkpoint_is_passed_over(zygote, project, reference, tmp_path):

@@ -52,6 +52,19 @@ def kill_in_save(step):
     checkpoint.digest_file = patched
 
 
+def kill_in_removal():
+    """An old checkpoint has lost its name and half of its files."""
+    rmtree = checkpoint.shutil.rmtree
+
+    def patched(path, **options):
+        if ".removing-" in str(path):
+            next(Path(path).rglob("layer_*.pt")).unlink()
+            kill_group()
+        return rmtree(path, **options)
+
+    checkpoint.shutil.rmtree = patched
+
+
 def kill_rank(rank, step):
     take = loop.Loop._step
 
@@ -116,6 +129,7 @@ FAULTS = {
     for fault in (
         kill_after_ring,
         kill_in_save,
+        kill_in_removal,
         kill_rank,
         slow,
         feed_another,

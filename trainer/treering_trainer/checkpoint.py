@@ -7,8 +7,9 @@ before its manifest exists, so that no checkpoint is without its provenance.
 import os
 import re
 import shutil
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 import torch.distributed
 
 from treering.config.canonical import digest_file
+from treering.config.operation import CheckpointConfig
 from treering.errors import EvidenceError
 from treering.runlog.directory import CheckpointDirectory, RunDirectory, checkpoint_name
 from treering.runlog.document import sync_directory
@@ -25,12 +27,13 @@ from treering_trainer.engine import STATE_TAG, Engine
 
 MANIFEST = "manifest.json"
 _SAVING = ".saving-"
+_REMOVING = ".removing-"
 _LAYER_FILE = re.compile(r"^layer_(\d+)-model_(\d+)-model_states\.pt$")
 _SPLIT_ROWS = re.compile(r"(word\.weight|linear_qkv\.(weight|bias)|linear_fc1\.(weight|bias))$")
 _SPLIT_COLUMNS = re.compile(r"(linear_proj|linear_fc2)\.weight$")
 
 
-def save(engine: Engine, run: RunDirectory, step: int, rings: RingWriter | None, facts: Mapping[str, Any]) -> float:
+def save(engine: Engine, run: RunDirectory, step: int, rings: RingWriter | None, facts: Mapping[str, Any]) -> None:
     """Saves the training state after a step; collective over all ranks.
 
     Args:
@@ -39,11 +42,7 @@ def save(engine: Engine, run: RunDirectory, step: int, rings: RingWriter | None,
         step: the step that was just laid.
         rings: the ring writer on rank 0, None elsewhere.
         facts: fields of the manifest that the run log knows, used on rank 0.
-
-    Returns:
-        Seconds that it took.
     """
-    started = time.perf_counter()
     folder = run.path / "checkpoints"
     final = folder / checkpoint_name(step)
     temporary = folder / f"{_SAVING}{final.name}"
@@ -57,7 +56,6 @@ def save(engine: Engine, run: RunDirectory, step: int, rings: RingWriter | None,
         rings.sync()
         seal(temporary, final, {**facts, "step": step, "ring": rings.last_digest})
     torch.distributed.barrier()
-    return time.perf_counter() - started
 
 
 def seal(temporary: Path, final: Path, facts: Mapping[str, Any]) -> None:
@@ -95,11 +93,39 @@ def verify(checkpoint: CheckpointDirectory) -> CheckpointManifest:
 
 
 def remove_unfinished(run: RunDirectory) -> list[str]:
-    """Removes what an interrupted save left behind; returns the names."""
+    """Removes what an interrupted save or removal left behind; returns the names of the unfinished saves."""
+    for path in (run.path / "checkpoints").glob(f"{_REMOVING}*"):
+        shutil.rmtree(path)
     found = sorted((run.path / "checkpoints").glob(f"{_SAVING}*"))
     for path in found:
         shutil.rmtree(path)
     return [path.name.removeprefix(_SAVING) for path in found]
+
+
+def kept_steps(steps: Collection[int], config: CheckpointConfig) -> set[int]:
+    """The steps whose checkpoints stay, of those that have one; the newest is always among them."""
+    if config.keep_last is None:
+        return set(steps)
+    newest = sorted(steps)[-config.keep_last :]
+    return {step for step in steps if step in newest or (config.keep_every and step % config.keep_every == 0)}
+
+
+def remove_old(run: RunDirectory, config: CheckpointConfig) -> None:
+    """Removes checkpoints that no rule keeps; called when a new one is complete, by the process that has the lock.
+
+    Each loses its name first, so that a kill leaves none that is half. A file system that refuses is no reason to end a
+    training: it is told, and the next call or start tries again.
+    """
+    checkpoints = run.checkpoints()
+    kept = kept_steps([each.step for each in checkpoints], config)
+    try:
+        for each in checkpoints:
+            if each.step not in kept:
+                each.path.rename(each.path.with_name(f"{_REMOVING}{each.path.name}"))
+        for path in (run.path / "checkpoints").glob(f"{_REMOVING}*"):
+            shutil.rmtree(path)
+    except OSError as error:
+        sys.stderr.write(f"an old checkpoint could not be removed: {error}\n")
 
 
 def set_aside(run: RunDirectory, checkpoint: CheckpointDirectory, attempt: int) -> Path:

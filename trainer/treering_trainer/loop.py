@@ -215,8 +215,11 @@ class Loop:
                 "applied_steps": self._applied_steps,
             }
         rings = self._record.rings if self._record is not None else None
-        self._checkpoint_s = checkpoint.save(self._engine, self._run, step, rings, facts)
+        started = time.perf_counter()
+        checkpoint.save(self._engine, self._run, step, rings, facts)
         if self._record is not None:
+            checkpoint.remove_old(self._run, self._resolved.attempt.checkpoint)
+            self._checkpoint_s = time.perf_counter() - started
             for hook in self._hooks:
                 hook.after_checkpoint(step, self._checkpoint_s)
 

@@ -3,11 +3,11 @@
 Nothing here enters the run's id; each attempt records the values it was started with.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from treering.config.model import PositiveInt, Section
+from treering.config.model import PositiveInt, Section, contradiction
 
 
 class ParallelConfig(Section):
@@ -33,9 +33,32 @@ class KernelConfig(Section):
 
 
 class CheckpointConfig(Section):
-    """When training state is saved; the last step is always saved."""
+    """When training state is saved, the last step always, and how long it stays, the newest one always."""
 
     every_steps: PositiveInt
+    keep_last: PositiveInt | None = Field(None, description="how many of the newest ones stay; null keeps all")
+    keep_every: PositiveInt | None = Field(
+        None, description="beside the newest ones, those of steps that are multiples of this stay; needs keep_last"
+    )
+
+    @model_validator(mode="after")
+    def _rules_fit(self) -> Self:
+        if self.keep_every is not None and self.keep_last is None:
+            raise contradiction(
+                "keep_every", str(self.keep_every), "keep_last beside it: without it every checkpoint stays"
+            )
+        if self.keep_every is not None and self.keep_every % self.every_steps:
+            raise contradiction(
+                "keep_every",
+                str(self.keep_every),
+                f"a multiple of every_steps ({self.every_steps}), when checkpoints are made",
+            )
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_asked_for(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leaves rules out that are not set, so that documents from before there were any keep their digests."""
+        return {key: value for key, value in dump(self).items() if value is not None}
 
 
 class ValidationConfig(Section):
