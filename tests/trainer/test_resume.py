@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import time
 
 import psutil
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from treering.audit.checkpoint import audit_checkpoint
 from treering.config.operation import CheckpointConfig
+from treering.judge.summary import run_page
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
 from treering_trainer import checkpoint
@@ -195,6 +197,61 @@ def test_time_limit_stops_with_a_checkpoint(zygote, project, reference, tmp_path
 def test_time_limit_must_be_a_time(zygote, project, tmp_path):
     printed = zygote.train(project, tmp_path, "--time-limit=soon", expect=2)
     assert "'soon' is no span of time" in printed
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_cannot_save_stops_nobody(rank, zygote, project, reference, tmp_path):
+    printed = zygote.train(project, tmp_path, limit_files={"rank": rank, "step": 8})
+    run = run_of(tmp_path)
+    (incident,) = run.attempts()[0].incidents()
+    assert (incident.step, incident.kind) == (8, "checkpoint_failed")
+    assert incident.text.startswith(f"rank {rank}: ")
+    assert run_page(run)["attempts"][0]["incidents"] == [{**incident.model_dump(), "title": incident.title}]
+    assert f"step 8  no checkpoint, training goes on: {incident.text}" in printed
+    assert sorted(each.name for each in (run.path / "checkpoints").iterdir()) == [
+        f"step-{step:08d}" for step in (4, 12, 15)
+    ]
+    assert_identical(run, reference)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of its own, its size in KiB to be set."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = []
+
+    def size(kibibytes):
+        options = f"{'remount,' if mounted else ''}size={kibibytes}k"
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], check=True, capture_output=True)
+        mounted.append(folder)
+        return folder
+
+    try:
+        size(64)
+    except (subprocess.CalledProcessError, FileNotFoundError):
+        pytest.skip("mounting a file system needs rights that this user has not; the test of file limits stands in")
+    yield size
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_full_disk_keeps_training_and_the_earlier_checkpoint(small_disk, zygote, project, reference):
+    one = sum(file.stat().st_size for file in reference.checkpoints()[0].path.rglob("*") if file.is_file())
+    disk = small_disk(one * 5 // 2 // 1024)
+    printed = zygote.train(project, disk, expect=5)
+    run = run_of(disk)
+    assert [ring.step for ring in run.path_rings()] == list(range(1, 16))
+    assert [each.step for each in run.checkpoints()] == [4, 8]
+    for each in run.checkpoints():
+        checkpoint.verify(each)
+    assert [incident.step for incident in run.attempts()[0].incidents()] == [12, 15]
+    assert "0 bytes were free in " in run.attempts()[0].incidents()[0].text
+    assert run.attempts()[0].end.status == "failed"
+    assert "the last step's checkpoint could not be saved: rank" in printed
+    small_disk(one * 5 // 1024)
+    zygote.train(project, disk)
+    assert run_of(disk).attempts()[1].header.parent.step == 8
+    assert_identical(run_of(disk), reference)
 
 
 def test_old_checkpoints_are_removed_by_rule(zygote, project, reference, tmp_path):

@@ -7,6 +7,7 @@ One JSON request a line on standard input, one JSON answer a line on standard ou
 
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -63,6 +64,22 @@ def kill_in_removal():
         return rmtree(path, **options)
 
     checkpoint.shutil.rmtree = patched
+
+
+def limit_files(rank, step):
+    """The system refuses to let one rank write large files during one save."""
+    save = loop.Loop._save
+
+    def patched(self, number):
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        if number == step and int(os.environ["RANK"]) == rank:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (16384, limits[1]))
+        try:
+            save(self, number)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    loop.Loop._save = patched
 
 
 def kill_rank(rank, step):
@@ -130,6 +147,7 @@ FAULTS = {
         kill_after_ring,
         kill_in_save,
         kill_in_removal,
+        limit_files,
         kill_rank,
         slow,
         feed_another,

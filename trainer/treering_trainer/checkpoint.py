@@ -9,7 +9,8 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,12 @@ _SPLIT_ROWS = re.compile(r"(word\.weight|linear_qkv\.(weight|bias)|linear_fc1\.(
 _SPLIT_COLUMNS = re.compile(r"(linear_proj|linear_fc2)\.weight$")
 
 
-def save(engine: Engine, run: RunDirectory, step: int, rings: RingWriter | None, facts: Mapping[str, Any]) -> None:
+def save(
+    engine: Engine, run: RunDirectory, step: int, rings: RingWriter | None, facts: Mapping[str, Any]
+) -> str | None:
     """Saves the training state after a step; collective over all ranks.
+
+    What cannot be written whole, on whichever rank, leaves nothing behind; earlier checkpoints are not touched.
 
     Args:
         engine: what to save.
@@ -42,20 +47,50 @@ def save(engine: Engine, run: RunDirectory, step: int, rings: RingWriter | None,
         step: the step that was just laid.
         rings: the ring writer on rank 0, None elsewhere.
         facts: fields of the manifest that the run log knows, used on rank 0.
+
+    Returns:
+        None, or why there is no checkpoint; the same on every rank.
+
+    Raises:
+        OSError: the rings could not be synced.
     """
     folder = run.path / "checkpoints"
     final = folder / checkpoint_name(step)
     temporary = folder / f"{_SAVING}{final.name}"
-    if rings is not None:
+
+    def begin() -> None:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
-    torch.distributed.barrier()
-    engine.save(temporary)
-    torch.distributed.barrier()
+
+    failure = _together(begin if rings is not None else None) or _together(lambda: engine.save(temporary))
     if rings is not None:
         rings.sync()
-        seal(temporary, final, {**facts, "step": step, "ring": rings.last_digest})
-    torch.distributed.barrier()
+        facts = {**facts, "step": step, "ring": rings.last_digest}
+    if failure is None:
+        failure = _together((lambda: seal(temporary, final, facts)) if rings is not None else None)
+    if failure is not None and rings is not None:
+        shutil.rmtree(temporary, ignore_errors=True)  # its room is needed, for rings first of all
+    return failure
+
+
+def _together(write: Callable[[], None] | None) -> str | None:
+    """Writes, and tells all ranks whether one could not; collective.
+
+    Args:
+        write: what this rank has to write, if anything.
+
+    Returns:
+        The first failure in the order of ranks, on every rank.
+    """
+    mine: str | None = None
+    try:
+        if write is not None:
+            write()
+    except OSError as error:  # not printed: the log may lie on the same full disk
+        mine = str(error)
+    every: list[str | None] = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(every, mine)
+    return next((f"rank {rank}: {text}" for rank, text in enumerate(every) if text is not None), None)
 
 
 def seal(temporary: Path, final: Path, facts: Mapping[str, Any]) -> None:
@@ -125,7 +160,8 @@ def remove_old(run: RunDirectory, config: CheckpointConfig) -> None:
         for path in (run.path / "checkpoints").glob(f"{_REMOVING}*"):
             shutil.rmtree(path)
     except OSError as error:
-        sys.stderr.write(f"an old checkpoint could not be removed: {error}\n")
+        with suppress(OSError):
+            sys.stderr.write(f"an old checkpoint could not be removed: {error}\n")
 
 
 def set_aside(run: RunDirectory, checkpoint: CheckpointDirectory, attempt: int) -> Path:

@@ -3,6 +3,7 @@
 Settings that look like taste and are not are explained where they stand; `docs/trainer.md` names the measurements.
 """
 
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -170,8 +171,18 @@ class Engine:
         return float(self.engine.eval_batch(data_iter=data, num_micro_batches=num_micro_batches))
 
     def save(self, directory: Path) -> None:
-        """Writes this rank's part of the training state below `directory`; every rank must call it."""
-        self.engine.save_checkpoint(str(directory), tag=STATE_TAG, client_state={})
+        """Writes this rank's part of the training state below `directory`; every rank must call it.
+
+        Raises:
+            OSError: this rank could not write; the others are not kept waiting.
+        """
+        try:
+            self.engine.save_checkpoint(str(directory), tag=STATE_TAG, client_state={})
+        except (OSError, RuntimeError) as error:  # torch's writer of archives says RuntimeError when a disk is full
+            # The one collective after DeepSpeed's first write is its closing barrier, where the other ranks wait.
+            torch.distributed.barrier()
+            free = shutil.disk_usage(directory).free
+            raise OSError(f"{str(error).partition(chr(10))[0]} ({free:,} bytes were free in {directory})") from error
 
     def load(self, directory: Path) -> None:
         """Reads what `save` wrote in the same layout; every rank must call it.

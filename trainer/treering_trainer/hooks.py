@@ -15,6 +15,7 @@ from typing import TextIO
 from treering.collect.devices import collect_devices, visible_index
 from treering.collect.nvml import open_nvml
 from treering.collect.telemetry import TelemetrySampler, rank_sensors
+from treering.runlog.incidents import Incident
 from treering.runlog.ring import Ring
 
 _WINDOW = 20
@@ -32,6 +33,9 @@ class Hook:
 
     def after_checkpoint(self, step: int, seconds: float) -> None:
         """On rank 0, when a checkpoint is complete."""
+
+    def after_incident(self, incident: Incident) -> None:
+        """On rank 0, when something went wrong that does not end the training."""
 
     def close(self) -> None:
         """Always, on the way out."""
@@ -58,6 +62,10 @@ class FailOpen(Hook):
     def after_checkpoint(self, step: int, seconds: float) -> None:
         """Tells every hook."""
         self._tell(lambda hook: hook.after_checkpoint(step, seconds))
+
+    def after_incident(self, incident: Incident) -> None:
+        """Tells every hook."""
+        self._tell(lambda hook: hook.after_incident(incident))
 
     def close(self) -> None:
         """Closes every hook, the last one first."""
@@ -118,6 +126,10 @@ class Progress(Hook):
     def after_checkpoint(self, step: int, seconds: float) -> None:
         """Says that a checkpoint is complete."""
         self._say(f"step {step}  checkpoint saved in {seconds:.1f} s")
+
+    def after_incident(self, incident: Incident) -> None:
+        """Says what went wrong."""
+        self._say(f"step {incident.step}  {incident.title}: {incident.text}")
 
     def close(self) -> None:
         """Leaves the terminal on a fresh line."""

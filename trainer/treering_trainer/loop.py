@@ -3,14 +3,17 @@
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from treering.config.resolve import Resolved
 from treering.config.schedule import Schedule
-from treering.errors import NonFiniteLossError
+from treering.errors import NonFiniteLossError, TrainingError
 from treering.judge.throughput import ModelShape, tflops_per_device
 from treering.runlog.directory import RunDirectory
+from treering.runlog.incidents import Incident, append_incident
 from treering.runlog.ring import Ring
 from treering.runlog.writer import RingWriter
 from treering_trainer import checkpoint
@@ -43,10 +46,12 @@ class Record:
     """Rank 0's pen.
 
     Attributes:
+        attempt: the attempt's directory.
         rings: the attempt's ring writer.
         facts: fields of a checkpoint's manifest that do not change during an attempt.
     """
 
+    attempt: Path
     rings: RingWriter
     facts: dict[str, Any]
 
@@ -105,7 +110,8 @@ class Loop:
         Raises:
             EvidenceError: ranks were fed different batches.
             NonFiniteLossError: loss or gradient norm is NaN or infinite; the step's ring is laid.
-            OSError: a ring or a checkpoint could not be written.
+            OSError: a ring could not be written.
+            TrainingError: the last step's checkpoint could not be written.
         """
         self._applied_steps = applied_steps
         for hook in self._hooks:
@@ -216,12 +222,30 @@ class Loop:
             }
         rings = self._record.rings if self._record is not None else None
         started = time.perf_counter()
-        checkpoint.save(self._engine, self._run, step, rings, facts)
-        if self._record is not None:
+        failure = checkpoint.save(self._engine, self._run, step, rings, facts)
+        if failure is None and self._record is not None:
             checkpoint.remove_old(self._run, self._resolved.attempt.checkpoint)
-            self._checkpoint_s = time.perf_counter() - started
+        self._checkpoint_s = time.perf_counter() - started
+        if failure is not None:
+            self._go_on_without(step, failure)
+        elif self._record is not None:
             for hook in self._hooks:
                 hook.after_checkpoint(step, self._checkpoint_s)
+
+    def _go_on_without(self, step: int, failure: str) -> None:
+        """A checkpoint could not be saved: on record; only the last one is worth an end."""
+        if self._record is not None:
+            incident = Incident(step=step, kind="checkpoint_failed", text=failure, at=time.time())
+            with suppress(OSError):  # the disk may be full to the last byte; the terminal is told as well
+                append_incident(self._record.attempt, incident)
+            for hook in self._hooks:
+                hook.after_incident(incident)
+        if step == self._schedule.num_steps:
+            raise TrainingError(
+                f"run {self._resolved.run_id}: the last step's checkpoint could not be saved: {failure}; expected "
+                f"{self._run.path / 'checkpoints'} to be writable, with free space; the same command goes on from the "
+                "newest checkpoint"
+            )
 
     def _validates(self, step: int) -> bool:
         config = self._resolved.attempt.validation

@@ -165,7 +165,7 @@ def open_record(job: Job, kernels: tuple[Kernel, ...]) -> Record:
         "upstream": job.upstream,
         "layout": job.layout,
     }
-    return Record(RingWriter(job.attempt, digest), facts)
+    return Record(job.attempt, RingWriter(job.attempt, digest), facts)
 
 
 def quieten() -> None:

@@ -169,6 +169,10 @@ def _print_attempts(page: dict[str, Any]) -> None:
             + (f"; {attempt['status']}: {attempt['reason']}" if attempt["status"] else "")
             + (f"; changed: {'; '.join(attempt['changed'])}" if attempt["changed"] else "")
         )
+        for incident in attempt["incidents"]:
+            console.print(
+                f"  incident  step {incident['step']:,}: {incident['title']}: {incident['text']}", markup=False
+            )
 
 
 def _print_kernels(kernels: list[dict[str, Any]]) -> None:

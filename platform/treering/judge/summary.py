@@ -188,4 +188,7 @@ def _attempt(attempt: AttemptDirectory, segments: Sequence[PathSegment]) -> dict
         "last_step_on_path": on_path.last_step if on_path else None,
         "status": end.status if end else None,
         "reason": end.reason if end else None,
+        "incidents": [
+            {**incident.model_dump(mode="json"), "title": incident.title} for incident in attempt.incidents()
+        ],
     }

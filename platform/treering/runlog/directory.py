@@ -2,7 +2,7 @@
 
     runs/<id>/resolved.json
               lock
-              attempts/0001/{header.json, rings.jsonl, end.json, telemetry/rank-N.jsonl, logs/}
+              attempts/0001/{header.json, rings.jsonl, incidents.jsonl, end.json, telemetry/rank-N.jsonl, logs/}
               checkpoints/step-00000300/{manifest.json, …}
               evaluations/step-00000300.json
 
@@ -19,6 +19,7 @@ from typing import Literal
 from treering.config.canonical import short
 from treering.config.resolve import RUN_ID_LENGTH, Resolved
 from treering.errors import EvidenceError, NotFoundError
+from treering.runlog.incidents import Incident, read_incidents
 from treering.runlog.lock import is_held
 from treering.runlog.records import AttemptEnd, AttemptHeader, CheckpointManifest, Evaluation
 from treering.runlog.ring import Ring, read_rings
@@ -86,6 +87,14 @@ class AttemptDirectory:
         """How the attempt ended, None while it runs or if it was killed."""
         path = self.path / "end.json"
         return AttemptEnd.read(path)[0] if path.exists() else None
+
+    def incidents(self) -> list[Incident]:
+        """What went wrong without ending the attempt.
+
+        Raises:
+            EvidenceError: a line is no incident.
+        """
+        return read_incidents(self.path)
 
     def telemetry_files(self) -> list[Path]:
         """One JSON Lines file of sensor readings for each rank."""
