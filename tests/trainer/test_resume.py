@@ -100,16 +100,14 @@ def test_kill_one_rank(rank, zygote, project, reference, tmp_path):
 def test_kill_at_random_moments(zygote, project, reference, tmp_path):
     chance = random.Random(20220131)
     kills = 0
-    for _ in range(12):
-        training = zygote.start(project, tmp_path, slow={"seconds": 0.02})
-        if kills < 4:
-            time.sleep(chance.uniform(0.3, 1.6))
-            training.kill(signal.SIGKILL)
-        if training.wait() == 0:
-            break
+    while kills < 3:
+        # At most 4 steps before each kill, on the fastest machine: three kills come before the last of 15 steps.
+        training = zygote.start(project, tmp_path, slow={"seconds": 0.4})
+        time.sleep(chance.uniform(0.3, 1.6))
+        training.kill(signal.SIGKILL)
+        assert training.wait() == -signal.SIGKILL
         kills += 1
-    assert training.code == 0
-    assert kills >= 3
+    zygote.train(project, tmp_path)
     assert_identical(run_of(tmp_path), reference)
 
 
@@ -121,7 +119,7 @@ def test_ranks_die_with_their_launcher(zygote, project, reference, tmp_path):
     os.kill(training.pid, signal.SIGKILL)
     assert training.wait() == -signal.SIGKILL
     # They would train for seconds yet.
-    assert eventually(lambda: run_of(tmp_path).state() == "broken", 2.0)
+    assert eventually(lambda: run_of(tmp_path).state() == "broken", 4.0)
     assert not [rank for rank in ranks if rank.is_running() and rank.status() != psutil.STATUS_ZOMBIE]
     zygote.train(project, tmp_path)
     assert_identical(run_of(tmp_path), reference)
@@ -168,7 +166,9 @@ def test_stops_with_a_checkpoint(  # noqa: PLR0917 - two of them are the case
     assert audit_checkpoint(unscheduled, project, verify=True).findings == ()
     zygote.train(project, tmp_path)
     assert run_of(tmp_path).attempts()[1].header.parent.step == stopped.step
-    assert [each.step for each in run.checkpoints()] == sorted({stopped.step, 8, 12, 15})
+    assert [each.step for each in run.checkpoints()] == sorted(
+        {stopped.step, *(step for step in (8, 12, 15) if step > stopped.step)}
+    )
     assert_identical(run_of(tmp_path), reference)
 
 
