@@ -13,6 +13,7 @@ from pathlib import Path
 from treering.errors import EvidenceError, UserError
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
+from treering.runlog.document import write_durably
 from treering.runlog.ring import Ring
 from treering_trainer import checkpoint
 
@@ -114,7 +115,7 @@ def write_metrics(project: Project, run_id: str, rings: list[Ring]) -> None:
         else None,
     }
     project.metrics.mkdir(exist_ok=True)
-    _replace(_metrics(project), json.dumps(metrics, indent=2) + "\n")
+    write_durably(_metrics(project), json.dumps(metrics, indent=2) + "\n")
     project.plots.mkdir(exist_ok=True)
     temporary = project.plots / ".train.csv.tmp"
     with temporary.open("w", newline="", encoding="utf-8") as file:
@@ -133,9 +134,3 @@ def write_metrics(project: Project, run_id: str, rings: list[Ring]) -> None:
                 )
             )
     temporary.replace(_plots(project))
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)

@@ -1,6 +1,5 @@
 """What a run looks like in MLflow: names, params, tags, datasets and points, as pure functions of the run log."""
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -247,9 +246,3 @@ def list_tag(entries: Sequence[Mapping[str, Any]]) -> str:
             break
         texts.append(text)
     return f"[{','.join(reversed(texts))}]"
-
-
-def spikes_of_tag(text: str) -> list[dict[str, Any]]:
-    """Reads back what `list_tag` wrote; non-finite numbers stay their names."""
-    entries: list[dict[str, Any]] = json.loads(text)
-    return entries
