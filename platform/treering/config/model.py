@@ -4,9 +4,18 @@ Everything here enters the recipe's digest, which is the run's id.
 """
 
 import math
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 
@@ -23,6 +32,24 @@ class Section(BaseModel):
         if truths and not _takes_truth(cls.model_fields[info.field_name or ""].annotation):
             raise contradiction("", str(value).lower(), "a number or a text (in YAML yes and no are no texts)")
         return value
+
+
+class GrowingSection(Section):
+    """A section that has got fields since documents with its digest were first written.
+
+    Such a field is left out of the dump where it holds its default, so that documents from before keep their digests.
+    """
+
+    added: ClassVar[frozenset[str]] = frozenset()
+
+    @model_serializer(mode="wrap")
+    def _without_added_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields = type(self).model_fields
+        return {
+            name: value
+            for name, value in dump(self).items()
+            if name not in self.added or getattr(self, name) != fields[name].default
+        }
 
 
 def _takes_truth(annotation: Any) -> bool:

@@ -3,11 +3,11 @@
 Nothing here enters the run's id; each attempt records the values it was started with.
 """
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
-from treering.config.model import PositiveInt, Section, contradiction
+from treering.config.model import GrowingSection, PositiveInt, Section, contradiction
 
 
 class ParallelConfig(Section):
@@ -32,8 +32,10 @@ class KernelConfig(Section):
     bias_dropout_add: Literal["eager", "compiled"] = "eager"
 
 
-class CheckpointConfig(Section):
+class CheckpointConfig(GrowingSection):
     """When training state is saved, the last step always, and how long it stays, the newest one always."""
+
+    added = frozenset({"keep_last", "keep_every"})
 
     every_steps: PositiveInt
     keep_last: PositiveInt | None = Field(None, description="how many of the newest ones stay; null keeps all")
@@ -54,11 +56,6 @@ class CheckpointConfig(Section):
                 f"a multiple of every_steps ({self.every_steps}), when checkpoints are made",
             )
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_asked_for(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves rules out that are not set, so that documents from before there were any keep their digests."""
-        return {key: value for key, value in dump(self).items() if value is not None}
 
 
 class ValidationConfig(Section):
