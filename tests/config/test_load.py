@@ -133,6 +133,18 @@ def test_unknown_keys_and_wrong_types(tmp_path, change, path, found, expected):
         ({"parallel__tensor": 3}, "model.num_attention_heads", "4", "divisible by parallel.tensor 3"),
         ({"parallel__pipeline": 3}, "model.num_layers", "2", "divisible by parallel.pipeline 3"),
         (
+            {"parallel__recompute_interval": 2},
+            "parallel.recompute_interval",
+            "2 with activation_recompute none",
+            "activation_recompute full beside it",
+        ),
+        (
+            {"parallel__recompute_interval": 3, "parallel__activation_recompute": "full"},
+            "parallel.recompute_interval",
+            "3",
+            "at most 2, a stage's layers",
+        ),
+        (
             {"optimizer__min_learning_rate": 1.0},
             "optimizer.min_learning_rate",
             "1.0",

@@ -143,6 +143,23 @@ def test_a_large_vocabulary_makes_the_last_stage_the_fullest():
     )
 
 
+def test_a_group_of_layers_keeps_one_input_and_is_whole_while_it_is_recomputed():
+    parallel = ParallelConfig(
+        tensor=1, pipeline=15, micro_batch_size=1, activation_recompute="full", recompute_interval=3
+    )
+    layout = Layout.of(parallel, 15)  # 7 layers a stage: groups of 3, 3 and 1
+    assert (layout.recompute, layout.recompute_interval) == (True, 3)
+    hidden, layer = 2 * 2048 * 20_480, layer_activation_bytes(workload(), layout)
+    each, groups = (
+        part(device_memory(workload(), replace(layout, recompute_interval=interval), 1920), "activations")
+        for interval in (1, 3)
+    )
+    assert each - groups == pytest.approx(15 * (7 - 3) * hidden - (3 - 1) * layer)
+    assert step_time(workload(), layout, CLUSTER, 1920, 0.5) == step_time(
+        workload(), replace(layout, recompute_interval=1), CLUSTER, 1920, 0.5
+    )
+
+
 # Time
 
 

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from trained import numbers, options, rings, run_of
 
 from treering.data.batch import batch_digest, read_samples, sample_digests
 from treering.data.corpus import Corpus
@@ -24,26 +25,6 @@ LAYOUTS = {
     "1x2x1": ("parallel.pipeline=2",),
     "2x1x1": ("parallel.tensor=2",),
 }
-
-
-def options(settings):
-    return [f"--set={setting}" for setting in settings]
-
-
-def run_of(runs):
-    (path,) = runs.glob("*/resolved.json")
-    return RunDirectory(path.parent)
-
-
-def rings(run):
-    return list(run.path_rings(run.checkpoints()[-1]))
-
-
-def numbers(found):
-    """What a ring says of data and model, without clocks."""
-    return [
-        (ring.step, ring.sample_start, ring.batch_digest, ring.loss, ring.grad_norm, ring.validation) for ring in found
-    ]
 
 
 def assert_same_weights(one, other):

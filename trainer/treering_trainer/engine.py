@@ -13,12 +13,12 @@ from typing import Any, Literal
 import deepspeed
 import torch
 from deepspeed.accelerator import get_accelerator
-from deepspeed.pipe import PipelineModule
 
 from treering.config.model import ModelConfig, OptimizerConfig
 from treering.config.operation import KernelConfig, ParallelConfig
 from treering_trainer.model import build_layers, token_loss
 from treering_trainer.optim import build_optimizer, set_learning_rate
+from treering_trainer.pipeline import RecomputingModule
 from treering_trainer.topology import Place
 
 STATE_TAG = "state"
@@ -84,8 +84,8 @@ class Engine:
         self.seed = seed
         self.dropout = model.dropout > 0
         layout = place.layout
-        recompute = parallel.activation_recompute == "full"
-        module = PipelineModule(
+        module = RecomputingModule(
+            interval=parallel.recompute_interval if parallel.activation_recompute == "full" else 0,
             layers=build_layers(
                 model,
                 sequence_length,
@@ -98,7 +98,6 @@ class Engine:
             loss_fn=token_loss,
             # "parameters" would build every layer on every rank to count them.
             partition_method="type:TransformerBlock",
-            activation_checkpoint_interval=int(recompute),
         )
         self._seed_dropout(0)
         settings: dict[str, Any] = {
@@ -109,8 +108,6 @@ class Engine:
             # Stage 0 with pipeline parallelism clips by a wrong norm in DeepSpeed 0.19.8; stage 1 is right.
             "zero_optimization": {"stage": 1},
             "zero_allow_untested_optimizer": True,
-            # Reentrant recomputation drops the embedding's gradient in silence.
-            "pipeline": {"activation_checkpoint_interval": int(recompute), "use_reentrant": False},
         }
         if get_accelerator().device_name() == _CPU:
             # The defaults allocate 2 GB a step, which a CPU pays for.

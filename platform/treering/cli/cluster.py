@@ -112,9 +112,10 @@ def print_cluster(document: dict[str, Any]) -> None:
 
 
 def _layout_text(layout: dict[str, Any]) -> str:
+    every = f" every {layout['recompute_interval']} layers" if layout["recompute_interval"] > 1 else ""
     return (
         f"{layout['name']}, micro-batch {layout['micro_batch_size']}, "
-        f"{'full' if layout['recompute'] else 'no'} recompute"
+        f"{'full' if layout['recompute'] else 'no'} recompute{every}"
     )
 
 

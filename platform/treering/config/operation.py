@@ -10,8 +10,10 @@ from pydantic import Field, model_validator
 from treering.config.model import GrowingSection, PositiveInt, Section, contradiction
 
 
-class ParallelConfig(Section):
+class ParallelConfig(GrowingSection):
     """The parallel layout; data parallelism takes what tensor and pipeline parallelism leave."""
+
+    added = frozenset({"recompute_interval"})
 
     tensor: PositiveInt = Field(1, description="ranks that share each layer")
     pipeline: PositiveInt = Field(1, description="stages that the layers are cut into")
@@ -21,6 +23,19 @@ class ParallelConfig(Section):
     activation_recompute: Literal["none", "full"] = Field(
         "none", description="`full` keeps only each layer's input and computes the rest again in the backward pass"
     )
+    recompute_interval: PositiveInt = Field(
+        1, description="with `full`: of so many consecutive layers of a stage only the first one's input is kept"
+    )
+
+    @model_validator(mode="after")
+    def _recompute_fits(self) -> Self:
+        if self.recompute_interval > 1 and self.activation_recompute == "none":
+            raise contradiction(
+                "recompute_interval",
+                f"{self.recompute_interval} with activation_recompute none",
+                "activation_recompute full beside it: nothing is recomputed",
+            )
+        return self
 
 
 class KernelConfig(Section):

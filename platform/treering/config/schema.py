@@ -135,6 +135,13 @@ class Experiment(Section):
         ):
             if value % ways:
                 raise contradiction(field, str(value), f"a number divisible by {by} {ways}")
+        layers = self.model.num_layers // pipeline
+        if self.parallel.recompute_interval > layers:
+            raise contradiction(
+                "parallel.recompute_interval",
+                str(self.parallel.recompute_interval),
+                f"at most {layers}, a stage's layers",
+            )
         return self
 
 

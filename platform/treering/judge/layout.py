@@ -98,6 +98,7 @@ class Layout:
         data: replicas (d).
         micro_batch_size: samples of one forward pass of one replica (b).
         recompute: full activation recompute.
+        recompute_interval: with it, layers of a group that keeps one input; no number of FLOPs depends on it.
     """
 
     tensor: int
@@ -105,6 +106,7 @@ class Layout:
     data: int
     micro_batch_size: int
     recompute: bool
+    recompute_interval: int = 1
 
     @classmethod
     def of(cls, parallel: ParallelConfig, num_devices: int) -> Self:
@@ -112,7 +114,8 @@ class Layout:
         rest = max(1, num_devices // (parallel.tensor * parallel.pipeline))
         data = rest if parallel.data == "auto" else parallel.data
         recompute = parallel.activation_recompute == "full"
-        return cls(parallel.tensor, parallel.pipeline, data, parallel.micro_batch_size, recompute)
+        sizes = (parallel.tensor, parallel.pipeline, data, parallel.micro_batch_size)
+        return cls(*sizes, recompute, parallel.recompute_interval)
 
     @property
     def num_devices(self) -> int:

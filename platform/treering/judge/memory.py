@@ -179,9 +179,12 @@ def _activations(
     layer = layer_activation_bytes(workload, layout)
     formula = f"{_LAYER} + {_SCORES[workload.attention]}{_DROPPED[workload.attention] if dropout else ''}"
     if layout.recompute:
-        held = layers * e * s * b * h
-        total = in_flight * held + layer
-        text = f"{in_flight} in flight x {layers} layers x esbh + one layer recomputed: {formula}"
+        # A group of layers keeps the input of its first, and is whole again while its backward pass runs.
+        groups, group = -(-layers // layout.recompute_interval), min(layout.recompute_interval, layers)
+        total = in_flight * groups * e * s * b * h + group * layer
+        kept = f"{groups} groups of {group} layers" if group > 1 else f"{layers} layers"
+        text = f"{in_flight} in flight x {kept} x esbh + one {'group' if group > 1 else 'layer'} recomputed: "
+        text += f"{group} x ({formula})" if group > 1 else formula
     else:
         total = in_flight * layers * layer
         text = f"{in_flight} in flight x {layers} layers x ({formula})"
