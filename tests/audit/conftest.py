@@ -119,6 +119,8 @@ def lay_attempt(project, run, number, steps, parent=None, **changed):
             lo, hi = resolved.schedule.sample_range(step)
             fields = {
                 "applied": step != 2,
+                "consumed_samples": resolved.consumed_samples(step),
+                "consumed_tokens": resolved.consumed_tokens(step),
                 "learning_rate": resolved.schedule.step_learning_rate(step),
                 "batch_digest": brute_batch_digest(project, order, lo, hi),
             }
@@ -143,7 +145,7 @@ def start_run(project, *overrides):
     file = project.root / "tiny.yaml"
     file.write_text(yaml.safe_dump(CONFIG))
     experiment = load_experiment(file, overrides)
-    resolved = resolve(experiment, resolve_blend(experiment, project), str(file))
+    resolved = resolve(experiment, resolve_blend(experiment, project), str(file), runs=project.runs)
     run = RunDirectory(project.run(resolved.run_id))
     run.path.mkdir(parents=True)
     resolved.write(run.path / "resolved.json")

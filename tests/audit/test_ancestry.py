@@ -8,14 +8,23 @@ import run_records
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.report import Level
 from treering.data.order import DataOrder
+from treering.errors import EvidenceError
 
 SHIFTED = ("blend.components.0.weight='0.1'", "blend.components.2.weight='0.6'")
 
 
+def start_from(built, schedule):
+    return (
+        f"start_from.run='{built.run.id}'",
+        "start_from.step=6",
+        f"start_from.schedule={schedule}",
+    )
+
+
 @pytest.fixture
 def annealed(built):
-    """Steps 1 to 6 in the first run, 7 to 12 in one whose blend favours another corpus."""
-    run = built.start_run(*SHIFTED)
+    """Steps 1 to 6 in the first run, 7 to 12 in one whose blend favours another corpus; the schedule goes on."""
+    run = built.start_run(*SHIFTED, *start_from(built, "continue"))
     rings = built.lay_attempt(run, 1, range(7, 13), run_records.parent(built.first))
     built.cut_checkpoint(run, 1, rings[-1])
     return run
@@ -78,3 +87,45 @@ def test_damage_is_dated_by_the_blend_that_read_it(built, annealed):
     finding = next(finding for finding in report.findings if finding.kind == "corpus")
     assert finding.document == f"blue-{document}"
     assert finding.step == built.schedule.step_of_sample(next(g for g in exposures if g >= seam))
+
+
+def test_a_schedule_of_its_own_reads_its_blend_from_the_beginning(built):
+    run = built.start_run(*SHIFTED, *start_from(built, "restart"), "schedule.rampup=null")
+    schedule = run.resolved.schedule
+    assert (schedule.sample_range(7), schedule.sample_range(8)) == ((0, 16), (16, 32))
+    assert schedule.num_steps == 6 + 160 // 16
+    rings = built.lay_attempt(run, 1, range(7, 11), run_records.parent(built.first))
+    before = built.schedule.samples_after(6)
+    assert [ring.consumed_samples - before for ring in rings] == [16, 32, 48, 64]
+    built.cut_checkpoint(run, 1, rings[-1])
+    report = audit_checkpoint(run.checkpoints()[0], built.project, verify=True)
+    assert report.findings == ()
+    assert report.level is Level.CONTENT_BOUND
+    assert report.consumed_samples == sum(usage.samples for usage in report.corpora) == before + 64
+    after = DataOrder(run.resolved.blend)
+    for position, usage in enumerate(report.corpora):
+        assert usage.samples == built.order.count(position, before) + after.count(position, 64)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda _parent: None, "comes from nothing, expected step 6 of run"),
+        (lambda parent: parent.model_copy(update={"step": 5}), "comes from step 5 of run"),
+    ],
+    ids=["from nothing", "other step"],
+)
+def test_a_path_that_does_not_start_where_its_recipe_says(change, said, built):
+    run = built.start_run(*SHIFTED, *start_from(built, "continue"))
+    rings = built.lay_attempt(run, 1, range(7, 9), change(run_records.parent(built.first)))
+    built.cut_checkpoint(run, 1, rings[-1])
+    with pytest.raises(EvidenceError, match=said):
+        audit_checkpoint(run.checkpoints()[0], built.project)
+
+
+def test_a_run_that_starts_from_nothing_has_no_ancestor(built):
+    run = built.start_run(*SHIFTED)
+    rings = built.lay_attempt(run, 1, range(7, 9), run_records.parent(built.first))
+    built.cut_checkpoint(run, 1, rings[-1])
+    with pytest.raises(EvidenceError, match="expected nothing by start_from"):
+        audit_checkpoint(run.checkpoints()[0], built.project)

@@ -22,7 +22,7 @@ def lines_of(text, program):
     """Command lines of a program in code blocks and between backticks, comments cut off."""
     blocks = "\n".join(re.findall(r"^```\w*\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL))
     inline = re.findall(rf"`({program} [^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
-    found = [line.split("  #")[0].split(" # ")[0].strip() for line in blocks.splitlines()]
+    found = [line.split("  #")[0].split(" # ")[0].strip() for line in re.sub(r"\\\n\s*", "", blocks).splitlines()]
     return [line for line in (*found, *(" ".join(each.split()) for each in inline)) if line.startswith(f"{program} ")]
 
 

@@ -80,8 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         experiment = load_experiment(options.config, options.overrides)
         # Outside the pipeline there is no stage that would have written this experiment's blend.
         blend = resolve_blend(experiment, project) if options.no_publish else ResolvedBlend.read(project.blend)
-        resolved = resolve(experiment, blend, str(options.config), tuple(options.overrides))
         target = Target(project, options.runs or project.runs, publish=not options.no_publish)
+        resolved = resolve(experiment, blend, str(options.config), tuple(options.overrides), runs=target.runs)
         if "RANK" in os.environ:
             return train_as_rank(target, resolved, options.continue_changed, deadline)
         return train(target, resolved, options.continue_changed, deadline, arguments)
@@ -277,7 +277,14 @@ def _prepare(
     from treering_trainer.data import open_corpora, verified_digests
 
     corpora = verified_digests(open_corpora(project, resolved.blend))
-    plan = plan_attempt(run, code=code, environment=environment, layout=layout, continue_changed=continue_changed)
+    plan = plan_attempt(
+        run,
+        start=resolved.recipe.start_from,
+        code=code,
+        environment=environment,
+        layout=layout,
+        continue_changed=continue_changed,
+    )
     temporary = run.path / ".resolved.json.tmp"
     resolved.write(temporary)
     temporary.replace(run.path / "resolved.json")

@@ -183,8 +183,8 @@ class Loop:
             step=step,
             sample_start=lo,
             sample_end=hi,
-            consumed_samples=hi,
-            consumed_tokens=hi * length,
+            consumed_samples=self._resolved.consumed_samples(step),
+            consumed_tokens=self._resolved.consumed_tokens(step),
             applied=result.applied,
             loss=result.loss,
             grad_norm=result.grad_norm,
@@ -211,13 +211,12 @@ class Loop:
         return ring
 
     def _save(self, step: int) -> None:
-        consumed_samples = self._schedule.sample_range(step)[1]
         facts: dict[str, Any] = {}
         if self._record is not None:
             facts = {
                 **self._record.facts,
-                "consumed_samples": consumed_samples,
-                "consumed_tokens": consumed_samples * self._resolved.blend.sequence_length,
+                "consumed_samples": self._resolved.consumed_samples(step),
+                "consumed_tokens": self._resolved.consumed_tokens(step),
                 "applied_steps": self._applied_steps,
             }
         rings = self._record.rings if self._record is not None else None
@@ -249,7 +248,9 @@ class Loop:
 
     def _validates(self, step: int) -> bool:
         config = self._resolved.attempt.validation
-        return config is not None and (step % config.every_steps == 0 or step in (1, self._schedule.num_steps))
+        return config is not None and (
+            step % config.every_steps == 0 or step in (self._resolved.first_step, self._schedule.num_steps)
+        )
 
     def _saves(self, step: int) -> bool:
         return step % self._resolved.attempt.checkpoint.every_steps == 0 or step == self._schedule.num_steps

@@ -10,9 +10,9 @@ import shutil
 from collections import deque
 from pathlib import Path
 
-from treering.errors import EvidenceError, UserError
+from treering.errors import EvidenceError
 from treering.project import Project
-from treering.runlog.directory import CheckpointDirectory, RunDirectory
+from treering.runlog.directory import ANCESTORS, CheckpointDirectory, RunDirectory
 from treering.runlog.document import write_durably
 from treering.runlog.ring import Ring
 from treering_trainer import checkpoint
@@ -51,7 +51,6 @@ def publish(project: Project, run: RunDirectory, final: CheckpointDirectory) -> 
         Whether the published checkpoint had to be written.
 
     Raises:
-        UserError: the checkpoint's ancestry leads into another run.
         EvidenceError: the checkpoint or its ancestry does not hold.
     """
     missing = not is_published(project, final)
@@ -82,12 +81,12 @@ def _copy(run: RunDirectory, final: CheckpointDirectory, target: Path) -> None:
     # Copies, not links: DVC makes files of its outs read-only or moves them to its cache.
     shutil.copytree(final.path, target / "checkpoints" / final.path.name)
     for segment in run.path_to(final):
-        if segment.run.path != run.path:
-            raise UserError(
-                f"{run.path}: its path leads into run {segment.run.id}; publishing across runs is not possible yet"
-            )
-        attempt = target / "attempts" / segment.attempt.path.name
+        own = segment.run.path == run.path
+        folder = target if own else target / ANCESTORS / segment.run.id
+        attempt = folder / "attempts" / segment.attempt.path.name
         attempt.mkdir(parents=True)
+        if not own:
+            shutil.copy2(segment.run.path / "resolved.json", folder / "resolved.json")
         shutil.copy2(segment.attempt.path / "header.json", attempt / "header.json")
         with (attempt / "rings.jsonl").open("w", encoding="utf-8") as file:
             file.writelines(f"{ring.to_line()}\n" for ring in segment.rings())

@@ -5,8 +5,9 @@ user asked to go on; either way it is on record.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
+from treering.config.ancestry import ResolvedStart
 from treering.errors import EvidenceError, UserError
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import AttemptHeader, CheckpointManifest, Layout, Parent
@@ -20,6 +21,7 @@ _SHOWN = 6
 def plan_attempt(
     run: RunDirectory,
     *,
+    start: ResolvedStart | None,
     code: Mapping[str, Any],
     environment: Mapping[str, Any],
     layout: Layout,
@@ -31,13 +33,16 @@ def plan_attempt(
 
     Args:
         run: the run's directory.
+        start: where the run starts if not from nothing.
         code: as it is now, recorded form with `digest`.
         environment: likewise.
         layout: the layout to train in.
         continue_changed: go on although code or environment changed.
 
     Raises:
-        UserError: going on is asked for, but in another layout than the checkpoint's.
+        UserError: going on is asked for, but in another layout than the checkpoint's; or there is no checkpoint to
+            start from.
+        EvidenceError: the checkpoint to start from does not hold.
     """
     messages = [f"removed the unfinished save {name}" for name in checkpoint.remove_unfinished(run)]
     found, damaged = _newest_complete(run, messages)
@@ -53,19 +58,23 @@ def plan_attempt(
         )
     resume = found is not None and (not changed or continue_changed)
     number = _next_number(run)
+    origin: Literal["start", "resume", "restart"] = "resume" if resume else "restart" if changed else "start"
+    if not resume:
+        found = None if start is None else _start_checkpoint(run, start, layout)
     _retire(run, found[1] if resume and found else None, damaged, messages)
-    if not resume or found is None:
-        origin = "restart" if changed else "start"
-        messages.append(f"attempt {number} starts from nothing" + (" again" if before else ""))
+    again = " again" if before and not resume else ""
+    if found is None:
+        messages.append(f"attempt {number} starts from nothing{again}")
         return Plan(number, origin, changed, continue_changed, None, None, 0, 0, tuple(messages))
     manifest, directory = found
     parent = Parent(
         run=manifest.run, attempt=manifest.attempt, step=manifest.step, ring=manifest.ring, checkpoint=directory.digest
     )
-    messages.append(f"attempt {number} goes on from the checkpoint of step {manifest.step}")
+    verb, whose = ("goes on", "") if resume else ("starts", f" of run {directory.run.id}{again}")
+    messages.append(f"attempt {number} {verb} from the checkpoint of step {manifest.step}{whose}")
     return Plan(
         number,
-        "resume",
+        origin,
         changed,
         continue_changed,
         directory.path,
@@ -153,6 +162,31 @@ def _newest_complete(
             messages.append(f"passed over checkpoint {each.path.name}: {error}")
             damaged.append(each)
     return None, damaged
+
+
+def _start_checkpoint(
+    run: RunDirectory, start: ResolvedStart, layout: Layout
+) -> tuple[CheckpointManifest, CheckpointDirectory]:
+    """The checkpoint of another run that a recipe starts from, checked."""
+    other = run.ancestor(start.run)
+    found = next((each for each in other.checkpoints() if each.step == start.step), None)
+    if found is None:
+        steps = ", ".join(str(each.step) for each in other.checkpoints()) or "none"
+        raise UserError(
+            f"{other.path}: no checkpoint of step {start.step}, where start_from starts; its steps are {steps}"
+        )
+    manifest = check_provenance(other, found)
+    if manifest.layout != layout:
+        raise UserError(
+            f"{found.path}: saved in layout {manifest.layout}, this attempt has {layout} "
+            "(TP x PP x DP); set parallel.* as it was"
+        )
+    if manifest.run != start.run or manifest.consumed_samples != start.consumed_samples:
+        raise EvidenceError(
+            f"{found.path}: of run {manifest.run} after {manifest.consumed_samples} samples, expected "
+            f"{start.run} after {start.consumed_samples} by start_from"
+        )
+    return manifest, found
 
 
 def _attempt_before(run: RunDirectory, manifest: CheckpointManifest | None) -> AttemptHeader | None:

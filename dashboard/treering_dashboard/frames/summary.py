@@ -79,7 +79,7 @@ def summarize(run: RunDirectory, frames: RunFrames, now: float | None = None) ->
     try:
         resolved = run.resolved
         experiment, num_steps = resolved.experiment, resolved.schedule.num_steps
-        train_tokens = resolved.schedule.tokens_after(num_steps)
+        train_tokens = resolved.consumed_tokens(num_steps)
         overrides = resolved.overrides
     except EvidenceError as error:
         problems.append(str(error))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from treering.audit.report import AttemptOnPath, Finding
 from treering.config.canonical import short
-from treering.config.resolve import ResolvedBlend
+from treering.config.resolve import RUN_ID_LENGTH, ResolvedBlend
 from treering.config.schedule import Schedule
 from treering.errors import ConfigError, EvidenceError
 from treering.runlog.directory import CheckpointDirectory, PathSegment
@@ -75,9 +75,28 @@ def stretches_to(checkpoint: CheckpointDirectory) -> list[Stretch]:
             raise EvidenceError(
                 f"{segment.run.path / 'resolved.json'}: no schedule can be made of it ({error})"
             ) from error
+        _check_start(segment, found[-1] if found else None)
         found.append(Stretch(segment, done + 1, last, schedule, resolved.blend))
         done = last
     return found
+
+
+def _check_start(segment: PathSegment, before: Stretch | None) -> None:
+    """Holds where a run starts, by its recipe, against what stands before its first attempt on the path."""
+    recipe, start = segment.run.resolved.recipe, segment.run.resolved.recipe.start_from
+    came_from = None if before is None else (before.segment.run.resolved.recipe.digest, before.last_step)
+    if came_from is not None and came_from[0] == recipe.digest:
+        return
+    expected = None if start is None else (start.run, start.step)
+    if came_from != expected:
+        raise EvidenceError(
+            f"{segment.attempt.path / 'header.json'}: the path comes from {_place(came_from)}, expected "
+            f"{_place(expected)} by start_from in {segment.run.path / 'resolved.json'}"
+        )
+
+
+def _place(place: tuple[str, int] | None) -> str:
+    return "nothing" if place is None else f"step {place[1]} of run {short(place[0], RUN_ID_LENGTH)}"
 
 
 @dataclass(slots=True)

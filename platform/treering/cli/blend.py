@@ -23,7 +23,7 @@ def blend(config: ConfigArgument = DEFAULT_CONFIG, json: JsonOption = False) -> 
     here = project()
     experiment = load_experiment(config)
     resolved_blend = resolve_blend(experiment, here)
-    schedule = resolve(experiment, resolved_blend, str(config)).schedule
+    schedule = resolve(experiment, resolved_blend, str(config), runs=here.runs).schedule
     shares = component_shares(resolved_blend, schedule.num_samples)
     resolved_blend.write(here.blend)
     if json:

@@ -57,7 +57,7 @@ def plan(
         raise UserError("plan --search: found no --nodes, expected the number of nodes to search layouts for")
     experiment = load_experiment(file, overrides or ())
     blend, blend_source = choose_blend(experiment, project())
-    resolved = resolve(experiment, blend, str(file), tuple(overrides or ()))
+    resolved = resolve(experiment, blend, str(file), tuple(overrides or ()), runs=project().runs)
     document = plan_document(experiment, resolved, blend_source)
     if nodes is not None:
         options = ClusterOptions(nodes, gpus_per_node, device, efficiency, search)
@@ -142,6 +142,9 @@ _SHOWN_STAGES = 4
 
 
 def _print_plan(document: dict[str, Any]) -> None:
+    from treering.config.canonical import short
+    from treering.config.resolve import RUN_ID_LENGTH
+
     found, recipe = document["plan"], document["recipe"]
     model, parallel = recipe["model"], document["attempt"]["parallel"]
     console.print(
@@ -150,6 +153,9 @@ def _print_plan(document: dict[str, Any]) -> None:
     console.print(f"run         {document['run']}")
     for name, digest in document["digests"].items():
         console.print(f"{name:<11} {digest}")
+    if start := recipe.get("start_from"):
+        other = short(start["run"], RUN_ID_LENGTH)
+        console.print(f"start       step {start['step']} of run {other}, schedule: {start['schedule']}")
     console.print(f"blend       {found['blend_source']}")
     console.print(
         f"model       {_count(found['parameters'])} parameters: {model['num_layers']} layers, hidden "

@@ -70,6 +70,7 @@ def contradiction(field: str, found: str, expected: str) -> PydanticCustomError:
 
 
 PositiveInt = Annotated[int, Field(gt=0)]
+Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 

@@ -1,17 +1,27 @@
 """From an authored experiment and a resolved blend to what the trainer takes.
 
 Every default is written out, every part has its digest. The *recipe* (model, optimizer, schedule, precision, seed,
-blend, tokenizer) names the run; the *attempt* part may change under it.
+blend, tokenizer, and where it starts from if not from nothing) names the run; the *attempt* part may change under it.
 """
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
+from treering.config.ancestry import ResolvedStart, StartConfig
 from treering.config.canonical import canonical_json, digest_json, parse_json, short
-from treering.config.model import ModelConfig, OptimizerConfig, PositiveInt, Precision, ScheduleConfig, Section
+from treering.config.model import (
+    Digest,
+    GrowingSection,
+    ModelConfig,
+    OptimizerConfig,
+    PositiveInt,
+    Precision,
+    ScheduleConfig,
+    Section,
+)
 from treering.config.operation import (
     CheckpointConfig,
     KernelConfig,
@@ -25,8 +35,6 @@ from treering.config.schema import SCHEMA_VERSION, Experiment
 from treering.errors import ConfigError, EvidenceError, UserError
 
 RUN_ID_LENGTH = 16
-
-Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
 class ResolvedComponent(Section):
@@ -105,8 +113,10 @@ class ResolvedBlend(Section):
         return blend
 
 
-class Recipe(Section):
+class Recipe(GrowingSection):
     """What makes two trainings the same training; its digest is the run's id."""
+
+    added = frozenset({"start_from"})
 
     model: ModelConfig
     optimizer: OptimizerConfig
@@ -115,6 +125,7 @@ class Recipe(Section):
     seed: int
     blend: Digest
     tokenizer: Digest | None
+    start_from: ResolvedStart | None = None
 
     @property
     def digest(self) -> str:
@@ -161,7 +172,33 @@ class Resolved(Section):
     @property
     def schedule(self) -> Schedule:
         """The schedule as functions of step and consumed samples."""
-        return Schedule.from_config(self.recipe.schedule, self.recipe.optimizer, self.blend.sequence_length)
+        start = self._own_schedule_start
+        return Schedule.from_config(
+            self.recipe.schedule,
+            self.recipe.optimizer,
+            self.blend.sequence_length,
+            start_step=0 if start is None else start.step,
+        )
+
+    @property
+    def _own_schedule_start(self) -> ResolvedStart | None:
+        """Where the schedule begins, if it does not count from the root of the path."""
+        start = self.recipe.start_from
+        return start if start is not None and start.schedule == "restart" else None
+
+    @property
+    def first_step(self) -> int:
+        """The first step that this run does; the ones before are another run's."""
+        return 1 if self.recipe.start_from is None else self.recipe.start_from.step + 1
+
+    def consumed_samples(self, step: int) -> int:
+        """Samples that the path up to and with a step has read, those of the runs before this one included."""
+        start = self._own_schedule_start
+        return (0 if start is None else start.consumed_samples) + self.schedule.samples_after(step)
+
+    def consumed_tokens(self, step: int) -> int:
+        """The same in tokens."""
+        return self.consumed_samples(step) * self.blend.sequence_length
 
     def to_json(self) -> dict[str, Any]:
         """The document that is stored and printed: values, and the digests recomputed from them."""
@@ -243,7 +280,96 @@ def check_blend_fits(experiment: Experiment, blend: ResolvedBlend, source: str) 
             )  # fmt: skip
 
 
-def resolve(experiment: Experiment, blend: ResolvedBlend, source: str, overrides: tuple[str, ...] = ()) -> Resolved:
+def resolve_start(start: StartConfig, runs: Path, source: str) -> tuple[ResolvedStart, Resolved]:
+    """Finds the run that another one starts from.
+
+    Args:
+        start: as authored.
+        runs: folder of run directories.
+        source: the experiment's file, for errors.
+
+    Returns:
+        The start by content, and the other run's config.
+
+    Raises:
+        ConfigError: no or several runs have that id, or the run has no such step.
+        EvidenceError: the other run's config was changed.
+    """
+    found = sorted(runs.glob(f"{start.run[:RUN_ID_LENGTH]}*/resolved.json"))
+    fitting = [each for each in map(Resolved.read, found) if short(each.recipe.digest, len(start.run)) == start.run]
+    if len(fitting) != 1:
+        names = ", ".join(each.run_id for each in fitting) or "no such run"
+        raise ConfigError(
+            source,
+            "start_from.run",
+            f"{start.run!r}: {names} in {runs}",
+            "the id of one run there (`treering runs` lists them; a published folder is one: copy it to runs/<id>)",
+        )
+    other = fitting[0]
+    if not other.first_step <= start.step <= other.schedule.num_steps:
+        raise ConfigError(
+            source,
+            "start_from.step",
+            str(start.step),
+            f"a step of run {other.run_id}: {other.first_step} to {other.schedule.num_steps}",
+        )
+    resolved = ResolvedStart(
+        run=other.recipe.digest,
+        step=start.step,
+        consumed_samples=other.consumed_samples(start.step),
+        schedule=start.schedule,
+    )
+    return resolved, other
+
+
+def check_start_fits(resolved: Resolved, other: Resolved, source: str) -> None:
+    """Refuses to start from a run whose weights mean something else, or at a place where the schedule is not.
+
+    Raises:
+        ConfigError: model, precision, tokenizer or sequence length differ, the schedule would be over already, or a
+            schedule that goes on stands elsewhere than the other one did.
+    """
+    start = resolved.recipe.start_from
+    if start is None:
+        return
+    mine, theirs = resolved.recipe, other.recipe
+    for field, found, expected in (
+        ("model", mine.model.model_dump(exclude={"dropout"}), theirs.model.model_dump(exclude={"dropout"})),
+        ("precision", mine.precision, theirs.precision),
+        ("tokenizer", mine.tokenizer, theirs.tokenizer),
+        ("blend.sequence_length", resolved.blend.sequence_length, other.blend.sequence_length),
+    ):
+        if found != expected:
+            raise ConfigError(
+                source, field, canonical_json(found), f"{canonical_json(expected)} as run {other.run_id} has it: "
+                "a start takes its weights and optimizer state as they are"
+            )  # fmt: skip
+    if resolved.schedule.num_steps <= start.step:
+        raise ConfigError(
+            source,
+            "schedule.train_tokens",
+            f"{mine.schedule.train_tokens}, which step {resolved.schedule.num_steps} reaches",
+            f"more than the {resolved.consumed_tokens(start.step)} tokens consumed at step {start.step}; a schedule "
+            "that continues counts from the root",
+        )
+    if start.schedule == "continue" and resolved.schedule.samples_after(start.step) != start.consumed_samples:
+        raise ConfigError(
+            source,
+            "schedule",
+            f"{resolved.schedule.samples_after(start.step)} samples consumed after step {start.step}",
+            f"{start.consumed_samples} as run {other.run_id} had consumed: the same batch sizes up to there, or "
+            "start_from.schedule restart",
+        )
+
+
+def resolve(
+    experiment: Experiment,
+    blend: ResolvedBlend,
+    source: str,
+    overrides: tuple[str, ...] = (),
+    *,
+    runs: Path = Path("runs"),
+) -> Resolved:
     """Joins an experiment and a resolved blend.
 
     Args:
@@ -251,12 +377,14 @@ def resolve(experiment: Experiment, blend: ResolvedBlend, source: str, overrides
         blend: what stage `blend` wrote, or `declared_blend`.
         source: the experiment's file, for errors.
         overrides: the `--set` texts that led to `experiment`, kept on record.
+        runs: folder of run directories, for an experiment that starts from another run.
 
     Raises:
-        ConfigError: the blend is not this experiment's, or a stage of the batch schedule cannot be cut into
-            micro-batches.
+        ConfigError: the blend is not this experiment's, a stage of the batch schedule cannot be cut into micro-batches,
+            or the run to start from is missing or does not fit.
     """
     check_blend_fits(experiment, blend, source)
+    start, other = (None, None) if experiment.start_from is None else resolve_start(experiment.start_from, runs, source)
     model = experiment.model
     resolved = Resolved(
         experiment=experiment.experiment,
@@ -269,6 +397,7 @@ def resolve(experiment: Experiment, blend: ResolvedBlend, source: str, overrides
             seed=experiment.seed,
             blend=blend.digest,
             tokenizer=blend.tokenizer,
+            start_from=start,
         ),
         blend=blend,
         attempt=AttemptConfig(
@@ -287,6 +416,8 @@ def resolve(experiment: Experiment, blend: ResolvedBlend, source: str, overrides
         schedule = resolved.schedule
     except ConfigError as error:  # the schedule does not know the file that it was written in
         raise ConfigError(source, error.path, error.found, error.expected) from None
+    if other is not None:
+        check_start_fits(resolved, other, source)
     offending = schedule.check_divisible(parallel.micro_batch_size * replicas)
     if offending is not None:
         raise ConfigError(

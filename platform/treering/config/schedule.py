@@ -143,10 +143,15 @@ def explicit_thresholds(batch_steps: str, sequence_length: int) -> list[tuple[in
     return thresholds
 
 
-def stages_of(thresholds: Sequence[tuple[int, int]]) -> tuple[Stage, ...]:
-    """The stages that take at least one step: a batch larger than a ramp's next span steps over that stage."""
+def stages_of(thresholds: Sequence[tuple[int, int]], start_step: int = 0) -> tuple[Stage, ...]:
+    """The stages that take at least one step: a batch larger than a ramp's next span steps over that stage.
+
+    Args:
+        thresholds: (consumed samples from which on, batch size), ascending from 0.
+        start_step: the step before the first.
+    """
     stages: list[Stage] = []
-    step, consumed = 1, 0
+    step, consumed = start_step + 1, 0
     for position, (_, size) in enumerate(thresholds):
         if position + 1 == len(thresholds):
             stages.append(Stage(size, step, consumed, None))
@@ -175,6 +180,8 @@ class Schedule:
         decay_tokens: consumed tokens, warm-up included, at which the cosine reaches the minimum; None: train_tokens.
         rampup: Megatron's ramp, or None.
         batch_steps: explicit batch sizes by consumed tokens, `0:768 250B:1536`, or None; not together with a ramp.
+        start_step: steps that were done before the schedule begins, whose samples it does not count; its first step is
+            the next one.
     """
 
     sequence_length: int
@@ -186,11 +193,14 @@ class Schedule:
     decay_tokens: int | None = None
     rampup: Rampup | None = None
     batch_steps: str | None = None
+    start_step: int = 0
     stages: tuple[Stage, ...] = field(init=False, repr=False, compare=False)
     num_steps: int = field(init=False, repr=False, compare=False)
 
     @classmethod
-    def from_config(cls, schedule: ScheduleConfig, optimizer: OptimizerConfig, sequence_length: int) -> Self:
+    def from_config(
+        cls, schedule: ScheduleConfig, optimizer: OptimizerConfig, sequence_length: int, start_step: int = 0
+    ) -> Self:
         """The schedule of a recipe.
 
         Raises:
@@ -207,6 +217,7 @@ class Schedule:
             decay_tokens=schedule.decay_tokens,
             rampup=None if rampup is None else Rampup(rampup.start, rampup.increment, rampup.samples),
             batch_steps=schedule.batch_steps,
+            start_step=start_step,
         )
 
     def __post_init__(self) -> None:
@@ -224,7 +235,7 @@ class Schedule:
         if not 0 <= self.min_learning_rate <= self.peak_learning_rate or self.peak_learning_rate <= 0:
             found = f"minimum {self.min_learning_rate}, peak {self.peak_learning_rate}"
             raise ConfigError("config", "optimizer.peak_learning_rate", found, "0 <= minimum <= peak and peak > 0")
-        object.__setattr__(self, "stages", stages_of(self._thresholds()))
+        object.__setattr__(self, "stages", stages_of(self._thresholds(), self.start_step))
         object.__setattr__(self, "num_steps", self.step_reaching(self.train_tokens))
 
     def _thresholds(self) -> list[tuple[int, int]]:
@@ -251,8 +262,8 @@ class Schedule:
         return self.samples_after(self.num_steps)
 
     def stage(self, step: int) -> Stage:
-        """The stage of a step (from 1)."""
-        return self.stages[bisect_right(self.stages, step, key=lambda stage: stage.first_step) - 1]
+        """The stage of a step (from `start_step` + 1); steps before belong to the first one, with negative samples."""
+        return self.stages[max(bisect_right(self.stages, step, key=lambda stage: stage.first_step) - 1, 0)]
 
     def batch_size(self, step: int) -> int:
         """Global batch size of a step (from 1), samples."""
@@ -264,7 +275,7 @@ class Schedule:
         return stage.start_sample + (step - stage.first_step) * stage.batch_size
 
     def samples_after(self, step: int) -> int:
-        """C(step): consumed samples after that many steps; 0 for step 0."""
+        """C(step): consumed samples after that step; 0 for `start_step`."""
         return self.samples_before(step + 1)
 
     def tokens_after(self, step: int) -> int:

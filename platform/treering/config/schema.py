@@ -1,8 +1,8 @@
 """The schema of an authored experiment (`experiments/*.yaml`).
 
 Sections fall into three kinds: what makes the data (`corpora`, `curation`, `tokenizer`, `blend`), what makes the recipe
-(`model`, `optimizer`, `schedule`, `precision`, `seed`) and what an attempt may choose anew (`parallel`, `kernels`, …).
-DVC reads the same file as its parameters: a stage depends on the sections it uses.
+(`model`, `optimizer`, `schedule`, `precision`, `seed`, `start_from`) and what an attempt may choose anew (`parallel`,
+`kernels`, …). DVC reads the same file as its parameters: a stage depends on the sections it uses.
 """
 
 from collections.abc import Iterable
@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
+from treering.config.ancestry import StartConfig
 from treering.config.corpora import CorpusConfig, CurationConfig, TokenizerConfig
 from treering.config.model import (
     ModelConfig,
@@ -93,6 +94,7 @@ class Experiment(Section):
     curation: CurationConfig = CurationConfig()
     tokenizer: TokenizerConfig
     blend: BlendConfig
+    start_from: StartConfig | None = None
     model: ModelConfig
     optimizer: OptimizerConfig
     schedule: ScheduleConfig

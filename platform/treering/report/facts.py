@@ -185,7 +185,7 @@ def _total(rows: list[CorpusDocuments]) -> CorpusDocuments:
 
 def _tokens(project: Project, experiment: Experiment, source: str) -> tuple[CorpusTokens, ...]:
     blend = ResolvedBlend.read(project.blend)
-    resolved = resolve(experiment, blend, source)
+    resolved = resolve(experiment, blend, source, runs=project.runs)
     shares = component_shares(blend, resolved.schedule.num_samples)
     rows = []
     for share in shares:
@@ -210,7 +210,7 @@ def _tokens(project: Project, experiment: Experiment, source: str) -> tuple[Corp
 def _training(project: Project, experiment: Experiment, source: str) -> Training:
     folder = project.published.relative_to(project.root)
     run = RunDirectory(project.published)
-    wanted = resolve(experiment, ResolvedBlend.read(project.blend), source).run_id
+    wanted = resolve(experiment, ResolvedBlend.read(project.blend), source, runs=project.runs).run_id
     if not (project.published / "resolved.json").exists() or not run.checkpoints():
         state = RunDirectory(project.run(wanted)).state()
         raise NotFoundError(

@@ -6,7 +6,8 @@
               checkpoints/step-00000300/{manifest.json, …}
               evaluations/step-00000300.json
 
-The published checkpoint has the same form, cut to one checkpoint and the rings of its ancestry.
+The published checkpoint has the same form, cut to one checkpoint and the rings of its ancestry; the runs that it
+started from are carried along below it, in `ancestors/<id>/`.
 """
 
 import re
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from treering.config.canonical import short
+from treering.config.model import Digest
 from treering.config.resolve import RUN_ID_LENGTH, Resolved
 from treering.errors import EvidenceError, NotFoundError
 from treering.runlog.incidents import Incident, read_incidents
@@ -25,6 +27,8 @@ from treering.runlog.records import AttemptEnd, AttemptHeader, CheckpointManifes
 from treering.runlog.ring import Ring, read_rings
 
 RunState = Literal["empty", "running", "finished", "interrupted", "failed", "broken"]
+
+ANCESTORS = "ancestors"
 
 _CHECKPOINT_NAME = re.compile(r"^step-(\d{8,})$")
 _ATTEMPT_NAME = re.compile(r"^\d{4,}$")
@@ -240,6 +244,12 @@ class RunDirectory:
         end = attempts[-1].end
         return end.status if end else "broken"
 
+    def ancestor(self, digest: Digest) -> "RunDirectory":
+        """The run that this one starts from: carried along below a published run, else beside it in the same folder."""
+        name = short(digest, RUN_ID_LENGTH)
+        carried = self.path / ANCESTORS / name
+        return RunDirectory(carried if carried.exists() else self.path.parent / name)
+
     def path_to(self, checkpoint: CheckpointDirectory | None = None) -> list[PathSegment]:
         """The attempts that led to a checkpoint (or to the newest ring), from the root on.
 
@@ -258,7 +268,7 @@ class RunDirectory:
         while (parent := segments[0].attempt.header.parent) is not None:
             run = segments[0].run
             if parent.run != run.resolved.recipe.digest:
-                run = RunDirectory(run.path.parent / short(parent.run, RUN_ID_LENGTH))
+                run = run.ancestor(parent.run)
             segments.insert(0, PathSegment(run, run.attempt(parent.attempt), parent.step))
             if segments[0].attempt.path in seen:
                 raise EvidenceError(

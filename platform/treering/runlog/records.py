@@ -5,9 +5,9 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator
 
-from treering.config.model import PositiveInt, Section, contradiction
+from treering.config.model import Digest, PositiveInt, Section, contradiction
 from treering.config.operation import EvaluationConfig
-from treering.config.resolve import AttemptConfig, Digest
+from treering.config.resolve import AttemptConfig
 from treering.errors import EvidenceError
 from treering.runlog.document import read_document, write_document
 

@@ -74,7 +74,7 @@ def _evaluate(
     experiment = load_experiment(config, overrides)
     if wanted is None:
         blend = ResolvedBlend.read(project.blend) if publish else resolve_blend(experiment, project)
-        resolved = resolve(experiment, blend, str(config), tuple(overrides))
+        resolved = resolve(experiment, blend, str(config), tuple(overrides), runs=project.runs)
         checkpoints = checkpoints_of(project, resolved)
         records = project.run(resolved.run_id) / "evaluations"
     else:

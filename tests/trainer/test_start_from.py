@@ -1,0 +1,148 @@
+"""Runs that start from another run's checkpoint: a longer schedule, another blend, and what the audit says of both."""
+
+import shutil
+
+import pytest
+import torch
+
+from treering.audit.checkpoint import audit_checkpoint
+from treering.audit.report import Level
+from treering.judge.summary import run_page
+from treering.project import Project
+from treering.runlog.directory import RunDirectory
+from treering_trainer.checkpoint import read_weights
+
+pytestmark = pytest.mark.trainer
+
+DECAY = "--set=schedule.decay_tokens=3200"  # where the reference's ends: the longer run goes on at the lowest rate
+LONGER = (DECAY, "--set=schedule.train_tokens=4800")
+OTHER_BLEND = ("--set=blend.components.0.weight=0.2", "--set=blend.components.1.weight=0.8")
+
+
+def start_from(run, step, schedule):
+    return (
+        f"--set=start_from.run='{run.id}'",
+        f"--set=start_from.step={step}",
+        f"--set=start_from.schedule={schedule}",
+    )
+
+
+def child_of(runs, parent):
+    (path,) = (path for path in runs.glob("*/resolved.json") if path.parent.name != parent.id)
+    return RunDirectory(path.parent)
+
+
+@pytest.fixture
+def runs(reference, tmp_path):
+    """A folder of runs that holds the reference."""
+    shutil.copytree(reference.path, tmp_path / "runs" / reference.path.name)
+    return tmp_path / "runs"
+
+
+@pytest.fixture(scope="module")
+def longer(zygote, project, tmp_path_factory):
+    """The longer recipe trained at once, from nothing."""
+    runs = tmp_path_factory.mktemp("longer")
+    zygote.train(project, runs, "--no-publish", *LONGER)
+    (path,) = runs.glob("*/resolved.json")
+    return RunDirectory(path.parent)
+
+
+def test_a_finished_run_is_extended(  # noqa: PLR0917 - fixtures
+    longer, zygote, project, reference, runs, tmp_path
+):
+    """As if it had been planned so long from the start: same samples, same losses, same weights."""
+    root = tmp_path / "project"
+    shutil.copytree(project.root, root, ignore=shutil.ignore_patterns("published", "metrics", "plots"))
+    copy = Project(root)
+    printed = zygote.train(copy, runs, *LONGER, *start_from(reference, 15, "continue"))
+    assert f"attempt 1 starts from the checkpoint of step 15 of run {reference.id}" in printed
+    run = child_of(runs, reference)
+    numbers = [
+        [(ring.step, ring.sample_start, ring.consumed_samples, ring.batch_digest, ring.loss, ring.learning_rate)
+         for ring in each.path_rings(each.checkpoints()[-1])]
+        for each in (run, longer)
+    ]  # fmt: skip
+    assert numbers[0] == numbers[1]
+    assert len(numbers[0]) == longer.resolved.schedule.num_steps > 15
+    left, right = (read_weights(each.checkpoints()[-1].path) for each in (run, longer))
+    assert all(torch.equal(left[name], right[name]) for name in right)
+    assert [(segment.run.id, segment.last_step) for segment in run.path_to(run.checkpoints()[-1])] == [
+        (reference.id, 15),
+        (run.id, len(numbers[0])),
+    ]
+    # The published folder carries both runs' rings and can be audited where nothing else is.
+    shutil.rmtree(runs)
+    (published,) = RunDirectory(copy.published).checkpoints()
+    report = audit_checkpoint(published, copy, verify=True)
+    assert report.findings == ()
+    assert report.level is Level.CONTENT_BOUND
+    assert [each.run for each in report.path] == [reference.id, run.id]
+    assert len((copy.plots / "train.csv").read_text().splitlines()) == 1 + len(numbers[0])
+
+
+def test_annealing_on_another_blend(zygote, project, reference, runs):
+    schedule = ("--set=schedule.train_tokens=512", "--set=schedule.rampup=null", "--set=schedule.warmup_tokens=0")
+    options = ("--no-publish", *OTHER_BLEND, *schedule, *start_from(reference, 8, "restart"))
+    zygote.train(project, runs, *options, expect=-9, kill_after_ring={"step": 9})
+    printed = zygote.train(project, runs, *options)
+    assert f"attempt 2 starts from the checkpoint of step 8 of run {reference.id} again" in printed
+    run = child_of(runs, reference)
+    before = reference.resolved.schedule.samples_after(8)
+    own = list(run.attempts()[1].rings())
+    assert [(ring.step, ring.sample_start, ring.sample_end, ring.consumed_samples) for ring in own] == [
+        (9, 0, 8, before + 8),
+        (10, 8, 16, before + 16),
+    ]
+    assert [ring.learning_rate for ring in own] == [
+        run.resolved.schedule.learning_rate(8),
+        run.resolved.schedule.learning_rate(16),
+    ]
+    assert own[0].loss == next(run.attempts()[0].rings()).loss  # twice from the same state
+    for header in (attempt.header for attempt in run.attempts()):
+        assert (header.origin, header.parent.run, header.parent.step) == ("start", reference.resolved.recipe.digest, 8)
+    last = run.checkpoints()[-1]
+    assert (last.step, last.manifest.consumed_samples, last.manifest.applied_steps) == (10, before + 16, 10)
+    report = audit_checkpoint(last, project, verify=True)
+    assert report.findings == ()
+    assert report.level is Level.CONTENT_BOUND
+    assert run_page(run)["path"] == [
+        {"run": reference.id, "attempt": 1, "last_step": 8},
+        {"run": run.id, "attempt": 2, "last_step": None},
+    ]
+    assert "finished at step 10; nothing to train" in zygote.train(project, runs, *options)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (
+            ("--set=start_from.step=9",),
+            2,
+            "no checkpoint of step 9, where start_from starts; its steps are 4, 8, 12, 15",
+        ),
+        (("--set=start_from.step=16",), 2, "start_from.step: found 16, expected a step of run {run}: 1 to 15"),
+        (("--set=start_from.run=abcd",), 2, "start_from.run: found 'abcd': no such run in"),
+        (("--set=model.hidden_size=64",), 2, "as run {run} has it"),
+        (("--set=schedule.rampup=null",), 2, "as run {run} had consumed"),
+        (
+            ("--set=schedule.train_tokens=1000",),
+            2,
+            "schedule.train_tokens: found 1000, which step 6 reaches, expected more than the 1536",
+        ),
+    ],
+    ids=["no checkpoint", "no step", "no run", "another model", "other batches", "over already"],
+)
+def test_starts_that_do_not_fit(options, code, said, zygote, project, reference, runs):  # noqa: PLR0917 - the case
+    start = start_from(reference, 8, "continue")
+    printed = zygote.train(project, runs, "--no-publish", *LONGER, *start, *options, expect=code)
+    assert said.format(run=reference.id) in printed
+    assert "Traceback" not in printed
+
+
+def test_a_damaged_checkpoint_is_no_start(zygote, project, reference, runs):
+    path = runs / reference.path.name / "checkpoints" / "step-00000008"
+    next(path.rglob("layer_00*")).write_bytes(b"")
+    printed = zygote.train(project, runs, "--no-publish", *LONGER, *start_from(reference, 8, "continue"), expect=3)
+    assert "step-00000008" in printed
+    assert "0 bytes, expected" in printed
