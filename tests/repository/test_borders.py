@@ -1,5 +1,6 @@
 """What must never happen to the repository, as tests."""
 
+import ast
 import importlib.metadata
 import subprocess
 import sys
@@ -39,6 +40,19 @@ def test_treering_and_its_command_line_import_without_the_heavy_packages():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_torch_unpickles_nothing_but_weights():
+    """Loading by pickle runs whatever code a file holds; ruff bans the name, this its argument."""
+    tracked = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True)
+    calls = [
+        (name, {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}.get("weights_only"))
+        for name in tracked.stdout.split()
+        for node in ast.walk(ast.parse((ROOT / name).read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "load"
+        if ast.unparse(node.func) in {"torch.load", "torch.serialization.load", "serialization.load"}
+    ]
+    assert calls == [("trainer/treering_trainer/checkpoint.py", "True")]
 
 
 def test_the_packages_pynvml_and_nvidia_ml_py_are_never_both_installed():

@@ -10,7 +10,14 @@ from treering.config.canonical import digest_bytes
 from treering.config.resolve import ResolvedBlend, ResolvedComponent, resolve
 from treering.config.schema import Experiment
 from treering.errors import EvidenceError, NotFoundError
-from treering.runlog.directory import RunDirectory, checkpoint_name, find_checkpoint, find_run, find_runs
+from treering.runlog.directory import (
+    RunDirectory,
+    checkpoint_name,
+    find_checkpoint,
+    find_run,
+    find_runs,
+    named_checkpoint,
+)
 from treering.runlog.lock import acquire
 from treering.runlog.records import AttemptEnd, Parent
 from treering.runlog.writer import RingWriter
@@ -83,6 +90,19 @@ def test_the_path_to_a_checkpoint_ends_at_its_ring(restarted):
     assert [ring.step for ring in restarted.path_rings(late)] == [1, 2, 3, 4, 5, 6, 7]
     assert find_checkpoint(restarted.path).step == 7
     assert late.run.id == restarted.id
+
+
+def test_a_checkpoint_is_named_by_folder_or_by_a_run(restarted, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    early, late = restarted.checkpoints()
+    assert named_checkpoint(tmp_path, str(early.path)).digest == early.digest
+    assert named_checkpoint(tmp_path, restarted.id[:5]).digest == late.digest
+    restarted.path.rename(tmp_path / "published")
+    assert named_checkpoint(tmp_path / "runs", "published").digest == late.digest
+    with pytest.raises(NotFoundError, match=r"no run starts with 'beef'"):
+        named_checkpoint(tmp_path / "runs", "beef")
+    with pytest.raises(NotFoundError, match=r"runs/beef: no checkpoint there"):
+        named_checkpoint(tmp_path / "runs", "runs/beef")
 
 
 def test_a_checkpoint_that_was_cut_elsewhere_is_refused(restarted):

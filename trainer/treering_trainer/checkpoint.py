@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -109,13 +110,20 @@ def seal(temporary: Path, final: Path, facts: Mapping[str, Any]) -> None:
     sync_directory(final.parent)
 
 
-def verify(checkpoint: CheckpointDirectory) -> CheckpointManifest:
+def verify(
+    checkpoint: CheckpointDirectory, progress: Callable[[int, int], None] = lambda _done, _total: None
+) -> CheckpointManifest:
     """Checks a checkpoint's manifest and the digest of every file.
+
+    Args:
+        checkpoint: what to check.
+        progress: told after each file how many bytes are checked, and of how many.
 
     Raises:
         EvidenceError: the manifest or a file is missing, incomplete or changed.
     """
     manifest = checkpoint.manifest
+    done, total = 0, sum(record.size for record in manifest.files)
     for record in manifest.files:
         path = checkpoint.path / record.path
         if not path.exists():
@@ -124,6 +132,8 @@ def verify(checkpoint: CheckpointDirectory) -> CheckpointManifest:
             raise EvidenceError(f"{path}: {path.stat().st_size} bytes, expected {record.size}")
         if (digest := digest_file(path)) != record.digest:
             raise EvidenceError(f"{path}: digest {digest}, expected {record.digest}")
+        done += record.size
+        progress(done, total)
     return manifest
 
 
@@ -184,38 +194,57 @@ def set_aside(run: RunDirectory, checkpoint: CheckpointDirectory, attempt: int) 
     return target
 
 
-def read_weights(directory: Path) -> dict[str, torch.Tensor]:
-    """All weights of a checkpoint as full tensors on the CPU, tensor-parallel parts joined.
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """One weight of a checkpoint, mapped from its files: nothing is read before it is asked for.
+
+    Attributes:
+        name: `<layer>.<parameter>`, where layer is the position in `model.build_layers`.
+        parts: of each tensor rank, in their order.
+    """
+
+    name: str
+    parts: tuple[torch.Tensor, ...]
+
+    def full(self, device: str = "cpu") -> torch.Tensor:
+        """The whole tensor in memory of its own; on `meta` only its shape and type, without reading."""
+        parts = [part.to(device) for part in self.parts]
+        if len(parts) > 1 and _SPLIT_ROWS.search(self.name):
+            return torch.cat(parts, dim=0)
+        if len(parts) > 1 and _SPLIT_COLUMNS.search(self.name):
+            return torch.cat(parts, dim=1)
+        return parts[0].clone()
+
+
+def open_weights(directory: Path) -> list[Weight]:
+    """All weights of a checkpoint in the order of its layers, whatever layout it was trained in.
 
     Args:
-        directory: a checkpoint's folder.
-
-    Returns:
-        Tensors by `<layer>.<parameter>`, where layer is the position in `model.build_layers`.
+        directory: a checkpoint's folder; its files must not be changed while a weight is in use.
 
     Raises:
         EvidenceError: there are no layer files.
     """
-    shards: dict[int, dict[int, dict[str, torch.Tensor]]] = {}
-    for path in sorted((directory / STATE_TAG).glob("layer_*.pt")):
-        match = _LAYER_FILE.match(path.name)
-        if match:
-            state = torch.load(path, map_location="cpu", weights_only=True)  # noqa: TID251 - this is the place
-            shards.setdefault(int(match[1]), {})[int(match[2])] = state
-    if not shards:
+    files: dict[int, dict[int, Path]] = {}
+    for path in (directory / STATE_TAG).glob("layer_*.pt"):
+        if match := _LAYER_FILE.match(path.name):
+            files.setdefault(int(match[1]), {})[int(match[2])] = path
+    if not files:
         raise EvidenceError(f"{directory / STATE_TAG}: no layer files; expected layer_NN-model_NN-model_states.pt")
-    weights = {}
-    for layer, by_rank in sorted(shards.items()):
-        parts = [by_rank[rank] for rank in sorted(by_rank)]
+    weights = []
+    for layer, by_rank in sorted(files.items()):
+        states = [_open_state(by_rank[rank]) for rank in sorted(by_rank)]
         # Beside tensors, megatron-core's layers put an empty `_extra_state` into their state.
-        for name in (name for name, value in parts[0].items() if isinstance(value, torch.Tensor)):
-            weights[f"{layer}.{name}"] = _join(name, [part[name] for part in parts])
+        names = [name for name, value in states[0].items() if isinstance(value, torch.Tensor)]
+        weights += [Weight(f"{layer}.{name}", tuple(state[name] for state in states)) for name in names]
     return weights
 
 
-def _join(name: str, parts: list[torch.Tensor]) -> torch.Tensor:
-    if _SPLIT_ROWS.search(name):
-        return torch.cat(parts, dim=0)
-    if _SPLIT_COLUMNS.search(name):
-        return torch.cat(parts, dim=1)
-    return parts[0]
+def read_weights(directory: Path) -> dict[str, torch.Tensor]:
+    """All weights of a checkpoint as full tensors on the CPU, by name: see `open_weights`."""
+    return {weight.name: weight.full() for weight in open_weights(directory)}
+
+
+def _open_state(path: Path) -> dict[str, Any]:
+    state: dict[str, Any] = torch.load(path, map_location="cpu", mmap=True, weights_only=True)  # noqa: TID251 - this is the place
+    return state

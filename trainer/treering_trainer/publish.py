@@ -8,6 +8,7 @@ import csv
 import json
 import shutil
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 from treering.errors import EvidenceError
@@ -33,13 +34,20 @@ def is_published(project: Project, final: CheckpointDirectory) -> bool:
     return True
 
 
-def check_provenance(run: RunDirectory, cut: CheckpointDirectory) -> checkpoint.CheckpointManifest:
+def check_provenance(
+    run: RunDirectory, cut: CheckpointDirectory, progress: Callable[[int, int], None] = lambda _done, _total: None
+) -> checkpoint.CheckpointManifest:
     """Checks that every file of a checkpoint has its digest and that the rings lead to it.
+
+    Args:
+        run: the run.
+        cut: its checkpoint.
+        progress: see `checkpoint.verify`.
 
     Raises:
         EvidenceError: a file, the manifest, a header or a ring does not hold.
     """
-    manifest = checkpoint.verify(cut)
+    manifest = checkpoint.verify(cut, progress)
     deque(run.path_rings(cut), maxlen=0)
     return manifest
 

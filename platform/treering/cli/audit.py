@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from treering.cli.output import JsonOption, console, print_json, print_table, project
+from treering.cli.output import JsonOption, NamedCheckpoint, console, print_json, print_table, project
 from treering.config.canonical import short
 
 if TYPE_CHECKING:
@@ -15,9 +14,6 @@ if TYPE_CHECKING:
     from treering.audit.content import Progress
     from treering.audit.report import AttemptOnPath, AuditReport
 
-CheckpointArgument = Annotated[
-    Path, typer.Argument(help="A checkpoint's folder, or that of a run or a published checkpoint (its newest one).")
-]
 VerifyOption = Annotated[
     bool, typer.Option("--verify", help="Read content: digest the corpora again, recompute every batch digest.")
 ]
@@ -29,7 +25,7 @@ def register(app: typer.Typer) -> None:
     app.command("batch")(batch)
 
 
-def audit(checkpoint: CheckpointArgument, verify: VerifyOption = False, json: JsonOption = False) -> None:
+def audit(checkpoint: NamedCheckpoint, verify: VerifyOption = False, json: JsonOption = False) -> None:
     """Show which data trained a checkpoint, and how much of that is proven.
 
     Ends with exit code 3 where something does not hold.
@@ -38,17 +34,15 @@ def audit(checkpoint: CheckpointArgument, verify: VerifyOption = False, json: Js
     """
     from treering.audit.checkpoint import audit_checkpoint
     from treering.errors import EvidenceError
-    from treering.runlog.directory import find_checkpoint
+    from treering.runlog.directory import named_checkpoint
 
     try:
         with progress_bars() as progress:
-            report = audit_checkpoint(find_checkpoint(checkpoint), project(), verify, progress)
+            report = audit_checkpoint(named_checkpoint(project().runs, checkpoint), project(), verify, progress)
     except EvidenceError as error:
         if json:  # a machine gets its verdict even where there is nothing left to audit
             finding = {"kind": "record", "text": str(error)}
-            print_json(
-                {"verdict": f"FAILED: {error}", "holds": False, "checkpoint": str(checkpoint), "findings": [finding]}
-            )
+            print_json({"verdict": f"FAILED: {error}", "holds": False, "checkpoint": checkpoint, "findings": [finding]})
             raise typer.Exit(error.exit_code) from None
         raise
     if json:

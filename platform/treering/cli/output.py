@@ -16,6 +16,17 @@ ConfigArgument = Annotated[Path, typer.Argument(help="The experiment's YAML file
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Override one value of the config; repeatable.")
 ]
+NamedCheckpoint = Annotated[
+    str,
+    typer.Argument(
+        metavar="CHECKPOINT",
+        help="A checkpoint's folder, or that of a run or a published checkpoint, or a prefix of a run's id "
+        "(its newest one).",
+    ),
+]
+TokenizerOption = Annotated[
+    Path | None, typer.Option("--tokenizer", help="The run's tokenizer.json; default: the project's.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 DEFAULT_CONFIG = Path("experiments/demo.yaml")

@@ -340,6 +340,21 @@ def find_run(folder: Path, prefix: str) -> RunDirectory:
     raise NotFoundError(f"{folder}: {prefix!r} fits several runs ({names}); give more characters")
 
 
+def named_checkpoint(runs: Path, name: str) -> CheckpointDirectory:
+    """A checkpoint by its folder, or the newest one of a run or of a published checkpoint's folder.
+
+    Args:
+        runs: folder of all runs.
+        name: a folder, or any unique prefix of a run's id.
+
+    Raises:
+        NotFoundError: there is none, or several runs fit.
+    """
+    if "/" in name or Path(name).exists():
+        return find_checkpoint(Path(name))
+    return find_checkpoint(find_run(runs, name).path)
+
+
 def find_checkpoint(path: Path) -> CheckpointDirectory:
     """A checkpoint by its folder, or the newest one of a run's or a published checkpoint's folder.
 

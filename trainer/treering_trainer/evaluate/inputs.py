@@ -9,12 +9,13 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from treering.collect.code import code_digest
-from treering.config.canonical import digest_file, short
+from treering.config.canonical import short
 from treering.config.operation import EvaluationConfig
 from treering.config.resolve import Resolved
 from treering.data.corpus import Corpus
 from treering.data.tokenize import load_tokenizer
-from treering.errors import EvidenceError, UserError
+from treering.data.tokenizer import check_tokenizer
+from treering.errors import UserError
 from treering.project import Project
 from treering_trainer.evaluate.perplexity import HeldoutCorpus
 from treering_trainer.evaluate.tasks import TaskFile, read_tasks
@@ -66,12 +67,7 @@ def read_inputs(project: Project, resolved: Resolved, settings: EvaluationConfig
         UserError: a task file is broken, or no corpus of the blend holds a held-out sample.
         EvidenceError: the tokenizer on disk is not the one that the run was trained with.
     """
-    found = digest_file(project.tokenizer) if project.tokenizer.exists() else None
-    if found is None or found != resolved.recipe.tokenizer:
-        raise EvidenceError(
-            f"{project.tokenizer}: tokenizer {short(found) if found else 'missing'}, but run {resolved.run_id} was "
-            f"trained with {short(resolved.recipe.tokenizer or 'none')}; `dvc checkout` or `dvc repro tokenize`"
-        )
+    check_tokenizer(project.tokenizer, resolved.recipe.tokenizer, resolved.run_id)
     corpora = {}
     end_of_document = None
     for component in resolved.blend.components:

@@ -1,0 +1,97 @@
+"""Exports a checkpoint: `python -m treering_trainer.export CHECKPOINT OUTPUT`, run by `treering export`."""
+
+import argparse
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+from treering.errors import TrainingError, TreeringError
+from treering.project import Project
+from treering.runlog.directory import named_checkpoint
+from treering.runlog.export import ExportDtype, ExportFormat
+
+if TYPE_CHECKING:
+    from treering_trainer.export.folder import Progress
+
+_EXIT_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parses the command line and exports.
+
+    Returns:
+        0; 2 usage, 3 the checkpoint does not hold, 5 the folder cannot be written; 130 interrupted.
+    """
+    parser = argparse.ArgumentParser(prog="treering export", description="Write a checkpoint for other programs.")
+    parser.add_argument("checkpoint", help="a checkpoint's folder, or that of a run, or a prefix of a run's id")
+    parser.add_argument("output", type=Path, help="the folder to write")
+    parser.add_argument("--format", dest="target", choices=get_args(ExportFormat), default="huggingface")
+    parser.add_argument("--dtype", choices=get_args(ExportDtype), default=None, help="default: as stored")
+    parser.add_argument("--max-shard-size", default="5GB")
+    parser.add_argument("--tokenizer", type=Path, default=None, help="default: the project's")
+    parser.add_argument("--force", action="store_true", help="replace an earlier export")
+    parser.add_argument("--json", action="store_true", help="print the record")
+    options = parser.parse_args(arguments)
+    project = Project(Path.cwd())
+    try:
+        _export(project, options)
+    except TreeringError as error:
+        sys.stderr.write(f"treering: {error}\n")
+        return error.exit_code
+    except OSError as error:
+        sys.stderr.write(f"treering: the export cannot read or write: {error}; nothing was left behind\n")
+        return TrainingError.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write("treering: interrupted; nothing was left behind\n")
+        return _EXIT_INTERRUPTED
+    return 0
+
+
+def _export(project: Project, options: argparse.Namespace) -> None:
+    checkpoint = named_checkpoint(project.runs, options.checkpoint)
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    warnings.filterwarnings("ignore", module="megatron")  # on kernels that an export does not ask for
+    # Heavy (torch, megatron-core); imported after wrong arguments had their chance.
+    from treering_trainer.export.folder import export_checkpoint  # noqa: PLC0415
+    from treering_trainer.export.shards import parse_size  # noqa: PLC0415
+
+    with _bars() as progress:
+        record = export_checkpoint(
+            checkpoint,
+            options.output,
+            options.target,
+            dtype=options.dtype,
+            max_shard_size=parse_size(options.max_shard_size),
+            tokenizer=options.tokenizer or project.tokenizer,
+            force=options.force,
+            progress=progress,
+        )
+    if options.json:
+        sys.stdout.write(record.model_dump_json(indent=2) + "\n")
+        return
+    size = sum(file.size for file in record.files)
+    sys.stdout.write(
+        f"exported step {record.step} of run {checkpoint.run.id} ({record.checkpoint}) to {options.output}: "
+        f"{record.format}, {record.dtype}, {len(record.files)} files, {size:,} bytes\n"
+    )
+
+
+@contextmanager
+def _bars() -> "Iterator[Progress]":
+    """A bar in bytes for each slow part on standard error, nothing where nobody watches."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    terminal = Console(stderr=True)
+    with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as bars:
+        tasks = {name: bars.add_task(name, total=None) for name in ("verify", "write")}
+        yield lambda what, done, total: bars.update(tasks[what], completed=done, total=total)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

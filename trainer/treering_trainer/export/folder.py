@@ -1,0 +1,149 @@
+"""One export from start to end: nothing is written of a checkpoint that does not hold, and a folder appears whole."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from treering.config.canonical import digest_file
+from treering.config.resolve import Resolved
+from treering.data.tokenizer import check_tokenizer
+from treering.errors import UserError
+from treering.runlog.directory import CheckpointDirectory
+from treering.runlog.document import sync_directory
+from treering.runlog.export import EXPORT_RECORD, Export, ExportDtype, ExportFormat
+from treering.runlog.records import CheckpointManifest, FileRecord
+from treering_trainer.checkpoint import open_weights
+from treering_trainer.export.huggingface import write_huggingface
+from treering_trainer.export.names import output_tensors
+from treering_trainer.export.shards import write_shards
+from treering_trainer.publish import check_provenance
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how many bytes are done and how many there are."""
+
+_TYPES: dict[ExportDtype, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def check_output(output: Path, checkpoint: CheckpointDirectory, *, force: bool) -> None:
+    """Refuses a place that an export must not take.
+
+    Raises:
+        UserError: it is a file, lies in the run's folder, or is not empty and no earlier export that may be replaced.
+    """
+    run = checkpoint.run.path.resolve()
+    if output.resolve() == run or run in output.resolve().parents or output.resolve() in run.parents:
+        raise UserError(f"{output}: is or holds a part of the checkpoint's own run; give a folder outside {run}")
+    if output.exists() and not output.is_dir():
+        raise UserError(f"{output}: is a file, expected a folder or a name that is free")
+    if not output.exists() or not any(output.iterdir()):
+        return
+    if not (output / EXPORT_RECORD).exists():
+        raise UserError(f"{output}: not empty and no export (it holds no {EXPORT_RECORD}); give another folder")
+    if not force:
+        raise UserError(f"{output}: holds an export already; --force replaces it")
+
+
+def export_checkpoint(
+    checkpoint: CheckpointDirectory,
+    output: Path,
+    target: ExportFormat,
+    *,
+    dtype: ExportDtype | None,
+    max_shard_size: int,
+    tokenizer: Path,
+    force: bool,
+    progress: Progress,
+) -> Export:
+    """Exports a checkpoint's weights to a folder of their own.
+
+    Args:
+        checkpoint: verified first, file by file, and the rings up to it.
+        output: the folder; it gets its name when it is whole.
+        target: whose layout.
+        dtype: of the written weights, None for that of the checkpoint.
+        max_shard_size: of a weight file in bytes.
+        tokenizer: the run's `tokenizer.json`; read for `huggingface` alone.
+        force: replace an earlier export.
+        progress: told about the slow parts.
+
+    Returns:
+        The record that lies in the folder.
+
+    Raises:
+        UserError: the output is taken, or a weight does not fit the type.
+        EvidenceError: the checkpoint, its rings or the tokenizer do not hold.
+    """
+    check_output(output, checkpoint, force=force)
+    resolved = checkpoint.run.resolved
+    if target == "huggingface":
+        check_tokenizer(tokenizer, checkpoint.manifest.tokenizer, resolved.run_id)
+    manifest = check_provenance(checkpoint.run, checkpoint, lambda done, total: progress("verify", done, total))
+    tensors = output_tensors(
+        open_weights(checkpoint.path), resolved.recipe.model, target, None if dtype is None else _TYPES[dtype]
+    )
+    written: ExportDtype = next(name for name, type_ in _TYPES.items() if type_ == tensors[0].dtype)
+
+    temporary = output.with_name(f".{output.name}.exporting")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        metadata = _metadata(resolved, manifest, checkpoint.digest, target)
+        write_shards(temporary, tensors, metadata, max_shard_size, lambda done, total: progress("write", done, total))
+        if target == "huggingface":
+            write_huggingface(temporary, checkpoint, written, tokenizer)
+        record = Export(
+            format=target,
+            dtype=written,
+            experiment=resolved.experiment,
+            run=manifest.run,
+            step=manifest.step,
+            checkpoint=checkpoint.digest,
+            ring=manifest.ring,
+            blend=manifest.blend,
+            tokenizer=manifest.tokenizer,
+            model=resolved.recipe.model,
+            sequence_length=resolved.blend.sequence_length,
+            files=_seal(temporary),
+        )
+        record.write(temporary / EXPORT_RECORD)
+        _replace(temporary, output)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return record
+
+
+def _metadata(resolved: Resolved, manifest: CheckpointManifest, digest: str, target: ExportFormat) -> dict[str, str]:
+    """What each weight file says of itself; `format` is what Hugging Face's loaders ask for."""
+    return {
+        "format": "pt",
+        "treering.layout": "gpt2" if target == "huggingface" else "megatron-core",
+        "treering.format_version": "1",
+        "treering.experiment": resolved.experiment,
+        "treering.run": manifest.run,
+        "treering.step": str(manifest.step),
+        "treering.checkpoint": digest,
+        "treering.ring": manifest.ring,
+        "treering.blend": manifest.blend,
+    }
+
+
+def _seal(directory: Path) -> tuple[FileRecord, ...]:
+    records = []
+    for path in sorted(directory.iterdir()):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+        records.append(FileRecord(path=path.name, size=path.stat().st_size, digest=digest_file(path)))
+    return tuple(records)
+
+
+def _replace(temporary: Path, output: Path) -> None:
+    old = output.with_name(f".{output.name}.replaced")
+    shutil.rmtree(old, ignore_errors=True)
+    if output.exists():
+        output.rename(old)
+    temporary.rename(output)
+    sync_directory(output.parent)
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,88 @@
+"""The files of a Hugging Face folder beside the weights: `GPT2LMHeadModel`'s config, the tokenizer."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from treering.config.operation import KernelConfig
+from treering.config.resolve import Resolved
+from treering.data.tokenizer import end_of_document
+from treering.runlog.directory import CheckpointDirectory
+from treering.runlog.export import ExportDtype
+from treering_trainer.export.card import model_card
+from treering_trainer.model import transformer_config
+
+_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+
+
+def write_huggingface(directory: Path, checkpoint: CheckpointDirectory, dtype: ExportDtype, tokenizer: Path) -> None:
+    """Writes config, generation config, tokenizer and model card.
+
+    Args:
+        directory: where to.
+        checkpoint: whose weights they are.
+        dtype: of the written weights.
+        tokenizer: `tokenizer.json`, checked against the checkpoint.
+
+    Raises:
+        UserError: the tokenizer has not the one special token that ends a document.
+    """
+    resolved = checkpoint.run.resolved
+    text, token = end_of_document(tokenizer)
+    known = Tokenizer.from_file(str(tokenizer)).get_vocab_size()
+    padded = list(range(known, resolved.recipe.model.padded_vocab_size))
+    shutil.copyfile(tokenizer, directory / "tokenizer.json")
+    _write(directory / "config.json", _model_config(resolved, dtype, token))
+    generation: dict[str, Any] = {"bos_token_id": token, "eos_token_id": token}
+    if padded:
+        generation["suppress_tokens"] = padded
+    _write(directory / "generation_config.json", generation)
+    _write(
+        directory / "tokenizer_config.json",
+        {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_max_length": resolved.blend.sequence_length,
+            "bos_token": text,
+            "eos_token": text,
+            "clean_up_tokenization_spaces": False,
+            # A special token that is spelled out in a text is ordinary text, as in the corpora.
+            "split_special_tokens": True,
+        },
+    )
+    card = model_card(checkpoint, dtype, known, text)
+    (directory / "README.md").write_text(card, encoding="utf-8")
+
+
+def _model_config(resolved: Resolved, dtype: ExportDtype, end: int) -> dict[str, Any]:
+    model = resolved.recipe.model
+    return {
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        # All padded rows stay: the softmax that was trained runs over them.
+        "vocab_size": model.padded_vocab_size,
+        "n_positions": resolved.blend.sequence_length,
+        "n_embd": model.hidden_size,
+        "n_layer": model.num_layers,
+        "n_head": model.num_attention_heads,
+        "n_inner": model.ffn_width,
+        "activation_function": "gelu_new",  # the tanh form, as `transformer_config` says
+        "layer_norm_epsilon": transformer_config(model, KernelConfig(), "fp32", 1).layernorm_epsilon,
+        "initializer_range": model.weight_std,
+        "attn_pdrop": model.dropout,
+        "embd_pdrop": model.dropout,
+        "resid_pdrop": model.dropout,
+        "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
+        "reorder_and_upcast_attn": False,
+        "tie_word_embeddings": model.tied_embeddings,
+        "bos_token_id": end,
+        "eos_token_id": end,
+        "dtype": _DTYPES[dtype],
+    }
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

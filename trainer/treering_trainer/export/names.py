@@ -1,0 +1,90 @@
+"""The names and shapes by which other programs know a checkpoint's weights.
+
+Shape suffixes: S sequence, H hidden, N heads, D size of a head, F feed-forward width.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+
+from treering.config.model import ModelConfig
+from treering.errors import EvidenceError
+from treering.runlog.export import ExportFormat
+from treering_trainer.checkpoint import Weight
+from treering_trainer.export.shards import OutputTensor
+
+# Of each block: its module here and in megatron-core's TransformerLayer, and in Hugging Face's GPT2Block.
+_MODULES = {
+    "input_layernorm": "ln_1",
+    "self_attention.linear_qkv": "attn.c_attn",
+    "self_attention.linear_proj": "attn.c_proj",
+    "pre_mlp_layernorm": "ln_2",
+    "mlp.linear_fc1": "mlp.c_fc",
+    "mlp.linear_fc2": "mlp.c_proj",
+}
+_KINDS = ("weight", "bias")
+
+
+def tensor_names(model: ModelConfig, target: ExportFormat) -> dict[str, str]:
+    """The name that each weight of a model gets, by its name in the checkpoint, in the order of the layers.
+
+    `safetensors` takes the names of megatron-core's `GPTModel`, `huggingface` those of `GPT2LMHeadModel`.
+    """
+    gpt2 = target == "huggingface"
+    names = {
+        "0.word.weight": "transformer.wte.weight" if gpt2 else "embedding.word_embeddings.weight",
+        "1.position": "transformer.wpe.weight" if gpt2 else "embedding.position_embeddings.weight",
+    }
+    for number in range(model.num_layers):
+        for module, gpt2_module in _MODULES.items():
+            theirs = f"transformer.h.{number}.{gpt2_module}" if gpt2 else f"decoder.layers.{number}.{module}"
+            names |= {f"{number + 2}.layer.{module}.{kind}": f"{theirs}.{kind}" for kind in _KINDS}
+    norm = "transformer.ln_f" if gpt2 else "decoder.final_layernorm"
+    names |= {f"{model.num_layers + 2}.norm.{kind}": f"{norm}.{kind}" for kind in _KINDS}
+    if not model.tied_embeddings:
+        names[f"{model.num_layers + 3}.word.weight"] = "lm_head.weight" if gpt2 else "output_layer.weight"
+    return names
+
+
+def output_tensors(
+    weights: Sequence[Weight], model: ModelConfig, target: ExportFormat, dtype: torch.dtype | None
+) -> list[OutputTensor]:
+    """The tensors of an export, in the order of the layers; none is read yet.
+
+    Args:
+        weights: of a checkpoint.
+        model: its config.
+        target: whose names and shapes they get.
+        dtype: of the written tensors, None for that of each weight.
+
+    Raises:
+        EvidenceError: the weights are not those of the config.
+    """
+    names = tensor_names(model, target)
+    by_name = {weight.name: weight for weight in weights}
+    if names.keys() != by_name.keys():
+        raise EvidenceError(
+            f"weights do not fit the run's config: missing {sorted(names.keys() - by_name.keys())}, not expected "
+            f"{sorted(by_name.keys() - names.keys())}"
+        )
+    tensors = []
+    for ours, theirs in names.items():
+        weight = by_name[ours]
+        plan = _reshape(weight, model, target, "meta")
+        read = partial(_reshape, weight, model, target, "cpu")
+        tensors.append(OutputTensor(theirs, tuple(plan.shape), dtype or plan.dtype, read))
+    return tensors
+
+
+def _reshape(weight: Weight, model: ModelConfig, target: ExportFormat, device: str) -> torch.Tensor:
+    tensor = weight.full(device)
+    if weight.name == "1.position":
+        return tensor.squeeze(1)  # [S, 1, H]: it is added to [S, B, H] here
+    if target == "huggingface":
+        if ".linear_qkv." in weight.name:
+            # megatron-core keeps query, key and value of a head together, [N 3 D, H]; GPT-2 has [3 N D, H].
+            tensor = tensor.unflatten(0, (model.num_attention_heads, 3, -1)).transpose(0, 1).flatten(0, 2)
+        if ".linear_" in weight.name and tensor.dim() == 2:
+            tensor = tensor.T  # GPT-2's Conv1D multiplies from the other side: [inputs, outputs]
+    return tensor
