@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from treering.config.canonical import digest_file, short
-from treering.config.resolve import Digest
+from treering.config.model import Digest
 from treering.errors import EvidenceError, UserError
 
 

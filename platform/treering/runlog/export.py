@@ -4,8 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from treering.config.model import ModelConfig, PositiveInt
-from treering.config.resolve import Digest
+from treering.config.model import Digest, ModelConfig, PositiveInt
 from treering.runlog.records import FileRecord, Record
 
 ExportFormat = Literal["safetensors", "huggingface"]

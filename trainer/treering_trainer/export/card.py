@@ -26,6 +26,10 @@ def model_card(checkpoint: CheckpointDirectory, dtype: ExportDtype, known: int, 
             " them; `generation_config.json` suppresses them."
         )
     vocabulary += f" `{end}` ends a document and stands before one; spelled out in a text it is ordinary text."
+    path = "\n".join(
+        f"- run `{segment.run.id}`, attempt {segment.attempt.number}, to step {segment.last_step:,}"
+        for segment in checkpoint.run.path_to(checkpoint)
+    )
     return f"""---
 library_name: transformers
 pipeline_tag: text-generation
@@ -57,7 +61,11 @@ A GPT in the layout of GPT-2: {model.num_layers} layers, hidden size {model.hidd
 | tokenizer | `{manifest.tokenizer}` |
 | code | `{manifest.code}` |
 
-Trained on this blend:
+Its way, from the first step on:
+
+{path}
+
+The blend of this run:
 
 | corpus | weight | digest |
 | --- | --- | --- |
