@@ -182,9 +182,11 @@ def measure(case: Case, device: str) -> dict[str, Any]:
         steps = [train(engine, case, batch, WARMUP_STEPS + 1 + step) for step in range(case.steps)]
     except torch.OutOfMemoryError as error:
         return {**result, "error": str(error).splitlines()[0]}
-    forward_backward_s = statistics.median(step.forward_backward_s for step in steps)
-    optimizer_s = statistics.median(step.optimizer_s for step in steps)
-    step_s = statistics.median(step.forward_backward_s + step.optimizer_s for step in steps)
+    timings = [step.timing for step in steps]
+    forward_backward_s = statistics.median(timing.forward_backward_s for timing in timings)
+    communication_s = statistics.median(timing.communication_s for timing in timings)
+    optimizer_s = statistics.median(timing.optimizer_s for timing in timings)
+    step_s = statistics.median(timing.compute_s + timing.communication_s for timing in timings)
     samples = case.micro_batch_size * case.micro_batches
     tflops = tflops_per_device(FORMULA, shape, batch_size=samples, step_time_s=step_s, num_devices=1)
     peak = peak_of(device)
@@ -196,6 +198,7 @@ def measure(case: Case, device: str) -> dict[str, Any]:
         "speed_relative_to_plain": peer_s / step_s if peer_s else None,
         "step_s": step_s,
         "forward_backward_s": forward_backward_s,
+        "communication_s": communication_s,
         "optimizer_s": optimizer_s,
         "tokens_per_second": samples * case.sequence_length / step_s,
         "flops_formula": FORMULA,
@@ -320,7 +323,7 @@ def describe(result: dict[str, Any]) -> str:
     return (
         f"{result['name']}: {result['parameters'] / 1e6:,.1f} M parameters, step {result['step_s'] * 1e3:,.1f} ms "
         f"({result['forward_backward_s'] * 1e3:,.1f} forward and backward, "
-        f"{result['optimizer_s'] * 1e3:,.1f} optimizer), "
+        f"{result['communication_s'] * 1e3:,.1f} communication, {result['optimizer_s'] * 1e3:,.1f} optimizer), "
         f"{result['tokens_per_second']:,.0f} tokens/s, {result['tflops']:.3g} TFLOP/s, {mfu}{memory}{peer}"
     )
 

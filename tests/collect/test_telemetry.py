@@ -13,8 +13,10 @@ from treering.collect.nvml import Nvml, open_nvml
 from treering.collect.telemetry import (
     DEVICE_METRICS,
     HOST_METRICS,
+    STEP_METRICS,
     DeviceSensors,
     HostSensors,
+    StepReadings,
     TelemetrySampler,
     rank_sensors,
 )
@@ -241,3 +243,15 @@ def test_devices_of_a_node():
 )
 def test_visible_device_of_a_rank(visible, local_rank, index):
     assert visible_index(collect_devices(Nvml(table())), local_rank, visible) == index
+
+
+def test_steps_are_averaged_between_two_samples(tmp_path):
+    steps = StepReadings()
+    sampler = TelemetrySampler(tmp_path / "rank-0.jsonl", rank=0, sensors=[steps])
+    sampler.sample()
+    for seconds in (1.0, 2.0):
+        steps.add(dict.fromkeys(STEP_METRICS, seconds))
+    sampler.sample()
+    sampler.sample()
+    assert [row["values"] for row in lines(tmp_path / "rank-0.jsonl")] == [{}, dict.fromkeys(STEP_METRICS, 1.5), {}]
+    assert set(STEP_METRICS) <= METRICS.keys()

@@ -19,6 +19,8 @@ os.environ["DS_ACCELERATOR"] = "cpu"
 
 # Sets OMP_NUM_THREADS, so it comes before everything that brings torch.
 from treering_trainer import launch  # noqa: E402, I001
+from deepspeed.runtime.pipe.engine import PipelineEngine  # noqa: E402
+from deepspeed.runtime.pipe.schedule import ForwardPass  # noqa: E402
 from treering.runlog.writer import RingWriter  # noqa: E402
 from treering_trainer import checkpoint, loop, publish, resume, worker  # noqa: E402, F401
 
@@ -103,6 +105,18 @@ def slow(seconds):
     loop.Loop._step = patched
 
 
+def slow_stage(rank, seconds):
+    """Every forward pass of one rank takes longer."""
+    run = PipelineEngine._INSTRUCTION_MAP[ForwardPass]
+
+    def patched(self, **arguments):
+        if self.global_rank == rank:
+            time.sleep(seconds)
+        return run(self, **arguments)
+
+    PipelineEngine._INSTRUCTION_MAP[ForwardPass] = patched
+
+
 def feed_another(rank):
     """One rank is fed other tokens than its batch holds."""
     read = worker.Feed.read
@@ -150,6 +164,7 @@ FAULTS = {
         limit_files,
         kill_rank,
         slow,
+        slow_stage,
         feed_another,
         full_disk,
         kill_before_end,

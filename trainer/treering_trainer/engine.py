@@ -4,7 +4,6 @@ Settings that look like taste and are not are explained where they stand; `docs/
 """
 
 import shutil
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from treering.config.operation import KernelConfig, ParallelConfig
 from treering_trainer.model import build_layers, token_loss
 from treering_trainer.optim import build_optimizer, set_learning_rate
 from treering_trainer.pipeline import RecomputingModule
+from treering_trainer.timing import StepTimer, StepTiming
 from treering_trainer.topology import Place
 
 STATE_TAG = "state"
@@ -39,15 +39,13 @@ class StepResult:
         loss: mean over the global batch before the update, in nats.
         grad_norm: global gradient norm before clipping.
         applied: whether the optimizer moved the weights.
-        forward_backward_s: from the first micro-batch to the optimizer, gradient reduction included.
-        optimizer_s: norm, clipping, update and the gathering of updated weights.
+        timing: where this rank's time went.
     """
 
     loss: float
     grad_norm: float
     applied: bool
-    forward_backward_s: float
-    optimizer_s: float
+    timing: StepTiming
 
 
 class Engine:
@@ -120,7 +118,7 @@ class Engine:
         self.engine, *_ = deepspeed.initialize(
             model=module, optimizer=build_optimizer(module, optimizer, kernels), config=settings
         )
-        self._optimizer_s = 0.0
+        self._timer = StepTimer(self.engine)
         self._model_step: Callable[..., Any] = self.engine._take_model_step  # noqa: SLF001 - the one seam between backward and update
         self.engine._take_model_step = self._timed_model_step  # noqa: SLF001
 
@@ -144,17 +142,14 @@ class Engine:
             self.engine.set_train_batch_size(global_batch_size)
         set_learning_rate(self.engine.optimizer, learning_rate)
         self._seed_dropout(step)
-        self._synchronize()
-        started = time.perf_counter()
+        self._timer.start()
         loss = float(self.engine.train_batch(data_iter=iter(micro_batches)))
-        self._synchronize()
-        total_s = time.perf_counter() - started
+        timing = self._timer.stop()
         return StepResult(
             loss=loss,
             grad_norm=float(self.engine.get_global_grad_norm()),
             applied=not getattr(self.engine.optimizer, "overflow", False),
-            forward_backward_s=total_s - self._optimizer_s,
-            optimizer_s=self._optimizer_s,
+            timing=timing,
         )
 
     def evaluate(self, micro_batches: Sequence[MicroBatch], num_micro_batches: int) -> float:
@@ -192,17 +187,10 @@ class Engine:
             raise RuntimeError(f"{directory}: DeepSpeed found no training state")
 
     def _timed_model_step(self, *args: Any, **kwargs: Any) -> Any:
-        self._synchronize()
-        started = time.perf_counter()
+        self._timer.optimizer_begins()
         result = self._model_step(*args, **kwargs)
-        self._synchronize()
-        self._optimizer_s = time.perf_counter() - started
+        self._timer.optimizer_ends()
         return result
-
-    @staticmethod
-    def _synchronize() -> None:
-        if get_accelerator().device_name() != _CPU:
-            get_accelerator().synchronize()
 
     def _seed_dropout(self, step: int) -> None:
         """Seeds every random stream from the step's number, so that no random state needs saving.

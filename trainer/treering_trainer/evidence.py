@@ -9,14 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.distributed
 from megatron.core import parallel_state
 from numpy.typing import NDArray
 
 from treering.data.batch import batch_digest
 from treering.errors import EvidenceError
 from treering_trainer.data import DIGEST_BYTES, raw_digest, text_digest
-from treering_trainer.topology import Place
+from treering_trainer.topology import Place, all_gather
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ def agree(
     if place.reads_data:
         mine[:DIGEST_BYTES] = raw_digest(_join_replicas(place, device, digests, micro_batch_size))
         mine[DIGEST_BYTES] = 1
-    every = _all_gather(torch.from_numpy(mine).to(device), place.layout.world_size, None)
+    every = all_gather(torch.from_numpy(mine).to(device), place.layout.world_size)
     readers = every[every[:, DIGEST_BYTES] == 1][:, :DIGEST_BYTES]
     differing = np.flatnonzero((every[:, DIGEST_BYTES] == 1) & (every[:, :DIGEST_BYTES] != readers[0]).any(axis=1))
     if differing.size:
@@ -69,15 +68,8 @@ def _join_replicas(place: Place, device: torch.device, digests: NDArray[np.uint8
     """The batch digest of one stage: samples of all replicas in the order of their numbers."""
     data = place.layout.data
     group = parallel_state.get_data_parallel_group()
-    gathered = _all_gather(torch.from_numpy(digests).to(device), data, group) if data > 1 else digests[None]
+    gathered = all_gather(torch.from_numpy(digests).to(device), data, group) if data > 1 else digests[None]
     micro_batches = digests.shape[0] // micro_batch_size
     by_replica = gathered.reshape(data, micro_batches, micro_batch_size, DIGEST_BYTES)
     in_order = by_replica.transpose(1, 0, 2, 3).reshape(-1, DIGEST_BYTES)
     return batch_digest(text_digest(row) for row in in_order)
-
-
-def _all_gather(tensor: torch.Tensor, size: int, group: torch.distributed.ProcessGroup | None) -> NDArray[np.uint8]:
-    parts = [torch.empty_like(tensor) for _ in range(size)]
-    torch.distributed.all_gather(parts, tensor.contiguous(), group=group)
-    stacked: NDArray[np.uint8] = torch.stack(parts).cpu().numpy()
-    return stacked

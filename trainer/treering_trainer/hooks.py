@@ -7,14 +7,14 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
 from treering.collect.devices import collect_devices, visible_index
 from treering.collect.nvml import open_nvml
-from treering.collect.telemetry import TelemetrySampler, rank_sensors
+from treering.collect.telemetry import StepReadings, TelemetrySampler, rank_sensors
 from treering.runlog.incidents import Incident
 from treering.runlog.ring import Ring
 
@@ -27,6 +27,9 @@ class Hook:
 
     def before_training(self, start_step: int, num_steps: int) -> None:
         """Once, before the first step of this attempt."""
+
+    def after_step(self, step: int, values: Mapping[str, float]) -> None:
+        """On every rank, when a step is done: the rank's own numbers by their catalogue keys."""
 
     def after_ring(self, ring: Ring) -> None:
         """On rank 0, when a ring was laid."""
@@ -54,6 +57,10 @@ class FailOpen(Hook):
     def before_training(self, start_step: int, num_steps: int) -> None:
         """Tells every hook."""
         self._tell(lambda hook: hook.before_training(start_step, num_steps))
+
+    def after_step(self, step: int, values: Mapping[str, float]) -> None:
+        """Tells every hook."""
+        self._tell(lambda hook: hook.after_step(step, values))
 
     def after_ring(self, ring: Ring) -> None:
         """Tells every hook."""
@@ -144,7 +151,7 @@ class Progress(Hook):
 
 
 class Telemetry(Hook):
-    """Samples this rank's node and device beside the training thread.
+    """Samples this rank's node, device and steps beside the training thread.
 
     Args:
         folder: the attempt's `telemetry/`.
@@ -159,13 +166,21 @@ class Telemetry(Hook):
         if on_accelerator:
             nvml, _reason = open_nvml()
             index = visible_index(collect_devices(nvml), local_rank, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        self._steps = StepReadings()
         self._sampler = TelemetrySampler(
-            folder / f"rank-{rank}.jsonl", rank=rank, interval_s=interval_s, sensors=rank_sensors(index)
+            folder / f"rank-{rank}.jsonl",
+            rank=rank,
+            interval_s=interval_s,
+            sensors=(*rank_sensors(index), self._steps),
         )
 
     def before_training(self, start_step: int, num_steps: int) -> None:  # noqa: ARG002 - the hook's signature
         """Starts the sampler's thread."""
         self._sampler.start()
+
+    def after_step(self, step: int, values: Mapping[str, float]) -> None:  # noqa: ARG002 - the hook's signature
+        """Hands the rank's own numbers to the sampler's thread."""
+        self._steps.add(values)
 
     def close(self) -> None:
         """Takes a last sample and ends the thread."""

@@ -21,6 +21,7 @@ from treering_trainer.data import Feed
 from treering_trainer.engine import Engine, StepResult
 from treering_trainer.evidence import Agreement, agree
 from treering_trainer.hooks import Hook
+from treering_trainer.timing import step_seconds
 from treering_trainer.topology import Place
 from treering_trainer.validation import Validator
 
@@ -96,7 +97,8 @@ class Loop:
         self._schedule: Schedule = resolved.schedule
         self._shape = ModelShape.of(resolved.recipe.model, resolved.blend.sequence_length)
         self._applied_steps = 0
-        self._checkpoint_s: float | None = None
+        self._between_s: dict[str, float] = {}
+        """Seconds between the ring before and this step; they are in no other number."""
 
     def run(self, start_step: int, applied_steps: int) -> Outcome:
         """Trains from the step after `start_step` to the end of the schedule, or until asked to stop.
@@ -138,10 +140,18 @@ class Loop:
         result = self._engine.train(step, fed.micro_batches, hi - lo, learning_rate)
         step_s = time.perf_counter() - started
         self._applied_steps += result.applied
+        ended = time.perf_counter()
+        times = step_seconds(self._place, self._engine.device, step_s, data_wait_s, result.timing)
+        self._tell_own_step(step, step_s, hi - lo, result)
+        record_s = time.perf_counter() - ended
         finite = math.isfinite(result.loss) and math.isfinite(result.grad_norm)
-        validation = self._validator.run(self._engine) if finite and self._validates(step) and self._validator else None
+        validation = None
+        if finite and self._validates(step) and self._validator:
+            started = time.perf_counter()
+            validation = self._validator.run(self._engine)
+            times["validation"] = time.perf_counter() - started
         if self._record is not None:
-            times = {"step": step_s, "data_wait": data_wait_s}
+            started = time.perf_counter()
             self._lay(
                 self._record,
                 step,
@@ -151,6 +161,7 @@ class Loop:
                 times=times,
                 validation=validation,
             )
+            self._between_s["record"] = record_s + time.perf_counter() - started
         if not finite:
             raise NonFiniteLossError(
                 f"run {self._resolved.run_id}: step {step}: loss {result.loss}, gradient norm {result.grad_norm}, "
@@ -174,11 +185,7 @@ class Loop:
     ) -> Ring:
         lo, hi = self._schedule.sample_range(step)
         length = self._resolved.blend.sequence_length
-        time_s = {**times, "forward_backward": result.forward_backward_s, "optimizer": result.optimizer_s}
-        if self._checkpoint_s is not None:
-            # Spent between the ring before and this step; it is in no other number.
-            time_s["checkpoint"] = self._checkpoint_s
-            self._checkpoint_s = None
+        time_s, self._between_s = {**times, **self._between_s}, {}
         ring = record.rings.append(
             step=step,
             sample_start=lo,
@@ -193,14 +200,7 @@ class Loop:
             loss_scale=None,
             time_s=time_s,
             tokens_per_second=(hi - lo) * length / times["step"],
-            tflops_per_device=tflops_per_device(
-                FLOPS_FORMULA,
-                self._shape,
-                batch_size=hi - lo,
-                step_time_s=times["step"],
-                num_devices=self._place.layout.world_size,
-                recompute=self._resolved.attempt.parallel.activation_recompute == "full",
-            ),
+            tflops_per_device=self._tflops(hi - lo, times["step"]),
             flops_formula=FLOPS_FORMULA,
             validation=validation,
             batch_digest=agreement.batch_digest,
@@ -209,6 +209,27 @@ class Loop:
         for hook in self._hooks:
             hook.after_ring(ring)
         return ring
+
+    def _tell_own_step(self, step: int, step_s: float, batch_size: int, result: StepResult) -> None:
+        """Tells the hooks this rank's own numbers of a step, by their catalogue keys."""
+        values = {
+            "rank/step": step_s,
+            "rank/compute": result.timing.compute_s,
+            "rank/communication": result.timing.communication_s,
+            "rank/tflops": self._tflops(batch_size, step_s),
+        }
+        for hook in self._hooks:
+            hook.after_step(step, values)
+
+    def _tflops(self, batch_size: int, step_s: float) -> float:
+        return tflops_per_device(
+            FLOPS_FORMULA,
+            self._shape,
+            batch_size=batch_size,
+            step_time_s=step_s,
+            num_devices=self._place.layout.world_size,
+            recompute=self._resolved.attempt.parallel.activation_recompute == "full",
+        )
 
     def _save(self, step: int) -> None:
         facts: dict[str, Any] = {}
@@ -224,12 +245,12 @@ class Loop:
         failure = checkpoint.save(self._engine, self._run, step, rings, facts)
         if failure is None and self._record is not None:
             checkpoint.remove_old(self._run, self._resolved.attempt.checkpoint)
-        self._checkpoint_s = time.perf_counter() - started
+        self._between_s["checkpoint"] = seconds = time.perf_counter() - started
         if failure is not None:
             self._go_on_without(step, failure)
         elif self._record is not None:
             for hook in self._hooks:
-                hook.after_checkpoint(step, self._checkpoint_s)
+                hook.after_checkpoint(step, seconds)
 
     def _go_on_without(self, step: int, failure: str) -> None:
         """A checkpoint could not be saved: on record; only the last one is worth an end."""

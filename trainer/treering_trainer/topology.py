@@ -10,9 +10,11 @@ from datetime import timedelta
 from typing import Any
 
 import deepspeed
+import torch
 import torch.distributed
 from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
 from megatron.core import parallel_state
+from numpy.typing import NDArray
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 
@@ -137,3 +139,11 @@ def broadcast(value: Any) -> Any:
     box = [value]
     torch.distributed.broadcast_object_list(box, src=0)
     return box[0]
+
+
+def all_gather(tensor: torch.Tensor, size: int, group: torch.distributed.ProcessGroup | None = None) -> NDArray[Any]:
+    """The tensors [...] of a group's ranks (None: of all) as one array [size, ...]; collective over the group."""
+    parts = [torch.empty_like(tensor) for _ in range(size)]
+    torch.distributed.all_gather(parts, tensor.contiguous(), group=group)
+    stacked: NDArray[Any] = torch.stack(parts).cpu().numpy()
+    return stacked

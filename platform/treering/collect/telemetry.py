@@ -9,7 +9,8 @@ watts, memory in bytes, temperature in degrees Celsius, clocks in MHz.
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +26,7 @@ DEVICE_METRICS: Final = (
     "device/utilisation", "device/memory_used", "device/power", "device/temperature", "device/sm_clock",
     "device/memory_clock",
 )  # fmt: skip
+STEP_METRICS: Final = ("rank/step", "rank/compute", "rank/communication", "rank/tflops")
 
 
 class HostSensors:
@@ -87,6 +89,25 @@ class DeviceSensors:
             self._nvml.close()
 
 
+class StepReadings:
+    """A rank's own numbers of its steps (`STEP_METRICS`), as means over the steps that ended since the last reading.
+
+    The training thread adds, the sampler's reads; neither waits for the other.
+    """
+
+    def __init__(self) -> None:
+        self._ended: deque[Mapping[str, float]] = deque()
+
+    def add(self, values: Mapping[str, float]) -> None:
+        """A step has ended."""
+        self._ended.append(values)
+
+    def read(self) -> dict[str, Reading]:
+        """The means; empty where no step has ended."""
+        steps = [self._ended.popleft() for _ in range(len(self._ended))]
+        return {key: Reading(sum(step[key] for step in steps) / len(steps)) for key in steps[0]} if steps else {}
+
+
 class TelemetrySampler:
     """A daemon thread that samples every interval until stopped; used as a context or by `start` and `stop`.
 
@@ -103,7 +124,7 @@ class TelemetrySampler:
         *,
         rank: int,
         interval_s: float = 1.0,
-        sensors: Sequence[HostSensors | DeviceSensors] | None = None,
+        sensors: Sequence[HostSensors | DeviceSensors | StepReadings] | None = None,
     ) -> None:
         self._path = path
         self._rank = rank

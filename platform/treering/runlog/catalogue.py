@@ -61,9 +61,64 @@ _METRICS = (
         "higher",
     ),
     Metric("time/step", "Step time", "s", "Wall clock of the whole step on the rank that writes the ring.", "lower"),
-    Metric("time/data_wait", "Data wait", "s", "Waiting for and digesting the step's tokens.", "lower"),
-    Metric("time/forward_backward", "Forward and backward", "s", "Model passes, gradients' reduction included."),
-    Metric("time/optimizer", "Optimizer", "s", "Clipping and the optimizer's update."),
+    Metric(
+        "time/data_wait",
+        "Data wait",
+        "s",
+        "Part of the step: reading and digesting its tokens, until all ranks agree on them.",
+        "lower",
+    ),
+    Metric(
+        "time/forward_backward",
+        "Forward and backward",
+        "s",
+        "Part of the step: model passes on the rank that writes the ring, without communication.",
+    ),
+    Metric(
+        "time/communication",
+        "Communication",
+        "s",
+        "Part of the step: blocked in collectives and in transfers between stages, on the rank that writes the ring; "
+        "waiting for other ranks included, what overlaps with computation not.",
+        "lower",
+    ),
+    Metric("time/optimizer", "Optimizer", "s", "Part of the step: clipping and update, without communication."),
+    Metric(
+        "time/compute_fastest",
+        "Computing, fastest rank",
+        "s",
+        "Forward, backward and optimizer without communication on the rank that computed least.",
+    ),
+    Metric(
+        "time/compute_slowest",
+        "Computing, slowest rank",
+        "s",
+        "The same on the rank that computed longest, which the others wait for.",
+        "lower",
+    ),
+    Metric(
+        "time/pipeline",
+        "Pipeline",
+        "s",
+        "From the step's first pass to the end of its last one, over all stages; within the step, across its parts.",
+    ),
+    Metric(
+        "time/pipeline_bubble",
+        "Pipeline bubble",
+        "s",
+        "Mean over ranks of the pipeline's time in which a rank is in no forward or backward pass; transfers included.",
+        "lower",
+    ),
+    Metric(
+        "time/validation", "Validation", "s", "Measuring held-out loss after the step; in no other number.", "lower"
+    ),
+    Metric(
+        "time/record",
+        "Record",
+        "s",
+        "Recording the step before: timings of the ranks, ring, hooks; in no other number.",
+        "lower",
+    ),
     Metric("time/checkpoint", "Checkpoint", "s", "Saving after the step before; in no other number.", "lower"),
     Metric(
         "speed/mfu", "MFU", "", "Model FLOPs as a fraction of the device's published dense peak; none without a peak."
@@ -71,6 +126,26 @@ _METRICS = (
     Metric("speed/hfu", "HFU", "", "The same with recomputed FLOPs counted."),
     Metric(
         "judge/spike", "Spike", "", "Robust z-score of a flagged loss or gradient norm; see `treering.judge.spikes`."
+    ),
+    Metric(
+        "rank/step", "Step time by rank", "s", "Each rank's own clock, mean over the steps of an interval.", "lower"
+    ),
+    Metric(
+        "rank/compute",
+        "Computing by rank",
+        "s",
+        "Forward, backward and optimizer of a step without communication; the rank that others wait for has most.",
+        "lower",
+    ),
+    Metric(
+        "rank/communication", "Communication by rank", "s", "Blocked in collectives and transfers, in a step.", "lower"
+    ),
+    Metric(
+        "rank/tflops",
+        "TFLOP/s by rank",
+        "TFLOP/s",
+        "Model FLOPs of a step over devices and the rank's own time.",
+        "higher",
     ),
     Metric("host/cpu_utilisation", "CPU of the node", "%", "All cores together, 100 % is every core."),
     Metric("host/memory_used", "Memory of the node", "bytes", "In use by every process."),
