@@ -5,11 +5,14 @@ import shutil
 import pytest
 import torch
 
+from treering.audit.batch import step_batch
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.report import Level
+from treering.errors import NotFoundError
 from treering.judge.summary import run_page
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
+from treering_dashboard.frames.rings import read_run
 from treering_trainer.checkpoint import read_weights
 
 pytestmark = pytest.mark.trainer
@@ -110,6 +113,10 @@ def test_annealing_on_another_blend(zygote, project, reference, runs):
         {"run": reference.id, "attempt": 1, "last_step": 8},
         {"run": run.id, "attempt": 2, "last_step": None},
     ]
+    # The other run went on to step 15; that is no part of this one, neither done again nor shown.
+    assert [(each.step, each.attempt, each.replaced_steps) for each in read_run(run).restarts] == [(9, 2, 0)]
+    with pytest.raises(NotFoundError, match=f"begins after step 8 of run {reference.id}"):
+        step_batch(run, 8, project)
     assert "finished at step 10; nothing to train" in zygote.train(project, runs, *options)
 
 

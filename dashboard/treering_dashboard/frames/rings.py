@@ -249,5 +249,7 @@ def _restarts(segments: list[PathSegment]) -> Iterator[Restart]:
     for before, segment in pairwise(segments):
         header = segment.attempt.header
         last = before.last_step or 0
-        done = max((ring.step for ring in _holding(before.attempt, None)), default=last)
+        # What another run did after the step from which this one starts is its own.
+        own = before.run.path == segment.run.path
+        done = max((ring.step for ring in _holding(before.attempt, None)), default=last) if own else last
         yield Restart(last + 1, header.attempt, header.origin, max(0, done - last))

@@ -7,7 +7,8 @@ from typing import Any
 from treering.audit.content import batch_digests
 from treering.audit.path import Stretch
 from treering.audit.shelf import Shelf, find_corpora
-from treering.config.canonical import digest_file
+from treering.config.canonical import digest_file, short
+from treering.config.resolve import RUN_ID_LENGTH
 from treering.data.corpus import Corpus
 from treering.data.order import Sample
 from treering.errors import EvidenceError, NotFoundError
@@ -127,6 +128,12 @@ def _find_ring(run: RunDirectory, step: int) -> tuple[PathSegment, Ring]:
             if ring.step == step:
                 return PathSegment(run, attempt, step), ring
             last = max(last, ring.step)
+    start = run.resolved.recipe.start_from
+    if start is not None and step <= start.step:
+        ancestor = short(start.run, RUN_ID_LENGTH)
+        raise NotFoundError(
+            f"{run.path}: begins after step {start.step} of run {ancestor}; `treering batch {ancestor} {step}` shows it"
+        )
     raise NotFoundError(
         f"{run.path}: no attempt did step {step}; its rings go to step {last}, `treering show {run.id}` shows them"
     )
