@@ -180,6 +180,8 @@ def test_an_interpreter_a_rank(project, reference, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "step 15/15" in done.stderr
     assert numbers(rings(run_of(tmp_path))) == numbers(rings(reference))
+    header = run_of(tmp_path).attempts()[0].header
+    assert (header.launch, len(header.nodes)) == (None, 1)
 
 
 def test_outer_launcher_is_honoured(project, reference, tmp_path):
@@ -197,4 +199,5 @@ def test_outer_launcher_is_honoured(project, reference, tmp_path):
     run = run_of(tmp_path)
     assert numbers(rings(run)) == numbers(rings(reference))
     assert run.state() == "finished"
+    assert run.attempts()[0].header.launch == {"launcher": "torchrun"}
     assert f"run {run.id}: finished; checkpoints lie in" in done.stderr

@@ -1,10 +1,11 @@
 """Imports the trainer once and forks a launcher for each request: many trainings in seconds.
 
 One JSON request a line on standard input, one JSON answer a line on standard output:
-    {"start": {"cwd", "arguments", "log", "faults", "code_root"}} -> {"pid"}
+    {"start": {"cwd", "arguments", "log", "environ", "faults", "code_root"}} -> {"pid"}
     {"wait": pid} -> {"code"} (minus the signal, if one killed it)
 """
 
+import ctypes
 import json
 import os
 import resource
@@ -22,7 +23,7 @@ from treering_trainer import launch  # noqa: E402, I001
 from deepspeed.runtime.pipe.engine import PipelineEngine  # noqa: E402
 from deepspeed.runtime.pipe.schedule import ForwardPass  # noqa: E402
 from treering.runlog.writer import RingWriter  # noqa: E402
-from treering_trainer import checkpoint, loop, publish, resume, worker  # noqa: E402, F401
+from treering_trainer import checkpoint, loop, nodes, publish, resume, worker  # noqa: E402, F401
 
 
 def kill_group():
@@ -155,6 +156,22 @@ def kill_in_publish(before):
         publish._copy = lambda _run, _final, target: (target.mkdir(), kill_group())
 
 
+def another_node(host, disk=None):
+    """This rank has a host name of its own, and perhaps a disk of its own where the others share a folder."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    new_mounts, new_names, recursive, private = 0x20000, 0x4000000, 0x4000, 0x40000
+    calls = [(libc.unshare, new_names), (libc.sethostname, host.encode(), len(host))]
+    if disk is not None:
+        calls += [
+            (libc.unshare, new_mounts),
+            (libc.mount, b"none", b"/", None, recursive | private, None),
+            (libc.mount, b"tmpfs", disk.encode(), b"tmpfs", 0, None),
+        ]
+    for call, *arguments in calls:
+        if call(*arguments):
+            raise OSError(ctypes.get_errno(), f"{call.__name__} was refused")
+
+
 FAULTS = {
     fault.__name__: fault
     for fault in (
@@ -169,6 +186,7 @@ FAULTS = {
         full_disk,
         kill_before_end,
         kill_in_publish,
+        another_node,
     )
 }
 
@@ -187,6 +205,7 @@ def start(request):
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(log, 1)
         os.dup2(log, 2)
+        os.environ.update(request["environ"])
         for name, arguments in request["faults"].items():
             FAULTS[name](**arguments)
         if request["code_root"]:

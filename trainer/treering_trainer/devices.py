@@ -1,14 +1,18 @@
 """Chooses what ranks run on and how many there are, without touching CUDA in the launching process."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from treering.collect.devices import Device, collect_devices
+from treering.collect.memory import memory_limit
 from treering.collect.nvml import open_nvml
 from treering.config.resolve import Resolved
 from treering.errors import UserError
+from treering.judge.fit import check_device_memory, check_node_memory
+from treering.judge.layout import Layout as PlannedLayout
+from treering.judge.layout import Workload
 from treering.runlog.records import Layout
 
 
@@ -88,9 +92,45 @@ def choose_layout(resolved: Resolved, hardware: Hardware, world_size: int | None
     )
     if hardware.count and world_size is None and layout.world_size > hardware.count:
         raise UserError(
-            f"layout {layout} (TP x PP x DP) needs {layout.world_size} GPUs, {hardware.count} are here; "
-            "make parallel.* smaller, or start one launcher a node with torchrun"
+            f"parallel: layout {layout} (TP x PP x DP) needs {layout.world_size} GPUs, {hardware.count} are here; "
+            "make parallel.* smaller, or start it on several nodes with `treering launch`"
         )
     if world_size is not None and layout.world_size != world_size:
-        raise UserError(f"layout {layout} (TP x PP x DP) has {layout.world_size} ranks, WORLD_SIZE is {world_size}")
+        raise UserError(
+            f"parallel: layout {layout} (TP x PP x DP) has {layout.world_size} ranks, WORLD_SIZE is {world_size}; "
+            f"start {layout.world_size} ranks{f' ({note})' if note else ''}, or set parallel.* to the ranks that start"
+        )
     return layout, note
+
+
+def check_fits(source: str, resolved: Resolved, layout: Layout, hardware: Hardware) -> None:
+    """Refuses what surely cannot fit into the memory of this node, before anything is allocated.
+
+    Args:
+        source: the experiment's file, for errors.
+        resolved: the config.
+        layout: as `choose_layout` chose it.
+        hardware: what the node offers.
+
+    Raises:
+        ConfigError: names the field, what is needed, what is here, and the remedy.
+    """
+    workload = Workload.of(resolved)
+    planned = replace(PlannedLayout.of(resolved.attempt.parallel, layout.world_size), data=layout.data)
+    if hardware.count:
+        # NVML's order and CUDA's may differ: the smallest device decides, and where all are equal nothing is lost.
+        sized = [device for device in hardware.devices if device.kind == "cuda" and device.memory_bytes]
+        smallest = min(sized, key=lambda device: device.memory_bytes or 0, default=None)
+        if smallest is not None:
+            check_device_memory(
+                source, workload, planned, device=smallest.name, memory_bytes=smallest.memory_bytes or 0
+            )
+        return
+    check_node_memory(source, workload, planned, ranks=ranks_here(layout), memory_bytes=memory_limit())
+
+
+def ranks_here(layout: Layout) -> int:
+    """Ranks on this node: all where we start them, else as many as the outer launcher says, at least this one."""
+    if "RANK" not in os.environ:
+        return layout.world_size
+    return int(os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("LOCAL_SIZE") or 1)  # LOCAL_SIZE is DeepSpeed's

@@ -55,6 +55,8 @@ class Job:
         upstream: digest of the pipeline's stages above, None outside DVC.
         corpora: digest of each corpus by name, recomputed from its bytes.
         deadline: Unix seconds at which the attempt stops by itself, None for no limit.
+        nodes: what the header records of each node, empty where we started all ranks on this one.
+        launch: what the header records of an outer launcher, None without one.
     """
 
     project: Path
@@ -68,6 +70,8 @@ class Job:
     upstream: str | None
     corpora: Mapping[str, str]
     deadline: float | None = None
+    nodes: tuple[Mapping[str, Any], ...] = ()
+    launch: Mapping[str, Any] | None = None
 
     @property
     def attempt(self) -> Path:

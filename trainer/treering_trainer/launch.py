@@ -17,15 +17,16 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 # Before torch starts its threads: a process with threads must not fork. Ranks set their own number.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import psutil
 
-from treering.collect.code import collect_code
+from treering.collect.code import code_digest, collect_code, source_digests
 from treering.collect.environment import collect_environment
+from treering.collect.launcher import launch_record, rank_variables
 from treering.collect.upstream import upstream_digest
 from treering.config.duration import parse_duration
 from treering.config.load import load_experiment
@@ -35,6 +36,7 @@ from treering.errors import RunLockedError, TrainingError, TreeringError, UserEr
 from treering.project import Project
 from treering.runlog import lock
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
+from treering.runlog.records import Layout
 from treering_trainer.job import Job, write_end
 from treering_trainer.processes import (
     EXIT_RESTART,
@@ -44,6 +46,10 @@ from treering_trainer.processes import (
     fork_rank,
     redirect,
 )
+
+if TYPE_CHECKING:
+    from treering_trainer.devices import Hardware
+    from treering_trainer.nodes import Node
 
 CODE_ROOT = Path(__file__).resolve().parents[2]
 """Root of the sources that really run, wherever the project lies."""
@@ -75,25 +81,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     project = Project(Path.cwd())
     try:
         options = parser.parse_args(arguments)
+        os.environ.update(rank_variables(os.environ))
         started = float(os.environ.get(_STARTED, time.time()))
         deadline = None if options.time_limit is None else started + options.time_limit
         experiment = load_experiment(options.config, options.overrides)
         # Outside the pipeline there is no stage that would have written this experiment's blend.
         blend = resolve_blend(experiment, project) if options.no_publish else ResolvedBlend.read(project.blend)
-        target = Target(project, options.runs or project.runs, publish=not options.no_publish)
+        target = Target(project, options.runs or project.runs, options.config, publish=not options.no_publish)
         resolved = resolve(experiment, blend, str(options.config), tuple(options.overrides), runs=target.runs)
         if "RANK" in os.environ:
             return train_as_rank(target, resolved, options.continue_changed, deadline)
         return train(target, resolved, options.continue_changed, deadline, arguments)
     except ModuleNotFoundError as error:
-        _say(f"treering: {error.name} is missing, expected the extra `trainer`: pip install 'treering[trainer]'")
+        _refuse(f"{error.name} is missing, expected the extra `trainer`: pip install 'treering[trainer]'")
         return UserError.exit_code
     except TreeringError as error:
-        _say(f"treering: {error}")
+        _refuse(str(error))
         return error.exit_code
     except OSError as error:
-        _say(
-            f"treering: training cannot read or write: {error}; expected {options.runs or project.runs} and "
+        _refuse(
+            f"training cannot read or write: {error}; expected {options.runs or project.runs} and "
             f"{project.published.parent} to be writable, with free space; then start it again"
         )
         return TrainingError.exit_code
@@ -109,11 +116,13 @@ class Target:
     Attributes:
         project: where data lies and the published checkpoint goes.
         runs: folder of run directories.
+        config: the experiment's file, for errors.
         publish: whether the finished run becomes the project's published checkpoint, metrics and plots.
     """
 
     project: Project
     runs: Path
+    config: Path
     publish: bool = True
 
     def run(self, resolved: Resolved) -> RunDirectory:
@@ -144,17 +153,18 @@ def train(
         RunLockedError: another process group trains this run.
         TreeringError: see its class.
     """
-    from treering_trainer.devices import choose_layout, find_hardware
+    from treering_trainer.devices import check_fits, choose_layout, find_hardware
 
     hardware = find_hardware()
     _choose_accelerator(hardware.device)
+    layout, note = choose_layout(resolved, hardware)
+    check_fits(str(target.config), resolved, layout, hardware)
     if hardware.device == "cuda":
-        layout, _note = choose_layout(resolved, hardware)
         return _watch_interpreters(layout.world_size, sys.argv[1:] if arguments is None else arguments)
     run = target.run(resolved)
     descriptor = _hold(run)
     try:
-        job = _prepare(target, resolved, continue_changed, deadline, None)
+        job = _prepare(target, resolved, hardware, layout, note, continue_changed=continue_changed, deadline=deadline)
         if job is None:
             return 0
         # Everything is imported once, before the ranks are forked.
@@ -185,21 +195,29 @@ def train_as_rank(
     """Trains as one rank of an outer launcher; rank 0 decides where the attempt begins and publishes in the end."""
     if _PARENT in os.environ:
         die_with_parent(int(os.environ[_PARENT]))
-    from treering_trainer.devices import find_hardware
+    from treering_trainer.devices import choose_layout, find_hardware
 
-    _choose_accelerator(find_hardware().device)
+    hardware = find_hardware()
+    _choose_accelerator(hardware.device)
     _import_quietly("treering_trainer.worker")
+    from treering_trainer.nodes import check_same, check_shared
     from treering_trainer.topology import broadcast, connect
 
     rank, local_rank, world_size = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
     decision: Job | TreeringError | None = None
     connect(local_rank)
-    if rank == 0:
-        try:
+    try:
+        nodes = check_same(lambda: _look(target, resolved, hardware))
+        check_shared(target.run(resolved).path, target.project.root.resolve(), resolved.blend)
+        if rank == 0:
             _hold(target.run(resolved))
-            decision = _prepare(target, resolved, continue_changed, deadline, world_size)
-        except TreeringError as error:
-            decision = error
+            layout, note = choose_layout(resolved, hardware, world_size)
+            decision = _prepare(
+                target, resolved, hardware, layout, note,
+                continue_changed=continue_changed, deadline=deadline, nodes=nodes,
+            )  # fmt: skip
+    except TreeringError as error:
+        decision = error
     decision = broadcast(decision)
     if isinstance(decision, TreeringError):
         if rank == 0:
@@ -247,18 +265,42 @@ def _import_quietly(module: str) -> None:
         importlib.import_module(module)
 
 
+def _look(target: Target, resolved: Resolved, hardware: "Hardware") -> "Node":
+    """This node as its first rank sees it, with the reason why it cannot train, if there is one."""
+    from treering_trainer.devices import check_fits, choose_layout
+    from treering_trainer.nodes import Node
+
+    refusal = ""
+    try:
+        layout, _note = choose_layout(resolved, hardware, int(os.environ["WORLD_SIZE"]))
+        check_fits(str(target.config), resolved, layout, hardware)
+    except UserError as error:
+        refusal = str(error)
+    return Node(
+        host=os.uname().nodename,
+        rank=int(os.environ["RANK"]),
+        environment=collect_environment(hardware.devices),
+        code={"digest": code_digest(CODE_ROOT), "sources": source_digests(CODE_ROOT)},
+        refusal=refusal,
+    )
+
+
 def _prepare(
-    target: Target, resolved: Resolved, continue_changed: bool, deadline: float | None, world_size: int | None
+    target: Target,
+    resolved: Resolved,
+    hardware: "Hardware",
+    layout: Layout,
+    note: str,
+    *,
+    continue_changed: bool,
+    deadline: float | None,
+    nodes: Sequence["Node"] = (),
 ) -> Job | None:
     """Decides where the attempt begins and makes its directory; None if the run is finished. The lock is held."""
-    from treering_trainer.devices import choose_layout, find_hardware
-
     _import_quietly("treering_trainer.resume")
     from treering_trainer.resume import differences, finished_checkpoint, plan_attempt
 
     project, run = target.project, target.run(resolved)
-    hardware = find_hardware()
-    layout, note = choose_layout(resolved, hardware, world_size)
     code = collect_code(CODE_ROOT)
     environment = {
         **collect_environment(hardware.devices),
@@ -300,6 +342,8 @@ def _prepare(
         upstream=upstream_digest(project.root),
         corpora=corpora,
         deadline=deadline,
+        nodes=tuple(node.to_record() for node in nodes),
+        launch=launch_record(_outer_environ()),
     )
     job.attempt.mkdir(parents=True)
     _say(f"run {run.path.name} ({resolved.experiment}): layout {layout} (TP x PP x DP) on {layout.device}")
@@ -307,6 +351,11 @@ def _prepare(
         if message:
             _say(f"  {message}")
     return job
+
+
+def _outer_environ() -> dict[str, str]:
+    """The environment as an outer launcher made it: ranks that we started ourselves have their numbers from us."""
+    return {name: value for name, value in os.environ.items() if name != "RANK" or _PARENT not in os.environ}
 
 
 def _forking(job: Job) -> Callable[[int, dict[str, str]], int]:
@@ -395,6 +444,12 @@ def _reason_file(job: Job, rank: int) -> Path:
 def _read_reason(job: Job, rank: int) -> str:
     path = _reason_file(job, rank)
     return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def _refuse(text: str) -> None:
+    """Says why this process ends: once a node, under its name where that is not the first one."""
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        _say(f"treering: {text}" if os.environ.get("RANK", "0") == "0" else f"treering: {os.uname().nodename}: {text}")
 
 
 def _say(text: str) -> None:

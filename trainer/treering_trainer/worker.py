@@ -153,6 +153,8 @@ def open_record(job: Job, kernels: tuple[Kernel, ...]) -> Record:
         kernels=kernels,
         corpora=dict(job.corpora),
         upstream=job.upstream,
+        nodes=tuple(dict(node) for node in job.nodes) or None,
+        launch=None if job.launch is None else dict(job.launch),
     )
     digest = header.write(job.attempt / "header.json")
     facts = {

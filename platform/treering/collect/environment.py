@@ -23,17 +23,20 @@ NUMERIC_ROOTS: Final = ("torch", "deepspeed", "megatron-core", "transformer-engi
 """Distributions that compute; an absent one counts for nothing."""
 
 VARIABLE_PREFIXES: Final = (
-    "ATEN_", "CUBLAS", "CUDA_", "CUDNN_", "DNNL_", "DS_", "GLOO_", "KMP_", "MKL_", "NCCL_", "NVIDIA_TF32_OVERRIDE",
-    "NVTE_", "OMP_", "ONEDNN_", "OPENBLAS_", "PYTHONHASHSEED", "PYTORCH_", "TORCH_", "UCX_",
+    "ATEN_", "CUBLAS", "CUDA_", "CUDNN_", "DNNL_", "DS_", "FI_", "GLOO_", "KMP_", "MKL_", "NCCL_",
+    "NVIDIA_TF32_OVERRIDE", "NVTE_", "OMP_", "ONEDNN_", "OPENBLAS_", "PYTHONHASHSEED", "PYTORCH_", "RDMAV_", "TORCH",
+    "TRITON_", "UCX_",
 )  # fmt: skip
 """Environment variables that steer numerics or communication; nothing else is recorded, so no secret is."""
 
 _PLACES: Final = re.compile(
     r"CUDA_(VISIBLE_DEVICES|HOME|PATH|ROOT|CACHE_PATH|VERSION|DEVICE_ORDER|MODULE_LOADING)|TORCH_(HOME|EXTENSIONS_DIR|LOGS)"
-    r"|TORCH_(CPP_LOG_LEVEL|SHOW_CPP_STACKTRACES|DISTRIBUTED_DEBUG|NCCL_\w+)|NCCL_(DEBUG\w*|HOSTID|\w*IFNAME|VERSION\w*)"
-    r"|(NCCL_IB|UCX)_\w+|GLOO_SOCKET_IFNAME|\w+_VERBOSE|DS_(ENV_FILE|SKIP_\w+)"
+    r"|TORCH_(CPP_LOG_LEVEL|SHOW_CPP_STACKTRACES|DISTRIBUTED_DEBUG|NCCL_\w+)|TORCHELASTIC_\w+"
+    r"|NCCL_(DEBUG\w*|HOSTID|\w*IFNAME|VERSION\w*|(IB|NET|OOB|SOCKET)_\w+|NET|NSOCKS_PERTHREAD|CROSS_NIC|TOPO_FILE)"
+    r"|(FI|RDMAV|UCX)_\w+|GLOO_SOCKET_IFNAME|\w+_VERBOSE|DS_(ENV_FILE|SKIP_\w+)|(TORCHINDUCTOR|TRITON)_CACHE_DIR"
 )
-"""Variables that name places, switch logs or choose a network: recorded, not digested."""
+"""Variables that name places, switch logs or choose a network: recorded, not digested. What chooses how numbers are
+added up, as NCCL_ALGO and NCCL_PROTO do, is digested, and so is whatever is not known to be harmless."""
 
 _REQUIREMENT: Final = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
 
@@ -69,6 +72,11 @@ def variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The variables of `VARIABLE_PREFIXES` that are set."""
     source = os.environ if environ is None else environ
     return {name: source[name] for name in sorted(source) if name.startswith(VARIABLE_PREFIXES)}
+
+
+def numeric_variables(recorded: Mapping[str, str]) -> dict[str, str]:
+    """Of recorded variables those that count in the digest: a place, a log or a network moves no number."""
+    return {name: value for name, value in recorded.items() if not _PLACES.fullmatch(name)}
 
 
 def collect_environment(devices: Sequence[Device]) -> dict[str, Any]:
@@ -118,9 +126,7 @@ def environment_digest(environment: Mapping[str, Any]) -> str:
             "python": environment["python"],
             "packages": environment["numeric_packages"],
             "device_kinds": environment["device_kinds"],
-            "variables": {
-                name: value for name, value in environment["variables"].items() if not _PLACES.fullmatch(name)
-            },
+            "variables": numeric_variables(environment["variables"]),
         }
     )
 

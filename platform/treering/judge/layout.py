@@ -178,7 +178,7 @@ class Workload:
 def check_layout(source: str, workload: Workload, layout: Layout, cluster: Cluster) -> None:
     """Refuses a layout that does not divide: the cluster, the model or a stage of the batch schedule.
 
-    Memory is checked by `planning.plan`, which knows it.
+    Memory is checked by `fit`.
 
     Args:
         source: the experiment's file, for errors.

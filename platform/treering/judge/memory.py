@@ -42,6 +42,11 @@ _DROPPED: Final[dict[Attention, str]] = {
 _ACTIVATION_SOURCE = "arXiv 2205.05198, equation 2, section 4.3 and table 2; fused attention arXiv 2205.14135"
 
 
+Stage = Literal["first", "middle", "last"]
+"""Stages of a pipeline by what they hold beside layers: embeddings, nothing, or final norm and logits. The only stage
+of a model without pipeline holds everything and counts as first."""
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryPart:
     """One kind of content of a device's memory.
@@ -64,13 +69,13 @@ class DeviceMemory:
     """Memory of one device of one pipeline stage.
 
     Attributes:
-        stage: `first` or `last`: the one that needs more.
+        stage: which one.
         parameters: parameters that one of its devices holds.
         in_flight: micro-batches whose activations it holds at once.
         parts: what it holds.
     """
 
-    stage: Literal["first", "last"]
+    stage: Stage
     parameters: int
     in_flight: int
     parts: tuple[MemoryPart, ...]
@@ -89,11 +94,25 @@ def device_memory(workload: Workload, layout: Layout, batch_size: int) -> Device
         layout: how it is cut.
         batch_size: global batch, samples: with fewer micro-batches than stages fewer are in flight.
     """
-    stages = [_stage_memory(workload, layout, batch_size, stage) for stage in ("first", "last")]
-    return max(stages, key=lambda memory: memory.num_bytes)
+    return max(stage_memories(workload, layout, batch_size), key=lambda memory: memory.num_bytes)
 
 
-def stage_parameters(workload: Workload, layout: Layout, stage: Literal["first", "last"]) -> int:
+def stage_memories(workload: Workload, layout: Layout, batch_size: int) -> list[DeviceMemory]:
+    """Memory of a device of each pipeline stage; middle stages are counted with one micro-batch in flight, at least.
+
+    Args:
+        workload: what is trained.
+        layout: how it is cut.
+        batch_size: global batch, samples.
+    """
+    stages: list[Stage] = ["first"]
+    if layout.pipeline > 1:
+        middle: list[Stage] = ["middle"]
+        stages += [*middle * (layout.pipeline - 2), "last"]
+    return [_stage_memory(workload, layout, batch_size, stage) for stage in stages]
+
+
+def stage_parameters(workload: Workload, layout: Layout, stage: Stage) -> int:
     """Parameters on one device of a stage, biases and norms included.
 
     Tensor ranks share matrices; positions, norms and the biases of row-parallel layers stand whole on each. With tied
@@ -151,9 +170,9 @@ def element_bytes(workload: Workload) -> int:
     return 4 if workload.precision == "fp32" else 2
 
 
-def _stage_memory(workload: Workload, layout: Layout, batch_size: int, stage: Literal["first", "last"]) -> DeviceMemory:
+def _stage_memory(workload: Workload, layout: Layout, batch_size: int, stage: Stage) -> DeviceMemory:
     parameters = stage_parameters(workload, layout, stage)
-    in_flight = 1 if stage == "last" else max(1, min(layout.pipeline, int(layout.micro_batches(batch_size))))
+    in_flight = 1 if stage != "first" else max(1, min(layout.pipeline, int(layout.micro_batches(batch_size))))
     weight = _WEIGHTS.get(workload.precision, 2)
     gradient, formula, source = _GRADIENTS[workload.precision]
     return DeviceMemory(
@@ -169,9 +188,7 @@ def _stage_memory(workload: Workload, layout: Layout, batch_size: int, stage: Li
     )
 
 
-def _activations(
-    workload: Workload, layout: Layout, stage: Literal["first", "last"], in_flight: int
-) -> tuple[float, str]:
+def _activations(workload: Workload, layout: Layout, stage: Stage, in_flight: int) -> tuple[float, str]:
     model, t, p = workload.model, layout.tensor, layout.pipeline
     s, b, h = workload.sequence_length, layout.micro_batch_size, model.hidden_size
     e, dropout = element_bytes(workload), model.dropout > 0

@@ -12,6 +12,7 @@ Legend as in `memory`; m micro-batches of a step, p stages.
 from dataclasses import dataclass
 
 from treering.errors import ConfigError, UserError
+from treering.judge.fit import check_device_memory
 from treering.judge.layout import Cluster, Layout, Workload, check_layout, layouts
 from treering.judge.memory import USABLE_SHARE, DeviceMemory, device_memory, element_bytes, stage_parameters
 from treering.judge.throughput import megatron_2023
@@ -190,32 +191,11 @@ def plan(source: str, workload: Workload, layout: Layout, cluster: Cluster, mfu:
         UserError: the MFU cannot be reached.
     """
     check_layout(source, workload, layout, cluster)
-    check_memory(source, workload, layout, cluster)
+    device = cluster.device
+    check_device_memory(
+        source, workload, layout, device=device.device, memory_bytes=device.memory_bytes, share=USABLE_SHARE
+    )
     return estimate(workload, layout, cluster, kernel_rate(workload, layout, cluster, mfu))
-
-
-def check_memory(source: str, workload: Workload, layout: Layout, cluster: Cluster) -> None:
-    """Refuses a layout that no device of the cluster can hold at the full batch.
-
-    Raises:
-        ConfigError: names the field to change, what is needed by part, and the remedy.
-    """
-    memory = device_memory(workload, layout, workload.schedule.global_batch_size)
-    if memory.num_bytes <= USABLE_SHARE * cluster.device.memory_bytes:
-        return
-    parts = ", ".join(f"{part.name} {part.num_bytes / 1e9:.1f}" for part in memory.parts)
-    mostly_activations = memory.parts[-1].num_bytes > memory.num_bytes / 2
-    if mostly_activations and not layout.recompute:
-        field, remedy = "parallel.activation_recompute", "`--set parallel.activation_recompute=full`"
-    elif mostly_activations and layout.micro_batch_size > 1:
-        field, remedy = "parallel.micro_batch_size", "a smaller micro-batch"
-    else:
-        field, remedy = "parallel", "more tensor or pipeline parallelism"
-    raise ConfigError(
-        source, field, f"{memory.num_bytes / 1e9:.1f} GB a device in the {memory.stage} stage of {layout} ({parts})",
-        f"at most {USABLE_SHARE:.0%} of the {cluster.device.memory_bytes / 1e9:.0f} GB of {cluster.device.device}: "
-        f"{remedy}; `--search` lists the layouts that fit",
-    )  # fmt: skip
 
 
 def search(source: str, workload: Workload, cluster: Cluster, rate: float) -> list[Plan]:

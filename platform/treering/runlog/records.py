@@ -91,6 +91,12 @@ class AttemptHeader(Record):
     kernels: tuple[Kernel, ...]
     corpora: dict[str, Digest] = Field(description="corpus name to digest, recomputed from the bytes when opened")
     upstream: Digest | None = Field(description="dvc.lock's entry of the stages above, None outside DVC")
+    nodes: tuple[dict[str, Any], ...] | None = Field(
+        None, description="under an outer launcher each node: host, first rank, devices, driver, kernel, memory"
+    )
+    launch: dict[str, Any] | None = Field(
+        None, description="what started the ranks, if not Treering alone: launcher, Slurm job and restarts, script"
+    )
 
     @field_validator("code", "environment")
     @classmethod

@@ -1,0 +1,45 @@
+"""How much main memory this process may fill: the machine's, or less where a control group limits it."""
+
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+_OWN: Final = Path("/proc/self/cgroup")
+
+
+def memory_limit(total: int | None = None, cgroups: Path = _CGROUPS, own: Path = _OWN) -> int:
+    """Bytes of main memory that this process and its children may fill together, swap left out.
+
+    Slurm, containers and systemd limit jobs by control groups; the smallest limit on the way up counts.
+
+    Args:
+        total: the machine's memory, default as psutil says.
+        cgroups: where control groups are mounted.
+        own: the file that names this process's groups, in version 2 `0::/path`, in version 1 `n:memory:/path`.
+
+    Source: docs.kernel.org, admin-guide/cgroup-v2 (`memory.max`) and cgroup-v1/memory (`memory.limit_in_bytes`).
+    """
+    limits = [psutil.virtual_memory().total if total is None else total]
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        return limits[0]
+    for line in lines:
+        _number, controllers, path = line.split(":", 2)
+        if controllers == "":
+            folder, name = cgroups, "memory.max"
+        elif "memory" in controllers.split(","):
+            folder, name = cgroups / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        group = Path(path.lstrip("/"))
+        for parent in (group, *group.parents):
+            try:
+                text = (folder / parent / name).read_text().strip()
+            except OSError:  # the root has none; inside a container the way up is hidden
+                continue
+            if text.isdecimal():
+                limits.append(int(text))
+    return min(limits)
