@@ -84,6 +84,8 @@ def test_the_search(invoke):
         (("--nodes", 350), ConfigError, r"mt-nlg-530b\.yaml: parallel\.data: found 8: .*--set parallel\.data=10"),
         (("--nodes", 280, "--device", "A100 40GB", "--set", "parallel.activation_recompute=none"), ConfigError,
          r"mt-nlg-530b\.yaml: parallel\.activation_recompute: found .* at most 90% of the 40 GB"),
+        (("--nodes", 280, "--set", "model.num_layers=70", "--set", "parallel.pipeline_schedule=dualpipev"), ConfigError,
+         r"mt-nlg-530b\.yaml: parallel\.pipeline_schedule: found dualpipev, expected 1f1b: memory and bubble"),
         (("--nodes", 280, "--device", "abacus"), UserError, "--device: found 'abacus'"),
         (("--search",), UserError, "plan --search: found no --nodes"),
     ],

@@ -1,6 +1,11 @@
-"""What a run under a folder of runs has laid."""
+"""What the trainer's tests start from and look at: a resolved config, a run and its rings."""
 
+import torch
+
+from treering.config.load import load_experiment
+from treering.config.resolve import ResolvedBlend, resolve
 from treering.runlog.directory import RunDirectory
+from treering_trainer.checkpoint import read_weights
 
 
 def options(settings):
@@ -24,3 +29,17 @@ def numbers(found):
     return [
         (ring.step, ring.sample_start, ring.batch_digest, ring.loss, ring.grad_norm, ring.validation) for ring in found
     ]
+
+
+def assert_same_weights(one, other):
+    """Of the newest checkpoints, bit by bit."""
+    left, right = (read_weights(run.checkpoints()[-1].path) for run in (one, other))
+    assert left.keys() == right.keys()
+    for name in left:
+        assert torch.equal(left[name], right[name]), name
+
+
+def resolved(project, *overrides):
+    """The project's experiment, changed."""
+    experiment = load_experiment(project.root / "tiny.yaml", overrides)
+    return resolve(experiment, ResolvedBlend.read(project.blend), "tiny.yaml")

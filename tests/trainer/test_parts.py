@@ -7,9 +7,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from trained import resolved
 
-from treering.config.load import load_experiment
-from treering.config.resolve import ResolvedBlend, resolve
 from treering.data.batch import read_samples, sample_digests
 from treering.data.order import DataOrder
 from treering.errors import EvidenceError, UserError
@@ -23,11 +22,6 @@ from treering_trainer.topology import Layout, Place
 pytestmark = pytest.mark.trainer
 
 CPU = Hardware("cpu", 0, (), "")
-
-
-def resolved(project, *overrides):
-    experiment = load_experiment(project.root / "tiny.yaml", overrides)
-    return resolve(experiment, ResolvedBlend.read(project.blend), "tiny.yaml")
 
 
 def test_replicas_read_the_batch_between_them(project):

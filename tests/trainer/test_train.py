@@ -7,8 +7,7 @@ import subprocess
 import sys
 
 import pytest
-import torch
-from trained import numbers, rings, run_of
+from trained import assert_same_weights, numbers, rings, run_of
 
 from treering.data.batch import batch_digest, read_samples, sample_digests
 from treering.data.corpus import Corpus
@@ -16,16 +15,8 @@ from treering.data.order import DataOrder
 from treering.runlog import lock
 from treering.runlog.directory import RunDirectory
 from treering_trainer import checkpoint
-from treering_trainer.checkpoint import read_weights
 
 pytestmark = pytest.mark.trainer
-
-
-def assert_same_weights(one, other):
-    left, right = (read_weights(run.checkpoints()[-1].path) for run in (one, other))
-    assert left.keys() == right.keys()
-    for name in left:
-        assert torch.equal(left[name], right[name]), name
 
 
 def test_trains_and_validates(reference):

@@ -72,12 +72,14 @@ def choose_layout(resolved: Resolved, hardware: Hardware, world_size: int | None
     note = ""
     if parallel.data == "auto":
         data = wanted = max(available // model_parallel, 1)
-        while data > 1 and resolved.schedule.check_divisible(parallel.micro_batch_size * data) is not None:
+        least = parallel.least_micro_batches
+        while data > 1 and resolved.schedule.check_divisible(parallel.micro_batch_size * data, least) is not None:
             data -= 1
         if data < wanted:
             note = (
                 f"data parallel size {data} instead of {wanted}: every batch size of the schedule must be divisible by "
                 f"micro_batch_size {parallel.micro_batch_size} x data parallel size"
+                + (f", {least} times at least for {parallel.pipeline_schedule}" if least > 1 else "")
             )
     else:
         data = parallel.data
@@ -89,6 +91,7 @@ def choose_layout(resolved: Resolved, hardware: Hardware, world_size: int | None
         world_size=model_parallel * data,
         device=hardware.device,
         backend="nccl" if hardware.device == "cuda" else "gloo",
+        pipeline_schedule=parallel.pipeline_schedule,
     )
     if hardware.count and world_size is None and layout.world_size > hardware.count:
         raise UserError(

@@ -17,7 +17,7 @@ from treering.config.model import ModelConfig, OptimizerConfig
 from treering.config.operation import KernelConfig, ParallelConfig
 from treering_trainer.model import build_layers, token_loss
 from treering_trainer.optim import build_optimizer, set_learning_rate
-from treering_trainer.pipeline import RecomputingModule
+from treering_trainer.pipeline import FoldedModule, RecomputingModule
 from treering_trainer.timing import StepTimer, StepTiming
 from treering_trainer.topology import Place
 
@@ -82,7 +82,7 @@ class Engine:
         self.seed = seed
         self.dropout = model.dropout > 0
         layout = place.layout
-        module = RecomputingModule(
+        module = (FoldedModule if layout.folded else RecomputingModule)(
             interval=parallel.recompute_interval if parallel.activation_recompute == "full" else 0,
             layers=build_layers(
                 model,
@@ -113,6 +113,9 @@ class Engine:
                 "reduce_bucket_size": _BUCKET_ELEMENTS,
                 "allgather_bucket_size": _BUCKET_ELEMENTS,
             }
+        if layout.folded:
+            # DualPipeV sends whole tensors; by default tensor ranks would send a part each.
+            settings["pipeline"] = {"pipe_partitioned": False, "grad_partitioned": False}
         if precision == "bf16":
             settings |= {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
         self.engine, *_ = deepspeed.initialize(
@@ -160,7 +163,13 @@ class Engine:
             num_micro_batches: how many each replica has.
         """
         data: Iterator[MicroBatch] = iter(micro_batches)
-        return float(self.engine.eval_batch(data_iter=data, num_micro_batches=num_micro_batches))
+        training = self.engine.micro_batches
+        # DualPipeV numbers its buffers by this in DeepSpeed 0.19.8, whatever number it is called with.
+        self.engine.micro_batches = num_micro_batches
+        try:
+            return float(self.engine.eval_batch(data_iter=data, num_micro_batches=num_micro_batches))
+        finally:
+            self.engine.micro_batches = training
 
     def save(self, directory: Path) -> None:
         """Writes this rank's part of the training state below `directory`; every rank must call it.

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any
 
 import torch
-from deepspeed.pipe import PipelineModule
+from deepspeed.pipe import DualPipeVModule, PipelineModule
 from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentrant_checkpoint
 
 from treering_trainer.model import TransformerBlock
@@ -37,7 +37,7 @@ def layer_groups(layers: Sequence[Layer], interval: int) -> Iterator[tuple[list[
 
 
 class RecomputingModule(PipelineModule):  # type: ignore[misc]
-    """A `PipelineModule` that recomputes groups of blocks.
+    """A `PipelineModule` under 1F1B that recomputes groups of blocks.
 
     Random streams are put back for the second pass, so that dropout draws the same masks.
 
@@ -58,6 +58,10 @@ class RecomputingModule(PipelineModule):  # type: ignore[misc]
             again = recomputed and torch.is_grad_enabled()
             hidden = non_reentrant_checkpoint(run, hidden) if again else run(hidden)
         return hidden
+
+
+class FoldedModule(RecomputingModule, DualPipeVModule):  # type: ignore[misc]
+    """The same under DualPipeV: a stage holds two chunks of layers, of which DeepSpeed shows one at a time."""
 
 
 def _chain(layers: Sequence[Layer]) -> Layer:

@@ -27,11 +27,13 @@ class Layout:
         tensor: ranks that share each layer.
         pipeline: stages that the layers are cut into.
         data: replicas.
+        folded: every stage holds two chunks of layers, and the pipeline turns around on the last one (DualPipeV).
     """
 
     tensor: int
     pipeline: int
     data: int
+    folded: bool = False
 
     @property
     def world_size(self) -> int:
@@ -61,7 +63,7 @@ class Place:
     @property
     def last_stage(self) -> bool:
         """Whether this rank computes the loss."""
-        return self.pipeline == self.layout.pipeline - 1
+        return self.pipeline == (0 if self.layout.folded else self.layout.pipeline - 1)
 
     @property
     def reads_data(self) -> bool:

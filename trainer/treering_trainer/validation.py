@@ -36,6 +36,7 @@ class Validator:
     ) -> None:
         self._place = place
         self._micro_batch_size = parallel.micro_batch_size
+        self._least_micro_batches = parallel.least_micro_batches
         self._weights: dict[str, float] = {}
         self._samples: dict[str, NDArray[np.int64]] = {}
         for component in blend.components:
@@ -64,7 +65,7 @@ class Validator:
     def _loss(self, engine: Engine, tokens: NDArray[np.int64]) -> float:
         """Mean loss over samples [N, S + 1]; samples that only fill the last micro-batches are not counted."""
         together = self._micro_batch_size * self._place.layout.data
-        padded = -(-len(tokens) // together) * together
+        padded = max(-(-len(tokens) // together), self._least_micro_batches) * together
         fill = np.concatenate([tokens, np.repeat(tokens[:1], padded - len(tokens), axis=0)])
         mine: list[MicroBatch] = []
         for start in range(self._place.data * self._micro_batch_size, padded, together):

@@ -79,10 +79,11 @@ def run_rank(job: Job, terminal: TextIO) -> Outcome:
     stop = StopRequest(job.deadline)
     quieten()
     torch.set_num_threads(int(job.environment["threads_per_rank"]))
-    sizes = Sizes(job.layout.tensor, job.layout.pipeline, job.layout.data)
-    place = join(sizes)
     resolved, project, run = job.resolved, Project(job.project), RunDirectory(job.run)
     recipe, attempt = resolved.recipe, resolved.attempt
+    folded = attempt.parallel.pipeline_schedule == "dualpipev"
+    sizes = Sizes(job.layout.tensor, job.layout.pipeline, job.layout.data, folded)
+    place = join(sizes)
     kernels = kernels_on_record(
         recipe.model,
         recipe.optimizer,

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from treering.cli.output import console, print_table
+from treering.errors import ConfigError
 
 if TYPE_CHECKING:
     from treering.config.resolve import Resolved
@@ -36,12 +37,17 @@ def cluster_document(source: str, resolved: "Resolved", options: ClusterOptions)
     """The plan of the file's layout on a cluster, or with `search` the best layouts.
 
     Raises:
-        ConfigError: the layout, or every layout, does not divide or fit.
+        ConfigError: the layout, or every layout, does not divide or fit; a schedule that is not modelled.
         UserError: an unknown device, or an efficiency that no kernels reach.
     """
     from treering.judge.layout import Cluster, Layout, Workload
     from treering.judge.planning import kernel_rate, plan, search
 
+    if resolved.attempt.parallel.pipeline_schedule != "1f1b":
+        raise ConfigError(
+            source, "parallel.pipeline_schedule", resolved.attempt.parallel.pipeline_schedule,
+            "1f1b: memory and bubble of another schedule are not modelled; `--set parallel.pipeline_schedule=1f1b`",
+        )  # fmt: skip
     workload = Workload.of(resolved)
     cluster = Cluster.of(options.device, options.nodes, options.gpus_per_node)
     layout = Layout.of(resolved.attempt.parallel, cluster.num_devices)

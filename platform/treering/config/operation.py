@@ -9,11 +9,13 @@ from pydantic import Field, model_validator
 
 from treering.config.model import GrowingSection, PositiveInt, Section, contradiction
 
+PipelineSchedule = Literal["1f1b", "dualpipev"]
+
 
 class ParallelConfig(GrowingSection):
     """The parallel layout; data parallelism takes what tensor and pipeline parallelism leave."""
 
-    added = frozenset({"recompute_interval"})
+    added = frozenset({"recompute_interval", "pipeline_schedule"})
 
     tensor: PositiveInt = Field(1, description="ranks that share each layer")
     pipeline: PositiveInt = Field(1, description="stages that the layers are cut into")
@@ -26,6 +28,27 @@ class ParallelConfig(GrowingSection):
     recompute_interval: PositiveInt = Field(
         1, description="with `full`: of so many consecutive layers of a stage only the first one's input is kept"
     )
+
+    pipeline_schedule: PipelineSchedule = Field(
+        "1f1b",
+        description="`dualpipev`: each stage holds two chunks of layers, micro-batches run through all stages and back",
+    )
+
+    @property
+    def chunks(self) -> int:
+        """Runs of consecutive layers that the model is cut into: one a stage, two with DualPipeV."""
+        return self.pipeline * (2 if self.pipeline_schedule == "dualpipev" else 1)
+
+    @property
+    def least_micro_batches(self) -> int:
+        """Micro-batches of a replica that the schedule needs in every step: as many as chunks with DualPipeV."""
+        return self.chunks if self.pipeline_schedule == "dualpipev" else 1
+
+    @model_validator(mode="after")
+    def _schedule_fits(self) -> Self:
+        if self.pipeline_schedule == "dualpipev" and self.pipeline == 1:
+            raise contradiction("pipeline_schedule", "dualpipev with pipeline 1", "1f1b: one stage has no schedule")
+        return self
 
     @model_validator(mode="after")
     def _recompute_fits(self) -> Self:

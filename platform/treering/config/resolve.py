@@ -418,12 +418,14 @@ def resolve(
         raise ConfigError(source, error.path, error.found, error.expected) from None
     if other is not None:
         check_start_fits(resolved, other, source)
-    offending = schedule.check_divisible(parallel.micro_batch_size * replicas)
+    least = parallel.least_micro_batches
+    offending = schedule.check_divisible(parallel.micro_batch_size * replicas, least)
     if offending is not None:
         raise ConfigError(
             source,
             "schedule",
             f"a stage with global batch {offending.batch_size} from step {offending.first_step} on",
-            f"every stage divisible by micro_batch_size x data = {parallel.micro_batch_size} x {replicas}",
+            f"every stage divisible by micro_batch_size x data = {parallel.micro_batch_size} x {replicas}"
+            + (f", at least {least} micro-batches of it for {parallel.pipeline_schedule}" if least > 1 else ""),
         )
     return resolved

@@ -316,9 +316,14 @@ class Schedule:
         """The learning rate of a step (from 1): that of C(step), the samples consumed when its batch is read."""
         return self.learning_rate(self.samples_after(step))
 
-    def check_divisible(self, multiple: int) -> Stage | None:
-        """The first stage whose batch size is no multiple of `multiple` (micro-batch x data parallel size), or None."""
-        return next((stage for stage in self.stages if stage.batch_size % multiple), None)
+    def check_divisible(self, multiple: int, least: int = 1) -> Stage | None:
+        """The first stage whose batch size is no multiple of `multiple` (micro-batch x data parallel size), or None.
+
+        Args:
+            multiple: samples of one micro-batch of all replicas.
+            least: micro-batches that a step needs.
+        """
+        return next((s for s in self.stages if s.batch_size % multiple or s.batch_size < least * multiple), None)
 
     def milestones(self) -> tuple[Milestone, ...]:
         """Where something changes, by step: each batch size, the full batch, the ends of warm-up, decay, training."""

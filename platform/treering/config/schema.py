@@ -128,21 +128,22 @@ class Experiment(Section):
 
     @model_validator(mode="after")
     def _layout_divides(self) -> Self:
-        tensor, pipeline = self.parallel.tensor, self.parallel.pipeline
+        tensor, chunks = self.parallel.tensor, self.parallel.chunks
+        by_chunks = "parallel.pipeline" if chunks == self.parallel.pipeline else "2 x parallel.pipeline (dualpipev) ="
         for field, value, ways, by in (
             ("model.num_attention_heads", self.model.num_attention_heads, tensor, "parallel.tensor"),
             ("model.padded_vocab_size", self.model.padded_vocab_size, tensor, "parallel.tensor"),
             ("model.ffn_hidden_size", self.model.ffn_width, tensor, "parallel.tensor"),
-            ("model.num_layers", self.model.num_layers, pipeline, "parallel.pipeline"),
+            ("model.num_layers", self.model.num_layers, chunks, by_chunks),
         ):
             if value % ways:
                 raise contradiction(field, str(value), f"a number divisible by {by} {ways}")
-        layers = self.model.num_layers // pipeline
+        layers = self.model.num_layers // chunks
         if self.parallel.recompute_interval > layers:
             raise contradiction(
                 "parallel.recompute_interval",
                 str(self.parallel.recompute_interval),
-                f"at most {layers}, a stage's layers",
+                f"at most {layers}, as many layers as stand together",
             )
         return self
 

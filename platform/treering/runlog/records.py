@@ -5,8 +5,8 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator
 
-from treering.config.model import Digest, PositiveInt, Section, contradiction
-from treering.config.operation import EvaluationConfig
+from treering.config.model import Digest, GrowingSection, PositiveInt, Section, contradiction
+from treering.config.operation import EvaluationConfig, PipelineSchedule
 from treering.config.resolve import AttemptConfig
 from treering.errors import EvidenceError
 from treering.runlog.document import read_document, write_document
@@ -36,8 +36,10 @@ class Record(Section):
             raise EvidenceError(f"{path}: not a {cls.__name__} of this version ({error})") from error
 
 
-class Layout(Section):
+class Layout(GrowingSection):
     """How the work was spread: sizes of each axis and what the ranks ran on."""
+
+    added = frozenset({"pipeline_schedule"})
 
     tensor: PositiveInt
     pipeline: PositiveInt
@@ -46,9 +48,11 @@ class Layout(Section):
     world_size: PositiveInt
     device: str = Field(description="cpu or cuda")
     backend: str = Field(description="gloo or nccl")
+    pipeline_schedule: PipelineSchedule = Field("1f1b", description="which layers a stage holds depends on it")
 
     def __str__(self) -> str:
-        return f"{self.tensor}x{self.pipeline}x{self.data}"
+        schedule = "" if self.pipeline_schedule == "1f1b" else f" {self.pipeline_schedule}"
+        return f"{self.tensor}x{self.pipeline}x{self.data}{schedule}"
 
 
 class Kernel(Section):
