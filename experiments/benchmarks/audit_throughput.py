@@ -16,15 +16,14 @@ from types import SimpleNamespace
 from typing import cast
 
 import numpy as np
+from random_blend import random_blend
 
 from treering.audit.content import batch_digests
 from treering.audit.path import Stretch
-from treering.config.resolve import ResolvedBlend, ResolvedComponent
 from treering.config.schedule import Schedule
-from treering.data.corpus import BIN, Corpus
 from treering.runlog.directory import PathSegment
 
-WEIGHTS = ("0.4", "0.3", "0.2", "0.1")
+WEIGHTS = {"a": "0.4", "b": "0.3", "c": "0.2", "d": "0.1"}
 
 
 def main() -> None:
@@ -41,21 +40,8 @@ def main() -> None:
 
 def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, float]:
     """Both timings; the files are in the page cache, since they were just written."""
-    length, num_tokens = arguments.sequence_length, arguments.tokens
-    random = np.random.default_rng(0)
-    corpora, components = [], []
-    for number, weight in enumerate(WEIGHTS):
-        directory = folder / str(number)
-        directory.mkdir()
-        random.integers(0, 8192, num_tokens, dtype=np.uint16).tofile(directory / BIN)
-        digest = f"sha256:{number:064x}"
-        corpora.append(Corpus(directory, {"token_width_bytes": 2, "digest": digest, "num_tokens": num_tokens}))
-        components.append(
-            ResolvedComponent(corpus=str(number), weight=weight, digest=digest, num_tokens=num_tokens, num_documents=1)
-        )
-    blend = ResolvedBlend(
-        algorithm="treering-1", seed=1, sequence_length=length, components=tuple(components), tokenizer=None
-    )
+    length = arguments.sequence_length
+    blend, corpora = random_blend(folder, WEIGHTS, sequence_length=length, num_tokens=arguments.tokens, vocabulary=8192)
     schedule = Schedule(
         sequence_length=length,
         train_tokens=arguments.samples * length,
@@ -70,7 +56,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, float]:
     audit_s = time.process_time() - started
 
     sample_bytes = 4 * (length + 1)
-    block = random.integers(0, 256, 4 << 20, dtype=np.uint8).tobytes()
+    block = np.random.default_rng(0).integers(0, 256, 4 << 20, dtype=np.uint8).tobytes()
     total = schedule.num_samples * sample_bytes
     started = time.process_time()
     state = hashlib.sha256()

@@ -14,7 +14,6 @@ import contextlib
 import io
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -213,24 +212,15 @@ def measure(case: Case, device: str) -> dict[str, Any]:
 def build(case: Case) -> tuple[Any, Any]:
     """The trainer's engine over a case's model, and one batch of random tokens on its device."""
     import torch
+    from plain_loop import place_alone
 
     from treering_trainer.engine import Engine
-    from treering_trainer.topology import Layout, join
-    from treering_trainer.worker import quieten
 
-    quieten()
-    if not torch.distributed.is_initialized():
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = str(probe.getsockname()[1])
-        os.environ |= {
-            "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
-        }  # fmt: skip
-        build.place = join(Layout(1, 1, 1))  # type: ignore[attr-defined]
+    place = place_alone()
     # DeepSpeed prints its stages and its memory.
     with contextlib.redirect_stdout(io.StringIO()):
         engine = Engine(
-            build.place,  # type: ignore[attr-defined]
+            place,
             model=case.model,
             optimizer=OptimizerConfig(peak_learning_rate=1e-3, min_learning_rate=1e-4),
             parallel=ParallelConfig(
@@ -249,60 +239,18 @@ def build(case: Case) -> tuple[Any, Any]:
 
 
 def plain_step_s(case: Case, device: str) -> float:
-    """Median seconds of a step of the same model as a plain PyTorch loop: no DeepSpeed, no megatron-core, no record."""
+    """Median seconds of a step of the same model as a plain PyTorch loop."""
     import torch
-    from torch import nn
+    from plain_loop import PlainLoop
 
-    model, length = case.model, case.sequence_length
-
-    class Block(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            width = model.hidden_size
-            self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-            self.mlp = nn.Sequential(
-                nn.Linear(width, model.ffn_width), nn.GELU(approximate="tanh"), nn.Linear(model.ffn_width, width)
-            )
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            batch, tokens, width = x.shape
-            heads = (batch, tokens, model.num_attention_heads, width // model.num_attention_heads)
-            q, k, v = (part.view(heads).transpose(1, 2) for part in self.qkv(self.norm_1(x)).chunk(3, dim=-1))
-            mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.out(mixed.transpose(1, 2).reshape(x.shape))
-            return x + self.mlp(self.norm_2(x))
-
-    class Plain(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.word = nn.Embedding(model.padded_vocab_size, model.hidden_size)
-            self.position = nn.Embedding(length, model.hidden_size)
-            self.blocks = nn.Sequential(*(Block() for _ in range(model.num_layers)))
-            self.norm = nn.LayerNorm(model.hidden_size)
-
-        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-            x = self.word(tokens) + self.position.weight
-            return self.norm(self.blocks(x)) @ self.word.weight.T
-
-    torch.manual_seed(0)
-    plain = Plain().to(device)
-    optimizer = torch.optim.AdamW(plain.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    plain = PlainLoop(case.model, case.sequence_length, precision=case.precision, device=device)
     tokens = torch.randint(
-        model.padded_vocab_size, (case.micro_batches, case.micro_batch_size, length + 1), device=device
-    )
+        case.model.padded_vocab_size, (case.micro_batches, case.micro_batch_size, case.sequence_length + 1)
+    ).to(device)
     seconds = []
     for _ in range(WARMUP_STEPS + case.steps):
         started = time.perf_counter()
-        for part in tokens:
-            with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=case.precision == "bf16"):
-                logits = plain(part[:, :-1])
-            loss = nn.functional.cross_entropy(logits.float().flatten(0, 1), part[:, 1:].flatten())
-            (loss / case.micro_batches).backward()
-        nn.utils.clip_grad_norm_(plain.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        loss.item()
+        plain.step(tokens)
         seconds.append(time.perf_counter() - started)
     return statistics.median(seconds[WARMUP_STEPS:])
 
