@@ -3,7 +3,7 @@
 import psutil
 import pytest
 
-from treering.collect.memory import memory_limit
+from treering.collect.memory import count_oom_kills, memory_limit
 
 
 @pytest.fixture
@@ -40,3 +40,26 @@ def test_where_there_are_no_control_groups(tmp_path):
 
 def test_here():
     assert 0 < memory_limit() <= psutil.virtual_memory().total
+
+
+KILLS = {
+    "own": "1:cpu:/elsewhere\n0::/job\n",
+    "job/memory.events": "oom 9\noom_kill 2\n",
+    "node": "nr 5\noom_kill 31\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("left_out", "expected"),
+    [((), 2), (("job/memory.events",), 31), (("own",), 31), (tuple(KILLS), None)],
+    ids=["the group's", "a group that does not count", "no groups", "no such kernel"],
+)
+def test_kills_of_the_own_group_come_before_those_of_the_node(left_out, expected, tmp_path):
+    (tmp_path / "job").mkdir()
+    for name in KILLS.keys() - set(left_out):
+        (tmp_path / name).write_text(KILLS[name])
+    assert count_oom_kills(tmp_path, tmp_path / "own", tmp_path / "node") == expected
+
+
+def test_kills_are_counted_here():
+    assert count_oom_kills() is not None

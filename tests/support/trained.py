@@ -1,5 +1,7 @@
 """What the trainer's tests start from and look at: a resolved config, a run and its rings."""
 
+import time
+
 import torch
 
 from treering.config.load import load_experiment
@@ -37,6 +39,28 @@ def assert_same_weights(one, other):
     assert left.keys() == right.keys()
     for name in left:
         assert torch.equal(left[name], right[name]), name
+
+
+def assert_identical(run, reference):
+    """What was read, what it did, what came out."""
+    assert path_numbers(run) == path_numbers(reference)
+    assert_same_weights(run, reference)
+
+
+def path_numbers(run):
+    """What was read and what it did, without clocks, on the path to the newest checkpoint."""
+    return [
+        (ring.step, ring.sample_start, ring.sample_end, ring.batch_digest, ring.loss, ring.grad_norm, ring.validation)
+        for ring in run.path_rings(run.checkpoints()[-1])
+    ]
+
+
+def eventually(holds, seconds=10.0):
+    """Whether it comes true in time."""
+    until = time.monotonic() + seconds
+    while not holds() and time.monotonic() < until:
+        time.sleep(0.02)
+    return holds()
 
 
 def resolved(project, *overrides):

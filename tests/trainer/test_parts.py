@@ -1,8 +1,9 @@
 """Parts of the trainer that need no training."""
 
-import io
 import os
 import signal
+import termios
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,11 +16,23 @@ from treering.errors import EvidenceError, UserError
 from treering_trainer.data import Feed, open_corpora, text_digest
 from treering_trainer.devices import Hardware, choose_layout
 from treering_trainer.hooks import FailOpen, Hook, Progress
-from treering_trainer.processes import RankEnd, RankFailedError, Ranks, describe
+from treering_trainer.processes import EXIT_CONTACT_LOST, RankEnd, RankFailedError, Ranks, describe
 from treering_trainer.resume import differences
 from treering_trainer.topology import Layout, Place
 
 pytestmark = pytest.mark.trainer
+
+RING = SimpleNamespace(
+    step=3,
+    loss=4.5,
+    grad_norm=1.25,
+    learning_rate=1e-3,
+    global_batch_size=8,
+    tokens_per_second=5120.0,
+    time_s={"step": 2.0},
+    validation={"loss": 4.75},
+)
+RINGS = [RING] * 5000
 
 CPU = Hardware("cpu", 0, (), "")
 
@@ -119,6 +132,7 @@ def test_blames_the_rank_that_was_killed():
     assert ends(1, 1, -9).culprit().rank == 2
     assert ends(1, 5, 1).culprit().rank == 1
     assert ends(1, 1).culprit().rank == 0
+    assert ends(EXIT_CONTACT_LOST, 1).culprit().rank == 1
     assert ends(0, 0).culprit() is None
     assert ends(75, 75).culprit() is None
 
@@ -130,14 +144,19 @@ def test_a_signal_of_the_user_is_no_failure():
     assert [ranks.stopped_by(end) for end in ranks.ended] == [True, True, False]
 
 
-def test_describes_the_end(tmp_path):
-    assert "rank 1 (process 7) was killed by SIGSEGV" in describe(RankEnd(1, 7, -11, 0), tmp_path)
-    assert "failed with exit code 5" in describe(RankEnd(1, 7, 5, 0), tmp_path)
+def test_describes_the_end():
+    assert describe(RankEnd(1, 7, -11, 0)) == "rank 1 (process 7) was killed by SIGSEGV"
+    assert describe(RankEnd(1, 7, 5, 0)) == "rank 1 (process 7) failed with exit code 5"
+    assert describe(RankEnd(1, 7, -9, 0, "training step 6", out_of_memory=True)) == (
+        "rank 1 (process 7) was killed by SIGKILL while training step 6, perhaps out of memory: the kernel killed a "
+        "process for it meanwhile"
+    )
+    assert "memory" not in describe(RankEnd(1, 7, 5, 0, "training step 6", out_of_memory=True))
 
 
-@pytest.mark.parametrize(("code", "exit_code"), [(-9, 75), (1, 5), (5, 5), (3, 3), (2, 2)])
-def test_the_launchers_exit_code_is_one_of_the_documented(code, exit_code, tmp_path):
-    assert RankFailedError(RankEnd(0, 7, code, 0), tmp_path, "").exit_code == exit_code
+@pytest.mark.parametrize(("code", "exit_code"), [(-9, 75), (1, 5), (5, 5), (3, 3), (2, 2), (EXIT_CONTACT_LOST, 75)])
+def test_the_launchers_exit_code_is_one_of_the_documented(code, exit_code):
+    assert RankFailedError(RankEnd(0, 7, code, 0), None, "").exit_code == exit_code
 
 
 def test_a_hook_that_fails_is_left_out_and_ends_nothing(capsys):
@@ -155,38 +174,52 @@ def test_a_hook_that_fails_is_left_out_and_ends_nothing(capsys):
     with os.fdopen(writer, "w") as closed:
         hooks = FailOpen([Progress(closed), Good()])
         hooks.before_training(0, 10)  # a broken pipe
-        hooks.after_ring(1)
-        hooks.after_ring(2)
+        hooks.after_ring(RING)
         hooks.close()
-        os.dup2(os.open(os.devnull, os.O_WRONLY), closed.fileno())  # what is left in its buffer goes there
-    assert told == [1, 2, "closed"]
+    assert told == [RING, "closed"]
     assert capsys.readouterr().err.count("Progress failed and is left out: BrokenPipeError") == 1
 
 
+@pytest.mark.parametrize("kind", ["a terminal that nobody reads", "Ctrl-S", "a full pipe"])
+def test_a_terminal_that_takes_nothing_stops_nobody(kind):
+    reader, writer = os.pipe() if kind == "a full pipe" else os.openpty()
+    if kind == "Ctrl-S":
+        termios.tcflow(writer, termios.TCOOFF)
+    with os.fdopen(writer, "w", closefd=False) as stream:
+        progress = Progress(stream)
+        thread = threading.Thread(target=lambda: [progress.before_training(2, 9), *map(progress.after_ring, RINGS)])
+        thread.start()
+        thread.join(60)
+        assert not thread.is_alive()
+        lost = progress._terminal.lost
+        assert lost > len(RINGS) / 2
+        if kind == "Ctrl-S":
+            assert lost >= 1 + 2 * len(RINGS) - 65, "64 wait, one is being written"
+        if kind == "Ctrl-S":
+            termios.tcflow(writer, termios.TCOON)
+        printed = os.read(reader, 4096)
+        assert printed.startswith(b"training steps 3 to 9" if kind == "a full pipe" else b"\rtraining steps 3 to 9")
+        os.close(reader)  # lets the thread end
+
+
 def test_progress_on_a_terminal_and_elsewhere():
-    ring = SimpleNamespace(
-        step=3,
-        loss=4.5,
-        grad_norm=1.25,
-        learning_rate=1e-3,
-        global_batch_size=8,
-        tokens_per_second=5120.0,
-        time_s={"step": 2.0},
-        validation={"loss": 4.75},
-    )
-    plain = io.StringIO()
-    progress = Progress(plain)
-    progress.before_training(2, 33)
-    progress.after_ring(ring)
-    progress.close()
-    assert "training steps 3 to 33" in plain.getvalue()
-    assert "step 3/33  loss 4.5000  grad norm 1.25  lr 1.00e-03  batch 8  5,120 tokens/s  1:00 left" in plain.getvalue()
-    assert "validation loss 4.7500" in plain.getvalue()
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as plain:
+        progress = Progress(plain)
+        progress.before_training(2, 33)
+        progress.after_ring(RING)
+        progress.close()
+    with os.fdopen(reader) as written:
+        assert written.read().splitlines() == [
+            "training steps 3 to 33",
+            "step 3  validation loss 4.7500",
+            "step 3/33  loss 4.5000  grad norm 1.25  lr 1.00e-03  batch 8  5,120 tokens/s  1:00 left",
+        ]
     reader, writer = os.openpty()
     with os.fdopen(writer, "w") as terminal:
         live = Progress(terminal)
         live.before_training(2, 33)
-        live.after_ring(ring)
+        live.after_ring(RING)
         live.close()
         printed = ""
         while not printed.endswith("left\r\n"):  # the kernel hands a terminal's output over in pieces

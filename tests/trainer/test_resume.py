@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from trained import assert_identical, eventually, run_of
 
 from treering.audit.checkpoint import audit_checkpoint
 from treering.config.operation import CheckpointConfig
@@ -23,34 +24,6 @@ from treering_trainer import checkpoint
 from treering_trainer.checkpoint import read_weights
 
 pytestmark = pytest.mark.trainer
-
-
-def run_of(runs):
-    (path,) = runs.glob("*/resolved.json")
-    return RunDirectory(path.parent)
-
-
-def path_numbers(run):
-    return [
-        (ring.step, ring.sample_start, ring.sample_end, ring.batch_digest, ring.loss, ring.grad_norm, ring.validation)
-        for ring in run.path_rings(run.checkpoints()[-1])
-    ]
-
-
-def assert_identical(run, reference):
-    """Bit by bit: what was read, what it did, what came out."""
-    assert path_numbers(run) == path_numbers(reference)
-    left, right = (read_weights(each.checkpoints()[-1].path) for each in (run, reference))
-    assert left.keys() == right.keys()
-    for name in left:
-        assert torch.equal(left[name], right[name]), name
-
-
-def eventually(holds, seconds=10.0):
-    until = time.monotonic() + seconds
-    while not holds() and time.monotonic() < until:
-        time.sleep(0.02)
-    return holds()
 
 
 def rings_after(run, step):
@@ -83,18 +56,6 @@ def test_kill_everything(case, zygote, project, reference, tmp_path):
     assert not list((run.path / "checkpoints").glob(".*"))
     assert run.state() == "finished"
     assert_identical(run, reference)
-
-
-@pytest.mark.parametrize("rank", [0, 1])
-def test_kill_one_rank(rank, zygote, project, reference, tmp_path):
-    printed = zygote.train(project, tmp_path, expect=75, kill_rank={"rank": rank, "step": 6})
-    assert f"rank {rank} (process" in printed
-    assert "was killed by SIGKILL; all ranks were ended" in printed
-    end = run_of(tmp_path).attempts()[0].end
-    assert end.status == "failed"
-    assert end.step == 5
-    zygote.train(project, tmp_path)
-    assert_identical(run_of(tmp_path), reference)
 
 
 def test_kill_at_random_moments(zygote, project, reference, tmp_path):

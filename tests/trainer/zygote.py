@@ -23,7 +23,7 @@ from treering_trainer import launch  # noqa: E402, I001
 from deepspeed.runtime.pipe.engine import PipelineEngine  # noqa: E402
 from deepspeed.runtime.pipe.schedule import ForwardPass  # noqa: E402
 from treering.runlog.writer import RingWriter  # noqa: E402
-from treering_trainer import checkpoint, loop, nodes, publish, resume, worker  # noqa: E402, F401
+from treering_trainer import checkpoint, loop, marks, nodes, publish, resume, worker  # noqa: E402, F401
 
 
 def kill_group():
@@ -85,22 +85,39 @@ def limit_files(rank, step):
     loop.Loop._save = patched
 
 
-def kill_rank(rank, step):
+def signal_rank(rank, step, number, moment, part="READ"):
+    """A signal hits one rank when it begins a part of a step; the file `moment` says when."""
+    mark = marks.Marker.__call__
+
+    def patched(self, begun, of=0):
+        mark(self, begun, of)
+        if of == step and begun is marks.Part[part] and int(os.environ["RANK"]) == rank:
+            Path(moment).write_text(str(time.monotonic()))
+            os.kill(os.getpid(), number)
+
+    marks.Marker.__call__ = patched
+
+
+def sleep(rank, step):
+    """One rank begins a step and never goes on."""
+    read = worker.Feed.read
+    seen = []
+
+    def patched(self, lo, hi):
+        seen.append(lo)
+        if len(seen) == step and int(os.environ["RANK"]) == rank:
+            time.sleep(3600)
+        return read(self, lo, hi)
+
+    worker.Feed.read = patched
+
+
+def slow(seconds, rank=None):
     take = loop.Loop._step
 
     def patched(self, number):
-        if number == step and int(os.environ["RANK"]) == rank:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return take(self, number)
-
-    loop.Loop._step = patched
-
-
-def slow(seconds):
-    take = loop.Loop._step
-
-    def patched(self, number):
-        time.sleep(seconds)
+        if rank is None or int(os.environ["RANK"]) == rank:
+            time.sleep(seconds)
         return take(self, number)
 
     loop.Loop._step = patched
@@ -132,7 +149,7 @@ def feed_another(rank):
 def full_disk(step, reason=True):
     """No ring can be laid any more, and perhaps nothing else written."""
     if not reason:
-        launch._reason_file = lambda job, rank: job.attempt / "full" / f"{rank}"
+        launch.reason_file = lambda attempt, rank: attempt / "full" / f"{rank}"
     append = RingWriter.append
 
     def patched(self, **values):
@@ -179,7 +196,8 @@ FAULTS = {
         kill_in_save,
         kill_in_removal,
         limit_files,
-        kill_rank,
+        signal_rank,
+        sleep,
         slow,
         slow_stage,
         feed_another,

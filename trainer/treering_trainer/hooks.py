@@ -17,6 +17,7 @@ from treering.collect.nvml import open_nvml
 from treering.collect.telemetry import StepReadings, TelemetrySampler, rank_sensors
 from treering.runlog.incidents import Incident
 from treering.runlog.ring import Ring
+from treering_trainer.terminal import Terminal
 
 _WINDOW = 20
 _PLAIN_INTERVAL_S = 10.0
@@ -97,8 +98,7 @@ class Progress(Hook):
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stderr
-        self._live = self._stream.isatty()
+        self._terminal = Terminal(stream or sys.stderr)
         self._times: deque[float] = deque(maxlen=_WINDOW)
         self._num_steps = 0
         self._printed_at = 0.0
@@ -122,9 +122,8 @@ class Progress(Hook):
         )
         if ring.validation is not None:
             self._say(f"step {ring.step}  validation loss {ring.validation['loss']:.4f}")
-        if self._live:
-            self._stream.write(f"\r{text:<{self._width}}")
-            self._stream.flush()
+        if self._terminal.live:
+            self._terminal.write(f"\r{text:<{self._width}}")
             self._width = len(text)
         elif ring.step == self._num_steps or time.monotonic() - self._printed_at > _PLAIN_INTERVAL_S:
             self._printed_at = time.monotonic()
@@ -140,13 +139,12 @@ class Progress(Hook):
 
     def close(self) -> None:
         """Leaves the terminal on a fresh line."""
-        if self._live and self._width:
-            self._stream.write("\n")
-            self._stream.flush()
+        if self._width:
+            self._terminal.write("\n")
+        self._terminal.close()
 
     def _say(self, text: str) -> None:
-        self._stream.write(f"\r{text:<{self._width}}\n" if self._live else f"{text}\n")
-        self._stream.flush()
+        self._terminal.write(f"\r{text:<{self._width}}\n" if self._terminal.live else f"{text}\n")
         self._width = 0
 
 

@@ -4,6 +4,7 @@ Light: imports neither torch nor DeepSpeed.
 """
 
 import json
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from treering.config.resolve import Resolved
+from treering.runlog.incidents import Incident, IncidentKind, append_incident
 from treering.runlog.records import AttemptEnd, AttemptHeader, Layout, Parent
 
 
@@ -84,6 +86,21 @@ def write_end(attempt: Path, status: Literal["finished", "interrupted", "failed"
     if (attempt / "end.json").exists() or not (attempt / "header.json").exists():
         return
     AttemptEnd(status=status, reason=reason, step=_last_step(attempt), ended_at=time.time()).write(attempt / "end.json")
+
+
+def write_incident(attempt: Path, kind: IncidentKind, text: str, rank: int | None) -> None:
+    """Adds an incident after an attempt's last ring, if there is an attempt.
+
+    Args:
+        attempt: its directory.
+        kind: of the incident.
+        text: what happened.
+        rank: the rank of this node that it befell, None where it is not one alone.
+    """
+    if (attempt / "header.json").exists():
+        host = os.uname().nodename
+        incident = Incident(step=_last_step(attempt), kind=kind, text=text, at=time.time(), rank=rank, host=host)
+        append_incident(attempt, incident)
 
 
 def _last_step(attempt: Path) -> int:

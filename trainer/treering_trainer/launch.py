@@ -37,15 +37,9 @@ from treering.project import Project
 from treering.runlog import lock
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import Layout
+from treering_trainer.ending import EXIT_INTERRUPTED, log_file, read_reason, reason_file, settle
 from treering_trainer.job import Job, write_end
-from treering_trainer.processes import (
-    EXIT_RESTART,
-    RankFailedError,
-    Ranks,
-    die_with_parent,
-    fork_rank,
-    redirect,
-)
+from treering_trainer.processes import EXIT_RESTART, Ranks, die_with_parent, fork_rank, redirect
 
 if TYPE_CHECKING:
     from treering_trainer.devices import Hardware
@@ -56,7 +50,6 @@ CODE_ROOT = Path(__file__).resolve().parents[2]
 
 _PARENT = "TREERING_PARENT"
 _STARTED = "TREERING_STARTED"
-_EXIT_INTERRUPTED = 130
 _LOCK_PATIENCE_S = 3.0
 
 
@@ -106,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return TrainingError.exit_code
     except KeyboardInterrupt:
         _say("treering: interrupted; the same command goes on from here")
-        return _EXIT_INTERRUPTED
+        return EXIT_INTERRUPTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +152,9 @@ def train(
     _choose_accelerator(hardware.device)
     layout, note = choose_layout(resolved, hardware)
     check_fits(str(target.config), resolved, layout, hardware)
+    run, timeout_s = target.run(resolved), resolved.attempt.parallel.rank_timeout_s
     if hardware.device == "cuda":
-        return _watch_interpreters(layout.world_size, sys.argv[1:] if arguments is None else arguments)
-    run = target.run(resolved)
+        return _watch_interpreters(layout.world_size, sys.argv[1:] if arguments is None else arguments, run, timeout_s)
     descriptor = _hold(run)
     try:
         job = _prepare(target, resolved, hardware, layout, note, continue_changed=continue_changed, deadline=deadline)
@@ -171,18 +164,11 @@ def train(
         _import_quietly("treering_trainer.worker")
         ranks = Ranks()
         ranks.start(job.layout.world_size, _forking(job))
-        ranks.watch()
-        culprit = ranks.culprit()
-        if culprit is not None and not ranks.stopped_by(culprit):
-            reason = _read_reason(job, culprit.rank)
-            error = RankFailedError(culprit, _log(job, culprit.rank), reason)
-            with suppress(OSError):  # a full disk must not hide what happened
-                write_end(job.attempt, "failed", str(error))
-            raise error
-        if culprit is not None or any(end.code == EXIT_RESTART for end in ranks.ended):
-            write_end(job.attempt, "interrupted", "ended by a second signal")
+        ranks.watch(timeout_s)
+        code = settle(ranks, job.attempt)
+        if code is not None:
             _say("treering: interrupted; the same command goes on from the newest checkpoint")
-            return _interrupted(ranks)
+            return code
         _finish(target, job)
     finally:
         os.close(descriptor)
@@ -226,13 +212,13 @@ def train_as_rank(
     if decision is None:
         return 0
     terminal = os.fdopen(os.dup(2), "w")
-    redirect(_log(decision, rank))
+    redirect(log_file(decision.attempt, rank))
     code = _run(decision, terminal)
     if rank == 0:
         os.dup2(terminal.fileno(), 2)  # the last words are for people again, errors of publishing as well
         if code == 0:
             _finish(target, decision)
-        elif reason := _read_reason(decision, rank):
+        elif reason := read_reason(decision.attempt, rank):
             _say(f"treering: {reason}")
     return code
 
@@ -363,29 +349,25 @@ def _forking(job: Job) -> Callable[[int, dict[str, str]], int]:
     terminal = os.fdopen(os.dup(2), "w")
 
     def start(rank: int, variables: dict[str, str]) -> int:
-        return fork_rank(lambda: _run(job, terminal), _log(job, rank), variables)
+        return fork_rank(lambda: _run(job, terminal), log_file(job.attempt, rank), variables)
 
     return start
 
 
-def _watch_interpreters(world_size: int, arguments: Sequence[str]) -> int:
-    """Starts one interpreter a rank, which finds RANK set, and watches them."""
+def _watch_interpreters(world_size: int, arguments: Sequence[str], run: RunDirectory, timeout_s: float) -> int:
+    """Starts one interpreter a rank, which finds RANK set, and watches them; rank 0 decides which attempt it is."""
     command = [sys.executable, "-m", "treering_trainer.launch", *arguments]
-    children, started = [], time.time()
+    children, started, ranks = [], time.time(), Ranks()
 
     def start(_rank: int, variables: dict[str, str]) -> int:
         environment = {**os.environ, **variables, _PARENT: str(os.getpid()), _STARTED: str(started)}
-        children.append(subprocess.Popen(command, env=environment, start_new_session=True))
+        shared = () if ranks.marks is None else (ranks.marks.descriptor,)
+        children.append(subprocess.Popen(command, env=environment, start_new_session=True, pass_fds=shared))
         return children[-1].pid
 
-    ranks = Ranks()
     ranks.start(world_size, start)
-    ranks.watch()
-    culprit = ranks.culprit()
-    if culprit is not None and not ranks.stopped_by(culprit):
-        raise RankFailedError(culprit, Path("runs/<id>/attempts/<newest>/logs") / f"rank-{culprit.rank}.log", "")
-    interrupted = culprit is not None or any(end.code == EXIT_RESTART for end in ranks.ended)
-    return _interrupted(ranks) if interrupted else 0
+    ranks.watch(timeout_s)
+    return settle(ranks, run.path / "attempts" / f"{ranks.marks.attempt if ranks.marks else 0:04d}") or 0
 
 
 def _run(job: Job, terminal: TextIO) -> int:
@@ -400,7 +382,7 @@ def _run(job: Job, terminal: TextIO) -> int:
         own = isinstance(error, TreeringError)
         text = str(error) if own else f"{type(error).__name__}: {error}".splitlines()[0]
         try:
-            _reason_file(job, rank).write_text(text, encoding="utf-8")
+            reason_file(job.attempt, rank).write_text(text, encoding="utf-8")
         except OSError:  # a full disk takes neither log nor reason: people get it at once
             with suppress(OSError):
                 terminal.write(f"rank {rank}: {text}\n")
@@ -425,25 +407,6 @@ def _publish(target: Target, run: RunDirectory, final: CheckpointDirectory) -> N
 
     if target.publish and publish(target.project, run, final):
         _say(f"  published {final.path.name} with its rings in {target.project.published}")
-
-
-def _interrupted(ranks: Ranks) -> int:
-    import signal
-
-    return _EXIT_INTERRUPTED if ranks.stop_signal == signal.SIGINT else EXIT_RESTART
-
-
-def _log(job: Job, rank: int) -> Path:
-    return job.attempt / "logs" / f"rank-{rank}.log"
-
-
-def _reason_file(job: Job, rank: int) -> Path:
-    return _log(job, rank).with_suffix(".error")
-
-
-def _read_reason(job: Job, rank: int) -> str:
-    path = _reason_file(job, rank)
-    return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 def _refuse(text: str) -> None:

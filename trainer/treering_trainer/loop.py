@@ -21,12 +21,15 @@ from treering_trainer.data import Feed
 from treering_trainer.engine import Engine, StepResult
 from treering_trainer.evidence import Agreement, agree
 from treering_trainer.hooks import Hook
+from treering_trainer.marks import Marker, Part
 from treering_trainer.timing import step_seconds
-from treering_trainer.topology import Place
+from treering_trainer.topology import Place, limit_waiting
 from treering_trainer.validation import Validator
 
 FLOPS_FORMULA = "megatron-2023"
 """Model FLOPs; recompute is not counted."""
+
+_LAUNCHER_FIRST = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,7 @@ class Loop:
         record: the pen on rank 0, None elsewhere.
         hooks: what happens around the steps.
         stop_requested: whether this process was asked to stop.
+        mark: says what this rank is at.
     """
 
     def __init__(
@@ -84,6 +88,7 @@ class Loop:
         record: Record | None,
         hooks: Sequence[Hook],
         stop_requested: Callable[[], bool],
+        mark: Marker,
     ) -> None:
         self._resolved = resolved
         self._run = run
@@ -94,6 +99,7 @@ class Loop:
         self._record = record
         self._hooks = hooks
         self._stop_requested = stop_requested
+        self._mark = mark
         self._schedule: Schedule = resolved.schedule
         self._shape = ModelShape.of(resolved.recipe.model, resolved.blend.sequence_length)
         self._applied_steps = 0
@@ -124,19 +130,26 @@ class Loop:
                 if step - 1 > start_step and not self._saves(step - 1):
                     self._save(step - 1)
                 return Outcome("interrupted", step - 1)
+            if step == start_step + 1:  # what is slow once, such as compiling, is over
+                timeout_s = self._resolved.attempt.parallel.rank_timeout_s
+                # A launcher that looks at the marks can name the stuck rank, so it speaks first.
+                limit_waiting(timeout_s * _LAUNCHER_FIRST if self._mark.shared else timeout_s)
         return Outcome("finished", self._schedule.num_steps)
 
     def _step(self, step: int) -> bool:
         """One step; False if all ranks agreed to stop before it."""
+        self._mark(Part.READ, step)
         started = time.perf_counter()
         lo, hi = self._schedule.sample_range(step)
         fed = self._feed.read(lo, hi)
         micro_batch_size = self._resolved.attempt.parallel.micro_batch_size
+        self._mark(Part.AGREE, step)
         agreement = agree(self._place, self._engine.device, fed.digests, micro_batch_size, self._stop_requested())
         if agreement.stop:
             return False
         data_wait_s = time.perf_counter() - started
         learning_rate = self._schedule.step_learning_rate(step)
+        self._mark(Part.TRAIN, step)
         result = self._engine.train(step, fed.micro_batches, hi - lo, learning_rate)
         step_s = time.perf_counter() - started
         self._applied_steps += result.applied
@@ -145,11 +158,13 @@ class Loop:
         self._tell_own_step(step, step_s, hi - lo, result)
         record_s = time.perf_counter() - ended
         finite = math.isfinite(result.loss) and math.isfinite(result.grad_norm)
+        self._mark(Part.VALIDATE, step)
         validation = None
         if finite and self._validates(step) and self._validator:
             started = time.perf_counter()
             validation = self._validator.run(self._engine)
             times["validation"] = time.perf_counter() - started
+        self._mark(Part.RECORD, step)
         if self._record is not None:
             started = time.perf_counter()
             self._lay(
@@ -232,6 +247,7 @@ class Loop:
         )
 
     def _save(self, step: int) -> None:
+        self._mark(Part.SAVE, step)
         facts: dict[str, Any] = {}
         if self._record is not None:
             facts = {

@@ -14,10 +14,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from treering.collect.memory import count_oom_kills
 from treering.errors import TrainingError
+from treering_trainer import marks
+from treering_trainer.marks import Marks
+from treering_trainer.vigil import Stuck, Vigil
 
 EXIT_RESTART = 75
 """EX_TEMPFAIL: start me again."""
+
+EXIT_CONTACT_LOST = 74
+"""EX_IOERR, between a rank and its launcher: another rank no longer answers, so the cause lies elsewhere."""
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 """A run that gets one stops after the step under way; Slurm sends SIGUSR1 before a job's time is over."""
@@ -25,6 +32,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 _PR_SET_PDEATHSIG = 1
 _GRACE_S = 3.0
 _SETTLE_S = 0.5
+_UNKILLABLE_S = 5.0
 _POLL_S = 0.05
 
 
@@ -37,30 +45,48 @@ class RankEnd:
         process: its process id.
         code: exit code, or minus the signal that killed it.
         order: position among the ends.
+        doing: what it was at, empty where that is unknown.
+        out_of_memory: whether the kernel has killed a process for memory since the ranks were started, perhaps this.
     """
 
     rank: int
     process: int
     code: int
     order: int
+    doing: str = ""
+    out_of_memory: bool = False
 
 
 @dataclass(slots=True)
 class Ranks:
-    """The rank processes of an attempt and what is known of them."""
+    """The rank processes of an attempt and what is known of them.
+
+    Attributes:
+        running: rank by process id.
+        ended: how ranks ended, in order.
+        stuck: the ranks that gave no sign for too long and were ended for it, if any.
+        stop_signal: the first signal of the user, if any.
+        marks: what each rank did last, once they are started.
+    """
 
     running: dict[int, int] = field(default_factory=dict)
     ended: list[RankEnd] = field(default_factory=list)
+    stuck: Stuck | None = None
     stop_signal: int | None = None
+    marks: Marks | None = None
     _insisted: int = 0
+    _oom_kills: int | None = None
 
     def start(self, world_size: int, start_rank: Callable[[int, dict[str, str]], int]) -> None:
         """Starts all ranks.
 
         Args:
             world_size: how many.
-            start_rank: starts one rank with these environment variables and returns its process id.
+            start_rank: starts one rank with these environment variables and returns its process id; the rank inherits
+                the descriptor of `marks`.
         """
+        self.marks = Marks(world_size)
+        self._oom_kills = count_oom_kills()
         port = free_port()
         for rank in range(world_size):
             variables = {
@@ -70,24 +96,32 @@ class Ranks:
                 "LOCAL_WORLD_SIZE": str(world_size),
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": str(port),
+                marks.VARIABLE: str(self.marks.descriptor),
             }
             self.running[start_rank(rank, variables)] = rank
 
-    def watch(self) -> list[RankEnd]:
-        """Waits for all ranks; when one ends badly the others are ended within seconds.
+    def watch(self, timeout_s: float) -> list[RankEnd]:
+        """Waits for all ranks; when one ends badly, or is stuck, the others are ended within seconds.
 
         The first signal is passed on, so that ranks stop after the step under way; a second SIGINT or SIGTERM ends them
         at once. SIGUSR1 is a warning that another one follows: it does not count.
+
+        Args:
+            timeout_s: seconds without a sign of it after which a rank is stuck.
 
         Returns:
             How each rank ended, in order.
         """
         previous = {name: signal.signal(name, self._pass_on) for name in STOP_SIGNALS}
+        vigil = Vigil(self.marks, timeout_s) if self.marks else None
         try:
             while self.running:
                 self._reap()
                 if any(end.code not in (0, EXIT_RESTART) for end in self.ended):
                     self._end_all()
+                elif vigil and (stuck := vigil.look({rank: process for process, rank in self.running.items()})):
+                    self.stuck = stuck
+                    self._end_stuck()
                 time.sleep(_POLL_S)
         finally:
             self._signal_all(signal.SIGKILL)
@@ -101,7 +135,7 @@ class Ranks:
         Ranks that lose contact with a dead one fail too, sometimes before its death is seen.
         """
         failed = [end for end in self.ended if end.code not in (0, EXIT_RESTART)]
-        order = sorted(failed, key=lambda end: (end.code > 0, end.code == 1, end.order))
+        order = sorted(failed, key=lambda end: (end.code > 0, end.code == EXIT_CONTACT_LOST, end.code == 1, end.order))
         return order[0] if order else None
 
     def stopped_by(self, end: RankEnd) -> bool:
@@ -109,14 +143,24 @@ class Ranks:
 
         An error of ours has a code of its own and stays an error.
         """
-        return self.stop_signal is not None and (end.code < 0 or end.code == 1)
+        return self.stop_signal is not None and (end.code < 0 or end.code in (1, EXIT_CONTACT_LOST))
 
     def _reap(self) -> None:
         for process, rank in list(self.running.items()):
             done, status = os.waitpid(process, os.WNOHANG)
             if done:
                 del self.running[process]
-                self.ended.append(RankEnd(rank, process, os.waitstatus_to_exitcode(status), len(self.ended)))
+                kills = count_oom_kills()
+                self.ended.append(
+                    RankEnd(
+                        rank,
+                        process,
+                        os.waitstatus_to_exitcode(status),
+                        len(self.ended),
+                        doing=str(self.marks.of(rank)) if self.marks else "",
+                        out_of_memory=None not in (kills, self._oom_kills) and kills != self._oom_kills,
+                    )
+                )
 
     def _end_all(self) -> None:
         """Lets the others fail by themselves for a moment, so that the culprit is known, then ends them."""
@@ -127,15 +171,29 @@ class Ranks:
                 time.sleep(_POLL_S)
             survivors = set(self.running)
             self._signal_all(number)
-        while self.running:
-            self._reap()
-            time.sleep(_POLL_S)
+        self._bury()
         # A rank that we ended says nothing about the cause.
         self.ended = [
             end
             for end in self.ended
             if not (end.process in survivors and end.code in (-signal.SIGKILL, -signal.SIGTERM))
         ]
+
+    def _end_stuck(self) -> None:
+        """Has every rank write where it stands into its log, then ends all; a stopped one can do neither by itself."""
+        self._signal_all(signal.SIGUSR2)
+        time.sleep(_SETTLE_S)
+        self._reap()
+        self._signal_all(signal.SIGKILL)
+        self._bury()
+
+    def _bury(self) -> None:
+        """Waits for ranks that were killed; one that hangs in a system call of no return is left to the kernel."""
+        until = time.monotonic() + _UNKILLABLE_S
+        while self.running and time.monotonic() < until:
+            self._reap()
+            time.sleep(_POLL_S)
+        self.running.clear()
 
     def _pass_on(self, number: int, _frame: object) -> None:
         self.stop_signal = self.stop_signal or number
@@ -207,7 +265,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def describe(end: RankEnd, log: Path) -> str:
+def describe(end: RankEnd) -> str:
     """How a rank ended, for people."""
     if end.code < 0:
         try:
@@ -217,7 +275,9 @@ def describe(end: RankEnd, log: Path) -> str:
         how = f"was killed by {name}"
     else:
         how = f"failed with exit code {end.code}"
-    return f"rank {end.rank} (process {end.process}) {how}; all ranks were ended, its log is {log}"
+    doing = f" while {end.doing}" if end.doing else ""
+    memory = ", perhaps out of memory: the kernel killed a process for it meanwhile" if end.out_of_memory else ""
+    return f"rank {end.rank} (process {end.process}) {how}{doing}{memory if end.code < 0 else ''}"
 
 
 class RankFailedError(TrainingError):
@@ -227,9 +287,19 @@ class RankFailedError(TrainingError):
         exit_code: the rank's own, 75 (restart me) if it was killed, 5 where an error that is not ours ended it.
     """
 
-    def __init__(self, end: RankEnd, log: Path, reason: str) -> None:
-        super().__init__(f"{describe(end, log)}{f': {reason}' if reason else ''}")
-        if end.code < 0:
+    def __init__(self, end: RankEnd, log: Path | None, reason: str) -> None:
+        where = f", its log is {log}" if log else ""
+        super().__init__(f"{describe(end)}; all ranks were ended{where}{f': {reason}' if reason else ''}")
+        if end.code < 0 or end.code == EXIT_CONTACT_LOST:
             self.exit_code = EXIT_RESTART
         elif end.code != 1:  # 1 is Python's own, as of a full disk: that keeps the code of a failed training
             self.exit_code = end.code
+
+
+class RankStuckError(TrainingError):
+    """A rank gave no sign for too long; the same command goes on from the newest checkpoint."""
+
+    exit_code = EXIT_RESTART
+
+    def __init__(self, stuck: Stuck, logs: Path) -> None:
+        super().__init__(f"{stuck}; all ranks were ended, {logs} say where each of them stood")

@@ -15,8 +15,12 @@ import torch.distributed
 from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
 from megatron.core import parallel_state
 from numpy.typing import NDArray
+from torch.distributed import distributed_c10d
 
-COLLECTIVE_TIMEOUT = timedelta(minutes=10)
+from treering_trainer.vigil import START_TIMEOUT_S
+
+_CONTACT_LOST = ("gloo/transport/", "NCCL communicator was aborted", "remote process exited", "Watchdog caught")
+"""In what gloo's connections and NCCL say when another rank is gone or does not come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,7 @@ def connect(local_rank: int) -> None:
     if "deepspeed_shm_comm" in deepspeed.ops.__compatible_ops__:
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.get_accelerator().set_device(local_rank)
-    deepspeed.init_distributed(timeout=COLLECTIVE_TIMEOUT, verbose=False)
+    deepspeed.init_distributed(timeout=timedelta(seconds=START_TIMEOUT_S), verbose=False)
 
 
 def join(layout: Layout) -> Place:
@@ -117,6 +121,26 @@ def join(layout: Layout) -> Place:
     if theirs != (place.tensor, place.pipeline, place.data):
         raise RuntimeError(f"rank {rank}: megatron-core stands at {theirs}, DeepSpeed at {coordinate}")
     return place
+
+
+def limit_waiting(seconds: float) -> None:
+    """Sets how long collectives wait for another rank, in every group that exists.
+
+    DeepSpeed and megatron-core make groups of their own, with torch's default. gloo's point-to-point operations keep
+    the timeout that their group was made with.
+
+    Args:
+        seconds: of one collective.
+    """
+    for group in list(distributed_c10d._world.pg_map):  # noqa: SLF001 - torch has no public way to all groups
+        distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), group)  # noqa: SLF001
+
+
+def is_contact_lost(error: BaseException) -> bool:
+    """Whether an error only says that another rank is gone or does not come."""
+    if isinstance(error, torch.distributed.DistNetworkError):
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _CONTACT_LOST)
 
 
 def leave() -> None:

@@ -3,6 +3,7 @@
 Started by `launch`, in a process of its own.
 """
 
+import faulthandler
 import logging
 import os
 import signal
@@ -17,7 +18,7 @@ import torch.distributed
 from deepspeed.accelerator import get_accelerator
 
 from treering.data.order import DataOrder
-from treering.errors import TreeringError
+from treering.errors import TrainingError, TreeringError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
 from treering.runlog.records import AttemptHeader, Kernel
@@ -25,12 +26,13 @@ from treering.runlog.writer import RingWriter
 from treering_trainer.data import Feed, open_corpora
 from treering_trainer.engine import Engine
 from treering_trainer.hooks import FailOpen, Hook, Progress, Telemetry
-from treering_trainer.job import Job, write_end
+from treering_trainer.job import Job, write_end, write_incident
 from treering_trainer.kernels import kernels_on_record
 from treering_trainer.loop import Loop, Outcome, Record
-from treering_trainer.processes import STOP_SIGNALS
+from treering_trainer.marks import Marker, Part
+from treering_trainer.processes import EXIT_CONTACT_LOST, EXIT_RESTART, STOP_SIGNALS
 from treering_trainer.topology import Layout as Sizes
-from treering_trainer.topology import Place, join, leave
+from treering_trainer.topology import Place, is_contact_lost, join, leave
 from treering_trainer.validation import Validator
 
 
@@ -66,6 +68,21 @@ class StopRequest:
         self._received = True
 
 
+class ContactLostError(TrainingError):
+    """Another rank is gone or does not come; what became of it is not known here.
+
+    Attributes:
+        exit_code: 75 (restart me); 74 for the launcher of all ranks, which looks for the cause.
+    """
+
+    def __init__(self, place: Place, mark: Marker, error: BaseException) -> None:
+        super().__init__(
+            f"rank {place.rank} lost contact while {mark.last}: {str(error).splitlines()[0]}; another rank died or is "
+            "stuck, as its log or its node may tell; the same command goes on from the newest checkpoint"
+        )
+        self.exit_code = EXIT_CONTACT_LOST if mark.shared else EXIT_RESTART
+
+
 def run_rank(job: Job, terminal: TextIO) -> Outcome:
     """Trains as the rank that the environment names (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT).
 
@@ -77,6 +94,10 @@ def run_rank(job: Job, terminal: TextIO) -> Outcome:
         TreeringError: training could not start or go on.
     """
     stop = StopRequest(job.deadline)
+    faulthandler.register(signal.SIGUSR2)  # whoever asks finds in the log where each thread stands
+    mark = Marker.of_this_process()
+    mark.begin(job.plan.attempt, job.plan.start_step)
+    mark(Part.START)
     quieten()
     torch.set_num_threads(int(job.environment["threads_per_rank"]))
     resolved, project, run = job.resolved, Project(job.project), RunDirectory(job.run)
@@ -84,6 +105,7 @@ def run_rank(job: Job, terminal: TextIO) -> Outcome:
     folded = attempt.parallel.pipeline_schedule == "dualpipev"
     sizes = Sizes(job.layout.tensor, job.layout.pipeline, job.layout.data, folded)
     place = join(sizes)
+    mark(Part.BUILD)
     kernels = kernels_on_record(
         recipe.model,
         recipe.optimizer,
@@ -104,6 +126,7 @@ def run_rank(job: Job, terminal: TextIO) -> Outcome:
         seed=recipe.seed,
         global_batch_size=resolved.schedule.batch_size(job.plan.start_step + 1),
     )
+    mark(Part.LOAD)
     if job.plan.checkpoint is not None:
         engine.load(job.plan.checkpoint)
     corpora = open_corpora(project, resolved.blend)
@@ -126,9 +149,12 @@ def run_rank(job: Job, terminal: TextIO) -> Outcome:
             record=record,
             hooks=[hooks],
             stop_requested=stop,
+            mark=mark,
         )
-        outcome = _until_end(job, place, lambda: loop.run(job.plan.start_step, job.plan.applied_steps), stop)
+        outcome = _until_end(job, place, lambda: loop.run(job.plan.start_step, job.plan.applied_steps), stop, mark)
+        mark(Part.LEAVE, outcome.step)
     leave()
+    mark(Part.DONE)
     return outcome
 
 
@@ -192,18 +218,35 @@ def _hooks(job: Job, place: Place, terminal: TextIO) -> list[Hook]:
     return hooks
 
 
-def _until_end(job: Job, place: Place, train: Callable[[], Outcome], stop: StopRequest) -> Outcome:
-    """Runs the loop; rank 0 records how it ended, whatever it was, except for sudden death."""
+def _until_end(job: Job, place: Place, train: Callable[[], Outcome], stop: StopRequest, mark: Marker) -> Outcome:
+    """Runs the loop; rank 0 records how it ended, whatever it was, except for sudden death.
+
+    Raises:
+        ContactLostError: another rank is gone or does not come.
+    """
     try:
         outcome = train()
     except Exception as error:
-        if place.rank == 0:
-            text = (
-                str(error) if isinstance(error, TreeringError) else f"{type(error).__name__}: {error}".splitlines()[0]
-            )
-            with suppress(OSError):  # a full disk may be the very reason; it must not take the reason's place
-                write_end(job.attempt, "failed", text)
+        if is_contact_lost(error):
+            lost = ContactLostError(place, mark, error)
+            _record_failure(job, place, lost, mark)
+            raise lost from error
+        _record_failure(job, place, error, mark)
         raise
     if place.rank == 0 and outcome.status == "interrupted":
         write_end(job.attempt, "interrupted", stop.reason)
     return outcome
+
+
+def _record_failure(job: Job, place: Place, error: Exception, mark: Marker) -> None:
+    """Rank 0's last word; what is no error of ours is left to the launcher of all ranks, which may know the cause."""
+    own = isinstance(error, TreeringError) and not isinstance(error, ContactLostError)
+    if place.rank != 0 or (mark.shared and not own):
+        return
+    text = str(error) if isinstance(error, TreeringError) else f"{type(error).__name__}: {error}".splitlines()[0]
+    with suppress(OSError):  # a full disk may be the very reason; it must not take the reason's place
+        if isinstance(error, ContactLostError):
+            write_end(job.attempt, "interrupted", text)
+            write_incident(job.attempt, "contact_lost", text, place.rank)
+        else:
+            write_end(job.attempt, "failed", text)

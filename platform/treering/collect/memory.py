@@ -1,4 +1,4 @@
-"""How much main memory this process may fill: the machine's, or less where a control group limits it."""
+"""How much main memory this process may fill, and whether the kernel kills for want of it: by machine or control group."""
 
 from pathlib import Path
 from typing import Final
@@ -7,6 +7,7 @@ import psutil
 
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _OWN: Final = Path("/proc/self/cgroup")
+_NODE: Final = Path("/proc/vmstat")
 
 
 def memory_limit(total: int | None = None, cgroups: Path = _CGROUPS, own: Path = _OWN) -> int:
@@ -43,3 +44,31 @@ def memory_limit(total: int | None = None, cgroups: Path = _CGROUPS, own: Path =
             if text.isdecimal():
                 limits.append(int(text))
     return min(limits)
+
+
+def count_oom_kills(cgroups: Path = _CGROUPS, own: Path = _OWN, node: Path = _NODE) -> int | None:
+    """Processes that the kernel has killed for memory in this process's control group, else on the whole node.
+
+    A count that has risen says that some process was killed, not which.
+
+    Args:
+        cgroups: where control groups are mounted.
+        own: the file that names this process's groups; those of version 1 are left out.
+        node: the node's counters.
+
+    Returns:
+        The count since the group or the node was started, None where the kernel does not say.
+    """
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        lines = []
+    groups = [line.removeprefix("0::").lstrip("/") for line in lines if line.startswith("0::")]
+    for file in (*(cgroups / group / "memory.events" for group in groups), node):
+        try:
+            counters = dict(line.split() for line in file.read_text().splitlines())
+        except OSError:
+            continue
+        if "oom_kill" in counters:
+            return int(counters["oom_kill"])
+    return None

@@ -15,7 +15,7 @@ PipelineSchedule = Literal["1f1b", "dualpipev"]
 class ParallelConfig(GrowingSection):
     """The parallel layout; data parallelism takes what tensor and pipeline parallelism leave."""
 
-    added = frozenset({"recompute_interval", "pipeline_schedule"})
+    added = frozenset({"recompute_interval", "pipeline_schedule", "rank_timeout_s"})
 
     tensor: PositiveInt = Field(1, description="ranks that share each layer")
     pipeline: PositiveInt = Field(1, description="stages that the layers are cut into")
@@ -32,6 +32,11 @@ class ParallelConfig(GrowingSection):
     pipeline_schedule: PipelineSchedule = Field(
         "1f1b",
         description="`dualpipev`: each stage holds two chunks of layers, micro-batches run through all stages and back",
+    )
+    rank_timeout_s: Annotated[float, Field(gt=0)] = Field(
+        600.0,
+        description="seconds without a sign of a rank after which it counts as stuck and the attempt ends; more than "
+        "saving, validating and a step take each",
     )
 
     @property

@@ -93,7 +93,7 @@ class AttemptDirectory:
         return AttemptEnd.read(path)[0] if path.exists() else None
 
     def incidents(self) -> list[Incident]:
-        """What went wrong without ending the attempt.
+        """What befell the attempt from outside its numbers.
 
         Raises:
             EvidenceError: a line is no incident.

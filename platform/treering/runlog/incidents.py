@@ -1,4 +1,7 @@
-"""What went wrong in an attempt without ending it: `incidents.jsonl`, a line of canonical JSON each."""
+"""What befell an attempt from outside its numbers: `incidents.jsonl`, a line of canonical JSON each.
+
+Written by rank 0 while the attempt lives, by the ranks' launcher about a rank that is dead or stuck.
+"""
 
 import os
 from pathlib import Path
@@ -11,16 +14,25 @@ from treering.config.model import Section
 from treering.errors import EvidenceError
 
 INCIDENTS_FILE = "incidents.jsonl"
-_TITLES = {"checkpoint_failed": "no checkpoint, training goes on"}
+IncidentKind = Literal["checkpoint_failed", "rank_killed", "rank_stuck", "contact_lost"]
+
+_TITLES: dict[IncidentKind, str] = {
+    "checkpoint_failed": "no checkpoint, training goes on",
+    "rank_killed": "a rank was killed",
+    "rank_stuck": "a rank was stuck",
+    "contact_lost": "contact with another rank was lost",
+}
 
 
 class Incident(Section):
     """One thing that went wrong; no part of the chain of rings, for nothing is proven by it."""
 
     step: int = Field(ge=0, description="last step with a ring when it happened")
-    kind: Literal["checkpoint_failed"]
+    kind: IncidentKind
     text: str = Field(description="what failed and where, as the system said it")
     at: float = Field(description="Unix seconds")
+    rank: int | None = Field(None, ge=0, description="the one it befell, None where it is not one alone or not known")
+    host: str | None = Field(None, description="the node of that rank")
 
     @property
     def title(self) -> str:

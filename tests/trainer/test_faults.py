@@ -1,0 +1,137 @@
+"""A rank that is killed or stuck ends the job soon, is named, and leaves a run that goes on as if nothing had been."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from trained import assert_identical, eventually, run_of
+
+from treering.judge.summary import run_page
+from treering_trainer.ending import log_file
+
+pytestmark = pytest.mark.trainer
+
+SHORT = "--set=parallel.rank_timeout_s=4"
+
+
+def train_with_signal(zygote, project, runs, *options, **fault):
+    """Trains with a signal to one rank; returns what was printed and the seconds from the signal to the end."""
+    moment = runs.parent / "moment"
+    printed = zygote.train(project, runs, *options, expect=75, signal_rank={"moment": str(moment), **fault})
+    return printed, time.monotonic() - float(moment.read_text())
+
+
+def goes_on_identically(zygote, project, runs, reference):
+    """The same command, started again, ends as the uninterrupted run did."""
+    saved = run_of(runs).checkpoints()[-1].step
+    zygote.train(project, runs)
+    assert run_of(runs).attempts()[1].header.parent.step == saved
+    assert_identical(run_of(runs), reference)
+
+
+@pytest.mark.parametrize(
+    ("layout", "rank"), [("parallel.data=2", 0), ("parallel.pipeline=2", 1), ("parallel.tensor=2", 1)]
+)
+def test_a_killed_rank_ends_the_job_and_is_named(layout, rank, zygote, project, reference, tmp_path):  # noqa: PLR0917
+    fault = {"rank": rank, "step": 6, "number": signal.SIGKILL, "part": "TRAIN"}
+    printed, took_s = train_with_signal(zygote, project, tmp_path / "runs", f"--set={layout}", **fault)
+    assert took_s < 10
+    assert f"rank {rank} (process" in printed
+    assert "was killed by SIGKILL while training step 6; all ranks were ended" in printed
+    run = run_of(tmp_path / "runs")
+    end = run.attempts()[0].end
+    assert (end.status, end.step) == ("interrupted", 5)
+    assert end.reason in printed
+    (incident,) = run.attempts()[0].incidents()
+    assert (incident.kind, incident.rank, incident.step) == ("rank_killed", rank, 5)
+    assert incident.host == os.uname().nodename
+    assert incident.text.endswith("was killed by SIGKILL while training step 6")
+    assert run_page(run)["attempts"][0]["incidents"] == [{**incident.model_dump(), "title": "a rank was killed"}]
+    if layout == "parallel.data=2":
+        goes_on_identically(zygote, project, tmp_path / "runs", reference)
+
+
+@pytest.mark.parametrize(
+    ("layout", "rank", "part", "doing"),
+    [
+        ("parallel.data=2", 0, "READ", "reading the data of step 6"),
+        ("parallel.pipeline=2", 1, "TRAIN", "training step 6"),
+        ("parallel.tensor=2", 0, "RECORD", "recording step 6"),
+    ],
+)
+def test_a_stuck_rank_ends_the_job_and_is_named(  # noqa: PLR0917 - four of them are the case
+    layout, rank, part, doing, zygote, project, reference, tmp_path
+):
+    fault = {"rank": rank, "step": 6, "number": signal.SIGSTOP, "part": part}
+    printed, took_s = train_with_signal(zygote, project, tmp_path / "runs", SHORT, f"--set={layout}", **fault)
+    assert took_s > 4
+    assert (
+        f"rank {rank} has given no sign for 4 s while {doing}; it is stopped (SIGSTOP); all ranks were end" in printed
+    )
+    run = run_of(tmp_path / "runs")
+    assert run.state() == "interrupted"
+    assert run.attempts()[0].end.reason in printed
+    (incident,) = run.attempts()[0].incidents()
+    assert (incident.kind, incident.rank, incident.step) == ("rank_stuck", rank, 5)
+    assert "most recent call first" in log_file(run.attempts()[0].path, 1 - rank).read_text(), "where the other waits"
+    if layout == "parallel.data=2":
+        goes_on_identically(zygote, project, tmp_path / "runs", reference)
+
+
+def test_stuck_while_saving(zygote, project, reference, tmp_path):
+    fault = {"rank": 1, "step": 8, "number": signal.SIGSTOP, "part": "SAVE"}
+    printed, _ = train_with_signal(zygote, project, tmp_path / "runs", SHORT, **fault)
+    assert "rank 1 has given no sign for 4 s while saving the checkpoint of step 8" in printed
+    run = run_of(tmp_path / "runs")
+    assert [each.step for each in run.checkpoints()] == [4]
+    (incident,) = run.attempts()[0].incidents()
+    assert (incident.kind, incident.rank, incident.step) == ("rank_stuck", 1, 8)
+    goes_on_identically(zygote, project, tmp_path / "runs", reference)
+
+
+def test_a_rank_that_waits_for_no_signal_is_found_by_its_marks(zygote, project, tmp_path):
+    """It sleeps where nothing wakes it, as in a deadlock: the kernel sees no difference to a rank that waits for it."""
+    printed = zygote.train(project, tmp_path, SHORT, expect=75, sleep={"rank": 0, "step": 6})
+    assert "rank 0 has given no sign for 4 s while reading the data of step 6; all ranks" in printed
+    assert "in patched" in log_file(run_of(tmp_path).attempts()[0].path, 0).read_text(), "where it sleeps"
+
+
+def test_a_slow_rank_is_not_stuck(zygote, project, reference, tmp_path):
+    zygote.train(project, tmp_path, SHORT, slow={"seconds": 0.4, "rank": 1})
+    assert run_of(tmp_path).attempts()[0].incidents() == []
+    assert_identical(run_of(tmp_path), reference)
+
+
+def test_under_an_outer_launcher_rank_0_records_that_contact_was_lost(project, tmp_path):
+    """torchrun has nobody who looks at marks: a collective fails by its timeout."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    settings = ("--set=schedule.train_tokens=3200000", "--set=checkpoint.every_steps=4", SHORT, "--no-publish")
+    with (tmp_path / "printed").open("w") as printed:
+        launcher = subprocess.Popen(
+            [*command, "-m", "treering_trainer.launch", "tiny.yaml", f"--runs={tmp_path}", *settings],
+            cwd=project.root,
+            stdout=printed,
+            stderr=printed,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+    try:
+        assert eventually(lambda: list(tmp_path.glob("*/checkpoints/step-00000004")), 120)
+        ranks = {each.environ()["RANK"]: each for each in psutil.Process(launcher.pid).children()}
+        ranks["1"].suspend()
+        assert eventually(lambda: list(tmp_path.glob("*/attempts/0001/end.json")), 60)
+        ranks["1"].kill()  # torchrun would give it 30 seconds to end by itself
+        assert launcher.wait(60) == 1
+    finally:
+        launcher.kill()
+        launcher.wait()
+    run = run_of(tmp_path)
+    assert run.state() == "interrupted"
+    (incident,) = run.attempts()[0].incidents()
+    assert (incident.kind, incident.rank) == ("contact_lost", 0)
+    assert re.search(r"rank 0 lost contact while .* step \d+: .*Timed out waiting 4000ms", incident.text)
+    assert incident.text in (tmp_path / "printed").read_text()

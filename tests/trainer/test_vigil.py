@@ -1,0 +1,127 @@
+"""Which rank is to blame, told from marks."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from treering_trainer.marks import Mark, Marker, Marks, Part
+from treering_trainer.vigil import START_TIMEOUT_S, Stuck, Vigil, process_state
+
+pytestmark = pytest.mark.trainer
+
+TIMEOUT_S = 0.1
+
+
+@pytest.fixture
+def sleepers():
+    """Two processes that do nothing, as ranks that wait."""
+    processes = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)]
+    yield {rank: process.pid for rank, process in enumerate(processes)}
+    for process in processes:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+
+
+def pens(marks, monkeypatch):
+    """The pens of two ranks, opened as ranks open theirs."""
+    monkeypatch.setenv("TREERING_MARKS", str(marks.descriptor))
+    found = []
+    for rank in range(2):
+        monkeypatch.setenv("RANK", str(rank))
+        found.append(Marker.of_this_process())
+    return found
+
+
+def looks(vigil, processes, seconds):
+    """What is found in so many seconds, None if nothing."""
+    until = time.monotonic() + seconds
+    while (found := vigil.look(processes)) is None and time.monotonic() < until:
+        time.sleep(0.01)
+    return found
+
+
+def test_marks_arrive(monkeypatch):
+    marks = Marks(2)
+    first, second = pens(marks, monkeypatch)
+    first.begin(3, 40)
+    second(Part.READ, 41)
+    second(Part.SAVE, 41)
+    assert (marks.attempt, marks.start_step) == (3, 40)
+    assert marks.of(0) == Mark(0, Part.START, 0)
+    assert marks.of(1) == second.last == Mark(2, Part.SAVE, 41)
+    assert str(marks.of(1)) == "saving the checkpoint of step 41"
+    assert (first.shared, str(first.last)) == (True, "starting")
+    monkeypatch.delenv("TREERING_MARKS")
+    alone = Marker.of_this_process()
+    alone(Part.TRAIN, 2)
+    assert (alone.shared, str(alone.last)) == (False, "training step 2")
+
+
+def test_the_one_with_the_fewest_marks_is_behind(sleepers, monkeypatch):
+    marks = Marks(2)
+    first, second = pens(marks, monkeypatch)
+    for part in (Part.READ, Part.AGREE, Part.TRAIN):
+        first(part, 5)
+        if part is not Part.TRAIN:
+            second(part, 5)
+    found = looks(Vigil(marks, TIMEOUT_S), sleepers, 60)
+    assert (found.ranks, found.mark, found.state) == ((1,), Mark(2, Part.AGREE, 5), "")
+    assert found.silent_s >= TIMEOUT_S
+
+
+def test_among_equals_a_stopped_one_is_to_blame(sleepers, monkeypatch):
+    marks = Marks(2)
+    for pen in pens(marks, monkeypatch):
+        pen(Part.TRAIN, 5)
+    both = looks(Vigil(marks, TIMEOUT_S), sleepers, 60)
+    assert both.ranks == (0, 1)
+    assert str(both) == "ranks 0, 1 have given no sign for 0 s while training step 5, and none is behind"
+    os.kill(sleepers[1], 19)
+    while process_state(sleepers[1]) != "T":
+        time.sleep(0.01)
+    found = looks(Vigil(marks, TIMEOUT_S), sleepers, 60)
+    assert (found.ranks, found.state) == ((1,), "it is stopped (SIGSTOP)")
+
+
+def test_the_first_step_has_the_patience_of_a_start(sleepers, monkeypatch):
+    marks = Marks(2)
+    first, second = pens(marks, monkeypatch)
+    first.begin(1, 4)
+    vigil = Vigil(marks, TIMEOUT_S)
+    first(Part.LOAD)
+    second(Part.TRAIN, 5)
+    assert looks(vigil, sleepers, 5 * TIMEOUT_S) is None
+    assert START_TIMEOUT_S > 600
+    second(Part.READ, 6)
+    assert looks(vigil, sleepers, 60).ranks == (0,), "the rank that waits is past its first step, the other is behind"
+
+
+def test_who_is_done_is_not_waited_for(sleepers, monkeypatch):
+    marks = Marks(2)
+    for pen in pens(marks, monkeypatch):
+        pen(Part.DONE, 9)
+    assert looks(Vigil(marks, TIMEOUT_S), sleepers, 5 * TIMEOUT_S) is None
+
+
+def test_time_in_which_nobody_looked_does_not_count(sleepers, monkeypatch):
+    """As when a terminal's Ctrl-Z stops launcher and ranks together."""
+    marks = Marks(2)
+    for pen in pens(marks, monkeypatch):
+        pen(Part.TRAIN, 5)
+    vigil = Vigil(marks, 1.5)
+    vigil.look(sleepers)
+    time.sleep(1.8)
+    assert vigil.look(sleepers) is None
+    assert looks(vigil, sleepers, 60).ranks == (0, 1)
+
+
+def test_a_process_that_is_gone_has_no_state(sleepers):
+    assert process_state(sleepers[0]) in ("S", "R", "D")
+    assert process_state(2**22 + 1) == ""
+    assert str(Stuck((3,), 600.2, Mark(9, Part.READ, 17), "it is stopped (SIGSTOP)")) == (
+        "rank 3 has given no sign for 600 s while reading the data of step 17; it is stopped (SIGSTOP)"
+    )

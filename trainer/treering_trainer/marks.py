@@ -1,0 +1,144 @@
+"""What each rank did last: marks in memory that the launcher shares with the ranks of its machine.
+
+A rank sets a mark before each part of a step. That is a store into memory: no file, no lock, nothing to wait for. All
+ranks set the same marks in the same order, so the one with the fewest is the one that the others wait for.
+"""
+
+import mmap
+import os
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+VARIABLE: Final = "TREERING_MARKS"
+"""Names the descriptor of the shared memory in a rank's environment; missing under an outer launcher."""
+
+_ATTEMPT = struct.Struct("<QQ")
+_MARK = struct.Struct("<QQQ")
+
+
+class Part(IntEnum):
+    """The parts of a rank's work, in words that a step's number may follow."""
+
+    START = 0
+    BUILD = 1
+    LOAD = 2
+    READ = 3
+    AGREE = 4
+    TRAIN = 5
+    VALIDATE = 6
+    RECORD = 7
+    SAVE = 8
+    LEAVE = 9
+    DONE = 10
+
+
+_WORDS: Final = {
+    Part.START: "starting",
+    Part.BUILD: "building the model",
+    Part.LOAD: "loading the checkpoint",
+    Part.READ: "reading the data of",
+    Part.AGREE: "comparing batches before",
+    Part.TRAIN: "training",
+    Part.VALIDATE: "validating after",
+    Part.RECORD: "recording",
+    Part.SAVE: "saving the checkpoint of",
+    Part.LEAVE: "leaving the others after",
+    Part.DONE: "doing nothing any more",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A rank's newest mark.
+
+    Attributes:
+        count: how many it has set.
+        part: what it began then.
+        step: the step that the part belongs to, 0 where it belongs to none.
+    """
+
+    count: int
+    part: Part
+    step: int
+
+    def __str__(self) -> str:
+        words = _WORDS[self.part]
+        return f"{words} step {self.step}" if self.step else words
+
+
+class Marker:
+    """One rank's pen for its marks.
+
+    Args:
+        memory: shared with the launcher, or this process's own where nobody looks.
+        rank: whose marks.
+        shared: whether a launcher looks at them.
+    """
+
+    def __init__(self, memory: mmap.mmap, rank: int, *, shared: bool) -> None:
+        self._memory = memory
+        self._offset = _ATTEMPT.size + rank * _MARK.size
+        self._count = 0
+        self.shared = shared
+
+    @classmethod
+    def of_this_process(cls) -> "Marker":
+        """The pen of the rank that the environment names."""
+        descriptor = os.environ.get(VARIABLE)
+        if descriptor is None:
+            return cls(mmap.mmap(-1, _ATTEMPT.size + _MARK.size), 0, shared=False)
+        return cls(mmap.mmap(int(descriptor), 0), int(os.environ["RANK"]), shared=True)
+
+    def begin(self, attempt: int, start_step: int) -> None:
+        """Tells the launcher which attempt this is and after which step it begins."""
+        _ATTEMPT.pack_into(self._memory, 0, attempt, start_step)
+
+    def __call__(self, part: Part, step: int = 0) -> None:
+        """Sets a mark.
+
+        Args:
+            part: what begins now.
+            step: the step that it belongs to.
+        """
+        self._count += 1
+        _MARK.pack_into(self._memory, self._offset, self._count, part, step)
+
+    @property
+    def last(self) -> Mark:
+        """The newest mark."""
+        count, part, step = _MARK.unpack_from(self._memory, self._offset)
+        return Mark(count, Part(part), step)
+
+
+class Marks:
+    """The marks of all ranks, as their launcher sees them.
+
+    Args:
+        world_size: number of ranks.
+
+    Attributes:
+        descriptor: of the shared memory, for the ranks to inherit.
+    """
+
+    def __init__(self, world_size: int) -> None:
+        size = _ATTEMPT.size + world_size * _MARK.size
+        self.descriptor = os.memfd_create("treering-marks")
+        os.ftruncate(self.descriptor, size)
+        self._memory = mmap.mmap(self.descriptor, size)
+
+    @property
+    def attempt(self) -> int:
+        """The attempt's number, 0 before it is known."""
+        return int(_ATTEMPT.unpack_from(self._memory)[0])
+
+    @property
+    def start_step(self) -> int:
+        """The last step that was done when the attempt began."""
+        return int(_ATTEMPT.unpack_from(self._memory)[1])
+
+    def of(self, rank: int) -> Mark:
+        """A rank's newest mark."""
+        count, part, step = _MARK.unpack_from(self._memory, _ATTEMPT.size + rank * _MARK.size)
+        return Mark(count, Part(part), step)

@@ -1,0 +1,107 @@
+"""Finds a rank that is stuck: alive, but without a sign for too long, while the others wait for it.
+
+Independent of what the ranks wait in: a collective, a read from a dead file server, a lock.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from treering_trainer.marks import Mark, Marks, Part
+
+START_TIMEOUT_S: Final = 1800.0
+"""Patience until an attempt's first step is done: corpora are digested, weights loaded, kernels compiled by then."""
+
+_LONGEST_LOOK_S = 1.0
+_STATES = {"T": "it is stopped (SIGSTOP)", "t": "a debugger holds it", "D": "it waits for a device or a file server"}
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """Ranks that gave no sign for too long.
+
+    Attributes:
+        ranks: those that the others wait for; several where nothing tells them apart.
+        silent_s: seconds since the first of them was heard of.
+        mark: its newest mark.
+        state: what the kernel says of it, empty where that explains nothing.
+    """
+
+    ranks: tuple[int, ...]
+    silent_s: float
+    mark: Mark
+    state: str
+
+    def __str__(self) -> str:
+        if len(self.ranks) == 1:
+            cause = f"; {self.state}" if self.state else ""
+            return f"rank {self.ranks[0]} has given no sign for {self.silent_s:.0f} s while {self.mark}{cause}"
+        names = ", ".join(map(str, self.ranks))
+        return f"ranks {names} have given no sign for {self.silent_s:.0f} s while {self.mark}, and none is behind"
+
+
+class Vigil:
+    """Looks at the marks again and again.
+
+    Time counts only as it passes between two looks, a second at most: where the whole machine or session was asleep,
+    nobody is to blame.
+
+    Args:
+        marks: of all ranks.
+        timeout_s: seconds without a new mark after which a rank is stuck, once its first step is done.
+    """
+
+    def __init__(self, marks: Marks, timeout_s: float) -> None:
+        self._marks = marks
+        self._timeout_s = timeout_s
+        self._looked_at = time.monotonic()
+        self._seen: dict[int, Mark] = {}
+        self._silent_s: dict[int, float] = {}
+
+    def look(self, processes: Mapping[int, int]) -> Stuck | None:
+        """Whether ranks are stuck by now.
+
+        Args:
+            processes: process ids of the ranks that live, by rank.
+        """
+        now = time.monotonic()
+        passed, self._looked_at = min(now - self._looked_at, _LONGEST_LOOK_S), now
+        for rank in processes:
+            mark = self._marks.of(rank)
+            self._silent_s[rank] = self._silent_s.get(rank, 0.0) + passed if mark == self._seen.get(rank) else 0.0
+            self._seen[rank] = mark
+        training = {rank: process for rank, process in processes.items() if self._seen[rank].part is not Part.DONE}
+        if not any(self._silent_s[rank] >= self._patience_s(rank) for rank in training):
+            return None
+        ranks, state = _behind({rank: self._seen[rank].count for rank in training}, training)
+        first = max(ranks, key=self._silent_s.__getitem__)
+        return Stuck(ranks, self._silent_s[first], self._seen[first], state)
+
+    def _patience_s(self, rank: int) -> float:
+        started = self._seen[rank].step > self._marks.start_step + 1
+        return self._timeout_s if started else max(self._timeout_s, START_TIMEOUT_S)
+
+
+def _behind(counts: Mapping[int, int], processes: Mapping[int, int]) -> tuple[tuple[int, ...], str]:
+    """The ranks that the others wait for, and what the kernel says of them.
+
+    A stopped one is found by its state, wherever it stands. Else it is the one with the fewest marks; among equals, one
+    that waits for a device.
+    """
+    states = {rank: process_state(process) for rank, process in processes.items()}
+    stopped = [rank for rank in counts if states[rank] in ("T", "t")]
+    fewest = [rank for rank in counts if counts[rank] == min(counts.values())]
+    waiting = [rank for rank in fewest if states[rank] == "D"]
+    found = stopped or waiting or fewest
+    return tuple(sorted(found)), _STATES.get(states[found[0]], "")
+
+
+def process_state(process: int) -> str:
+    """The kernel's letter for what a process does (proc(5)), empty if it is gone."""
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[0]
