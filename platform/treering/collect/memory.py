@@ -1,4 +1,4 @@
-"""How much main memory this process may fill, and whether the kernel kills for want of it: by machine or control group."""
+"""How much main memory this process may fill, and whether the kernel kills for want of it: machine or control group."""
 
 from pathlib import Path
 from typing import Final
