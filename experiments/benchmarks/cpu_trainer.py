@@ -51,6 +51,7 @@ from treering_trainer.data import Feed
 from treering_trainer.engine import Engine
 from treering_trainer.hooks import FailOpen, Progress, Telemetry
 from treering_trainer.loop import Loop, Record
+from treering_trainer.marks import Marker
 
 EXPERIMENT = Path(__file__).parents[1] / "demo.yaml"
 THREADS = int(os.environ["OMP_NUM_THREADS"])
@@ -171,7 +172,7 @@ class Bench:
         telemetry = Telemetry(
             folder / "telemetry", rank=0, local_rank=0, on_accelerator=False, interval_s=attempt.telemetry.interval_s
         )
-        self._hooks = FailOpen([telemetry, Progress(io.StringIO())])
+        self._hooks = FailOpen([telemetry, Progress((folder / "progress").open("w"))])
         return Loop(
             resolved=self.resolved,
             run=RunDirectory(folder),
@@ -182,6 +183,7 @@ class Bench:
             record=Record(folder, RingWriter(folder, self.resolved.recipe.digest), {}),
             hooks=[self._hooks],
             stop_requested=lambda: False,
+            mark=Marker.of_this_process(),
         )
 
     def run(self, blocks: int, steps: int) -> list[Block]:
