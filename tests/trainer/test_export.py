@@ -8,11 +8,14 @@ import shutil
 
 import pytest
 import torch
+import typer
 from safetensors import safe_open
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
+from treering.cli import audit as audit_command
 from treering.data.tokenize import load_tokenizer
-from treering.errors import UserError
+from treering.errors import NotFoundError, UserError
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.export import Export
 from treering_trainer.checkpoint import open_weights, read_weights
@@ -129,7 +132,31 @@ def test_the_record_leads_back_to_the_checkpoint(export, reference, tmp_path):
     assert (metadata["treering.step"], metadata["format"]) == ("15", "pt")
     card = (tmp_path / "out" / "README.md").read_text()
     assert checkpoint.digest in card
-    assert f"treering audit runs/{reference.id}/checkpoints/step-00000015 --verify" in card
+    assert f"`runs/{reference.id}/checkpoints/step-00000015`" in card
+
+
+def test_an_export_is_audited_by_its_checkpoint(export, project, reference, tmp_path, monkeypatch):
+    app = typer.Typer()
+    audit_command.register(app)
+
+    def audit(*words):
+        return CliRunner().invoke(app, ["audit", *words])
+
+    (tmp_path / "data").symlink_to(project.root / "data")
+    (tmp_path / "runs").symlink_to(reference.path.parent)
+    export(reference, tmp_path / "out")
+    monkeypatch.chdir(tmp_path)
+    result = audit("out", "--verify", "--json")
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert report["verdict"] == "content-bound: 15 of 15 steps"
+    assert report["digests"]["checkpoint"] == reference.checkpoints()[-1].digest
+
+    (tmp_path / "runs").unlink()
+    with pytest.raises(NotFoundError, match=r"out: was exported from checkpoint sha256:.*, which stands neither in"):
+        CliRunner().invoke(app, ["audit", "out"], catch_exceptions=False)
+    (tmp_path / "out" / "config.json").write_text("{}")
+    assert "config.json: sha256:" in str(audit("out").exception)
 
 
 def test_shards_load_as_one_model_and_the_same_again_has_the_same_bytes(export, reference, tmp_path):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,6 +29,8 @@ def register(app: typer.Typer) -> None:
 def audit(checkpoint: NamedCheckpoint, verify: VerifyOption = False, json: JsonOption = False) -> None:
     """Show which data trained a checkpoint, and how much of that is proven.
 
+    Of an exported folder, it audits the checkpoint that it was made from.
+
     Ends with exit code 3 where something does not hold.
 
     Example: `treering audit runs/0123456789abcdef/checkpoints/step-00000300 --verify`
@@ -35,10 +38,17 @@ def audit(checkpoint: NamedCheckpoint, verify: VerifyOption = False, json: JsonO
     from treering.audit.checkpoint import audit_checkpoint
     from treering.errors import EvidenceError
     from treering.runlog.directory import named_checkpoint
+    from treering.runlog.export import EXPORT_RECORD, exported_checkpoint
 
     try:
         with progress_bars() as progress:
-            report = audit_checkpoint(named_checkpoint(project().runs, checkpoint), project(), verify, progress)
+            exported = (Path(checkpoint) / EXPORT_RECORD).exists()
+            found = (
+                exported_checkpoint(Path(checkpoint), project())
+                if exported
+                else named_checkpoint(project().runs, checkpoint)
+            )
+            report = audit_checkpoint(found, project(), verify, progress)
     except EvidenceError as error:
         if json:  # a machine gets its verdict even where there is nothing left to audit
             finding = {"kind": "record", "text": str(error)}

@@ -4,7 +4,7 @@ import importlib
 
 import typer
 
-_GROUPS = ("plan", "data", "blend", "train", "evaluate", "export", "report", "runs", "audit", "up")
+_GROUPS = ("plan", "data", "blend", "train", "evaluate", "export", "generate", "report", "runs", "audit", "up")
 
 
 def register(app: typer.Typer) -> None:

@@ -76,9 +76,11 @@ The blend of this run:
 `{EXPORT_RECORD}` names the checkpoint and the digest of every file here. In the project that trained it,
 
 ```
-treering audit runs/{resolved.run_id}/{checkpoint.path.parent.name}/{checkpoint.path.name} --verify
+treering audit FOLDER --verify
 ```
 
-shows the checkpoint's digest and which documents trained it, and recomputes every batch from the corpora's bytes. An
-export of that checkpoint by the same version of Treering has the same bytes as this folder.
+on this folder checks these digests, finds the checkpoint by its own
+(`runs/{resolved.run_id}/{checkpoint.path.parent.name}/{checkpoint.path.name}`), tells which documents trained it, and \
+recomputes every batch from the corpora's bytes. An export of that checkpoint by the same version of Treering has the \
+same bytes as this folder.
 """

@@ -1,0 +1,171 @@
+"""Generates text: `python -m treering_trainer.generate CHECKPOINT`, run by `treering generate`."""
+
+import argparse
+import json
+import os
+import re
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from treering.config.canonical import short
+from treering.data.tokenize import load_tokenizer
+from treering.data.tokenizer import check_tokenizer, end_of_document
+from treering.errors import TrainingError, TreeringError, UserError
+from treering.project import Project
+from treering.runlog.directory import named_checkpoint
+
+_EXIT_INTERRUPTED = 130
+_STDIN = "-"
+# A byte-level model may say escape sequences, which a terminal would obey.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parses the command line and generates.
+
+    Returns:
+        0; 2 usage, 3 checkpoint or tokenizer do not hold, 5 the model gives no numbers; 130 interrupted.
+    """
+    parser = argparse.ArgumentParser(prog="treering generate", description="Continue a text with a checkpoint.")
+    parser.add_argument("checkpoint", help="a checkpoint's folder, or that of a run, or a prefix of a run's id")
+    prompt = parser.add_mutually_exclusive_group()
+    prompt.add_argument("--prompt", default="")
+    prompt.add_argument("--prompt-file", default=None, help="`-` is standard input")
+    parser.add_argument("--max-tokens", type=int, default=128)
+    parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--top-k", type=int, default=None)
+    parser.add_argument("--top-p", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--num-samples", type=int, default=1)
+    parser.add_argument("--stop", action="append", default=[])
+    parser.add_argument("--tokenizer", type=Path, default=None, help="default: the project's")
+    parser.add_argument("--stream", action=argparse.BooleanOptionalAction, default=None)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    try:
+        _generate(Project(Path.cwd()), options)
+        sys.stdout.flush()
+    except TreeringError as error:
+        sys.stderr.write(f"treering: {error}\n")
+        return error.exit_code
+    except BrokenPipeError:  # whoever read has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        sys.stderr.write(f"treering: generation cannot read or write: {error}\n")
+        return TrainingError.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write("\ntreering: interrupted\n")
+        return _EXIT_INTERRUPTED
+    return 0
+
+
+def _generate(project: Project, options: argparse.Namespace) -> None:
+    checkpoint = named_checkpoint(project.runs, options.checkpoint)
+    tokenizer_path = options.tokenizer or project.tokenizer
+    check_tokenizer(tokenizer_path, checkpoint.manifest.tokenizer, checkpoint.run.id)
+    _, end = end_of_document(tokenizer_path)
+    tokenizer = load_tokenizer(tokenizer_path)
+    text = _prompt(options)
+    # A document begins behind the end of another.
+    prompt = tokenizer.encode(text).ids or [end]
+    _check(options)
+
+    warnings.filterwarnings("ignore", module="megatron")  # on kernels that generation does not ask for
+    # Heavy (torch, megatron-core); imported after wrong arguments had their chance.
+    from treering_trainer.devices import find_hardware  # noqa: PLC0415
+    from treering_trainer.generate.sampling import Sampling  # noqa: PLC0415
+
+    sampling = Sampling(options.temperature, options.top_k, options.top_p)
+    device = find_hardware().device
+    if device == "cpu":
+        os.environ["DS_ACCELERATOR"] = "cpu"
+    from treering_trainer.checkpoint import verify  # noqa: PLC0415
+    from treering_trainer.generate.decoder import Decoder  # noqa: PLC0415
+    from treering_trainer.generate.samples import generate  # noqa: PLC0415
+    from treering_trainer.inference import load_model  # noqa: PLC0415
+
+    verify(checkpoint)
+    decoder = Decoder(load_model(checkpoint).to(device))
+    left_out = max(0, len(prompt) - decoder.sequence_length)
+    _note(
+        f"run {checkpoint.run.id}, step {checkpoint.step}, checkpoint {short(checkpoint.digest)}, on {device}, "
+        f"seed {options.seed}"
+    )
+    if left_out:
+        _note(f"the prompt's first {left_out} of {len(prompt)} tokens are left out: the model reads "
+              f"{decoder.sequence_length}")  # fmt: skip
+    elif len(prompt) + options.max_tokens > decoder.sequence_length:
+        _note(f"the model reads {decoder.sequence_length} tokens: from then on the first ones are left out")
+    stream = options.stream if options.stream is not None else sys.stdout.isatty() and not options.json
+    samples = []
+    for seed in range(options.seed, options.seed + options.num_samples):
+        if options.num_samples > 1 and not options.json:
+            _print(f"--- seed {seed}\n")
+        sample = generate(
+            decoder,
+            tokenizer,
+            prompt,
+            end_of_document=end,
+            max_tokens=options.max_tokens,
+            sampling=sampling,
+            seed=seed,
+            stops=options.stop,
+            show=_print if stream else lambda _text: None,
+        )
+        if not options.json:
+            _print(f"{'' if stream else sample.text}\n")
+        samples.append(asdict(sample))
+    if options.json:
+        document: dict[str, Any] = {
+            "run": checkpoint.manifest.run,
+            "step": checkpoint.step,
+            "checkpoint": checkpoint.digest,
+            "device": device,
+            "prompt": text,
+            "prompt_tokens": prompt,
+            "left_out_tokens": left_out,
+            "sampling": {**asdict(sampling), "max_tokens": options.max_tokens, "stop": options.stop},
+            "samples": samples,
+        }
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+
+
+def _check(options: argparse.Namespace) -> None:
+    for name in ("max_tokens", "num_samples"):
+        if getattr(options, name) < 1:
+            raise UserError(f"--{name.replace('_', '-')}: found {getattr(options, name)}, expected a number from 1 on")
+    if options.seed < 0:
+        raise UserError(f"--seed: found {options.seed}, expected a number from 0 on")
+    if "" in options.stop:
+        raise UserError("--stop: found an empty text, which every text holds; expected at least a character")
+    if options.json and options.stream:
+        raise UserError("--stream: has no effect with --json, which prints one document at the end")
+
+
+def _prompt(options: argparse.Namespace) -> str:
+    if options.prompt_file is None:
+        return str(options.prompt)
+    try:
+        content = sys.stdin.buffer.read() if options.prompt_file == _STDIN else Path(options.prompt_file).read_bytes()
+        return content.decode()
+    except OSError as error:
+        raise UserError(f"--prompt-file: {error}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"--prompt-file: {options.prompt_file} is no UTF-8 text ({error})") from error
+
+
+def _note(text: str) -> None:
+    sys.stderr.write(f"treering: {text}\n")
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", text) if sys.stdout.isatty() else text)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""The model one token at a time: what a sequence shares with the one before is not computed again.
+
+Shape suffixes: S sequence, B batch, N heads, D size of a head, V padded vocabulary.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from treering_trainer.inference import LanguageModel
+from treering_trainer.model import vocabulary_logits
+
+
+class CachedAttention(nn.Module):
+    """Causal attention of one block that keeps the keys and values of the tokens before.
+
+    It takes either a whole sequence into an empty cache, or one token more.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys_SBND: torch.Tensor | None = None
+        self.values_SBND: torch.Tensor | None = None
+
+    def forward(
+        self, query_SBND: torch.Tensor, key_SBND: torch.Tensor, value_SBND: torch.Tensor, *_: Any, **__: Any
+    ) -> torch.Tensor:
+        """Mixes values by causal attention; returns [S, B, N D]. Further arguments are megatron-core's masks."""
+        first = self.keys_SBND is None or self.values_SBND is None
+        if not first:
+            key_SBND = torch.cat([self.keys_SBND, key_SBND])
+            value_SBND = torch.cat([self.values_SBND, value_SBND])
+        self.keys_SBND, self.values_SBND = key_SBND, value_SBND
+        query, key, value = (part.permute(1, 2, 0, 3) for part in (query_SBND, key_SBND, value_SBND))
+        mixed_BNSD = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=first)
+        return mixed_BNSD.permute(2, 0, 1, 3).flatten(2)
+
+    def forget(self) -> None:
+        """Empties the cache."""
+        self.keys_SBND = self.values_SBND = None
+
+
+class Decoder:
+    """Gives the logits after a sequence.
+
+    Args:
+        model: in evaluation mode; its attention is replaced by one with a cache.
+    """
+
+    def __init__(self, model: LanguageModel) -> None:
+        self.sequence_length = model.sequence_length
+        self._embedding, self._position, *self._blocks, self._norm = model.layers if model.tied else model.layers[:-1]
+        self._output = model.layers[0 if model.tied else -1]
+        self._caches = [CachedAttention() for _ in self._blocks]
+        for block, cache in zip(self._blocks, self._caches, strict=True):
+            block.layer.self_attention.core_attention = cache
+        self._device = next(model.parameters()).device
+        self._seen: list[int] = []
+
+    @torch.inference_mode()
+    def logits(self, tokens: Sequence[int]) -> torch.Tensor:
+        """Logits [V] of the token after `tokens`, of which the model reads the last `sequence_length`.
+
+        Where these are the last call's and one more, only that one is computed. Once tokens are left out on the left,
+        all others stand at other positions, which the model has learned one by one: everything is computed again.
+        """
+        window = list(tokens[-self.sequence_length :])
+        if window[:-1] != self._seen or not self._seen:
+            for cache in self._caches:
+                cache.forget()
+            self._seen = []
+        start = len(self._seen)
+        hidden = self._embedding(torch.tensor([window[start:]], device=self._device))
+        hidden = hidden + self._position.position[start : len(window)]
+        for block in self._blocks:
+            hidden = block(hidden)
+        self._seen = window
+        return vocabulary_logits(self._output, self._norm(hidden[-1:]))[0, 0]

@@ -1,0 +1,77 @@
+"""One sample from its prompt to its end."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from tokenizers import Tokenizer
+
+from treering_trainer.generate.decoder import Decoder
+from treering_trainer.generate.sampling import Sampling
+from treering_trainer.generate.text import TextStream
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What was generated.
+
+    Attributes:
+        seed: that it was drawn from.
+        text: without the prompt, without what ended it.
+        tokens: all that were drawn, those that ended it too.
+        finish: why it ended.
+    """
+
+    seed: int
+    text: str
+    tokens: tuple[int, ...]
+    finish: Literal["end_of_document", "stop", "length"]
+
+
+def generate(
+    decoder: Decoder,
+    tokenizer: Tokenizer,
+    prompt: Sequence[int],
+    *,
+    end_of_document: int,
+    max_tokens: int,
+    sampling: Sampling,
+    seed: int,
+    stops: Sequence[str] = (),
+    show: Callable[[str], None] = lambda _text: None,
+) -> Sample:
+    """Draws tokens until a document or a stop text ends, or `max_tokens` are there.
+
+    Args:
+        decoder: of the model.
+        tokenizer: the run's; rows of the padded vocabulary that it does not know are never drawn.
+        prompt: at least one token.
+        end_of_document: the token that ends every document.
+        max_tokens: most tokens to draw.
+        sampling: how.
+        seed: of this sample.
+        stops: texts that end it.
+        show: gets the text piece by piece.
+    """
+    random = torch.Generator().manual_seed(seed)
+    known = tokenizer.get_vocab_size()
+    stream = TextStream(tokenizer, stops)
+    pieces: list[str] = []
+
+    def give(text: str) -> None:
+        if text:
+            pieces.append(text)
+            show(text)
+
+    drawn: list[int] = []
+    ended = False
+    while not (ended or stream.stopped) and len(drawn) < max_tokens:
+        token = sampling.choose(decoder.logits([*prompt, *drawn])[:known], random)
+        drawn.append(token)
+        ended = token == end_of_document
+        if not ended:
+            give(stream.push(token))
+    give(stream.finish())
+    finish: Literal["end_of_document", "stop", "length"] = "end_of_document" if ended else "length"
+    return Sample(seed, "".join(pieces), tuple(drawn), "stop" if stream.stopped else finish)
