@@ -82,7 +82,7 @@ def test_a_right_file_loads_with_its_defaults(tmp_path):
         ({"model__num_layers": 0}, "model.num_layers", "0", "greater than 0"),
         ({"model__num_layers": 2.5}, "model.num_layers", "2.5", "valid integer"),
         ({"seed": ...}, "seed", "nothing", "this key is required"),
-        ({"precision": "fp8"}, "precision", "'fp8'", "'fp32' or 'bf16'"),
+        ({"precision": "fp8"}, "precision", "'fp8'", "'fp32', 'bf16' or 'fp16'"),
         ({"corpora": []}, "corpora", "[]", "at least 1 item"),
         ({"blend__components__0__weight": True}, "blend.components.0.weight", "True", "a decimal like"),
         ({"blend__components__0__weight": "much"}, "blend.components.0.weight", "'much'", "a decimal like"),

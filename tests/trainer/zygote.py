@@ -22,6 +22,7 @@ os.environ["DS_ACCELERATOR"] = "cpu"
 from treering_trainer import launch  # noqa: E402, I001
 from deepspeed.runtime.pipe.engine import PipelineEngine  # noqa: E402
 from deepspeed.runtime.pipe.schedule import ForwardPass  # noqa: E402
+import torch  # noqa: E402
 from treering.runlog.writer import RingWriter  # noqa: E402
 from treering_trainer import checkpoint, loop, marks, nodes, publish, resume, worker  # noqa: E402, F401
 
@@ -189,6 +190,11 @@ def another_node(host, disk=None):
             raise OSError(ctypes.get_errno(), f"{call.__name__} was refused")
 
 
+def compute_in_fp16():
+    """This processor takes itself for one with fp16 instructions; torch computes the same without, only slower."""
+    torch.ops.mkldnn._is_mkldnn_fp16_supported = lambda: True
+
+
 FAULTS = {
     fault.__name__: fault
     for fault in (
@@ -203,6 +209,7 @@ FAULTS = {
         feed_another,
         full_disk,
         kill_before_end,
+        compute_in_fp16,
         kill_in_publish,
         another_node,
     )

@@ -9,7 +9,7 @@ from treering.collect.devices import Device, collect_devices
 from treering.collect.memory import memory_limit
 from treering.collect.nvml import open_nvml
 from treering.config.resolve import Resolved
-from treering.errors import UserError
+from treering.errors import ConfigError, UserError
 from treering.judge.fit import check_device_memory, check_node_memory
 from treering.judge.layout import Layout as PlannedLayout
 from treering.judge.layout import Workload
@@ -107,7 +107,7 @@ def choose_layout(resolved: Resolved, hardware: Hardware, world_size: int | None
 
 
 def check_fits(source: str, resolved: Resolved, layout: Layout, hardware: Hardware) -> None:
-    """Refuses what surely cannot fit into the memory of this node, before anything is allocated.
+    """Refuses what this node cannot compute, or surely cannot fit into its memory, before anything is allocated.
 
     Args:
         source: the experiment's file, for errors.
@@ -118,6 +118,11 @@ def check_fits(source: str, resolved: Resolved, layout: Layout, hardware: Hardwa
     Raises:
         ConfigError: names the field, what is needed, what is here, and the remedy.
     """
+    if resolved.recipe.precision == "fp16" and hardware.device == "cpu" and not fp16_on_cpu():
+        raise ConfigError(
+            source, "precision", "fp16", "bf16 or fp32: the processors of this node do not compute in fp16, GPUs do; "
+            "`--set precision=bf16`",
+        )  # fmt: skip
     workload = Workload.of(resolved)
     planned = replace(PlannedLayout.of(resolved.attempt.parallel, layout.world_size), data=layout.data)
     if hardware.count:
@@ -130,6 +135,11 @@ def check_fits(source: str, resolved: Resolved, layout: Layout, hardware: Hardwa
             )
         return
     check_node_memory(source, workload, planned, ranks=ranks_here(layout), memory_bytes=memory_limit())
+
+
+def fp16_on_cpu() -> bool:
+    """Whether torch computes in fp16 on this processor: DeepSpeed asks the same before it starts."""
+    return bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())  # noqa: SLF001 - torch has no public name for it
 
 
 def ranks_here(layout: Layout) -> int:

@@ -7,13 +7,13 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import deepspeed
 import torch
 from deepspeed.accelerator import get_accelerator
 
-from treering.config.model import ModelConfig, OptimizerConfig
+from treering.config.model import LossScaleConfig, ModelConfig, OptimizerConfig, Precision
 from treering.config.operation import KernelConfig, ParallelConfig
 from treering_trainer.model import build_layers, token_loss
 from treering_trainer.optim import build_optimizer, set_learning_rate
@@ -39,12 +39,14 @@ class StepResult:
         loss: mean over the global batch before the update, in nats.
         grad_norm: global gradient norm before clipping.
         applied: whether the optimizer moved the weights.
+        loss_scale: what the loss was multiplied by for the backward pass, None but in fp16.
         timing: where this rank's time went.
     """
 
     loss: float
     grad_norm: float
     applied: bool
+    loss_scale: float | None
     timing: StepTiming
 
 
@@ -59,7 +61,7 @@ class Engine:
         optimizer: OptimizerConfig,
         parallel: ParallelConfig,
         kernels: KernelConfig,
-        precision: Literal["fp32", "bf16"],
+        precision: Precision,
         sequence_length: int,
         seed: int,
         global_batch_size: int,
@@ -118,9 +120,13 @@ class Engine:
             settings["pipeline"] = {"pipe_partitioned": False, "grad_partitioned": False}
         if precision == "bf16":
             settings |= {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
+        self._scales_loss = precision == "fp16"
+        if self._scales_loss:
+            settings["fp16"] = _fp16_settings(optimizer.loss_scale or LossScaleConfig())
         self.engine, *_ = deepspeed.initialize(
             model=module, optimizer=build_optimizer(module, optimizer, kernels), config=settings
         )
+        self._leave_the_end_to_the_loop()
         self._timer = StepTimer(self.engine)
         self._model_step: Callable[..., Any] = self.engine._take_model_step  # noqa: SLF001 - the one seam between backward and update
         self.engine._take_model_step = self._timed_model_step  # noqa: SLF001
@@ -145,6 +151,7 @@ class Engine:
             self.engine.set_train_batch_size(global_batch_size)
         set_learning_rate(self.engine.optimizer, learning_rate)
         self._seed_dropout(step)
+        loss_scale = float(self.engine.optimizer.loss_scale) if self._scales_loss else None
         self._timer.start()
         loss = float(self.engine.train_batch(data_iter=iter(micro_batches)))
         timing = self._timer.stop()
@@ -152,6 +159,7 @@ class Engine:
             loss=loss,
             grad_norm=float(self.engine.get_global_grad_norm()),
             applied=not getattr(self.engine.optimizer, "overflow", False),
+            loss_scale=loss_scale,
             timing=timing,
         )
 
@@ -194,6 +202,12 @@ class Engine:
         path, _client_state = self.engine.load_checkpoint(str(directory), tag=STATE_TAG)
         if path is None:
             raise RuntimeError(f"{directory}: DeepSpeed found no training state")
+        self._leave_the_end_to_the_loop()
+
+    def _leave_the_end_to_the_loop(self) -> None:
+        """Lets an overflow at the smallest loss scale pass here, so that its ring is laid before the run ends."""
+        if self._scales_loss:
+            self.engine.optimizer.loss_scaler.raise_error_at_min_scale = False
 
     def _timed_model_step(self, *args: Any, **kwargs: Any) -> Any:
         self._timer.optimizer_begins()
@@ -214,3 +228,14 @@ class Engine:
         tracker = deepspeed.checkpointing.get_cuda_rng_tracker()
         tracker.reset()
         tracker.add("model-parallel-rng", hash((base, self.place.tensor)) & 0x7FFFFFFF)
+
+
+def _fp16_settings(config: LossScaleConfig) -> dict[str, Any]:
+    return {
+        "enabled": True,
+        "loss_scale": 0,  # dynamic
+        "initial_scale_power": config.initial_power,
+        "loss_scale_window": config.window,
+        "hysteresis": config.hysteresis,
+        "min_loss_scale": config.minimum,
+    }

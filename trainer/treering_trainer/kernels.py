@@ -25,6 +25,7 @@ _ATTENTION = (
 _OPTIMIZER = (("_fused_adamw", "torch_fused"), ("_foreach_", "torch_foreach"), ("aten::addcdiv_", "torch"))
 _COMPILED = ("CompiledFunction", "Torch-Compiled Region", "CompiledFxGraph", "triton_")
 _NOT_SEEN = "not seen"
+_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def kernels_on_record(
@@ -94,7 +95,7 @@ def _layer_ops(
     model: ModelConfig, kernels: KernelConfig, precision: Precision, *, shape: tuple[int, int], tensor_parallel: int
 ) -> set[str]:
     device = _device()
-    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    dtype = _TYPES[precision]
     config = transformer_config(model, kernels, precision, tensor_parallel)
     layer: nn.Module = TransformerBlock(config, 1, kernels.attention, seed=0).to(device, dtype)
     # Dropout needs random streams that only a running step seeds; without it the same shapes choose the kernel.

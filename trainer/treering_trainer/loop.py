@@ -1,6 +1,5 @@
 """The training loop: read, prove, train, lay the ring; nothing begins before the ring of what came before is laid."""
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -22,6 +21,7 @@ from treering_trainer.engine import Engine, StepResult
 from treering_trainer.evidence import Agreement, agree
 from treering_trainer.hooks import Hook
 from treering_trainer.marks import Marker, Part
+from treering_trainer.overflow import Overflows
 from treering_trainer.timing import step_seconds
 from treering_trainer.topology import Place, limit_waiting
 from treering_trainer.validation import Validator
@@ -102,6 +102,7 @@ class Loop:
         self._mark = mark
         self._schedule: Schedule = resolved.schedule
         self._shape = ModelShape.of(resolved.recipe.model, resolved.blend.sequence_length)
+        self._overflows = Overflows(resolved.recipe.optimizer.loss_scale)
         self._applied_steps = 0
         self._between_s: dict[str, float] = {}
         """Seconds between the ring before and this step; they are in no other number."""
@@ -117,7 +118,7 @@ class Loop:
 
         Raises:
             EvidenceError: ranks were fed different batches.
-            NonFiniteLossError: loss or gradient norm is NaN or infinite; the step's ring is laid.
+            NonFiniteLossError: loss or gradient norm is not finite, and `Overflows` says for good; the ring is laid.
             OSError: a ring could not be written.
             TrainingError: the last step's checkpoint could not be written.
         """
@@ -157,10 +158,10 @@ class Loop:
         times = step_seconds(self._place, self._engine.device, step_s, data_wait_s, result.timing)
         self._tell_own_step(step, step_s, hi - lo, result)
         record_s = time.perf_counter() - ended
-        finite = math.isfinite(result.loss) and math.isfinite(result.grad_norm)
+        fatal = self._overflows.fatal(result)
         self._mark(Part.VALIDATE, step)
         validation = None
-        if finite and self._validates(step) and self._validator:
+        if fatal is None and self._validates(step) and self._validator:
             started = time.perf_counter()
             validation = self._validator.run(self._engine)
             times["validation"] = time.perf_counter() - started
@@ -177,10 +178,9 @@ class Loop:
                 validation=validation,
             )
             self._between_s["record"] = record_s + time.perf_counter() - started
-        if not finite:
+        if fatal is not None:
             raise NonFiniteLossError(
-                f"run {self._resolved.run_id}: step {step}: loss {result.loss}, gradient norm {result.grad_norm}, "
-                "expected finite numbers; the ring is laid, "
+                f"run {self._resolved.run_id}: step {step}: {fatal}; the ring is laid, "
                 f"`treering batch {self._resolved.run_id} {step}` shows what was read"
             )
         if self._saves(step):
@@ -212,7 +212,7 @@ class Loop:
             grad_norm=result.grad_norm,
             learning_rate=learning_rate,
             global_batch_size=hi - lo,
-            loss_scale=None,
+            loss_scale=result.loss_scale,
             time_s=time_s,
             tokens_per_second=(hi - lo) * length / times["step"],
             tflops_per_device=self._tflops(hi - lo, times["step"]),

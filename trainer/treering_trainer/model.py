@@ -9,7 +9,7 @@ Shape suffixes: S sequence, B micro-batch, H hidden, V padded vocabulary of this
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from deepspeed.pipe import LayerSpec, TiedLayerSpec
@@ -30,7 +30,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from megatron.core.transformer.transformer_layer import TransformerLayer, TransformerLayerSubmodules
 from torch import nn
 
-from treering.config.model import ModelConfig
+from treering.config.model import ModelConfig, Precision
 from treering.config.operation import KernelConfig
 from treering_trainer.attention import CausalAttention
 
@@ -41,7 +41,7 @@ _SEED_STRIDE = 10_007
 
 
 def transformer_config(
-    model: ModelConfig, kernels: KernelConfig, precision: Literal["fp32", "bf16"], tensor_parallel: int
+    model: ModelConfig, kernels: KernelConfig, precision: Precision, tensor_parallel: int
 ) -> TransformerConfig:
     """megatron-core's config of one layer. Pipeline parallelism is DeepSpeed's, so megatron-core is told 1 stage."""
     compiled_gelu = kernels.bias_gelu == "compiled"
@@ -66,6 +66,7 @@ def transformer_config(
         gradient_accumulation_fusion=False,
         params_dtype=torch.float32,
         bf16=precision == "bf16",
+        fp16=precision == "fp16",
     )
 
 
@@ -186,7 +187,7 @@ def build_layers(
     seed: int,
     *,
     kernels: KernelConfig,
-    precision: Literal["fp32", "bf16"] = "fp32",
+    precision: Precision = "fp32",
     tensor_parallel: int = 1,
 ) -> list[LayerSpec]:
     """The model's layers in order, each with its own seed: embedding, positions, blocks, norm, output."""

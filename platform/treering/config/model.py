@@ -110,8 +110,28 @@ class ModelConfig(Section):
         return self.init_std or math.sqrt(1.0 / (3.0 * self.hidden_size))
 
 
-class OptimizerConfig(Section):
+class LossScaleConfig(Section):
+    """Dynamic loss scale of fp16: halved by an overflow, doubled after a window without one.
+
+    Defaults are Megatron-LM's (`--initial-loss-scale`, `--loss-scale-window`, `--hysteresis`, `--min-loss-scale`).
+    """
+
+    initial_power: Annotated[int, Field(ge=0, le=64)] = Field(32, description="the first scale as a power of 2")
+    window: PositiveInt = Field(1000, description="steps in a row without an overflow after which the scale doubles")
+    hysteresis: PositiveInt = Field(2, description="overflows until the scale is halved")
+    minimum: Annotated[float, Field(gt=0)] = Field(1.0, description="an overflow at the smallest scale ends the run")
+
+    @model_validator(mode="after")
+    def _begins_above_its_minimum(self) -> Self:
+        if self.minimum > 2.0**self.initial_power:
+            raise contradiction("minimum", str(self.minimum), f"at most the first scale, 2**{self.initial_power}")
+        return self
+
+
+class OptimizerConfig(GrowingSection):
     """Adam with decoupled weight decay; defaults are those of MT-NLG (arXiv 2201.11990)."""
+
+    added = frozenset({"loss_scale"})
 
     peak_learning_rate: Annotated[float, Field(gt=0)]
     min_learning_rate: Annotated[float, Field(ge=0)]
@@ -120,6 +140,7 @@ class OptimizerConfig(Section):
     epsilon: Annotated[float, Field(gt=0)] = 1e-8
     weight_decay: Annotated[float, Field(ge=0)] = Field(0.1, description="not applied to biases and norms")
     gradient_clipping: Annotated[float, Field(gt=0)] = Field(1.0, description="largest global gradient norm")
+    loss_scale: LossScaleConfig | None = Field(None, description="of fp16, with Megatron-LM's values where left out")
 
     @model_validator(mode="after")
     def _decays_downwards(self) -> Self:
@@ -185,4 +206,4 @@ class ScheduleConfig(Section):
         return self.decay_tokens or self.train_tokens
 
 
-Precision = Literal["fp32", "bf16"]
+Precision = Literal["fp32", "bf16", "fp16"]

@@ -391,7 +391,7 @@ def resolve(
         description=experiment.description,
         recipe=Recipe(
             model=model.model_copy(update={"ffn_hidden_size": model.ffn_width, "init_std": model.weight_std}),
-            optimizer=experiment.optimizer,
+            optimizer=experiment.optimizer.model_copy(update={"loss_scale": experiment.loss_scale}),
             schedule=experiment.schedule.model_copy(update={"decay_tokens": experiment.schedule.decay_end_tokens}),
             precision=experiment.precision,
             seed=experiment.seed,

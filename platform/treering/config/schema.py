@@ -15,6 +15,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 from treering.config.ancestry import StartConfig
 from treering.config.corpora import CorpusConfig, CurationConfig, TokenizerConfig
 from treering.config.model import (
+    LossScaleConfig,
     ModelConfig,
     OptimizerConfig,
     PositiveInt,
@@ -124,6 +125,18 @@ class Experiment(Section):
                 str(self.model.padded_vocab_size),
                 f"at least tokenizer.vocabulary_size {self.tokenizer.vocabulary_size}",
             )
+        return self
+
+    @property
+    def loss_scale(self) -> LossScaleConfig | None:
+        """The loss scale with its defaults written out, None where the precision needs none."""
+        return (self.optimizer.loss_scale or LossScaleConfig()) if self.precision == "fp16" else None
+
+    @model_validator(mode="after")
+    def _only_fp16_is_scaled(self) -> Self:
+        if self.optimizer.loss_scale is not None and self.precision != "fp16":
+            found = f"a loss scale with precision {self.precision}"
+            raise contradiction("optimizer.loss_scale", found, "precision fp16 beside it")
         return self
 
     @model_validator(mode="after")
