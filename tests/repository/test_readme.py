@@ -48,6 +48,9 @@ def test_a_documented_command_exists_and_takes_its_arguments(app, line):
     words = [{"STEP": "1", "DIR": ".", "…": ""}.get(word, word) for word in shlex.split(line)[1:]]
     name, *arguments = [word for word in words if word]
     command = typer.main.get_command(app).commands[name]
+    if hasattr(command, "commands") and arguments:
+        name, *arguments = arguments
+        command = command.commands[name]
     required = [p for p in command.params if p.param_type_name == "argument" and p.required]
     if not arguments and required:
         return  # named in a sentence, without what it would need
@@ -63,14 +66,16 @@ def test_a_documented_make_target_exists(line):
 
 
 def test_every_help_shows_an_example_in_80_columns(app):
-    for name in typer.main.get_command(app).commands:
+    for name, command in typer.main.get_command(app).commands.items():
         help_fits(app, name)
+        for below in getattr(command, "commands", ()):
+            help_fits(app, name, below)
 
 
-def help_fits(app, name):
-    result = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb"})
+def help_fits(app, *words):
+    result = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb"})
     assert result.exit_code == 0
-    assert f"Example: treering {name}" in result.output
+    assert f"Example: treering {' '.join(words)}" in result.output
     assert max(map(len, result.output.splitlines())) <= 80
     assert "\x1b" not in result.output
 

@@ -409,8 +409,6 @@ def test_continue_changed_is_on_record(zygote, project, reference, tmp_path):
 
 def test_changed_layout_starts_over(zygote, project, reference, tmp_path):
     zygote.train(project, tmp_path, "--set=parallel.data=1", expect=-9, kill_after_ring={"step": 10})
-    refused = zygote.train(project, tmp_path, "--continue-changed", expect=2)
-    assert "it was saved in layout 1x1x1, this attempt has 1x1x2" in refused
     printed = zygote.train(project, tmp_path)
     assert "layout (1x1x1 to 1x1x2" in printed
     assert_identical(run_of(tmp_path), reference)

@@ -24,7 +24,7 @@ from deepspeed.runtime.pipe.engine import PipelineEngine  # noqa: E402
 from deepspeed.runtime.pipe.schedule import ForwardPass  # noqa: E402
 import torch  # noqa: E402
 from treering.runlog.writer import RingWriter  # noqa: E402
-from treering_trainer import checkpoint, loop, marks, nodes, publish, resume, worker  # noqa: E402, F401
+from treering_trainer import checkpoint, loop, marks, nodes, publish, relayout, resume, worker  # noqa: E402, F401
 
 
 def kill_group():
@@ -68,6 +68,31 @@ def kill_in_removal():
         return rmtree(path, **options)
 
     checkpoint.shutil.rmtree = patched
+
+
+def kill_in_conversion():
+    """The converter is done, its files have neither manifest nor name."""
+    relayout.seal = lambda *_: kill_group()
+
+
+def slow_conversion(seconds):
+    """Workers of the converter need long for their first file."""
+    relayout.ds_to_universal.dump_param_fragment = lambda *_: time.sleep(seconds)
+
+
+def limit_conversion():
+    """The system refuses to let the converter write large files."""
+    make = relayout._make
+
+    def patched(*arguments):
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (16384, limits[1]))
+        try:
+            return make(*arguments)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    relayout._make = patched
 
 
 def limit_files(rank, step):
@@ -201,6 +226,9 @@ FAULTS = {
         kill_after_ring,
         kill_in_save,
         kill_in_removal,
+        kill_in_conversion,
+        slow_conversion,
+        limit_conversion,
         limit_files,
         signal_rank,
         sleep,

@@ -9,11 +9,12 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed
@@ -23,7 +24,7 @@ from treering.config.operation import CheckpointConfig
 from treering.errors import EvidenceError
 from treering.runlog.directory import CheckpointDirectory, RunDirectory, checkpoint_name
 from treering.runlog.document import sync_directory
-from treering.runlog.records import CheckpointManifest, FileRecord
+from treering.runlog.records import CheckpointManifest, FileRecord, Record
 from treering.runlog.writer import RingWriter
 from treering_trainer.engine import STATE_TAG, Engine
 
@@ -33,6 +34,9 @@ _REMOVING = ".removing-"
 _LAYER_FILE = re.compile(r"^layer_(\d+)-model_(\d+)-model_states\.pt$")
 _SPLIT_ROWS = re.compile(r"(word\.weight|linear_qkv\.(weight|bias)|linear_fc1\.(weight|bias))$")
 _SPLIT_COLUMNS = re.compile(r"(linear_proj|linear_fc2)\.weight$")
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def save(
@@ -63,51 +67,92 @@ def save(
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
 
-    failure = _together(begin if rings is not None else None) or _together(lambda: engine.save(temporary))
+    def write() -> list[FileRecord]:
+        return [record_file(path, temporary) for path in engine.save(temporary)]
+
+    failure, _ = _together(begin if rings is not None else None)
+    written: list[list[FileRecord]] = []
+    if failure is None:
+        failure, written = _together(write)
     if rings is not None:
         rings.sync()
         facts = {**facts, "step": step, "ring": rings.last_digest}
+
+    def finish() -> None:
+        def describe(files: tuple[FileRecord, ...]) -> Record:
+            return CheckpointManifest(**facts, created_at=time.time(), files=files)
+
+        seal(temporary, final, describe, [record for records in written for record in records])
+
     if failure is None:
-        failure = _together((lambda: seal(temporary, final, facts)) if rings is not None else None)
+        failure, _ = _together(finish if rings is not None else None)
     if failure is not None and rings is not None:
         shutil.rmtree(temporary, ignore_errors=True)  # its room is needed, for rings first of all
     return failure
 
 
-def _together(write: Callable[[], None] | None) -> str | None:
-    """Writes, and tells all ranks whether one could not; collective.
+def _together(act: Callable[[], Any] | None) -> tuple[str | None, list[Any]]:
+    """Writes, and tells all ranks what came of it; collective.
 
     Args:
-        write: what this rank has to write, if anything.
+        act: what this rank has to write, if anything.
 
     Returns:
-        The first failure in the order of ranks, on every rank.
+        The first failure in the order of ranks, and what each rank's `act` returned; the same on every rank.
     """
-    mine: str | None = None
+    mine: tuple[str | None, Any] = None, None
     try:
-        if write is not None:
-            write()
+        if act is not None:
+            mine = None, act()
     except OSError as error:  # not printed: the log may lie on the same full disk
-        mine = str(error)
-    every: list[str | None] = [None] * torch.distributed.get_world_size()
+        mine = str(error), None
+    every: list[Any] = [None] * torch.distributed.get_world_size()
     torch.distributed.all_gather_object(every, mine)
-    return next((f"rank {rank}: {text}" for rank, text in enumerate(every) if text is not None), None)
+    failures = (f"rank {rank}: {text}" for rank, (text, _result) in enumerate(every) if text is not None)
+    return next(failures, None), [result for _text, result in every]
 
 
-def seal(temporary: Path, final: Path, facts: Mapping[str, Any]) -> None:
-    """Syncs and digests the files below `temporary`, writes their manifest and gives the folder its name."""
-    files = []
-    for path in sorted(temporary.rglob("*")):
+def record_file(path: Path, folder: Path) -> FileRecord:
+    """Syncs a file and digests it: by the process that wrote it, whose node still has it in memory."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    return FileRecord(path=path.relative_to(folder).as_posix(), size=path.stat().st_size, digest=digest_file(path))
+
+
+def seal(
+    temporary: Path,
+    final: Path,
+    describe: Callable[[tuple[FileRecord, ...]], Record],
+    recorded: Collection[FileRecord] = (),
+) -> str:
+    """Gives a written folder its manifest and its name.
+
+    Args:
+        temporary: what was written.
+        final: its name.
+        describe: makes the manifest.
+        recorded: files that are synced and digested already; the others are now.
+
+    Returns:
+        The manifest's digest.
+    """
+    known = {record.path: record for record in recorded}
+    paths = sorted(temporary.rglob("*"))
+    rest = [path for path in paths if path.is_file() and path.relative_to(temporary).as_posix() not in known]
+    known |= {record.path: record for record in in_threads(lambda path: record_file(path, temporary), rest)}
+    for path in paths:
         if path.is_dir():
             sync_directory(path)
-            continue
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-        relative = path.relative_to(temporary).as_posix()
-        files.append(FileRecord(path=relative, size=path.stat().st_size, digest=digest_file(path)))
-    CheckpointManifest(**facts, created_at=time.time(), files=tuple(files)).write(temporary / MANIFEST)
+    digest = describe(tuple(known[name] for name in sorted(known))).write(temporary / MANIFEST)
     temporary.rename(final)
     sync_directory(final.parent)
+    return digest
+
+
+def in_threads(act: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """Results in order of an action that waits for disks or digests, one thread a core; no thread outlives it."""
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        yield from pool.map(act, items)
 
 
 def verify(
@@ -123,28 +168,57 @@ def verify(
         EvidenceError: the manifest or a file is missing, incomplete or changed.
     """
     manifest = checkpoint.manifest
-    done, total = 0, sum(record.size for record in manifest.files)
-    for record in manifest.files:
-        path = checkpoint.path / record.path
+    check_files(checkpoint.path, manifest.files, progress)
+    return manifest
+
+
+def check_files(
+    folder: Path, files: Collection[FileRecord], progress: Callable[[int, int], None] = lambda _done, _total: None
+) -> None:
+    """Checks every file of a manifest.
+
+    Args:
+        folder: where they lie.
+        files: as the manifest has them.
+        progress: told after each file how many bytes are checked, and of how many.
+
+    Raises:
+        EvidenceError: one is missing, incomplete or changed.
+    """
+
+    def check(record: FileRecord) -> None:
+        path = folder / record.path
         if not path.exists():
             raise EvidenceError(f"{path}: missing, the manifest names it")
         if path.stat().st_size != record.size:
             raise EvidenceError(f"{path}: {path.stat().st_size} bytes, expected {record.size}")
         if (digest := digest_file(path)) != record.digest:
             raise EvidenceError(f"{path}: digest {digest}, expected {record.digest}")
+
+    done, total = 0, sum(record.size for record in files)
+    for record, _ in zip(files, in_threads(check, files), strict=True):
         done += record.size
         progress(done, total)
-    return manifest
 
 
 def remove_unfinished(run: RunDirectory) -> list[str]:
     """Removes what an interrupted save or removal left behind; returns the names of the unfinished saves."""
-    for path in (run.path / "checkpoints").glob(f"{_REMOVING}*"):
-        shutil.rmtree(path)
+    remove_nameless(run)
     found = sorted((run.path / "checkpoints").glob(f"{_SAVING}*"))
     for path in found:
         shutil.rmtree(path)
     return [path.name.removeprefix(_SAVING) for path in found]
+
+
+def _take_name(path: Path) -> None:
+    path.rename(path.with_name(f"{_REMOVING}{path.name}"))
+
+
+def remove_nameless(run: RunDirectory) -> None:
+    """Removes the files of checkpoints and conversions that have lost their names."""
+    for folder in ("checkpoints", "universal"):
+        for path in (run.path / folder).glob(f"{_REMOVING}*"):
+            shutil.rmtree(path)
 
 
 def kept_steps(steps: Collection[int], config: CheckpointConfig) -> set[int]:
@@ -166,9 +240,10 @@ def remove_old(run: RunDirectory, config: CheckpointConfig) -> None:
     try:
         for each in checkpoints:
             if each.step not in kept:
-                each.path.rename(each.path.with_name(f"{_REMOVING}{each.path.name}"))
-        for path in (run.path / "checkpoints").glob(f"{_REMOVING}*"):
-            shutil.rmtree(path)
+                _take_name(each.path)
+                if each.conversion.exists():
+                    _take_name(each.conversion)
+        remove_nameless(run)
     except OSError as error:
         with suppress(OSError):
             sys.stderr.write(f"an old checkpoint could not be removed: {error}\n")
@@ -186,6 +261,7 @@ def set_aside(run: RunDirectory, checkpoint: CheckpointDirectory, attempt: int) 
     folder.mkdir(exist_ok=True)
     target = folder / checkpoint.path.name
     checkpoint.path.rename(target)
+    shutil.rmtree(checkpoint.conversion, ignore_errors=True)  # nothing goes on from there
     scores = run.path / "evaluations" / f"{checkpoint.path.name}.json"
     if scores.exists():
         (folder / "evaluations").mkdir(exist_ok=True)
@@ -233,7 +309,7 @@ def open_weights(directory: Path) -> list[Weight]:
         raise EvidenceError(f"{directory / STATE_TAG}: no layer files; expected layer_NN-model_NN-model_states.pt")
     weights = []
     for layer, by_rank in sorted(files.items()):
-        states = [_open_state(by_rank[rank]) for rank in sorted(by_rank)]
+        states = [open_state(by_rank[rank]) for rank in sorted(by_rank)]
         # Beside tensors, megatron-core's layers put an empty `_extra_state` into their state.
         names = [name for name, value in states[0].items() if isinstance(value, torch.Tensor)]
         weights += [Weight(f"{layer}.{name}", tuple(state[name] for state in states)) for name in names]
@@ -245,6 +321,7 @@ def read_weights(directory: Path) -> dict[str, torch.Tensor]:
     return {weight.name: weight.full() for weight in open_weights(directory)}
 
 
-def _open_state(path: Path) -> dict[str, Any]:
+def open_state(path: Path) -> dict[str, Any]:
+    """What a file of a checkpoint holds, its tensors mapped; no code is run from it."""
     state: dict[str, Any] = torch.load(path, map_location="cpu", mmap=True, weights_only=True)  # noqa: TID251 - this is the place
     return state

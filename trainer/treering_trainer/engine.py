@@ -15,7 +15,7 @@ from deepspeed.accelerator import get_accelerator
 
 from treering.config.model import LossScaleConfig, ModelConfig, OptimizerConfig, Precision
 from treering.config.operation import KernelConfig, ParallelConfig
-from treering_trainer.model import build_layers, token_loss
+from treering_trainer.model import build_layers, token_loss, universal_checkpoint_info
 from treering_trainer.optim import build_optimizer, set_learning_rate
 from treering_trainer.pipeline import FoldedModule, RecomputingModule
 from treering_trainer.timing import StepTimer, StepTiming
@@ -65,6 +65,7 @@ class Engine:
         sequence_length: int,
         seed: int,
         global_batch_size: int,
+        universal: bool = False,
     ) -> None:
         """Builds this rank's layers and DeepSpeed's engine over them.
 
@@ -78,6 +79,7 @@ class Engine:
             sequence_length: tokens that a sample predicts.
             seed: of the weights and of dropout.
             global_batch_size: samples of the first step; `train` moves it.
+            universal: whether `load` reads a converted checkpoint.
         """
         self.place = place
         self.parallel = parallel
@@ -99,6 +101,7 @@ class Engine:
             # "parameters" would build every layer on every rank to count them.
             partition_method="type:TransformerBlock",
         )
+        module.universal_checkpoint_info = universal_checkpoint_info(model)
         self._seed_dropout(0)
         settings: dict[str, Any] = {
             "train_micro_batch_size_per_gpu": parallel.micro_batch_size,
@@ -108,6 +111,8 @@ class Engine:
             # Stage 0 with pipeline parallelism clips by a wrong norm in DeepSpeed 0.19.8; stage 1 is right.
             "zero_optimization": {"stage": 1},
             "zero_allow_untested_optimizer": True,
+            # Replicas share the writing of their layers.
+            "checkpoint": {"load_universal": universal, "parallel_write": {"pipeline_stage": True}},
         }
         if get_accelerator().device_name() == _CPU:
             # The defaults allocate 2 GB a step, which a CPU pays for.
@@ -128,6 +133,9 @@ class Engine:
         )
         self._leave_the_end_to_the_loop()
         self._timer = StepTimer(self.engine)
+        self._written: list[Path] = []
+        self._write: Callable[..., Any] = self.engine.checkpoint_engine.save
+        self.engine.checkpoint_engine.save = self._write_and_remember
         self._model_step: Callable[..., Any] = self.engine._take_model_step  # noqa: SLF001 - the one seam between backward and update
         self.engine._take_model_step = self._timed_model_step  # noqa: SLF001
 
@@ -179,12 +187,16 @@ class Engine:
         finally:
             self.engine.micro_batches = training
 
-    def save(self, directory: Path) -> None:
+    def save(self, directory: Path) -> list[Path]:
         """Writes this rank's part of the training state below `directory`; every rank must call it.
+
+        Returns:
+            The files that this rank wrote.
 
         Raises:
             OSError: this rank could not write; the others are not kept waiting.
         """
+        self._written.clear()
         try:
             self.engine.save_checkpoint(str(directory), tag=STATE_TAG, client_state={})
         except (OSError, RuntimeError) as error:  # torch's writer of archives says RuntimeError when a disk is full
@@ -192,9 +204,10 @@ class Engine:
             torch.distributed.barrier()
             free = shutil.disk_usage(directory).free
             raise OSError(f"{str(error).partition(chr(10))[0]} ({free:,} bytes were free in {directory})") from error
+        return list(self._written)
 
     def load(self, directory: Path) -> None:
-        """Reads what `save` wrote in the same layout; every rank must call it.
+        """Reads what `save` wrote in the same layout, or its conversion; every rank must call it.
 
         Raises:
             RuntimeError: DeepSpeed found no state there.
@@ -208,6 +221,10 @@ class Engine:
         """Lets an overflow at the smallest loss scale pass here, so that its ring is laid before the run ends."""
         if self._scales_loss:
             self.engine.optimizer.loss_scaler.raise_error_at_min_scale = False
+
+    def _write_and_remember(self, state_dict: Any, path: str) -> None:
+        self._write(state_dict, path)
+        self._written.append(Path(path))
 
     def _timed_model_step(self, *args: Any, **kwargs: Any) -> Any:
         self._timer.optimizer_begins()

@@ -26,6 +26,7 @@ class Plan:
         changed: what differs from the attempt before, in words.
         continue_changed: whether it goes on although something changed.
         checkpoint: folder of the checkpoint to load, None to start from nothing.
+        converted: digest of the conversion where that folder is one, None where it is the checkpoint itself.
         parent: the same as a record.
         start_step: last step that is already done.
         applied_steps: of those, the ones that moved the weights.
@@ -37,6 +38,7 @@ class Plan:
     changed: tuple[str, ...]
     continue_changed: bool
     checkpoint: Path | None
+    converted: str | None
     parent: Parent | None
     start_step: int
     applied_steps: int

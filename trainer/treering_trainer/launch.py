@@ -62,7 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="treering train", description="Train a run, or go on with it.")
     parser.add_argument("config", type=Path, help="the experiment's YAML file")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="PATH=VALUE")
-    parser.add_argument("--continue-changed", action="store_true", help="go on although code or environment changed")
+    parser.add_argument(
+        "--continue-changed", action="store_true", help="go on although code, environment or layout changed"
+    )
     parser.add_argument(
         "--time-limit", type=parse_duration, default=None, metavar="TIME", help="such as 23h30m or 84600"
     )
@@ -135,7 +137,7 @@ def train(
     Args:
         target: where to read and write.
         resolved: the run's config.
-        continue_changed: go on although code or environment changed.
+        continue_changed: go on although code, environment or layout changed.
         deadline: Unix seconds at which training stops as if by a signal, None for no limit.
         arguments: the command line, for ranks that need an interpreter of their own; default this process's.
 

@@ -213,6 +213,31 @@ def build_layers(
     return layers
 
 
+def universal_checkpoint_info(model: ModelConfig) -> dict[str, Any]:
+    """How each parameter is cut, for DeepSpeed's converter, which joins the parts so that another layout can cut anew.
+
+    Patterns are of the names that `PipelineModule` gives; what none names is cut by rows. The padded vocabulary is the
+    same in every layout, so nothing of it is stripped. Source: DeepSpeed 0.19.8, `deepspeed/checkpoint/constants.py`.
+    """
+    block = r"\d+\.layer\."
+    tied = [r"tied_modules\.embed\.word\.weight$"] if model.tied_embeddings else []
+    return {
+        "universal_checkpoint_version": 0.3,
+        "pipeline_replicated_parameter_patterns": tied,
+        "tp_replicated_parameter_patterns": [
+            r"\d+\.position$",
+            rf"{block}(input|pre_mlp)_layernorm\.(weight|bias)$",
+            rf"{block}self_attention\.linear_proj\.bias$",
+            rf"{block}mlp\.linear_fc2\.bias$",
+            r"\d+\.norm\.(weight|bias)$",
+        ],
+        "parameter_with_row_parallelism_patterns": [
+            rf"{block}self_attention\.linear_proj\.weight$",
+            rf"{block}mlp\.linear_fc2\.weight$",
+        ],
+    }
+
+
 def token_loss(logits_SBV: torch.Tensor, labels_BS: torch.Tensor) -> torch.Tensor:
     """Mean cross-entropy in nats over a micro-batch; ignored labels count in the divisor and add nothing."""
     labels_SB = labels_BS.transpose(0, 1).contiguous()

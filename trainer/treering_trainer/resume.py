@@ -11,7 +11,7 @@ from treering.config.ancestry import ResolvedStart
 from treering.errors import EvidenceError, UserError
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import AttemptHeader, CheckpointManifest, Layout, Parent
-from treering_trainer import checkpoint
+from treering_trainer import checkpoint, relayout
 from treering_trainer.job import Plan
 from treering_trainer.publish import check_provenance
 
@@ -37,35 +37,34 @@ def plan_attempt(
         code: as it is now, recorded form with `digest`.
         environment: likewise.
         layout: the layout to train in.
-        continue_changed: go on although code or environment changed.
+        continue_changed: go on although code, environment or layout changed.
 
     Raises:
-        UserError: going on is asked for, but in another layout than the checkpoint's; or there is no checkpoint to
-            start from.
+        UserError: there is no checkpoint to start from, or it is too old to be loaded in another layout.
         EvidenceError: the checkpoint to start from does not hold.
+        TrainingError: the checkpoint could not be converted for another layout.
     """
     messages = [f"removed the unfinished save {name}" for name in checkpoint.remove_unfinished(run)]
+    relayout.remove_unfinished(run)
     found, damaged = _newest_complete(run, messages)
     before = _attempt_before(run, found[0] if found else None)
     changed = differences(before, code, environment, layout) if before else ()
     if changed:
         messages.append(f"changed since attempt {before.attempt if before else 0}: {'; '.join(changed)}")
-    if changed and continue_changed and found and found[0].layout != layout:
-        raise UserError(
-            f"{run.path}: --continue-changed cannot load the checkpoint of step {found[0].step}: it was saved in "
-            f"layout {found[0].layout}, this attempt has {layout} (TP x PP x DP); set parallel.* as it was, or leave "
-            "the option out"
-        )
     resume = found is not None and (not changed or continue_changed)
     number = _next_number(run)
     origin: Literal["start", "resume", "restart"] = "resume" if resume else "restart" if changed else "start"
     if not resume:
-        found = None if start is None else _start_checkpoint(run, start, layout)
+        found = None if start is None else _start_checkpoint(run, start)
+    conversion = None
+    if found and relayout.is_needed(found[0].layout, layout):
+        conversion = relayout.convert(found[1])  # before anything is moved
+        messages.append(conversion.message)
     _retire(run, found[1] if resume and found else None, damaged, messages)
     again = " again" if before and not resume else ""
     if found is None:
         messages.append(f"attempt {number} starts from nothing{again}")
-        return Plan(number, origin, changed, continue_changed, None, None, 0, 0, tuple(messages))
+        return Plan(number, origin, changed, continue_changed, None, None, None, 0, 0, tuple(messages))
     manifest, directory = found
     parent = Parent(
         run=manifest.run, attempt=manifest.attempt, step=manifest.step, ring=manifest.ring, checkpoint=directory.digest
@@ -77,7 +76,8 @@ def plan_attempt(
         origin,
         changed,
         continue_changed,
-        directory.path,
+        conversion.path if conversion else directory.path,
+        conversion.digest if conversion else None,
         parent,
         manifest.step,
         manifest.applied_steps,
@@ -164,9 +164,7 @@ def _newest_complete(
     return None, damaged
 
 
-def _start_checkpoint(
-    run: RunDirectory, start: ResolvedStart, layout: Layout
-) -> tuple[CheckpointManifest, CheckpointDirectory]:
+def _start_checkpoint(run: RunDirectory, start: ResolvedStart) -> tuple[CheckpointManifest, CheckpointDirectory]:
     """The checkpoint of another run that a recipe starts from, checked."""
     other = run.ancestor(start.run)
     found = next((each for each in other.checkpoints() if each.step == start.step), None)
@@ -176,11 +174,6 @@ def _start_checkpoint(
             f"{other.path}: no checkpoint of step {start.step}, where start_from starts; its steps are {steps}"
         )
     manifest = check_provenance(other, found)
-    if manifest.layout != layout:
-        raise UserError(
-            f"{found.path}: saved in layout {manifest.layout}, this attempt has {layout} "
-            "(TP x PP x DP); set parallel.* as it was"
-        )
     if manifest.run != start.run or manifest.consumed_samples != start.consumed_samples:
         raise EvidenceError(
             f"{found.path}: of run {manifest.run} after {manifest.consumed_samples} samples, expected "

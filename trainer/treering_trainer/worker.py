@@ -125,6 +125,7 @@ def run_rank(job: Job, terminal: TextIO) -> Outcome:
         sequence_length=resolved.blend.sequence_length,
         seed=recipe.seed,
         global_batch_size=resolved.schedule.batch_size(job.plan.start_step + 1),
+        universal=job.plan.converted is not None,
     )
     mark(Part.LOAD)
     if job.plan.checkpoint is not None:
@@ -182,6 +183,7 @@ def open_record(job: Job, kernels: tuple[Kernel, ...]) -> Record:
         upstream=job.upstream,
         nodes=tuple(dict(node) for node in job.nodes) or None,
         launch=None if job.launch is None else dict(job.launch),
+        converted=plan.converted,
     )
     digest = header.write(job.attempt / "header.json")
     facts = {

@@ -4,7 +4,20 @@ import importlib
 
 import typer
 
-_GROUPS = ("plan", "data", "blend", "train", "evaluate", "export", "generate", "report", "runs", "audit", "up")
+_GROUPS = (
+    "plan",
+    "data",
+    "blend",
+    "train",
+    "checkpoint",
+    "evaluate",
+    "export",
+    "generate",
+    "report",
+    "runs",
+    "audit",
+    "up",
+)
 
 
 def register(app: typer.Typer) -> None:

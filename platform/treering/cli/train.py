@@ -13,7 +13,8 @@ ContinueOption = Annotated[
     bool,
     typer.Option(
         "--continue-changed",
-        help="Go on from the newest checkpoint although code or environment changed (recorded); else it starts over.",
+        help="Go on from the newest checkpoint although code, environment or layout changed (recorded); else the run "
+        "starts over.",
     ),
 ]
 NoPublishOption = Annotated[

@@ -4,6 +4,7 @@
               lock
               attempts/0001/{header.json, rings.jsonl, incidents.jsonl, end.json, telemetry/rank-N.jsonl, logs/}
               checkpoints/step-00000300/{manifest.json, …}
+              universal/step-00000300/{manifest.json, …}    the same checkpoint, converted for another layout
               evaluations/step-00000300.json
 
 The published checkpoint has the same form, cut to one checkpoint and the rings of its ancestry; the runs that it
@@ -142,6 +143,11 @@ class CheckpointDirectory:
     def run(self) -> "RunDirectory":
         """The run that the checkpoint belongs to."""
         return RunDirectory(self.path.parent.parent)
+
+    @property
+    def conversion(self) -> Path:
+        """Folder of the checkpoint in universal form, whether it was converted or not."""
+        return self.run.path / "universal" / self.path.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,9 @@ class AttemptHeader(Record):
     launch: dict[str, Any] | None = Field(
         None, description="what started the ranks, if not Treering alone: launcher, Slurm job and restarts, script"
     )
+    converted: Digest | None = Field(
+        None, description="the parent checkpoint's conversion, which was loaded because the layout had changed"
+    )
 
     @field_validator("code", "environment")
     @classmethod
@@ -143,6 +146,18 @@ class CheckpointManifest(Record):
     environment: Digest
     upstream: Digest | None
     layout: Layout
+    created_at: float
+    files: tuple[FileRecord, ...]
+
+
+class ConversionManifest(Record):
+    """What a conversion is: a checkpoint of one layout once more, in DeepSpeed's universal form, which any can load."""
+
+    run: Digest
+    step: PositiveInt
+    source: Digest = Field(description="the checkpoint that it was made from")
+    layout: Layout = Field(description="of that checkpoint")
+    converter: str = Field(description="program and version that made it")
     created_at: float
     files: tuple[FileRecord, ...]
 
