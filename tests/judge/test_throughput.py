@@ -9,8 +9,10 @@ from treering.errors import UserError
 from treering.judge.throughput import (
     FLOPS_FORMULAS,
     ModelShape,
+    hardware_flops,
     num_parameters,
     peak_of,
+    ptdp_2021,
     tflops_per_device,
     utilisation,
 )
@@ -95,6 +97,12 @@ def test_shape_of_a_config() -> None:
 def test_recompute_reads_a_third_more_than_model_flops() -> None:
     with_recompute = FLOPS_FORMULAS["ptdp-2021"](MT_NLG, 1920, True)
     assert with_recompute / FLOPS_FORMULAS["megatron-2023"](MT_NLG, 1920, True) == pytest.approx(1.33, abs=0.005)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("shape", [MT_NLG, BLOOM, GPT3])
+def test_hardware_flops_are_those_of_ptdp_2021(shape: ModelShape, recompute: bool) -> None:
+    assert hardware_flops(shape, 1920, recompute) == pytest.approx(ptdp_2021(shape, 1920, recompute), rel=1e-12)
 
 
 def test_megatron_2023_counts_groups_gating_and_experts() -> None:

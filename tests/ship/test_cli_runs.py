@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from treering.cli import runs as runs_command
 from treering.cli.runs import age
 from treering.errors import EvidenceError, NotFoundError
+from treering.runlog.records import Layout
 from treering.ship.follow import follow
 
 
@@ -109,12 +110,9 @@ def test_show_prints_the_whole_run(call, write_run):
         "reason": "no GPU",
     }
     speed = page["throughput"]
-    assert (speed["tflops_per_device"], speed["flops_formula"], speed["utilisation"], speed["steps"]) == (
-        156.0,
-        "megatron-2023",
-        0.5,
-        60,
-    )
+    assert (speed["tflops_per_device"], speed["flops_formula"], speed["steps"]) == (156.0, "megatron-2023", 60)
+    assert (speed["mfu"], speed["hfu"]) == (pytest.approx(0.5), pytest.approx(0.5))
+    assert (speed["pipeline_bubble"], speed["ideal_pipeline_bubble"], speed["split"]) == (None, None, {})
     assert speed["peak_source"].startswith("https://www.nvidia.com/")
     assert [(s["step"], s["metric"], s["value"]) for s in page["spikes"]] == [
         (45, "train/loss", 9.0),
@@ -125,11 +123,37 @@ def test_show_prints_the_whole_run(call, write_run):
     text = call("show", writer.resolved.run_id)
     for expected in (
         "attempt 1 to step 40 → attempt 2",
-        "156 TFLOP/s a device by megatron-2023, 50.0% of 312",
+        "156 TFLOP/s a device by megatron-2023, MFU 50.0%, HFU 50.0% of 312",
         "no GPU",
         "cloze accuracy",
         "0.05",
         "finished: the schedule's end",
+    ):
+        assert expected in text
+
+
+def test_show_tells_where_the_time_goes_and_which_rank_is_slow(call, write_run):
+    times = {"step": 2.0, "data_wait": 0.1, "forward_backward": 1.0, "communication": 0.6, "optimizer": 0.3}
+    times |= {"pipeline": 1.5, "pipeline_bubble": 0.45, "record": 0.01}
+    layout = Layout(tensor=1, pipeline=2, data=1, micro_batch_size=2, world_size=2, device="cpu", backend="gloo")
+    writer = write_run().start(layout=layout).lay(10, time_s=lambda _: times)
+    for rank, compute_s in ((0, 1.3), (1, 1.8)):
+        values = {"rank/step": 2.0, "rank/compute": compute_s, "rank/communication": 0.6, "rank/tflops": 1.0 + rank}
+        writer.telemetry(rank, [(1, values), (2, {"host/memory_used": 1}), (3, values)])
+    writer.end()
+    speed = json.loads(call("show", writer.resolved.run_id, "--json"))["throughput"]
+    assert speed["split"] == pytest.approx(
+        {"data_wait": 0.05, "forward_backward": 0.5, "communication": 0.3, "optimizer": 0.15, "record": 0.005}
+    )
+    # Eight samples by twos are four micro-batches: (2 - 1)/(4 + 2 - 1).
+    assert (speed["pipeline_bubble"], speed["ideal_pipeline_bubble"]) == (pytest.approx(0.3), 0.2)
+    assert [(rank["rank"], rank["compute_s"]) for rank in speed["ranks"]] == [(1, 1.8), (0, 1.3)]
+    text = call("show", writer.resolved.run_id)
+    for expected in (
+        "step        data wait 5.0%, forward and backward 50.0%, communication 30.0%, optimizer 15.0%; between steps: "
+        "record 0.5% of their time",
+        "bubble      30.0% of the pipeline's time, ideal 20.0% by (p - 1)/(m + p - 1)",
+        "ranks       rank 1 computes longest, 1.8 s a step, rank 0 shortest, 1.3 s; TFLOP/s by their own clocks 1 to 2",
     ):
         assert expected in text
 

@@ -1,6 +1,7 @@
 """`treering runs`, `show` and `ship`: what runs there are, one of them, and MLflow brought up to date."""
 
 import math
+import statistics
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -140,15 +141,35 @@ def _print_page(page: dict[str, Any]) -> None:
 
 
 def _print_speed(speed: dict[str, Any] | None) -> None:
+    from treering.judge.efficiency import STEP_PARTS
+    from treering.runlog.catalogue import describe
+
     if speed is None:
         return
-    share = f", {speed['utilisation']:.1%} of {speed['peak_tflops']:g}" if speed["utilisation"] is not None else ""
     tflops = speed["tflops_per_device"]
-    flops = f", {tflops:.3g} TFLOP/s a device by {speed['flops_formula']}{share}" if tflops is not None else ""
+    flops = f", {tflops:.3g} TFLOP/s a device by {speed['flops_formula']}" if tflops is not None else ""
+    if speed["mfu"] is not None:
+        flops += f", MFU {speed['mfu']:.1%}, HFU {speed['hfu']:.1%} of {speed['peak_tflops']:g}"
     console.print(
         f"speed       {speed['tokens_per_second']:,.0f} tokens/s, {speed['step_time_s']:.3g} s a step{flops} on "
         f"{speed['device'] or 'unknown devices'} (median of {speed['steps']} steps)"
     )
+    parts = [f"{describe(f'time/{part}').title.lower()} {share:.1%}" for part, share in speed["split"].items()]
+    if parts:
+        inside, between = ", ".join(parts[: len(STEP_PARTS)]), ", ".join(parts[len(STEP_PARTS) :])
+        console.print(f"step        {inside}" + (f"; between steps: {between} of their time" if between else ""))
+    if speed["pipeline_bubble"] is not None:
+        ideal = speed["ideal_pipeline_bubble"]
+        beside = f", ideal {ideal:.1%} by (p - 1)/(m + p - 1)" if ideal is not None else ""
+        console.print(f"bubble      {speed['pipeline_bubble']:.1%} of the pipeline's time{beside}")
+    if len(speed["ranks"]) > 1:
+        slowest, *_, fastest = speed["ranks"]
+        tflops = sorted(rank["tflops"] for rank in speed["ranks"])
+        console.print(
+            f"ranks       rank {slowest['rank']} computes longest, {slowest['compute_s']:.3g} s a step, rank "
+            f"{fastest['rank']} shortest, {fastest['compute_s']:.3g} s; TFLOP/s by their own clocks {tflops[0]:.3g} to "
+            f"{tflops[-1]:.3g}, median {statistics.median(tflops):.3g}"
+        )
 
 
 def _print_attempts(page: dict[str, Any]) -> None:

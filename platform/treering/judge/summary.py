@@ -2,14 +2,16 @@
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from treering.config.canonical import short
 from treering.errors import EvidenceError
+from treering.judge.efficiency import efficiency, peak_of_attempt, split
+from treering.judge.ranks import rank_speeds
 from treering.judge.spikes import Spike, SpikeRule, ring_spikes
-from treering.judge.throughput import ModelShape, num_parameters, peak_of
+from treering.judge.throughput import ModelShape, num_parameters
 from treering.runlog.directory import AttemptDirectory, PathSegment, RunDirectory
 from treering.runlog.ring import Ring
 
@@ -121,7 +123,7 @@ def run_page(run: RunDirectory) -> dict[str, Any]:
         ],
         "layout": newest.header.layout.model_dump(mode="json") if newest else None,
         "kernels": [kernel.model_dump(mode="json") for kernel in newest.header.kernels] if newest else [],
-        "throughput": throughput(rings, newest),
+        "throughput": throughput(rings, newest, shape),
         "spikes": [spike.to_dict() for spike in spikes_of(run, rings)],
         "checkpoints": [
             {
@@ -144,26 +146,35 @@ def spikes_of(run: RunDirectory, rings: Sequence[Ring]) -> list[Spike]:
     return ring_spikes(rings, SpikeRule(config.threshold, config.window, config.min_points))
 
 
-def throughput(rings: Sequence[Ring], attempt: AttemptDirectory | None) -> dict[str, Any] | None:
-    """Medians over the newest steps, with the formula's name and the peak that a utilisation stands on."""
+def throughput(rings: Sequence[Ring], attempt: AttemptDirectory | None, shape: ModelShape) -> dict[str, Any] | None:
+    """Medians over the newest steps, with the formula's name and the peak that MFU and HFU stand on."""
     if not rings or attempt is None:
         return None
     newest = rings[-THROUGHPUT_STEPS:]
     tflops = [ring.tflops_per_device for ring in newest if ring.tflops_per_device is not None]
-    kinds = attempt.header.environment.get("device_kinds", ())
-    peak = peak_of(kinds[0]) if len(kinds) == 1 else None
-    median = statistics.median(tflops) if tflops else None
+    peak = peak_of_attempt(attempt.header)
+    found = [efficiency(ring, attempt.header, shape) for ring in newest]
     return {
         "steps": len(newest),
         "step_time_s": statistics.median(ring.time_s["step"] for ring in newest),
         "tokens_per_second": statistics.median(ring.tokens_per_second for ring in newest),
-        "tflops_per_device": median,
+        "tflops_per_device": statistics.median(tflops) if tflops else None,
         "flops_formula": newest[-1].flops_formula,
-        "device": ", ".join(kinds),
+        "device": ", ".join(attempt.header.environment.get("device_kinds", ())),
         "peak_tflops": peak.tflops if peak else None,
         "peak_source": peak.source if peak else None,
-        "utilisation": median / peak.tflops if peak and median is not None else None,
+        "mfu": _median(each.mfu for each in found),
+        "hfu": _median(each.hfu for each in found),
+        "pipeline_bubble": _median(each.bubble for each in found),
+        "ideal_pipeline_bubble": _median(each.ideal_bubble for each in found),
+        "split": split(newest),
+        "ranks": [asdict(speed) for speed in rank_speeds(attempt)],
     }
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
 
 
 def _attempt(attempt: AttemptDirectory, segments: Sequence[PathSegment]) -> dict[str, Any]:

@@ -100,6 +100,17 @@ def megatron_2023(shape: ModelShape, batch_size: int, _recompute: bool) -> float
     return 12 * batch_size * s * l * h**2 * ((1 + g / n + s / h) * projection + feed_forward + v / (2 * l * h))
 
 
+def hardware_flops(shape: ModelShape, batch_size: int, recompute: bool) -> float:
+    """What the devices compute in an iteration: `megatron-2023`, and with full recompute the layers' forward again.
+
+    Of the three passes over the layers (one forward, two backward) recompute adds a fourth; the logits, 6·B·s·h·V, are
+    never recomputed. For the plain block it equals `ptdp-2021`.
+    """
+    model = megatron_2023(shape, batch_size, recompute)
+    logits = 6.0 * batch_size * shape.sequence_length * shape.hidden_size * shape.padded_vocab_size
+    return model + (model - logits) / 3 if recompute else model
+
+
 FLOPS_FORMULAS: Final[MappingProxyType[str, Callable[[ModelShape, int, bool], float]]] = MappingProxyType(
     {"ptdp-2021": ptdp_2021, "megatron-2023": megatron_2023}
 )

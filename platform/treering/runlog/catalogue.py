@@ -121,9 +121,27 @@ _METRICS = (
     ),
     Metric("time/checkpoint", "Checkpoint", "s", "Saving after the step before; in no other number.", "lower"),
     Metric(
-        "speed/mfu", "MFU", "", "Model FLOPs as a fraction of the device's published dense peak; none without a peak."
+        "speed/mfu",
+        "MFU",
+        "",
+        "Model FLOPs (megatron-2023) as a fraction of the device's published dense bf16 peak; none without a peak.",
+        "higher",
     ),
-    Metric("speed/hfu", "HFU", "", "The same with recomputed FLOPs counted."),
+    Metric("speed/hfu", "HFU", "", "The same with recomputed FLOPs counted; equal without recomputation.", "higher"),
+    Metric(
+        "speed/pipeline_bubble",
+        "Bubble",
+        "",
+        "Measured: time/pipeline_bubble as a fraction of time/pipeline.",
+        "lower",
+    ),
+    Metric(
+        "speed/ideal_pipeline_bubble",
+        "Ideal bubble",
+        "",
+        "(p - 1)/(m + p - 1) for p stages and m micro-batches: 1F1B with equal stages and instant transfers.",
+        "lower",
+    ),
     Metric(
         "judge/spike", "Spike", "", "Robust z-score of a flagged loss or gradient norm; see `treering.judge.spikes`."
     ),

@@ -7,8 +7,9 @@ from typing import Any, Final
 from treering.config.canonical import canonical_json, short
 from treering.config.resolve import Resolved
 from treering.judge.compare import flatten
+from treering.judge.efficiency import efficiency
 from treering.judge.spikes import Spike
-from treering.judge.throughput import utilisation
+from treering.judge.throughput import ModelShape
 from treering.runlog.catalogue import ring_metrics
 from treering.runlog.directory import AttemptDirectory, CheckpointDirectory, PathSegment, RunDirectory, RunState
 from treering.runlog.records import AttemptHeader, Evaluation
@@ -140,31 +141,14 @@ def task_inputs(evaluation: Evaluation) -> list[DatasetInput]:
 
 
 def ring_points(
-    ring: Ring, header: AttemptHeader, telemetry: Mapping[str, float], spikes: Sequence[Spike]
+    ring: Ring, header: AttemptHeader, shape: ModelShape, telemetry: Mapping[str, float], spikes: Sequence[Spike]
 ) -> list[Point]:
-    """Every number of a step: the ring's, its utilisation where the peak is known, sensors', spikes'."""
-    values = {**ring_metrics(ring), **telemetry}
-    share = device_utilisation(ring, header)
-    if share is not None:
-        values[utilisation_key(ring, header)] = share
+    """Every number of a step: the ring's, its MFU and bubble where they can be said, sensors', spikes'."""
+    values = {**ring_metrics(ring), **dict(efficiency(ring, header, shape).metrics()), **telemetry}
     if spikes:
         values[SPIKE_METRIC] = min(max(spike.z for spike in spikes), MAX_SPIKE_SCORE)
     timestamp = round(ring.ended_at * 1000)
     return [Point(key, value, ring.step, timestamp) for key, value in values.items()]
-
-
-def device_utilisation(ring: Ring, header: AttemptHeader) -> float | None:
-    """Fraction of the device's peak, None where the peak or the throughput is unknown."""
-    kinds = header.environment.get("device_kinds", ())
-    if ring.tflops_per_device is None or len(kinds) != 1:
-        return None
-    return utilisation(ring.tflops_per_device, kinds[0])
-
-
-def utilisation_key(ring: Ring, header: AttemptHeader) -> str:
-    """`speed/hfu` where the formula counts recomputed FLOPs and there are some, else `speed/mfu`."""
-    recomputed = header.config.parallel.activation_recompute != "none" and ring.flops_formula == "ptdp-2021"
-    return "speed/hfu" if recomputed else "speed/mfu"
 
 
 def evaluation_points(evaluation: Evaluation, model_id: str, timestamp_ms: int) -> list[Point]:

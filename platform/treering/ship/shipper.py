@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from treering.config.canonical import digest_json
 from treering.errors import EvidenceError, TreeringError
 from treering.judge.spikes import RingSpikes, Spike, SpikeRule
+from treering.judge.throughput import ModelShape
 from treering.runlog.directory import AttemptDirectory, CheckpointDirectory, PathSegment, RunDirectory, RunState
 from treering.runlog.ring import Ring
 from treering.ship import projection
@@ -158,12 +159,14 @@ class RunShipper:
     def _ship_rings(self, stored: StoredRun, segments: list[PathSegment]) -> tuple[int, Ring | None]:
         """Sends the rings beyond the shipped position; returns how many, and the newest ring of all if any is new."""
         points: list[Point] = []
+        resolved = self._run.resolved
+        shape = ModelShape.of(resolved.recipe.model, resolved.blend.sequence_length)
         count, last, position = 0, None, self._shipped
         for attempt, ring in self._tail.new_rings(segments):
             last = ring
             spikes = self._judge.update(ring)
             self._spikes += spikes
-            new = _points_of(ring, attempt, self._sensors(attempt, ring), spikes)
+            new = projection.ring_points(ring, attempt.header, shape, self._sensors(attempt, ring), spikes)
             self._non_finite += projection.non_finite(new)
             if self._shipped and (attempt.number, ring.step) <= (self._shipped.attempt, self._shipped.step):
                 continue
@@ -244,10 +247,6 @@ class RunShipper:
         ended_at = end.ended_at if end else last.ended_at if last else _last_write(newest)
         self._registry.set_status(stored.run_id, status, round(ended_at * 1000))
         self._tags["status"] = status
-
-
-def _points_of(ring: Ring, attempt: AttemptDirectory, telemetry: dict[str, float], spikes: list[Spike]) -> list[Point]:
-    return projection.ring_points(ring, attempt.header, telemetry, spikes)
 
 
 def _has_header(attempts: list[AttemptDirectory], position: Position) -> bool:

@@ -1,0 +1,92 @@
+"""How well a step used its devices: MFU, HFU, and the pipeline's bubble beside its ideal; all recomputed from the ring.
+
+Reads a ring, its attempt's header and the model's shape. The ring holds what was measured, the header on what; the
+shares are computed whenever they are shown, by formulas with names.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from treering.judge.planning import bubble_share
+from treering.judge.throughput import FLOPS_FORMULAS, ModelShape, Peak, hardware_flops, peak_of
+from treering.runlog.records import AttemptHeader
+from treering.runlog.ring import Ring
+
+MODEL_FLOPS: Final = "megatron-2023"
+"""The formula that MFU is counted by."""
+
+STEP_PARTS: Final = ("data_wait", "forward_backward", "communication", "optimizer")
+"""Parts of a ring's `time_s` that add up to its step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """Shares of one step, 0 to 1; None where they cannot be said.
+
+    Attributes:
+        mfu: model FLOPs (`MODEL_FLOPS`) over the peak.
+        hfu: the same with recomputed FLOPs (`hardware_flops`); equal without recomputation.
+        bubble: of the pipeline's time, the part in which a stage waited, as the mean over ranks: measured.
+        ideal_bubble: (p - 1)/(m + p - 1), what 1F1B with equal stages and instant transfers would wait; no formula is
+            known for other schedules.
+    """
+
+    mfu: float | None
+    hfu: float | None
+    bubble: float | None
+    ideal_bubble: float | None
+
+    def metrics(self) -> Iterator[tuple[str, float]]:
+        """What can be said, by catalogue keys."""
+        for key, value in (
+            ("speed/mfu", self.mfu),
+            ("speed/hfu", self.hfu),
+            ("speed/pipeline_bubble", self.bubble),
+            ("speed/ideal_pipeline_bubble", self.ideal_bubble),
+        ):
+            if value is not None:
+                yield key, value
+
+
+def efficiency(ring: Ring, header: AttemptHeader, shape: ModelShape) -> Efficiency:
+    """Shares of a step.
+
+    Args:
+        ring: of the step.
+        header: of its attempt.
+        shape: of the model.
+    """
+    layout = header.layout
+    mfu = hfu = bubble = ideal = None
+    peak, counted = peak_of_attempt(header), FLOPS_FORMULAS.get(ring.flops_formula or "")
+    if peak is not None and counted is not None and ring.tflops_per_device is not None:
+        recompute = header.config.parallel.activation_recompute == "full"
+        batch_size = ring.global_batch_size
+        share = ring.tflops_per_device / peak.tflops / counted(shape, batch_size, recompute)
+        mfu = share * FLOPS_FORMULAS[MODEL_FLOPS](shape, batch_size, recompute)
+        hfu = share * hardware_flops(shape, batch_size, recompute)
+    if ring.time_s.get("pipeline"):
+        bubble = ring.time_s["pipeline_bubble"] / ring.time_s["pipeline"]
+    if layout.pipeline > 1 and layout.pipeline_schedule == "1f1b":
+        ideal = bubble_share(ring.global_batch_size / (layout.micro_batch_size * layout.data), layout.pipeline)
+    return Efficiency(mfu, hfu, bubble, ideal)
+
+
+def peak_of_attempt(header: AttemptHeader) -> Peak | None:
+    """Peak of the devices of an attempt; None where they are unknown or of several kinds."""
+    kinds = header.environment.get("device_kinds", ())
+    return peak_of(kinds[0]) if len(kinds) == 1 else None
+
+
+def split(rings: Sequence[Ring]) -> dict[str, float]:
+    """Shares of the steps' time by part, over all given rings together; empty where they hold no parts.
+
+    What is in no step (checkpoint, validation, record) is set against the same whole, so that it can be more than 1.
+    """
+    whole = sum(ring.time_s["step"] for ring in rings)
+    if not whole or STEP_PARTS[-2] not in rings[-1].time_s:
+        return {}
+    parts = (*STEP_PARTS, "validation", "checkpoint", "record")
+    seconds = {part: sum(ring.time_s.get(part, 0.0) for ring in rings) for part in parts}
+    return {part: value / whole for part, value in seconds.items() if value or part in STEP_PARTS}

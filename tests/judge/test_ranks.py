@@ -1,0 +1,37 @@
+"""Which rank computes longest, from telemetry that may be torn."""
+
+import json
+
+from treering.judge.ranks import RankSpeed, rank_speeds
+from treering.runlog.directory import AttemptDirectory
+
+
+def line(rank, compute_s, **values):
+    values |= {"rank/step": 2.0, "rank/compute": compute_s, "rank/communication": 2.0 - compute_s, "rank/tflops": 4.0}
+    return json.dumps({"time": 1.0, "rank": rank, "values": values})
+
+
+def test_the_rank_that_computes_longest_is_first(tmp_path):
+    folder = tmp_path / "0001/telemetry"
+    folder.mkdir(parents=True)
+    idle = json.dumps({"time": 1.0, "rank": 9, "values": {"host/memory_used": 1}})
+    texts = {
+        0: [line(0, 1.0), "{torn", line(0, 1.2), line(0, 9.0), "[]"],
+        1: [line(1, 1.5), line(1, 1.5), idle],
+        9: [idle],
+    }
+    for rank, lines in texts.items():
+        (folder / f"rank-{rank}.jsonl").write_text("\n".join(lines) + '\n{"time":')
+    assert rank_speeds(AttemptDirectory(folder.parent)) == [
+        RankSpeed(1, 2.0, 1.5, 0.5, 4.0),
+        RankSpeed(0, 2.0, 1.2, 0.8, 4.0),
+    ]
+
+
+def test_of_a_long_file_the_newest_part_is_read(tmp_path):
+    folder = tmp_path / "0001/telemetry"
+    folder.mkdir(parents=True)
+    (folder / "rank-0.jsonl").write_text("".join(line(0, 1.0) + "\n" for _ in range(2000)))
+    with (folder / "rank-0.jsonl").open("a") as file:
+        file.writelines(line(0, 1.5) + "\n" for _ in range(1000))
+    assert rank_speeds(AttemptDirectory(folder.parent))[0].compute_s == 1.5
