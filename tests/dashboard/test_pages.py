@@ -12,6 +12,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from treering.runlog.directory import RunDirectory
+from treering.runlog.incidents import Incident, append_incident
 from treering.runlog.lock import acquire
 
 APP = str(Path(__file__).parents[2] / "dashboard" / "app.py")
@@ -246,6 +247,66 @@ def test_a_value_that_is_no_number_has_its_own_mark(lay_run) -> None:
     assert 77 not in rows(layers(view, "line")[0], data)["step"].tolist()
 
 
+def befall(run: Path, step: int, kind: str, text: str, attempt: str = "0001", **values: object) -> None:
+    append_incident(run / "attempts" / attempt, Incident(step=step, kind=kind, text=text, at=12.5, **values))
+
+
+def test_incidents_are_a_table_and_marks(lay_run) -> None:
+    run = lay_run(restart_after=100, lost_steps=17)
+    befall(run, 50, "checkpoint_failed", "rank 0: No space left on device")
+    befall(run, 117, "rank_killed", "rank 1 (process 7) was killed by SIGKILL", rank=1, host="node-9")
+    rings = list(RunDirectory(run).path_rings())
+    app = page("run", run=run.name)
+    table = next(frame.value for frame in app.dataframe if "In its words" in frame.value)
+    assert table.to_dict("records") == [
+        {
+            "Step": "117",
+            "Attempt": "1",
+            "What": "a rank was killed",
+            "Node": "node-9",
+            "In its words": "rank 1 (process 7) was killed by SIGKILL",
+        },
+        {
+            "Step": "50",
+            "Attempt": "1",
+            "What": "no checkpoint, training goes on",
+            "Node": "\u2013",
+            "In its words": "rank 0: No space left on device",
+        },
+    ]
+    for title in ("Loss", "cloze: acc", "Tokens per second"):
+        view, data = panel(app, title)
+        (marks,) = [layer for layer in layers(view, "point") if layer["mark"].get("shape") == "diamond"]
+        marked = rows(marks, data)
+        assert marked["x"].tolist() == [rings[49].consumed_tokens, rings[116].consumed_tokens]
+        assert marked["label"].tolist()[1] == (
+            "a rank was killed after step 117: rank 1 (process 7) was killed by SIGKILL"
+        )
+    view, data = panel(page("run", run=run.name, steps="last 100"), "Loss")
+    assert not [layer for layer in layers(view, "point") if layer["mark"].get("shape") == "diamond"]
+
+
+def test_without_incidents_it_says_so(lay_run) -> None:
+    app = page("run", run=lay_run().name)
+    assert "None on record." in texts(app)
+    assert "Incidents" not in AppTest.from_file(APP, default_timeout=30).run().dataframe[0].value
+
+
+def test_runs_count_their_incidents(lay_run) -> None:
+    befall(lay_run(seed=1), 0, "contact_lost", "rank 0 lost contact while starting")
+    lay_run(seed=2)
+    table = AppTest.from_file(APP, default_timeout=30).run().dataframe[0].value
+    assert sorted(table["Incidents"]) == ["", "1"]
+
+
+def test_a_damaged_incident_is_named(lay_run) -> None:
+    run = lay_run()
+    (run / "attempts" / "0001" / "incidents.jsonl").write_text('{"step":1}\n')
+    app = page("run", run=run.name)
+    assert "incidents.jsonl line 1: not an incident" in texts(app)
+    panel(app, "Loss")
+
+
 def test_a_running_run_looks_again(lay_run) -> None:
     run = RunDirectory(lay_run(stop_at=120, status=None, ended_ago_s=5))
     held = acquire(run.lock)
@@ -264,9 +325,11 @@ def test_a_broken_run_says_how_to_go_on(lay_run) -> None:
     assert "goes on from the newest checkpoint" in texts(app)
 
 
-def test_a_failed_run_gives_its_reason(lay_run) -> None:
-    app = page("run", run=lay_run(stop_at=120, status="failed").name)
-    assert "failed by the test" in texts(app)
+@pytest.mark.parametrize("status", ["failed", "interrupted"])
+def test_a_run_that_ended_early_gives_its_reason(lay_run, status) -> None:
+    app = page("run", run=lay_run(stop_at=120, status=status).name)
+    assert f"{status} by the test" in texts(app)
+    assert ("goes on from its newest checkpoint" in texts(app)) == (status == "interrupted")
 
 
 def test_an_empty_run_says_what_to_do(lay_run) -> None:

@@ -26,6 +26,7 @@ from treering.config.operation import (
 from treering.config.resolve import AttemptConfig, Recipe, Resolved, ResolvedBlend, ResolvedComponent
 from treering.project import Project
 from treering.runlog.directory import RunDirectory, checkpoint_name
+from treering.runlog.incidents import Incident, append_incident
 from treering.runlog.lock import acquire
 from treering.runlog.records import AttemptEnd, Evaluation, FileRecord, Kernel
 from treering.runlog.ring import Ring
@@ -164,6 +165,12 @@ class Writer:
             validation_loss=3.1,
             unigram_entropy=5.2,
         ).write(folder / f"{checkpoint_name(step)}.json")
+        return self
+
+    def befall(self, kind, **values):
+        """An incident after the last ring."""
+        at = STARTED_AT + 1000 * self.attempt + self.step + 0.5
+        append_incident(self.directory, Incident(step=self.step, kind=kind, at=at, **values))
         return self
 
     def telemetry(self, rank, rows):

@@ -158,6 +158,23 @@ def test_show_tells_where_the_time_goes_and_which_rank_is_slow(call, write_run):
         assert expected in text
 
 
+def test_incidents_are_counted_in_the_list_and_told_on_the_page(call, write_run):
+    write_run(1).start().lay(2)
+    assert "incidents" not in call("runs")
+    told = write_run(2).start().lay(3)
+    told.befall("rank_stuck", text="rank 1 has given no sign for 600 s while training step 4", rank=1, host="node-9")
+    rows = {row["id"]: row["incidents"] for row in json.loads(call("runs", "--json"))}
+    assert (rows[told.resolved.run_id], sorted(rows.values())) == (1, [0, 1])
+    assert "incidents" in call("runs")
+    (incident,) = json.loads(call("show", told.resolved.run_id, "--json"))["attempts"][0]["incidents"]
+    assert (incident["title"], incident["rank"], incident["host"]) == ("a rank was stuck", 1, "node-9")
+    text = " ".join(call("show", told.resolved.run_id).split())
+    assert (
+        "incident step 3: a rank was stuck: rank 1 has given no sign for 600 s while training step 4 (on node-9)"
+        in text
+    )
+
+
 def test_show_fits_80_columns_and_names_folders_from_here(project, write_run, monkeypatch):
     monkeypatch.chdir(project.root)
     writer = write_run(overrides=("seed=1", "blend.components.0.weight=0.75")).start().lay(20).save().end()

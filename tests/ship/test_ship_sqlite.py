@@ -263,6 +263,41 @@ def test_spikes_and_non_finite_values_are_marked(project, write_run, client):
     assert len(history(client, run, "judge/spike")) == 3
 
 
+def test_incidents_of_all_attempts_are_told(write_run, client, uri):
+    writer = write_run().start().lay(10).save().befall("checkpoint_failed", text="rank 1: No space left on device")
+    shipper = RunShipper(writer.run, Registry(uri))
+    shipper.ship()
+    writer.lay(5).befall("rank_killed", text="rank 3 (process 7) was killed by SIGKILL", rank=3, host="node-9").die()
+    shipper.ship()
+    (run,) = mlflow_runs(client)
+    assert history(client, run, "run/incidents") == [(10, 1.0), (15, 2.0)]
+    assert run.data.tags["treering.num_incidents"] == "2"
+    killed = {
+        "attempt": 1,
+        "step": 15,
+        "kind": "rank_killed",
+        "text": "rank 3 (process 7) was killed by SIGKILL",
+        "at": 1_700_001_015.5,
+        "rank": 3,
+        "host": "node-9",
+    }
+    assert json.loads(run.data.tags["treering.incidents"])[1] == killed
+    writer.start(parent=writer.run.checkpoints()[0]).lay(10).end()
+    shipper.ship()
+    RunShipper(writer.run, Registry(uri)).ship()
+    (run,) = mlflow_runs(client)
+    assert [step for step, _ in history(client, run, "train/loss")] == list(range(1, 21))
+    assert history(client, run, "run/incidents") == [(10, 1.0), (15, 2.0)], "what led to the restart stays in sight"
+    assert json.loads(run.data.tags["treering.incidents"])[1] == killed
+
+
+def test_a_run_without_incidents_has_no_word_of_them(project, write_run, client):
+    write_run().start().lay(2).end()
+    ship_once(project)
+    (run,) = mlflow_runs(client)
+    assert not [key for key in (*run.data.tags, *run.data.metrics) if "incident" in key]
+
+
 def test_telemetry_between_two_steps_is_averaged(project, write_run, client):
     writer = write_run().start().lay(4)
     writer.telemetry(

@@ -29,6 +29,7 @@ _RECORDS = (
     "resolved.json",
     "attempts/*/header.json",
     "attempts/*/rings.jsonl",
+    "attempts/*/incidents.jsonl",
     "attempts/*/end.json",
     "checkpoints/*/manifest.json",
     "evaluations/*.json",

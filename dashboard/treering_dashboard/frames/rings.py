@@ -17,6 +17,7 @@ from treering.errors import EvidenceError
 from treering.judge.spikes import RingSpikes, Spike, SpikeRule
 from treering.runlog.catalogue import ring_metrics
 from treering.runlog.directory import AttemptDirectory, PathSegment, RunDirectory
+from treering.runlog.incidents import Incident
 from treering.runlog.ring import Ring
 
 FACTS: Final = ("segment", "attempt", "step", "samples", "tokens", "wall_s", "process_s", "ended_at")
@@ -66,6 +67,7 @@ class RunFrames:
         reads: what each ring on the path read.
         spikes: flagged points on the path.
         restarts: seams of the path.
+        incidents: what befell the attempts of this run, those off the path as well, each with its attempt's number.
         problems: what of the evidence does not hold, in words.
         flops_formula: name of the FLOPs formula of the newest ring.
     """
@@ -76,6 +78,7 @@ class RunFrames:
     reads: tuple[Read, ...]
     spikes: tuple[Spike, ...]
     restarts: tuple[Restart, ...]
+    incidents: tuple[tuple[int, Incident], ...]
     problems: tuple[str, ...]
     flops_formula: str | None
 
@@ -89,6 +92,7 @@ class RunFrames:
             validation=self.validation[self.validation["step"] >= first].reset_index(drop=True),
             spikes=tuple(spike for spike in self.spikes if spike.step >= first),
             restarts=tuple(restart for restart in self.restarts if restart.step >= first),
+            incidents=tuple(each for each in self.incidents if each[1].step >= first),
         )
 
     @property
@@ -110,6 +114,7 @@ def read_run(run: RunDirectory) -> RunFrames:
         reads=tuple(Read(ring.step, ring.sample_start, ring.sample_end, ring.batch_digest) for ring in rings),
         spikes=tuple(_spikes(run, rings)),
         restarts=tuple(_restarts(segments)),
+        incidents=tuple(_incidents(run, problems)),
         problems=tuple(problems),
         flops_formula=rings[-1].flops_formula if rings else None,
     )
@@ -243,6 +248,16 @@ def _spikes(run: RunDirectory, rings: list[Ring]) -> Iterator[Spike]:
     detector = RingSpikes(rule)
     for ring in rings:
         yield from detector.update(ring)
+
+
+def _incidents(run: RunDirectory, problems: list[str]) -> list[tuple[int, Incident]]:
+    found = []
+    for attempt in run.attempts():
+        try:
+            found += [(attempt.number, incident) for incident in attempt.incidents()]
+        except EvidenceError as error:
+            problems.append(str(error))
+    return found
 
 
 def _restarts(segments: list[PathSegment]) -> Iterator[Restart]:

@@ -39,6 +39,7 @@ class RunSummary:
         at_risk_s: the compute time of those steps, seconds.
         remaining_s: compute time of the steps to go at the pace of the last ones, NaN where unknown.
         attempts: process starts that left a header.
+        incidents: what befell those, a count.
         overrides: what was set beside the experiment's file.
         problems: what of the evidence does not hold.
     """
@@ -61,6 +62,7 @@ class RunSummary:
     at_risk_s: float
     remaining_s: float
     attempts: int
+    incidents: int
     overrides: tuple[str, ...]
     problems: tuple[str, ...]
 
@@ -110,6 +112,7 @@ def summarize(run: RunDirectory, frames: RunFrames, now: float | None = None) ->
         at_risk_s=float(unsaved["time_step"].sum()) if "time_step" in unsaved else 0.0,
         remaining_s=float(recent.median()) * (num_steps - step) if recent is not None and num_steps else math.nan,
         attempts=len(run.attempts()),
+        incidents=len(frames.incidents),
         overrides=overrides,
         problems=tuple(problems),
     )

@@ -19,7 +19,7 @@ from treering_dashboard.frames.rings import RunFrames, column
 from treering_dashboard.frames.scores import headline_scores
 from treering_dashboard.frames.smoothing import WEIGHT, smooth
 from treering_dashboard.panels.axis import Placement, XAxis, choose_axis
-from treering_dashboard.panels.charts import OKABE_ITO, Line, Panel, draw_stack
+from treering_dashboard.panels.charts import OKABE_ITO, Line, Marks, Panel, draw_stack
 from treering_dashboard.panels.choice import keep_choice, no_runs, run_label
 from treering_dashboard.panels.state import problem_box
 from treering_dashboard.panels.tables import table
@@ -138,7 +138,7 @@ def _curves(runs: Sequence[RunDirectory], frames: Sequence[RunFrames], axis: XAx
         if drawn:
             with cell:
                 what = f"{', '.join(panel.title for panel in drawn)} of {len(runs)} runs"
-                draw_stack(drawn, x, nothing, key=f"compare-{name}", alt_text=what)
+                draw_stack(drawn, x, Marks(nothing, nothing), key=f"compare-{name}", alt_text=what)
 
 
 def _panel(

@@ -12,14 +12,15 @@ from treering_dashboard.frames.scores import perplexity_frame, score_frame
 from treering_dashboard.frames.summary import RunSummary
 from treering_dashboard.frames.telemetry import Telemetry
 from treering_dashboard.panels.axis import Placement, XAxis, choose_axis, choose_window
-from treering_dashboard.panels.charts import draw_stack
+from treering_dashboard.panels.charts import Marks, draw_stack
 from treering_dashboard.panels.choice import choose_run, no_runs
 from treering_dashboard.panels.state import SIGNS, badge, problem_box, state_line
-from treering_dashboard.panels.tables import checkpoint_table, kernel_table, layout_facts, spike_table
+from treering_dashboard.panels.tables import checkpoint_table, incident_table, kernel_table, layout_facts, spike_table
 from treering_dashboard.panels.text import plural
 from treering_dashboard.panels.training import (
     HEALTH,
     THROUGHPUT,
+    incident_marks,
     metric_panels,
     restart_marks,
     score_panels,
@@ -75,9 +76,9 @@ def _head(summary: RunSummary) -> None:
         facts = [summary.experiment or "unknown experiment", plural(summary.attempts, "attempt"), *summary.overrides]
         st.text("  ·  ".join(facts))
         advice = SIGNS[summary.state].advice
-        if summary.state == "failed" and summary.reason:
+        if summary.state in ("failed", "interrupted") and summary.reason:
             st.text(summary.reason)
-        elif advice:
+        if advice and summary.state != "failed":
             st.caption(advice)
     if summary.step:
         state_line(summary)
@@ -86,13 +87,13 @@ def _head(summary: RunSummary) -> None:
 def _charts(run: RunDirectory, frames: RunFrames, axis: XAxis, *, show_replaced: bool) -> None:
     shown = [frames.path, frames.replaced] if show_replaced else [frames.path]
     x = Placement.of(axis, shown)
-    restarts = restart_marks(frames, x)
+    marks = Marks(restart_marks(frames, x), incident_marks(frames, x))
     evaluations, problem = cached.evaluations(run)
     health, evaluation, throughput = st.columns(3, gap="medium")
     with health:
         st.markdown("###### Training health")
         panels = metric_panels(frames, HEALTH, x, show_replaced=show_replaced)
-        draw_stack(panels, x, restarts, key="health", alt_text=_described("Training health", frames))
+        draw_stack(panels, x, marks, key="health", alt_text=_described("Training health", frames))
     with evaluation:
         st.markdown("###### Evaluation over training")
         if problem:
@@ -101,14 +102,14 @@ def _charts(run: RunDirectory, frames: RunFrames, axis: XAxis, *, show_replaced:
         panels = score_panels(score_frame(evaluations), perplexity_frame(evaluations), frames, x)
         panels += validation_panel(frames, x)
         if panels:
-            draw_stack(panels, x, restarts, key="evaluation", alt_text=_described("Scores of the checkpoints", frames))
+            draw_stack(panels, x, marks, key="evaluation", alt_text=_described("Scores of the checkpoints", frames))
         if not evaluations and not problem:
             st.info("No checkpoint has been evaluated yet; this scores them:", icon=":material/quiz:")
             st.code(f"treering evaluate --run {run.path.name[:8]}", language="bash")
     with throughput:
         st.markdown("###### Throughput")
         panels = metric_panels(frames, THROUGHPUT, x, show_replaced=show_replaced)
-        draw_stack(panels, x, restarts, key="throughput", alt_text=_described("Throughput", frames))
+        draw_stack(panels, x, marks, key="throughput", alt_text=_described("Throughput", frames))
 
 
 def _described(what: str, frames: RunFrames) -> str:
@@ -119,6 +120,8 @@ def _described(what: str, frames: RunFrames) -> str:
 def _details(run: RunDirectory, frames: RunFrames, shown: RunFrames, axis: XAxis) -> None:
     wide, right = st.columns([2, 1], gap="medium")
     with wide:
+        st.markdown("###### Incidents")
+        incident_table(frames)
         left, middle = st.columns(2, gap="medium")
         with left:
             st.markdown("###### Loss spikes")
@@ -157,7 +160,8 @@ def _sensors(telemetry: Telemetry, frames: RunFrames, axis: XAxis) -> None:
     if not panels:
         st.caption("No readings on record.")
         return
-    draw_stack(panels, x, restart_marks(frames, x), key="sensors", alt_text=_described("Sensor readings", frames))
+    marks = Marks(restart_marks(frames, x), incident_marks(frames, x))
+    draw_stack(panels, x, marks, key="sensors", alt_text=_described("Sensor readings", frames))
     lost = f"; {plural(telemetry.dropped, 'reading')} lost" if telemetry.dropped else ""
     st.caption(f"Mean over {plural(telemetry.ranks, 'rank')}, band from the lowest to the highest reading{lost}.")
     for name, reason in telemetry.reasons.items():

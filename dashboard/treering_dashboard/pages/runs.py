@@ -18,7 +18,7 @@ REFRESH_S = 10
 REGISTRY_VARIABLE = "TREERING_MLFLOW_URL"
 
 _ROW = ROW_HEIGHT + 4
-_NUMBERS = ("Last step", "At risk", "Loss", "Validation loss", "Step", "Tokens", "Throughput", "Attempts")
+_NUMBERS = ("Last step", "At risk", "Loss", "Validation loss", "Step", "Tokens", "Throughput", "Attempts", "Incidents")
 
 
 def link() -> StreamlitPage:
@@ -76,7 +76,7 @@ def _table() -> None:
 
 
 def runs_frame(summaries: list[RunSummary]) -> pd.DataFrame:
-    """One row a run; what was set beside the experiment's file, where anything was, tells equal names apart."""
+    """One row a run; incidents and what was set beside the experiment's file have a column where there are any."""
     frame = pd.DataFrame(
         [
             {
@@ -92,9 +92,10 @@ def runs_frame(summaries: list[RunSummary]) -> pd.DataFrame:
                 "Tokens": number(s.tokens),
                 "Throughput": number(s.tokens_per_second, "tokens/s") if s.step else NOTHING,
                 "Attempts": str(s.attempts),
+                "Incidents": str(s.incidents or ""),
                 "Set": "  ".join(s.overrides),
             }
             for s in summaries
         ]
     )
-    return frame if frame["Set"].any() else frame.drop(columns="Set")
+    return frame.drop(columns=[name for name in ("Incidents", "Set") if not frame[name].any()])

@@ -85,24 +85,37 @@ class Panel:
     height: int = field(default=PANEL_HEIGHT)
 
 
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What happened to a run beside its numbers, drawn through all panels of a stack.
+
+    Attributes:
+        restarts: columns x and label; a dashed rule each.
+        incidents: columns x and label; a diamond at the panel's upper edge each.
+    """
+
+    restarts: pd.DataFrame
+    incidents: pd.DataFrame
+
+
 def strokes(num_curves: int) -> list[Stroke]:
     """Colours in their fixed order; where there are more curves than colours, the next round is dashed."""
     return [Stroke(OKABE_ITO[i % len(OKABE_ITO)], dashed=i // len(OKABE_ITO) % 2 == 1) for i in range(num_curves)]
 
 
-def draw_stack(panels: Sequence[Panel], x: Placement, restarts: pd.DataFrame, *, key: str, alt_text: str) -> None:
+def draw_stack(panels: Sequence[Panel], x: Placement, marks: Marks, *, key: str, alt_text: str) -> None:
     """Draws panels below each other over the page's x.
 
     Args:
         panels: at least one.
         x: the page's axis.
-        restarts: columns x and label; a dashed rule each.
+        marks: of restarts and incidents.
         key: stable name of the element, so that a refresh keeps zoom and scroll.
         alt_text: what the charts show, for readers who do not see them.
     """
     if st.context.theme.type == "dark":
         panels = [on_dark(panel) for panel in panels]
-    st.altair_chart(stack(panels, x, restarts), width="stretch", key=key, alt=alt_text)
+    st.altair_chart(stack(panels, x, marks), width="stretch", key=key, alt=alt_text)
 
 
 def on_dark(panel: Panel) -> Panel:
@@ -111,11 +124,9 @@ def on_dark(panel: Panel) -> Panel:
     return replace(panel, lines=lines)
 
 
-def stack(panels: Sequence[Panel], x: Placement, restarts: pd.DataFrame) -> alt.VConcatChart:
+def stack(panels: Sequence[Panel], x: Placement, marks: Marks) -> alt.VConcatChart:
     """The specification of `draw_stack`."""
-    charts = [
-        _panel(panel, x, restarts, number, lowest=number == len(panels) - 1) for number, panel in enumerate(panels)
-    ]
+    charts = [_panel(panel, x, marks, number, lowest=number == len(panels) - 1) for number, panel in enumerate(panels)]
     # Everything by constructors: each method of a chart copies all that lies below it.
     stacked = alt.VConcatChart(
         vconcat=charts,
@@ -149,7 +160,7 @@ def _hover(views: list[str]) -> alt.TopLevelSelectionParameter:
     return alt.TopLevelSelectionParameter(name=_HOVER, select=select, views=views)
 
 
-def _panel(panel: Panel, x: Placement, restarts: pd.DataFrame, number: int, *, lowest: bool) -> alt.LayerChart:
+def _panel(panel: Panel, x: Placement, marks: Marks, number: int, *, lowest: bool) -> alt.LayerChart:
     axis = alt.Axis(
         title=x.title if lowest else None,
         labels=lowest,
@@ -184,11 +195,21 @@ def _panel(panel: Panel, x: Placement, restarts: pd.DataFrame, number: int, *, l
     layers: list[Any] = [
         alt.Chart(ends).mark_rule(opacity=0, tooltip=None).encode(x=alt.X("x:Q", axis=axis, scale=x_scale))
     ]
-    if len(restarts):
+    if len(marks.restarts):
         layers.append(
-            alt.Chart(restarts)
+            alt.Chart(marks.restarts)
             .mark_rule(strokeDash=[3, 3], color=GREY, opacity=0.8)
             .encode(x=x_encoding, tooltip=[alt.Tooltip("label:N", title="Restart")])
+        )
+    if len(marks.incidents):
+        layers.append(
+            alt.Chart(marks.incidents)
+            .mark_point(shape="diamond", filled=True, size=60, color=SPIKE, opacity=1)
+            .encode(
+                x=x_encoding,
+                y=alt.YValue(4),  # type: ignore[no-untyped-call]
+                tooltip=[alt.Tooltip("label:N", title="Incident")],
+            )
         )
     if panel.alarms is not None and len(panel.alarms):
         layers.append(alt.Chart(panel.alarms).mark_rule(color=SPIKE, opacity=0.3, tooltip=None).encode(x=x_encoding))

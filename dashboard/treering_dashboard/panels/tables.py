@@ -73,6 +73,25 @@ def spike_table(run: RunDirectory, frames: RunFrames) -> None:
     st.code(f"treering batch {run.path.name[:8]} {frames.spikes[-1].step}", language="bash")
 
 
+def incident_table(frames: RunFrames) -> None:
+    """What befell the run's attempts, newest first."""
+    if not frames.incidents:
+        st.caption("None on record.")
+        return
+    rows = [
+        {
+            "Step": count(incident.step),
+            "Attempt": str(attempt),
+            "What": incident.title,
+            "Node": incident.host or NOTHING,
+            "In its words": incident.text,
+        }
+        for attempt, incident in reversed(frames.incidents)
+    ]
+    widths = {"Step": 60, "Attempt": 60, "What": 190, "Node": 110}
+    table(pd.DataFrame(rows), "Incidents, newest first", rows=4, widths=widths)
+
+
 def checkpoint_table(run: RunDirectory) -> None:
     """Complete checkpoints, newest first; one whose manifest does not hold says so."""
     rows = []

@@ -124,6 +124,15 @@ def restart_marks(frames: RunFrames, x: Placement) -> pd.DataFrame:
     return pd.DataFrame({"x": x.place(rows).to_numpy(), "label": labels})
 
 
+def incident_marks(frames: RunFrames, x: Placement) -> pd.DataFrame:
+    """One mark for each incident, at the last step before it; none where that step is not drawn."""
+    steps = frames.path.set_index("step", drop=False)
+    known = [incident for _attempt, incident in frames.incidents if incident.step in steps.index]
+    rows = steps.loc[[incident.step for incident in known]]
+    labels = [f"{incident.title} after step {incident.step}: {incident.text}" for incident in known]
+    return pd.DataFrame({"x": x.place(rows).to_numpy(), "label": labels})
+
+
 def on_path(frame: pd.DataFrame, frames: RunFrames) -> pd.DataFrame:
     """Rows of evaluations with the x's of their step's ring; steps off the path are left out."""
     facts = frames.path[["step", "samples", "wall_s", "process_s"]]

@@ -47,8 +47,14 @@ def runs(json: JsonOption = False) -> None:
     elif not lines:
         console.print("No runs yet. `treering train` starts one; `make repro` makes its data as well.")
     else:
-        columns = ("run", "experiment", "state", "step", "loss", "val. loss", "tokens", "saves", "age")
-        print_table(columns, [_row(line) for line in lines], numbers=columns[3:])
+        columns: tuple[str, ...] = (
+            "run", "experiment", "state", "step", "loss", "val. loss", "tokens", "saves", "age",
+        )  # fmt: skip
+        rows = [_row(line) for line in lines]
+        if any(line.incidents for line in lines):
+            columns = (*columns, "incidents")
+            rows = [[*row, str(line.incidents)] for row, line in zip(rows, lines, strict=True)]
+        print_table(columns, rows, numbers=columns[3:])
         for line in lines:
             if line.problem:
                 console.print(f"\n{line.id}: {line.problem}")
@@ -191,8 +197,9 @@ def _print_attempts(page: dict[str, Any]) -> None:
             + (f"; changed: {'; '.join(attempt['changed'])}" if attempt["changed"] else "")
         )
         for incident in attempt["incidents"]:
+            where = f" (on {incident['host']})" if incident["host"] else ""
             console.print(
-                f"  incident  step {incident['step']:,}: {incident['title']}: {incident['text']}", markup=False
+                f"  incident  step {incident['step']:,}: {incident['title']}: {incident['text']}{where}", markup=False
             )
 
 

@@ -34,6 +34,7 @@ class RunLine:
         consumed_tokens: up to and with that step.
         attempts: process starts.
         checkpoints: complete ones on disk.
+        incidents: of all attempts.
         age_s: seconds since the newest ring, None before the first.
         problem: why the log does not hold, empty where it does.
     """
@@ -48,6 +49,7 @@ class RunLine:
     consumed_tokens: int
     attempts: int
     checkpoints: int
+    incidents: int
     age_s: float | None
     problem: str = ""
 
@@ -69,12 +71,13 @@ def run_line(run: RunDirectory, rings: Sequence[Ring] | None = None) -> RunLine:
         resolved = run.resolved
     except EvidenceError as error:
         checkpoints = len(run.checkpoints())
-        return RunLine(run.path.name, "", "damaged", 0, 0, None, None, 0, 0, checkpoints, None, str(error))
+        return RunLine(run.path.name, "", "damaged", 0, 0, None, None, 0, 0, checkpoints, 0, None, str(error))
     state, problem = "damaged", ""
     last: Ring | None = None
-    validation_loss = None
+    validation_loss, incidents = None, 0
     try:
         state = str(run.state())
+        incidents = len(run.incidents())
         for ring in run.path_rings() if rings is None else rings:
             last = ring
             validation_loss = validation_loss if ring.validation_loss is None else ring.validation_loss
@@ -91,6 +94,7 @@ def run_line(run: RunDirectory, rings: Sequence[Ring] | None = None) -> RunLine:
         consumed_tokens=last.consumed_tokens if last else 0,
         attempts=len(run.attempts()),
         checkpoints=len(run.checkpoints()),
+        incidents=incidents,
         age_s=time.time() - last.ended_at if last else None,
         problem=problem,
     )

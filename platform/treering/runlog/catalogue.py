@@ -165,6 +165,7 @@ _METRICS = (
         "Model FLOPs of a step over devices and the rank's own time.",
         "higher",
     ),
+    Metric("run/incidents", "Incidents", "", "How many the run has had, at the last step before each.", "lower"),
     Metric("host/cpu_utilisation", "CPU of the node", "%", "All cores together, 100 % is every core."),
     Metric("host/memory_used", "Memory of the node", "bytes", "In use by every process."),
     Metric("process/cpu_utilisation", "CPU of the rank", "%", "100 % is one core."),

@@ -225,6 +225,14 @@ class RunDirectory:
             raise EvidenceError(f"{attempt.path}: attempt {number} is named by a record but has no header")
         return attempt
 
+    def incidents(self) -> list[tuple[int, Incident]]:
+        """What befell the attempts, in order, each with its attempt's number.
+
+        Raises:
+            EvidenceError: a line is no incident.
+        """
+        return [(attempt.number, incident) for attempt in self.attempts() for incident in attempt.incidents()]
+
     def checkpoints(self) -> list[CheckpointDirectory]:
         """All complete checkpoints, oldest step first."""
         folder = self.path / "checkpoints"

@@ -12,6 +12,7 @@ from treering.judge.spikes import Spike
 from treering.judge.throughput import ModelShape
 from treering.runlog.catalogue import ring_metrics
 from treering.runlog.directory import AttemptDirectory, CheckpointDirectory, PathSegment, RunDirectory, RunState
+from treering.runlog.incidents import Incident
 from treering.runlog.records import AttemptHeader, Evaluation
 from treering.runlog.ring import Ring
 from treering.store.registry import MAX_TAG_CHARACTERS, DatasetInput, Point, RunStatus
@@ -22,6 +23,7 @@ BRANCH_TAG: Final = "treering.branch"
 PARENT_TAG: Final = "mlflow.parentRunId"
 CHECKPOINT_TAG: Final = "treering.checkpoint"
 SPIKE_METRIC: Final = "judge/spike"
+INCIDENT_METRIC: Final = "run/incidents"
 MAX_SPIKE_SCORE: Final = 1000.0
 """Highest value of `judge/spike`: a non-finite loss has an infinite z-score, which would flatten MLflow's chart."""
 
@@ -149,6 +151,22 @@ def ring_points(
         values[SPIKE_METRIC] = min(max(spike.z for spike in spikes), MAX_SPIKE_SCORE)
     timestamp = round(ring.ended_at * 1000)
     return [Point(key, value, ring.step, timestamp) for key, value in values.items()]
+
+
+def incident_points(incidents: Sequence[tuple[int, Incident]]) -> list[Point]:
+    """How many incidents a run has had after each of them, at the last step before it; with their attempts' numbers."""
+    return [
+        Point(INCIDENT_METRIC, float(count), incident.step, round(incident.at * 1000))
+        for count, (_attempt, incident) in enumerate(incidents, 1)
+    ]
+
+
+def incident_tags(incidents: Sequence[tuple[int, Incident]]) -> dict[str, str]:
+    """All incidents of a run in words, with their attempts' numbers; nothing where there are none."""
+    if not incidents:
+        return {}
+    entries = [{"attempt": attempt, **incident.model_dump(mode="json")} for attempt, incident in incidents]
+    return {"treering.incidents": list_tag(entries), "treering.num_incidents": str(len(incidents))}
 
 
 def evaluation_points(evaluation: Evaluation, model_id: str, timestamp_ms: int) -> list[Point]:

@@ -73,6 +73,7 @@ class RunShipper:
         self._non_finite: list[dict[str, object]] = []
         self._tags: dict[str, str] = {}
         self._params_of: set[int] = set()
+        self._num_incidents = 0
 
     def ship(self) -> ShipReport:
         """One pass: everything that is durable now.
@@ -101,7 +102,8 @@ class RunShipper:
                 self._registry.log_params(stored.run_id, projection.attempt_params(attempt.header))
                 self._params_of.add(attempt.number)
         rings, last = self._ship_rings(stored, segments)
-        self._ship_tags(stored, {**projection.attempt_tags(attempts, segments), "treering.state": state})
+        incidents = self._ship_incidents(stored)
+        self._ship_tags(stored, {**projection.attempt_tags(attempts, segments), **incidents, "treering.state": state})
         models, evaluations = self._ship_checkpoints(stored, segments)
         self._ship_status(stored, state, attempts[-1], last)
         return ShipReport(self._run.id, stored.run_id, rings, models, evaluations, abandoned=abandoned, state=state)
@@ -183,6 +185,15 @@ class RunShipper:
     def _send(self, stored: StoredRun, points: list[Point], position: Position | None) -> None:
         self._registry.log(stored.run_id, points, {projection.POSITION_TAG: str(position)})
         self._shipped = position
+
+    def _ship_incidents(self, stored: StoredRun) -> dict[str, str]:
+        """Sends a point for each new incident, of attempts off the path as well; returns the tags that tell of all."""
+        incidents = self._run.incidents()
+        points = projection.incident_points(incidents)
+        for start in range(self._num_incidents, len(points), MAX_METRICS):
+            self._registry.log(stored.run_id, points[start : start + MAX_METRICS])
+        self._num_incidents = len(points)
+        return projection.incident_tags(incidents)
 
     def _sensors(self, attempt: AttemptDirectory, ring: Ring) -> dict[str, float]:
         if self._telemetry is None or self._telemetry[0] != attempt.number:
