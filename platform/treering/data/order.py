@@ -105,6 +105,23 @@ class SampleArrays:
 
 
 @dataclass(frozen=True, slots=True)
+class Exposures:
+    """Samples that hold a part of something, int64 arrays of one length, sorted by `item`, then by `sample`.
+
+    Attributes:
+        item: which of the things that were asked for, by its position among them.
+        sample: the sample's number.
+        epoch: as in `Sample`.
+        index: as in `Sample`.
+    """
+
+    item: NDArray[np.int64]
+    sample: NDArray[np.int64]
+    epoch: NDArray[np.int64]
+    index: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
 class Component:
     """One corpus of a blend, as the order sees it.
 
@@ -290,21 +307,56 @@ class DataOrder:
             UserError: no such component, a declared one, or one opened without documents.
             NotFoundError: no such document.
         """
-        count = self.count(component, g)
+        return self.document_exposures(component, np.array([document]), 0, g).sample
+
+    def document_exposures(self, component: int, documents: NDArray[np.int64], lo: int, hi: int) -> Exposures:
+        """`exposures` of many documents of a component at once, among samples [lo, hi).
+
+        Raises:
+            UserError: as `exposures`.
+            NotFoundError: no such document.
+        """
         offsets = self._offsets(component)
-        if not 0 <= document < len(offsets) - 1:
+        outside = documents[(documents < 0) | (documents >= len(offsets) - 1)]
+        if outside.size:
             raise NotFoundError(
-                f"corpus {self.components[component].corpus!r}: no document {document}, expected 0 to "
+                f"corpus {self.components[component].corpus!r}: no document {outside[0]}, expected 0 to "
                 f"{len(offsets) - 2}"
             )
-        first, last = self._overlapping(component, offsets[document : document + 2])
-        indices = np.arange(first[0], last[0] + 1, dtype=np.int64)
+        first, last = self._overlapping(component, offsets[documents], offsets[documents + 1])
+        lengths = np.maximum(last - first + 1, 0)
+        items = np.repeat(np.arange(len(documents), dtype=np.int64), lengths)
+        before = np.cumsum(lengths) - lengths
+        indices = first[items] + np.arange(len(items), dtype=np.int64) - before[items]
+        return self._readings(component, items, indices, lo, hi)
+
+    def index_exposures(self, component: int, indices: NDArray[np.int64], lo: int, hi: int) -> Exposures:
+        """When samples of a component, by index in its corpus, are read among samples [lo, hi): once an epoch.
+
+        Raises:
+            UserError: no such component, a declared one, or no such index.
+        """
         n = self.components[component].num_samples
-        found = [np.empty(0, dtype=np.int64)]
-        for epoch in range(-(-count // n) if len(indices) else 0):
-            ks = epoch * n + np.sort(self._permutation(component, epoch).inverse(indices))
-            found.append(ks[ks < count])
-        return self._interleave.selects(component, np.concatenate(found))
+        outside = indices[(indices < 0) | (indices >= n)]
+        if outside.size:
+            raise UserError(f"data order: no index {outside[0]} in {self.components[component].corpus!r}, expected 0 to {n - 1}")
+        return self._readings(component, np.arange(len(indices), dtype=np.int64), indices, lo, hi)
+
+    def _readings(
+        self, component: int, items: NDArray[np.int64], indices: NDArray[np.int64], lo: int, hi: int
+    ) -> Exposures:
+        start, end = self.count(component, lo), self.count(component, hi)
+        n = self.components[component].num_samples
+        found = [np.empty((4, 0), dtype=np.int64)]
+        for epoch in range(start // n, -(-end // n) if len(indices) else 0):
+            ks = epoch * n + self._permutation(component, epoch).inverse(indices)
+            read = np.flatnonzero((ks >= start) & (ks < end))
+            read = read[np.argsort(ks[read])]
+            found.append(np.stack((items[read], ks[read], np.full(len(read), epoch), indices[read])))
+        item, k, epochs, index = np.concatenate(found, axis=1)
+        sample = self._interleave.selects(component, k)
+        order = np.argsort(item, kind="stable")
+        return Exposures(item[order], sample[order], epochs[order], index[order])
 
     def documents_touched(self, component: int, g: int) -> int:
         """How many distinct documents of a component the first g samples hold at least one token of.
@@ -324,7 +376,8 @@ class DataOrder:
             UserError: as `documents_touched`.
         """
         count = self.count(component, g)
-        first, last = self._overlapping(component, self._offsets(component))
+        offsets = self._offsets(component)
+        first, last = self._overlapping(component, offsets[:-1], offsets[1:])
         n = self.components[component].num_samples
         if count >= n:
             return first <= last
@@ -370,14 +423,15 @@ class DataOrder:
             indices[start - first : stop - first] = self._permutation(component, epoch).permute(positions)
         return epochs, indices
 
-    def _overlapping(self, component: int, offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """First and last sample index that overlap each document; last < first for one inside the unread tail.
+    def _overlapping(
+        self, component: int, starts: NDArray[np.int64], ends: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """First and last sample index that overlap documents [start, end); last < first for one in the unread tail.
 
         Sample j holds tokens [j * S, j * S + S]; so token t lies in sample t // S, and also in the one before when it
         is that one's last label (t mod S = 0).
         """
         n = self.components[component].num_samples
-        starts, ends = offsets[:-1], offsets[1:]
         first = np.maximum((starts - 1) // self.sequence_length, 0)
         last = np.where(ends > starts, (ends - 1) // self.sequence_length, first - 1)
         return np.minimum(first, n), np.minimum(last, n - 1)
