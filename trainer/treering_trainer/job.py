@@ -3,7 +3,6 @@
 Light: imports neither torch nor DeepSpeed.
 """
 
-import json
 import os
 import time
 from collections.abc import Mapping
@@ -12,8 +11,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from treering.config.resolve import Resolved
+from treering.runlog.directory import AttemptDirectory
 from treering.runlog.incidents import Incident, IncidentKind, append_incident
-from treering.runlog.records import AttemptEnd, AttemptHeader, Layout, Parent
+from treering.runlog.records import AttemptEnd, Layout, Parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +105,7 @@ def write_incident(attempt: Path, kind: IncidentKind, text: str, rank: int | Non
         append_incident(attempt, incident)
 
 
-def _last_step(attempt: Path) -> int:
-    rings = attempt / "rings.jsonl"
-    if not rings.exists():
-        return 0
-    lines = [line for line in rings.read_text(encoding="utf-8").split("\n")[:-1] if line]
-    if lines:
-        return int(json.loads(lines[-1])["step"])
-    header, _digest = AttemptHeader.read(attempt / "header.json")
-    return header.parent.step if header.parent else 0
+def _last_step(path: Path) -> int:
+    attempt = AttemptDirectory(path)
+    parent = attempt.header.parent
+    return attempt.last_step() or (parent.step if parent else 0)

@@ -100,7 +100,7 @@ def step_batch(run: RunDirectory, step: int, project: Project) -> StepBatch:
         NotFoundError: no attempt of the run did that step.
         EvidenceError: the run log is damaged, a corpus of the blend is not at hand, or the tokenizer is another one.
     """
-    segment, ring = _find_ring(run, step)
+    segment, ring = find_ring(run, step)
     resolved = run.resolved
     stretch = Stretch(segment, step, step, resolved.schedule, resolved.blend)
     shelf = find_corpora(project, [resolved.blend])
@@ -120,7 +120,7 @@ def step_batch(run: RunDirectory, step: int, project: Project) -> StepBatch:
     )
 
 
-def _find_ring(run: RunDirectory, step: int) -> tuple[PathSegment, Ring]:
+def find_ring(run: RunDirectory, step: int) -> tuple[PathSegment, Ring]:
     """The ring of a step in the newest attempt that laid one."""
     last = 0
     for attempt in reversed(run.attempts()):

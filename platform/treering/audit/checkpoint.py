@@ -10,13 +10,11 @@ from numpy.typing import NDArray
 from treering.audit.content import Progress, check_batches, check_corpora, check_files, quiet
 from treering.audit.path import Recorded, Stretch, check_records, read_path, stretches_to
 from treering.audit.report import AuditReport, CorpusUsage, Finding, Level
-from treering.audit.shelf import Shelf, find_corpora
+from treering.audit.shelf import Shelf, documents_touched, find_corpora
 from treering.config.resolve import ResolvedBlend
 from treering.data.order import DataOrder
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory
-
-_CHUNK = 1 << 20
 
 
 def audit_checkpoint(
@@ -159,7 +157,7 @@ def _corpus_usage(places: Sequence[tuple[_Range, int]], shelf: Shelf) -> CorpusU
         realised += Fraction(count, epoch_samples)
         planned += Fraction(component.weight) * (each.hi - each.lo) / epoch_samples
         if component.digest in shelf.corpora:
-            more = _touched(order, position, each.lo, each.hi)
+            more = documents_touched(order, position, each.lo, each.hi)
             touched = more if touched is None else touched | more
     component = places[-1][0].blend.components[places[-1][1]]
     corpus = shelf.corpora.get(component.digest or "")
@@ -177,22 +175,3 @@ def _corpus_usage(places: Sequence[tuple[_Range, int]], shelf: Shelf) -> CorpusU
         unread_tokens=places[-1][0].order.components[places[-1][1]].unread_tokens,
         path=None if corpus is None else str(corpus.directory),
     )
-
-
-def _touched(order: DataOrder, component: int, lo: int, hi: int) -> NDArray[np.bool_]:
-    """Which documents of a component samples [lo, hi) hold at least one token of: bool [num_documents]."""
-    if lo == 0:
-        return order.touched(component, hi)
-    offsets = order.components[component].document_offsets
-    if offsets is None:
-        return np.zeros(0, dtype=np.bool_)
-    length, num_documents = order.sequence_length, len(offsets) - 1
-    change = np.zeros(num_documents + 1, dtype=np.int64)
-    for start in range(lo, hi, _CHUNK):
-        arrays = order.samples(start, min(start + _CHUNK, hi))
-        first_token = arrays.index[arrays.component == component] * length
-        first = np.searchsorted(offsets, first_token, side="right") - 1
-        last = np.searchsorted(offsets, first_token + length, side="right") - 1
-        np.add.at(change, first, 1)
-        np.add.at(change, last + 1, -1)
-    return np.cumsum(change[:-1]) > 0

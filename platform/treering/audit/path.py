@@ -3,7 +3,7 @@
 Nothing here reads a token. It finds what the rings *say*; `treering.audit.content` holds that against the corpora.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,10 +60,19 @@ def stretches_to(checkpoint: CheckpointDirectory) -> list[Stretch]:
     Raises:
         EvidenceError: a manifest, header or config on the way is missing or was changed.
     """
+    return stretches_of(checkpoint.run.path_to(checkpoint))
+
+
+def stretches_of(path: Sequence[PathSegment]) -> list[Stretch]:
+    """The same of a path whose last attempt counts to its `last_step`, or to its last ring.
+
+    Raises:
+        EvidenceError: as `stretches_to`.
+    """
     found: list[Stretch] = []
     done = 0
-    for segment in checkpoint.run.path_to(checkpoint):
-        last = checkpoint.manifest.step if segment.last_step is None else segment.last_step
+    for segment in path:
+        last = segment.attempt.last_step() if segment.last_step is None else segment.last_step
         if last <= done:
             raise EvidenceError(
                 f"{segment.attempt.path}: goes on after step {done} but ends on the path at step {last}"

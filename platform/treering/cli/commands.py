@@ -16,6 +16,7 @@ _GROUPS = (
     "report",
     "runs",
     "audit",
+    "trace",
     "up",
 )
 

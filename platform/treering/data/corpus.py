@@ -169,6 +169,14 @@ class Corpus:
         row: dict[str, Any] = self._table.slice(index, 1).to_pylist()[0]
         return row
 
+    def column(self, name: str) -> pa.ChunkedArray:
+        """One column of the document table, [num_documents].
+
+        Raises:
+            EvidenceError: the document table cannot be read.
+        """
+        return self._table.column(name)
+
     def verify(self) -> list[Damage]:
         """Digests every file again, chunk by chunk; an empty list means that every byte is what the manifest says.
 

@@ -25,7 +25,7 @@ from treering.errors import EvidenceError, NotFoundError
 from treering.runlog.incidents import Incident, read_incidents
 from treering.runlog.lock import is_held
 from treering.runlog.records import AttemptEnd, AttemptHeader, CheckpointManifest, Evaluation
-from treering.runlog.ring import Ring, read_rings
+from treering.runlog.ring import Ring, last_ring, read_rings
 
 RunState = Literal["empty", "running", "finished", "interrupted", "failed", "broken"]
 
@@ -86,6 +86,15 @@ class AttemptDirectory:
             EvidenceError: a ring was changed, removed or put in.
         """
         return read_rings(self.rings_file, self.header_digest)
+
+    def last_step(self) -> int:
+        """The last step with a durable ring, 0 where there is none; read from the end of the file, no chain checked.
+
+        Raises:
+            EvidenceError: the last ring was changed.
+        """
+        ring = last_ring(self.rings_file)
+        return 0 if ring is None else ring.step
 
     @property
     def end(self) -> AttemptEnd | None:
@@ -272,25 +281,9 @@ class RunDirectory:
         """
         if checkpoint is not None:
             manifest = checkpoint.manifest
-            segments = [PathSegment(self, self.attempt(manifest.attempt), manifest.step)]
-        else:
-            attempts = self.attempts()
-            if not attempts:
-                return []
-            segments = [PathSegment(self, attempts[-1], None)]
-        seen = {segments[0].attempt.path}
-        while (parent := segments[0].attempt.header.parent) is not None:
-            run = segments[0].run
-            if parent.run != run.resolved.recipe.digest:
-                run = run.ancestor(parent.run)
-            segments.insert(0, PathSegment(run, run.attempt(parent.attempt), parent.step))
-            if segments[0].attempt.path in seen:
-                raise EvidenceError(
-                    f"{segments[0].attempt.path}: stands twice on its own path: its header names a parent that came "
-                    "after it, so one of the headers was rewritten"
-                )
-            seen.add(segments[0].attempt.path)
-        return segments
+            return path_of(PathSegment(self, self.attempt(manifest.attempt), manifest.step))
+        attempts = self.attempts()
+        return path_of(PathSegment(self, attempts[-1], None)) if attempts else []
 
     def path_rings(self, checkpoint: CheckpointDirectory | None = None) -> Iterator[Ring]:
         """The rings on the way to a checkpoint (or to the newest ring), the chain checked across attempts.
@@ -316,6 +309,28 @@ class RunDirectory:
                 f"{checkpoint.path}: was cut at ring {checkpoint.manifest.ring}, but the path ends at "
                 f"{last.digest if last else 'nothing'}"
             )
+
+
+def path_of(last: PathSegment) -> list[PathSegment]:
+    """The attempts that led to a stretch of one, from the root on, with it.
+
+    Raises:
+        EvidenceError: a record on the way is missing or names one that differs.
+    """
+    segments = [last]
+    seen = {segments[0].attempt.path}
+    while (parent := segments[0].attempt.header.parent) is not None:
+        run = segments[0].run
+        if parent.run != run.resolved.recipe.digest:
+            run = run.ancestor(parent.run)
+        segments.insert(0, PathSegment(run, run.attempt(parent.attempt), parent.step))
+        if segments[0].attempt.path in seen:
+            raise EvidenceError(
+                f"{segments[0].attempt.path}: stands twice on its own path: its header names a parent that came "
+                "after it, so one of the headers was rewritten"
+            )
+        seen.add(segments[0].attempt.path)
+    return segments
 
 
 def find_runs(folder: Path) -> list[RunDirectory]:

@@ -3,6 +3,7 @@
 Standard library only, so that a training process that lays rings imports nothing else.
 """
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Self
 from treering.config.canonical import canonical_json, digest_json, parse_json
 from treering.errors import EvidenceError
 
+_TAIL_BYTES = 1 << 14
 _NAMED_FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
@@ -153,6 +155,27 @@ def read_rings(path: Path, first_prev: str, start: int = 1) -> Iterator[Ring]:
     # Bytes that are no UTF-8 stay in the line as what no digest fits; a carriage return ends no line.
     with path.open(encoding="utf-8", errors="surrogateescape", newline="\n") as file:
         yield from check_chain(complete_lines(file), first_prev, str(path), start)
+
+
+def last_ring(path: Path) -> Ring | None:
+    """The last durable ring of an attempt, None where there is none; costs the same however long the file is.
+
+    Raises:
+        EvidenceError: it was changed.
+    """
+    if not path.exists():
+        return None
+    with path.open("rb") as file:
+        start = file.seek(0, os.SEEK_END)
+        tail = b""
+        while start and tail.count(b"\n") < 2:
+            start = max(0, start - _TAIL_BYTES)
+            file.seek(start)
+            tail = file.read()
+    lines = tail.split(b"\n")[:-1]  # what follows the last newline is a torn write
+    if not lines:
+        return None
+    return Ring.from_line(lines[-1].decode(errors="surrogateescape"), f"{path}, last line")
 
 
 def complete_lines(lines: Iterable[str]) -> Iterator[str]:

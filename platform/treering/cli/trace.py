@@ -1,0 +1,296 @@
+"""`treering trace`, `takedown`, `diff`, `spikes`: from documents to checkpoints, and from one checkpoint to another."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from treering.cli.audit import progress_bars
+from treering.cli.output import JsonOption, NamedCheckpoint, console, print_json, print_table, project
+from treering.config.canonical import short
+
+if TYPE_CHECKING:
+    from treering.audit.exposure import CheckpointExposure, TracedDocument
+
+DocumentOption = Annotated[
+    list[str] | None, typer.Option("--document", metavar="CORPUS:ID", help="A document by its id; repeatable.")
+]
+SourceOption = Annotated[
+    list[str] | None,
+    typer.Option("--source", metavar="PATTERN", help="Documents by source URI, a shell pattern; repeatable."),
+]
+LicenceOption = Annotated[
+    list[str] | None, typer.Option("--licence", metavar="NAME", help="Documents of a licence; repeatable.")
+]
+LimitOption = Annotated[
+    int, typer.Option("--limit", min=0, help="How many documents to show with their exposures; counts are of all.")
+]
+BeforeOption = Annotated[int, typer.Option("--before", min=0, help="How many steps before the spike to show.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    app.command("trace")(trace)
+    app.command("takedown")(takedown)
+    app.command("diff")(diff)
+    app.command("spikes")(spikes)
+
+
+def trace(
+    document: DocumentOption = None,
+    source: SourceOption = None,
+    licence: LicenceOption = None,
+    limit: LimitOption = 20,
+    json: JsonOption = False,
+) -> None:
+    """Show every step that read some documents, in every run, and which checkpoints saw them.
+
+    Example: `treering trace --document code:django/urls/base.py`, or `treering trace --licence MIT --limit 0`
+    """
+    from dataclasses import asdict
+
+    from treering.audit.exposure import corpora_of, find_exposures, project_runs
+    from treering.audit.selection import Selector, select
+    from treering.errors import NotFoundError, UserError
+
+    selectors = [
+        *(Selector.parse(text) for text in document or ()),
+        *(Selector("source", text) for text in source or ()),
+        *(Selector("licence", text) for text in licence or ()),
+    ]
+    if not selectors:
+        raise UserError("trace: found nothing to look for, expected --document, --source or --licence")
+    here = project()
+    shelf, unanswered = corpora_of(here, project_runs(here))
+    documents = select(selectors, shelf)
+    if not documents:
+        asked = ", ".join(str(selector) for selector in selectors)
+        raise NotFoundError(
+            f"{here.corpora}: no document of a corpus at hand is meant by {asked}; `treering takedown` also says what "
+            f"curation dropped{''.join(f'; {text}' for text in unanswered)}"
+        )
+    with progress_bars() as progress:
+        exposed = find_exposures(here, documents, shelf, progress)
+    traced, checkpoints = list(exposed.traced(limit)), list(exposed.checkpoints())
+    unanswered += exposed.unanswered
+    if json:
+        print_json(
+            {
+                "num_documents": exposed.num_documents,
+                "documents": [asdict(each) for each in traced],
+                "checkpoints": [{**asdict(each), "clean": each.clean} for each in checkpoints],
+                "unanswered": unanswered,
+            }
+        )
+        return
+    _print_documents(traced, exposed.num_documents)
+    _print_checkpoints(checkpoints)
+    _print_unanswered(unanswered)
+
+
+def takedown(
+    file: Annotated[
+        Path, typer.Argument(metavar="LIST", help="One entry a line: CORPUS:ID, source=PATTERN or licence=NAME.")
+    ],
+    limit: LimitOption = 20,
+    json: JsonOption = False,
+) -> None:
+    """Show which checkpoints saw any document of a list, or a recorded near-duplicate of one, and which are clean.
+
+    Example: `treering takedown removals.txt --json`
+    """
+    from treering.audit.takedown import read_list
+    from treering.audit.takedown import takedown as find
+
+    with progress_bars() as progress:
+        found = find(project(), read_list(file), limit=limit, progress=progress)
+    if json:
+        print_json(found.to_json())
+        return
+    print_table(
+        ("entry", "documents", "near-duplicates", "curation"),
+        [
+            [
+                entry.asked,
+                f"{entry.documents:,}",
+                f"{entry.near_duplicates:,}",
+                "; ".join(f"{count:,} {words}" for words, count in entry.fate.items())
+                or ("no record" if entry.known else "unknown to every corpus at hand and to curation"),
+            ]
+            for entry in found.entries
+        ],
+        numbers=("documents", "near-duplicates"),
+    )
+    console.print()
+    _print_documents([taken.document for taken in found.documents], found.num_documents)
+    _print_checkpoints(found.checkpoints)
+    _print_unanswered(found.unanswered)
+
+
+def diff(a: NamedCheckpoint, b: NamedCheckpoint, json: JsonOption = False) -> None:
+    """Show what two checkpoints read differently: effective blends, samples of only one, the first step that differs.
+
+    Example: `treering diff 430e51 c6afcc`
+    """
+    from treering.audit.difference import compare_checkpoints
+    from treering.runlog.directory import named_checkpoint
+
+    here = project()
+    with progress_bars() as progress:
+        found = compare_checkpoints(named_checkpoint(here.runs, a), named_checkpoint(here.runs, b), here, progress)
+    if json:
+        print_json(found.to_json())
+        return
+    for name, side in (("A", found.a), ("B", found.b)):
+        console.print(
+            f"{name}  run {side.run}, step {side.step:,}, {side.consumed_samples:,} samples: {side.checkpoint}"
+        )
+    console.print(
+        f"\n{'same data' if found.same_data else f'first difference: step {found.first_step:,}'}, {found.reason}\n"
+    )
+    print_table(
+        ("corpus", "share A", "share B", "only A", "only B", "both", "documents only A", "only B "),
+        [
+            [
+                each.corpus,
+                f"{each.share_a:.4f}",
+                f"{each.share_b:.4f}",
+                f"{each.only_a:,}",
+                f"{each.only_b:,}",
+                f"{each.both:,}",
+                _count(each.documents_only_a),
+                _count(each.documents_only_b),
+            ]
+            for each in found.corpora
+        ],
+        numbers=("share A", "share B", "only A", "only B", "both", "documents only A", "only B "),
+    )
+    _print_unanswered(found.missing)
+
+
+def spikes(
+    run: Annotated[str, typer.Argument(help="Any unique prefix of a run's id, or its folder.")],
+    step: Annotated[int | None, typer.Argument(min=1, help="A step; without it the spikes are listed.")] = None,
+    before: BeforeOption = 5,
+    json: JsonOption = False,
+) -> None:
+    """List the loss spikes of a run, or show what was read in the steps before one and where else it was read.
+
+    Example: `treering spikes 0123`, then `treering spikes 0123 1187`
+    """
+    from treering.audit.spike import spike_data
+    from treering.judge.summary import spikes_of
+    from treering.runlog.directory import find_run
+
+    here = project()
+    directory = find_run(here.runs, run)
+    if step is None:
+        found = spikes_of(directory, list(directory.path_rings()))
+        if json:
+            print_json([spike.to_dict() for spike in found])
+        elif not found:
+            console.print("no spikes")
+        else:
+            print_table(
+                ("step", "metric", "value", "background", "robust z"),
+                [
+                    [f"{each.step:,}", each.metric, f"{each.value:.4g}", f"{each.background:.4g}", f"{each.z:.1f}"]
+                    for each in found
+                ],
+                numbers=("step", "value", "background", "robust z"),
+            )
+        return
+    data = spike_data(directory, step, here, before)
+    if json:
+        print_json(data.to_json())
+        return
+    for each in data.steps:
+        console.rule(
+            f"step {each.step:,}, attempt {each.attempt}: loss {each.loss:.4f}, gradient norm {each.grad_norm:.3f}",
+            align="left",
+        )
+        print_table(
+            ("sample", "corpus", "epoch", "documents", "also read by step"),
+            [
+                [
+                    f"{sample.sample:,}",
+                    sample.corpus,
+                    str(sample.epoch),
+                    ", ".join(sample.documents),
+                    ", ".join(
+                        f"{reading.step:,}" + ("" if reading.run == data.run else f" of {short(reading.run, 8)}")
+                        for reading in sample.elsewhere
+                    ),
+                ]
+                for sample in each.samples
+            ],
+            numbers=("sample", "epoch"),
+        )
+
+
+def _print_documents(documents: "Iterable[TracedDocument]", total: int) -> None:
+    shown = 0
+    for each in documents:
+        shown += 1
+        console.print(
+            f"{each.corpus}:{each.document}  {each.num_tokens:,} tokens  {each.source}  {each.licence}",
+            markup=False,
+            style="bold",
+        )
+        if not each.exposures:
+            console.print("read by no step")
+            continue
+        print_table(
+            ("run", "attempt", "step", "sample", "in batch", "replica", "micro-batch", "epoch", "tokens"),
+            [
+                [
+                    short(found.run, 8),
+                    str(found.attempt),
+                    f"{found.step:,}",
+                    f"{found.sample:,}",
+                    f"{found.position:,}",
+                    str(found.replica),
+                    str(found.micro_batch),
+                    str(found.epoch),
+                    f"{found.start:,} to {found.end:,}",
+                ]
+                for found in each.exposures
+            ],
+            numbers=("attempt", "step", "sample", "in batch", "replica", "micro-batch", "epoch"),
+        )
+    if shown < total:
+        console.print(f"{total - shown:,} more documents; --limit shows more of them")
+    console.print()
+
+
+def _print_checkpoints(checkpoints: "Iterable[CheckpointExposure]") -> None:
+    rows = [
+        [
+            short(each.run, 8),
+            f"{each.step:,}",
+            "clean" if each.clean else "seen",
+            f"{each.documents:,}",
+            f"{each.exposures:,}",
+            "" if each.first_step is None else f"{each.first_step:,} to {each.last_step:,}",
+            f"{each.off_path:,}" if each.off_path else "",
+        ]
+        for each in checkpoints
+    ]
+    if not rows:
+        console.print("no checkpoint in any run")
+        return
+    print_table(
+        ("run", "checkpoint", "", "documents", "exposures", "steps", "off its path"),
+        rows,
+        numbers=("checkpoint", "documents", "exposures", "off its path"),
+    )
+
+
+def _print_unanswered(texts: Iterable[str]) -> None:
+    for text in texts:
+        console.print(f"not looked into: {text}", markup=False)
+
+
+def _count(number: int | None) -> str:
+    return "unknown" if number is None else f"{number:,}"
