@@ -55,8 +55,10 @@ def run_of(runs):
 def test_tasks_of_a_slurm_step_are_ranks(zygote, project, reference, tmp_path):
     script = tmp_path / "job.sbatch"
     script.write_text("#!/bin/bash\nsrun …\n")
-    ranks = start(zygote, project, tmp_path / "runs", launch={"TREERING_LAUNCH_SCRIPT": str(script)})
+    told = {"TREERING_LAUNCH_SCRIPT": str(script), "TREERING_FINAL": str(tmp_path / "final")}
+    ranks = start(zygote, project, tmp_path / "runs", launch=told)
     assert [rank.wait() for rank in ranks] == [0, 0], ranks[0].output
+    assert not (tmp_path / "final").exists()
     run = run_of(tmp_path / "runs")
     assert numbers(run) == numbers(reference)
     header = run.attempts()[0].header
@@ -138,6 +140,12 @@ def test_a_config_that_one_node_lacks_is_missed_there(zygote, tmp_path):
     rank = zygote.start(Project(tmp_path), tmp_path, environ=step_environ(1))
     assert rank.wait() == 2
     assert rank.output.startswith(f"treering: {os.uname().nodename}: tiny.yaml: ")
+
+
+def test_an_error_that_would_come_again_is_said_to_the_script(zygote, project, tmp_path):
+    final = tmp_path / "final"
+    refused(start(zygote, project, tmp_path, "--set=parallel.data=3", launch={"TREERING_FINAL": str(final)}))
+    assert final.exists()
 
 
 def test_a_launch_script_that_is_gone(zygote, project, tmp_path):

@@ -9,6 +9,7 @@ _GROUPS = (
     "data",
     "blend",
     "train",
+    "launch",
     "checkpoint",
     "evaluate",
     "export",

@@ -15,6 +15,10 @@ from treering.errors import UserError
 SCRIPT_VARIABLE: Final = "TREERING_LAUNCH_SCRIPT"
 """Names a file with the text that started the job: a batch script, or a hostfile."""
 
+FINAL_VARIABLE: Final = "TREERING_FINAL"
+"""Names a file that a rank makes when it ends with an error that a plain restart would meet again: a batch job of many
+ranks has one exit code, that of whichever rank was killed last."""
+
 _FIRST_PORT = 20000
 _PORTS = 20000
 _SLURM_FACTS: Final = {

@@ -176,7 +176,7 @@ class Workload:
 
 
 def check_layout(source: str, workload: Workload, layout: Layout, cluster: Cluster) -> None:
-    """Refuses a layout that does not divide: the cluster, the model or a stage of the batch schedule.
+    """Refuses a layout that cannot be planned: one without a peak to plan by, or one that `check_world` refuses.
 
     Memory is checked by `fit`.
 
@@ -194,21 +194,37 @@ def check_layout(source: str, workload: Workload, layout: Layout, cluster: Clust
             source, "precision", "fp32", f"bf16: the peak of {cluster.device.device} is a bf16 rate; "
             "`--set precision=bf16`"
         )  # fmt: skip
-    shards, devices = layout.tensor * layout.pipeline, cluster.num_devices
-    if cluster.gpus_per_node % layout.tensor:
+    check_world(source, workload, layout, cluster.nodes, cluster.gpus_per_node)
+
+
+def check_world(source: str, workload: Workload, layout: Layout, nodes: int, per_node: int) -> None:
+    """Refuses a layout that does not divide: the devices of the nodes, the model or a stage of the batch schedule.
+
+    Args:
+        source: the experiment's file, for errors.
+        workload: what is trained.
+        layout: how it is cut.
+        nodes: how many there are.
+        per_node: devices of each, one rank a device.
+
+    Raises:
+        ConfigError: names the field, what it is and what would do.
+    """
+    shards, devices = layout.tensor * layout.pipeline, nodes * per_node
+    if per_node % layout.tensor:
         raise ConfigError(
-            source, "parallel.tensor", str(layout.tensor), f"a divisor of {cluster.gpus_per_node}, the devices of a "
+            source, "parallel.tensor", str(layout.tensor), f"a divisor of {per_node}, the devices of a "
             "node: every layer waits for its tensor ranks, and only NVLink is fast enough"
         )  # fmt: skip
     if devices % shards:
         raise ConfigError(
             source, "parallel.pipeline", f"tensor {layout.tensor} x pipeline {layout.pipeline} = {shards:,}",
-            f"a divisor of the {devices:,} devices of {cluster.nodes} nodes; `--search` lists the layouts that fit",
+            f"a divisor of the {devices:,} devices of {nodes} nodes; `--search` lists the layouts that fit",
         )  # fmt: skip
     if layout.num_devices != devices:
         raise ConfigError(
             source, "parallel.data", f"{layout.data}: {layout} takes {layout.num_devices:,} devices",
-            f"{devices // shards} for the {devices:,} devices of {cluster.nodes} nodes; "
+            f"{devices // shards} for the {devices:,} devices of {nodes} nodes; "
             f"`--set parallel.data={devices // shards}`",
         )  # fmt: skip
     for field, value, ways, by in _divisions(workload.model, layout):

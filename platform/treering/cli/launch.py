@@ -1,0 +1,255 @@
+"""`treering launch`: a training on several nodes, over a hostfile or as a batch job of Slurm."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from treering.cli.output import DEFAULT_CONFIG, ConfigArgument, JsonOption, SetOption, console, print_json, project
+from treering.cli.train import ContinueOption, NoPublishOption, RunsOption, TimeLimitOption
+
+if TYPE_CHECKING:
+    from treering.config.resolve import Resolved
+    from treering.launch.start import Start
+    from treering.project import Project
+
+HostfileOption = Annotated[
+    Path | None, typer.Option("--hostfile", help="Start over these hosts now: lines like `dgx001 slots=8`.")
+]
+SlurmOption = Annotated[bool, typer.Option("--slurm", help="Render a batch script for Slurm.")]
+LauncherOption = Annotated[
+    Literal["pdsh", "openmpi"], typer.Option("--launcher", help="How DeepSpeed reaches the hosts of a hostfile.")
+]
+AddressOption = Annotated[
+    str | None, typer.Option(help="Where rank 0 of a hostfile listens; default: the first host's name.")
+]
+NodesOption = Annotated[int | None, typer.Option(min=1, help="Slurm: nodes.")]
+GpusOption = Annotated[int, typer.Option(min=0, help="Slurm: GPUs of a node, one rank each; 0: processors.")]
+TasksOption = Annotated[int | None, typer.Option(min=1, help="Slurm: ranks of a node, where it has no GPUs.")]
+TimeOption = Annotated[str, typer.Option("--time", metavar="TIME", help="Slurm: the job's time limit.")]
+WarningOption = Annotated[
+    str, typer.Option("--warning", metavar="TIME", help="Slurm: so long before its end ranks save a checkpoint.")
+]
+PartitionOption = Annotated[str | None, typer.Option(help="Slurm: partition.")]
+AccountOption = Annotated[str | None, typer.Option(help="Slurm: account.")]
+ContainerOption = Annotated[str | None, typer.Option(metavar="IMAGE", help="Slurm: image for srun's pyxis plug-in.")]
+SbatchOption = Annotated[
+    list[str] | None, typer.Option("--sbatch", metavar="OPTION", help="Slurm: another option of sbatch; repeatable.")
+]
+OutputOption = Annotated[Path | None, typer.Option("--output", help="Slurm: write the script here as well.")]
+SubmitOption = Annotated[bool, typer.Option("--submit", help="Slurm: submit the script with sbatch.")]
+DeviceOption = Annotated[
+    str | None, typer.Option(help="Check its memory: A100 40GB, A100 80GB, H100 80GB or H200 141GB.")
+]
+PythonOption = Annotated[
+    str, typer.Option(help="Interpreter with the trainer, the same path on every node.", show_default="this one")
+]
+DryOption = Annotated[bool, typer.Option("--dry-run", help="Check and print only; nothing is written or started.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("launch")(launch)
+
+
+def launch(
+    config: ConfigArgument = DEFAULT_CONFIG,
+    *,
+    hostfile: HostfileOption = None,
+    slurm: SlurmOption = False,
+    nodes: NodesOption = None,
+    gpus_per_node: GpusOption = 8,
+    tasks_per_node: TasksOption = None,
+    time: TimeOption = "24h",
+    warning: WarningOption = "10m",
+    partition: PartitionOption = None,
+    account: AccountOption = None,
+    container: ContainerOption = None,
+    sbatch: SbatchOption = None,
+    output: OutputOption = None,
+    submit: SubmitOption = False,
+    launcher: LauncherOption = "pdsh",
+    master_address: AddressOption = None,
+    device: DeviceOption = None,
+    python: PythonOption = sys.executable,
+    overrides: SetOption = None,
+    continue_changed: ContinueOption = False,
+    no_publish: NoPublishOption = False,
+    runs: RunsOption = None,
+    time_limit: TimeLimitOption = None,
+    dry_run: DryOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Start a training on several nodes: over a hostfile, or as a batch job of Slurm.
+
+    Layout, batch schedule and world size are checked before anything starts, memory as well with `--device`. The
+    hostfile or the script is kept below `runs/<id>/launch/`, and every attempt that it starts has its text on record.
+
+    `--hostfile` becomes DeepSpeed's launcher, with its exit code: 0 finished, 75 start it again. `--slurm` prints the
+    script's path; its job saves a checkpoint before its time is over and requeues itself.
+
+    Example: `treering launch experiments/demo.yaml --slurm --nodes 2 --time 4h --dry-run`
+    """
+    from treering.config.duration import parse_duration
+    from treering.errors import UserError
+    from treering.launch.start import Start
+
+    if slurm == (hostfile is not None):
+        raise UserError(
+            f"launch: found {'both' if slurm else 'neither'} --hostfile and --slurm, expected one of them; "
+            "`treering train` trains on this machine"
+        )
+    here = project()
+    resolved = _resolve(config, here, overrides or [], runs, no_publish=no_publish, dry_run=dry_run)
+    arguments = [f"--set={override}" for override in overrides or ()]
+    arguments += ["--continue-changed"] if continue_changed else []
+    arguments += ["--no-publish"] if no_publish else []
+    arguments += [f"--runs={runs}"] if runs is not None else []
+    root, folder = here.root.resolve(), (runs or here.runs).resolve() / resolved.run_id
+    if hostfile is not None:
+        from treering.launch.hostfile import parse_hostfile
+
+        try:
+            text = hostfile.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(
+                f"{hostfile}: found no hostfile to read ({error}), expected lines like `dgx001 slots=8`"
+            ) from None
+        hosts = parse_hostfile(text, str(hostfile))
+        layout = _check(str(config), resolved, len(hosts), hosts[0].slots, device)
+        arguments += [f"--time-limit={parse_duration(time_limit)}"] if time_limit is not None else []
+        start = Start(root, config, folder, layout, python, tuple(arguments))
+        _over_hosts(start, text, hosts, launcher, master_address, dry_run=dry_run, json=json)
+        return
+    from treering.launch.slurm import Job, render
+
+    if nodes is None:
+        raise UserError("launch --slurm: found no --nodes, expected how many the job takes")
+    if time_limit is not None:
+        raise UserError("launch --slurm: found --time-limit, expected --time: the script derives the trainer's limit")
+    if gpus_per_node and tasks_per_node not in (None, gpus_per_node):
+        raise UserError(
+            f"--tasks-per-node: found {tasks_per_node}, expected {gpus_per_node}, one rank a GPU; leave it out"
+        )
+    if not gpus_per_node and tasks_per_node is None:
+        raise UserError("--gpus-per-node 0: found no --tasks-per-node, expected the ranks of a node without GPUs")
+    options = [f"--partition={partition}"] if partition is not None else []
+    options += [f"--account={account}"] if account is not None else []
+    job = Job(
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        tasks_per_node=gpus_per_node or tasks_per_node or 1,
+        time_s=parse_duration(time),
+        warning_s=parse_duration(warning),
+        container=container,
+        options=(*options, *(sbatch or ())),
+    )
+    layout = _check(str(config), resolved, job.nodes, job.tasks_per_node, device)
+    start = Start(root, config, folder, layout, python, tuple(arguments))
+    _as_batch_job(start, render(start, job), output, submit=submit, dry_run=dry_run, json=json)
+
+
+def _resolve(
+    config: Path, here: "Project", overrides: list[str], runs: Path | None, *, no_publish: bool, dry_run: bool
+) -> "Resolved":
+    """The config with the blend that its ranks will read; a plan's declared one will do for looking only."""
+    from treering.cli.plan import choose_blend
+    from treering.config.load import load_experiment
+    from treering.config.resolve import ResolvedBlend, resolve
+    from treering.data.blend import resolve_blend
+    from treering.errors import UserError
+
+    experiment = load_experiment(config, overrides)
+    if dry_run and not no_publish:
+        blend, _source = choose_blend(experiment, here)
+    else:
+        blend = resolve_blend(experiment, here) if no_publish else ResolvedBlend.read(here.blend)
+    resolved = resolve(experiment, blend, str(config), tuple(overrides), runs=runs or here.runs)
+    if blend.declared and not dry_run:
+        raise UserError(
+            f"{config}: found corpora declared without content ({', '.join(blend.declared[:3])}…), expected corpora "
+            "with a digest, to train on; `--dry-run` shows what would be started"
+        )
+    return resolved
+
+
+def _check(source: str, resolved: "Resolved", nodes: int, per_node: int, device: str | None) -> str:
+    """Refuses what cannot run on so many ranks; the layout in words."""
+    from treering.judge.fit import check_device_memory
+    from treering.judge.layout import Cluster, Layout, Workload, check_world
+
+    workload = Workload.of(resolved)
+    layout = Layout.of(resolved.attempt.parallel, nodes * per_node)
+    check_world(source, workload, layout, nodes, per_node)
+    if device is not None:
+        planned = Cluster.of(device, nodes, per_node).device
+        check_device_memory(source, workload, layout, device=planned.device, memory_bytes=planned.memory_bytes)
+    return str(layout)
+
+
+def _over_hosts(
+    start: "Start",
+    text: str,
+    hosts: Any,
+    launcher: Literal["pdsh", "openmpi"],
+    address: str | None,
+    *,
+    dry_run: bool,
+    json: bool,
+) -> None:
+    import shlex
+
+    from treering.launch.hostfile import check_program, command, meeting_address, shared_variables
+    from treering.launch.start import keep, kept
+
+    path = kept(start, text, "hostfile")
+    shared = shared_variables(os.environ, path, address or meeting_address(hosts))
+    words = command(start, hosts, path, launcher, address)
+    document = {
+        "run": start.run.name, "layout": start.layout, "hosts": {host.name: host.slots for host in hosts},
+        "hostfile": str(path), "command": words, "variables": shared,
+    }  # fmt: skip
+    if dry_run:
+        print_json(document) if json else sys.stdout.write(f"{shlex.join(words)}\n")
+        return
+    check_program(hosts, launcher)
+    keep(start, text, "hostfile")
+    names = keep(start, "".join(f"{name}={value}\n" for name, value in shared.items()), "env")
+    print_json(document) if json else console.print(f"run {start.run.name}: {start.layout} on {len(hosts)} hosts")
+    sys.stdout.flush()
+    os.execve(words[0], words, {**os.environ, **shared, "DS_ENV_FILE": str(names)})  # noqa: S606 - becomes the launcher
+
+
+def _as_batch_job(start: "Start", text: str, output: Path | None, *, submit: bool, dry_run: bool, json: bool) -> None:
+    from treering.launch.start import keep, kept
+
+    path = kept(start, text, "sbatch")
+    document = {"run": start.run.name, "layout": start.layout, "script": str(path), "text": text, "job": None}
+    if dry_run:
+        print_json(document) if json else sys.stdout.write(text)
+        return
+    keep(start, text, "sbatch")
+    if output is not None:
+        output.write_text(text, encoding="utf-8")
+    if submit:
+        document["job"] = _submit(path)
+    if json:
+        print_json(document)
+        return
+    console.print(f"run {start.run.name}: {start.layout} (TP x PP x DP)\nscript {path}")
+    console.print(f"job {document['job']}" if submit else f"submit it: sbatch {path}")
+
+
+def _submit(script: Path) -> str:
+    from treering.errors import UserError
+
+    try:
+        done = subprocess.run(["sbatch", "--parsable", str(script)], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise UserError("--submit: found no sbatch in PATH, expected a login node of a Slurm cluster") from None
+    if done.returncode:
+        raise UserError(f"sbatch refused {script}: {done.stderr.strip()}; change the options, or edit and submit it")
+    return done.stdout.strip().partition(";")[0]
