@@ -160,15 +160,25 @@ def test_crashes_that_make_progress_go_on_for_ever(batch, tmp_path):
     assert batch.requeued.exists()
 
 
-def test_an_error_that_would_come_again_ends_the_job(batch):
-    """One rank refused, the others were ended by srun: the job's code is theirs."""
-    process = batch('touch "$TREERING_FINAL"; exit 143', 0)
-    printed, _ = process.communicate(timeout=60)
-    assert process.returncode == 143
-    assert "the next start would fail the same way" in printed
+@pytest.mark.parametrize(
+    ("left", "code", "requeued"),
+    [
+        ((75,), 75, True),
+        ((1, 5), 5, False),
+        ((1, 2), 2, False),
+        ((3, 75), 3, False),
+        ((1,), 143, True),
+        ((), 143, True),
+    ],
+)
+def test_what_ranks_leave_counts_more_than_the_code_of_srun(left, code, requeued, batch):
+    """One rank ended, srun killed the others: its code is theirs. What an earlier start left is gone."""
+    batch('touch "$TREERING_EXIT-5"; exit 5', 0).communicate(timeout=60)
     assert not batch.requeued.exists()
-    batch("exit 143", 0).communicate(timeout=60)
-    assert batch.requeued.exists(), "each start makes its own"
+    process = batch("; ".join([*(f'touch "$TREERING_EXIT-{each}"' for each in left), "exit 143"]), 0)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == code, printed
+    assert batch.requeued.exists() is requeued
 
 
 def test_a_cancelled_job_stays_out_of_the_queue(batch, tmp_path):

@@ -26,13 +26,13 @@ import psutil
 
 from treering.collect.code import code_digest, collect_code, source_digests
 from treering.collect.environment import collect_environment
-from treering.collect.launcher import FINAL_VARIABLE, launch_record, rank_variables
+from treering.collect.launcher import EXIT_VARIABLE, launch_record, rank_variables
 from treering.collect.upstream import upstream_digest
 from treering.config.duration import parse_duration
 from treering.config.load import load_experiment
 from treering.config.resolve import Resolved, ResolvedBlend, resolve
 from treering.data.blend import resolve_blend
-from treering.errors import EvidenceError, RunLockedError, TrainingError, TreeringError, UserError
+from treering.errors import RunLockedError, TrainingError, TreeringError, UserError
 from treering.project import Project
 from treering.runlog import lock
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
@@ -60,9 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 finished; 2 config, 3 evidence, 5 training failed; 75 start again, 130 interrupted.
     """
     code = _main(arguments)
-    if FINAL_VARIABLE in os.environ and code in _FINAL_CODES:
-        with suppress(OSError):  # then the job is started again, and ends the same way
-            Path(os.environ[FINAL_VARIABLE]).touch()
+    if code and EXIT_VARIABLE in os.environ:
+        with suppress(OSError):  # then the end counts as a crash
+            Path(f"{os.environ[EXIT_VARIABLE]}-{code}").touch()
     return code
 
 

@@ -15,9 +15,9 @@ from treering.errors import UserError
 SCRIPT_VARIABLE: Final = "TREERING_LAUNCH_SCRIPT"
 """Names a file with the text that started the job: a batch script, or a hostfile."""
 
-FINAL_VARIABLE: Final = "TREERING_FINAL"
-"""Names a file that a rank makes when it ends with an error that a plain restart would meet again: a batch job of many
-ranks has one exit code, that of whichever rank was killed last."""
+EXIT_VARIABLE: Final = "TREERING_EXIT"
+"""The beginning of a file's name: a rank that ends with exit code 75 makes the file `<name>-75`. A batch job of many
+ranks has one exit code, that of the rank which Slurm had to kill."""
 
 _FIRST_PORT = 20000
 _PORTS = 20000

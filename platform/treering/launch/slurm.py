@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
-from treering.collect.launcher import FINAL_VARIABLE, SCRIPT_VARIABLE
+from treering.collect.launcher import EXIT_VARIABLE, SCRIPT_VARIABLE
 from treering.errors import UserError
 from treering.launch.start import Start
 
@@ -84,7 +84,7 @@ def render(start: Start, job: Job) -> str:
         warning=job.warning_s,
         folder=shlex.quote(str(start.folder)),
         script=SCRIPT_VARIABLE,
-        final=FINAL_VARIABLE,
+        exit=EXIT_VARIABLE,
         checkpoints=shlex.quote(str(start.run / "checkpoints")),
         command=_folded([*srun, start.python, "-u", "-m", *module]),
         crashes=CRASHES_WITHOUT_PROGRESS,
@@ -137,10 +137,10 @@ mkdir -p $folder
 export $script=$folder/"job-$$SLURM_JOB_ID.sbatch"
 cp -- "$$0" "$$$script"
 
-# A rank that ends with an error that the next start would meet again makes this file.
+# Ranks leave their exit codes as the names of files: srun's own is that of the rank which it had to kill.
 restarts=$${SLURM_RESTART_COUNT:-0}
-export $final=$folder/"job-$$SLURM_JOB_ID-$$restarts.final"
-rm -f -- "$$$final"
+export $exit=$folder/"job-$$SLURM_JOB_ID-$$restarts.exit"
+rm -f -- "$$$exit"-*
 
 newest_checkpoint() {
     find $checkpoints -maxdepth 1 -name 'step-*' 2> /dev/null | sort | tail -n 1
@@ -157,12 +157,16 @@ code=$$?
 
 if (( code == 0 )); then
     exit 0
-elif [[ -n $$cancelled ]]; then
+fi
+for known in 75 2 3 5; do
+    [[ -e $$$exit-$$known ]] && code=$$known
+done
+if [[ -n $$cancelled ]]; then
     echo "exit code $$code: cancelled or preempted; the queue is Slurm's affair"
-elif [[ -e $$$final ]]; then
+elif (( code == 2 || code == 3 || code == 5 )); then
     echo "exit code $$code: the next start would fail the same way; see above"
 elif (( code == 75 )); then
-    echo "exit code 75: stopped with a checkpoint; back into the queue"
+    echo "exit code 75: start me again; back into the queue"
     scontrol requeue "$$SLURM_JOB_ID"
 elif [[ $$(newest_checkpoint) != "$$before" ]] || (( restarts < $crashes )); then
     echo "exit code $$code: ranks crashed; back into the queue"
