@@ -144,7 +144,8 @@ def test_a_config_that_one_node_lacks_is_missed_there(zygote, tmp_path):
 
 def test_an_error_that_would_come_again_is_said_to_the_script(zygote, project, tmp_path):
     told = {"TREERING_EXIT": str(tmp_path / "exit")}
-    refused(start(zygote, project, tmp_path / "runs", "--set=parallel.data=3", launch=told))
+    ranks = start(zygote, project, tmp_path / "runs", "--set=parallel.data=3", launch=told)
+    assert [rank.wait() for rank in ranks] == [2, 2]
     assert [path.name for path in tmp_path.glob("exit*")] == ["exit-2"]
 
 

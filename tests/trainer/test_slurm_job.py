@@ -107,8 +107,9 @@ def test_a_job_whose_rank_is_killed_comes_back_and_ends_as_if_nothing_had_happen
         time.sleep(0.02)
     os.kill(int((tmp_path / "tasks").read_text().split()[1]), signal.SIGKILL)
     printed, _ = first.communicate(timeout=120)
-    assert first.returncode in {128 + signal.SIGKILL, 128 + signal.SIGTERM}, printed
-    assert "ranks crashed; back into the queue" in printed
+    # The other rank lost contact: start me again. Or it was ended before it could say so.
+    assert first.returncode in {75, 128 + signal.SIGKILL, 128 + signal.SIGTERM}, printed
+    assert "back into the queue" in printed
     assert (tmp_path / "requeued").read_text() == "requeue 4711\n"
 
     second = start(1)

@@ -14,8 +14,9 @@ from treering.collect.launcher import EXIT_VARIABLE, SCRIPT_VARIABLE
 from treering.errors import UserError
 from treering.launch.start import Start
 
-CRASHES_WITHOUT_PROGRESS: Final = 3
-"""A job whose ranks crashed is requeued as long as each start makes a checkpoint, and so many times without one."""
+IDLE_STARTS: Final = 3
+"""So many starts in a row without a new checkpoint, and the job is not requeued any more: what ends it would end the
+next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ def render(start: Start, job: Job) -> str:
         exit=EXIT_VARIABLE,
         checkpoints=shlex.quote(str(start.run / "checkpoints")),
         command=_folded([*srun, start.python, "-u", "-m", *module]),
-        crashes=CRASHES_WITHOUT_PROGRESS,
+        idle=IDLE_STARTS,
     )
 
 
@@ -141,6 +142,7 @@ cp -- "$$0" "$$$script"
 restarts=$${SLURM_RESTART_COUNT:-0}
 export $exit=$folder/"job-$$SLURM_JOB_ID-$$restarts.exit"
 rm -f -- "$$$exit"-*
+idle_starts=$folder/"job-$$SLURM_JOB_ID.idle"
 
 newest_checkpoint() {
     find $checkpoints -maxdepth 1 -name 'step-*' 2> /dev/null | sort | tail -n 1
@@ -161,18 +163,20 @@ fi
 for known in 75 2 3 5; do
     [[ -e $$$exit-$$known ]] && code=$$known
 done
+idle=0
+if [[ $$(newest_checkpoint) == "$$before" ]]; then
+    idle=$$(($$(cat -- "$$idle_starts" 2> /dev/null || echo 0) + 1))
+fi
+echo "$$idle" > "$$idle_starts"
 if [[ -n $$cancelled ]]; then
     echo "exit code $$code: cancelled or preempted; the queue is Slurm's affair"
 elif (( code == 2 || code == 3 || code == 5 )); then
     echo "exit code $$code: the next start would fail the same way; see above"
-elif (( code == 75 )); then
-    echo "exit code 75: start me again; back into the queue"
-    scontrol requeue "$$SLURM_JOB_ID"
-elif [[ $$(newest_checkpoint) != "$$before" ]] || (( restarts < $crashes )); then
-    echo "exit code $$code: ranks crashed; back into the queue"
-    scontrol requeue "$$SLURM_JOB_ID"
+elif (( idle >= $idle )); then
+    echo "exit code $$code: $$idle starts in a row without a new checkpoint; not requeued"
 else
-    echo "exit code $$code: ranks crashed once more without a new checkpoint; not requeued"
+    echo "exit code $$code: back into the queue"
+    scontrol requeue "$$SLURM_JOB_ID"
 fi
 exit "$$code"
 """
