@@ -11,6 +11,7 @@ import argparse
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, Literal
 
 from treering.config.model import ModelConfig
 from treering.config.schedule import Schedule
@@ -234,13 +235,18 @@ def counted_table() -> list[list[str]]:
             formula = layer_activation_bytes(workload, Layout(1, 1, 1, batch, recompute=False))
             rows.append(_counted(f"layer, `{kernel}`, micro-batch {batch}", kept([block], batch, block), formula))
     norm, embedding = FinalNorm(config).bfloat16(), TokenEmbedding(config, vocabulary, 1).bfloat16()
-    for batch in (1, 4):
-        labels = torch.zeros(batch, s, dtype=torch.long)
-        found = kept(
-            [norm, embedding], batch, lambda x, labels=labels: token_loss(vocabulary_logits(embedding, norm(x)), labels)
-        )
-        formula = head_activation_bytes(Workload(model, schedule, "bf16"), Layout(1, 1, 1, batch, recompute=False))
-        rows.append(_counted(f"final norm, logits and loss, micro-batch {batch}", found, formula))
+    losses: tuple[tuple[Literal["eager", "compiled"], bool], ...] = (("eager", True), ("compiled", False))
+    for loss, copied in losses:
+        for batch in (1, 4):
+            labels = torch.zeros(batch, s, dtype=torch.long)
+
+            def head(x: torch.Tensor, labels: torch.Tensor = labels, loss: Any = loss) -> torch.Tensor:
+                return token_loss(vocabulary_logits(embedding, norm(x)), labels, loss)
+
+            found = kept([norm, embedding], batch, head)
+            workload = Workload(model, schedule, "bf16", logits_copied=copied)
+            formula = head_activation_bytes(workload, Layout(1, 1, 1, batch, recompute=False))
+            rows.append(_counted(f"final norm, logits and `{loss}` loss, micro-batch {batch}", found, formula))
     return rows
 
 

@@ -6,6 +6,7 @@ Settings that look like taste and are not are explained where they stand; `docs/
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,7 @@ class Engine:
                 tensor_parallel=layout.tensor,
             ),
             topology=place.topology,
-            loss_fn=token_loss,
+            loss_fn=partial(token_loss, kernel=kernels.cross_entropy),
             # "parameters" would build every layer on every rank to count them.
             partition_method="type:TransformerBlock",
         )

@@ -1,29 +1,58 @@
 """Which implementation of each operation really runs: read off a profile of one throwaway step, not off the config.
 
-A layer of the model's own shape, the loss and one optimizer update run once under torch's profiler; the names of the
-operators that it saw decide.
+A layer of the model's own shape with its dropout, its feed-forward and its residual addition once more alone, the loss
+and one optimizer update run under torch's profiler; the names of the operators that it saw decide.
 """
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import torch
+from deepspeed import checkpointing
 from deepspeed.accelerator import get_accelerator
+from megatron.core.fusions.fused_layer_norm import HAVE_FUSED_LAYER_NORM
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from treering.config.model import ModelConfig, OptimizerConfig, Precision
 from treering.config.operation import KernelConfig
+from treering.errors import UserError
 from treering.runlog.records import Kernel
-from treering_trainer.model import TransformerBlock, token_loss, transformer_config
+from treering_trainer.model import TransformerBlock, layer_norm_class, token_loss, transformer_config
 from treering_trainer.optim import build_optimizer
 
-# Operator name (a part of it) -> what it is called on record, first match wins.
-_ATTENTION = (
+Names = tuple[tuple[str, str], ...]
+
+# Operator name (a part of it) -> what it is called on record, first match wins: an eager operator beside a compiled one
+# means that the operation in question was not compiled.
+_COMPILED: Names = tuple((part, "compiled") for part in ("Torch-Compiled Region", "CompiledFxGraph", "triton_"))
+_ATTENTION: Names = (
     ("_scaled_dot_product_flash_attention", "sdpa_flash"),
     ("_scaled_dot_product_cudnn_attention", "sdpa_cudnn"),
     ("_scaled_dot_product_efficient_attention", "sdpa_efficient"),
     ("_scaled_dot_product_attention_math", "sdpa_math"),
 )
-_OPTIMIZER = (("_fused_adamw", "torch_fused"), ("_foreach_", "torch_foreach"), ("aten::addcdiv_", "torch"))
-_COMPILED = ("CompiledFunction", "Torch-Compiled Region", "CompiledFxGraph", "triton_")
+_NAMES: dict[str, Names] = {
+    "optimizer": (("_fused_adamw", "torch_fused"), ("_foreach_", "torch_foreach"), ("aten::addcdiv_", "torch")),
+    "attention": _ATTENTION,
+    "bias_gelu": (("aten::gelu", "eager"), ("aten::tanh", "eager"), *_COMPILED),
+    "bias_dropout_add": (("aten::add", "eager"), *_COMPILED),
+    "layer_norm": (("FusedLayerNorm", "apex"), ("native_layer_norm", "torch")),
+    "softmax": (*((part, "within attention") for part, _ in _ATTENTION[:3]), ("_softmax", "torch")),
+    "cross_entropy": (("LeanCrossEntropy", "compiled"), ("VocabParallelCrossEntropy", "eager")),
+}
+_SEEN_IN = {"layer_norm": "attention", "softmax": "attention"}  # the profile of a whole layer shows them as well
+_UNFUSED = {
+    ("optimizer", "torch"): "torch_fused was not asked for",
+    ("optimizer", "torch_foreach"): "torch's default on this device; torch_fused was not asked for",
+    ("attention", "sdpa_math"): "sdpa_flash was not asked for",
+    ("bias_gelu", "eager"): "compiled was not asked for",
+    ("bias_dropout_add", "eager"): "compiled was not asked for",
+    ("layer_norm", "torch"): "one kernel of torch; apex was not asked for",
+    ("softmax", "torch"): "the attention that ran computes it by itself",
+    ("cross_entropy", "eager"): "compiled was not asked for",
+}
 _NOT_SEEN = "not seen"
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -41,118 +70,105 @@ def kernels_on_record(
     """Profiles one throwaway layer, loss and update; collective over the tensor-parallel group.
 
     Random streams are left as they were.
+
+    Raises:
+        UserError: what is asked for does not run here.
     """
-    state = torch.get_rng_state()
-    shape = (sequence_length, micro_batch_size)
-    layer_ops = _layer_ops(model, kernels, precision, shape=shape, tensor_parallel=tensor_parallel)
-    loss_ops = _loss_ops(model.padded_vocab_size // tensor_parallel, *shape)
-    update_ops = _update_ops(optimizer, kernels)
-    torch.set_rng_state(state)
-    attention = _first(layer_ops, _ATTENTION)
-    update = _first(update_ops, _OPTIMIZER)
-    compiled = any(part in op for op in layer_ops for part in _COMPILED)
-    inside = attention in ("sdpa_flash", "sdpa_cudnn", "sdpa_efficient")
-    gelu = "compiled" if kernels.bias_gelu == "compiled" and compiled else _seen(layer_ops, "aten::gelu", "eager")
-    addition = (
-        "compiled" if kernels.bias_dropout_add == "compiled" and compiled else _seen(layer_ops, "aten::add", "eager")
-    )
-    return (
-        Kernel(operation="optimizer", requested=kernels.optimizer, used=update, reason=_why(kernels.optimizer, update)),
-        Kernel(
-            operation="attention",
-            requested=kernels.attention,
-            used=attention,
-            reason=_why(kernels.attention, attention),
-        ),
-        Kernel(operation="bias_gelu", requested=kernels.bias_gelu, used=gelu, reason=_why(kernels.bias_gelu, gelu)),
-        Kernel(
-            operation="bias_dropout_add",
-            requested=kernels.bias_dropout_add,
-            used=addition,
-            reason=_why(kernels.bias_dropout_add, addition),
-        ),
-        Kernel(
-            operation="layer_norm",
-            requested="torch",
-            used=_seen(layer_ops, "native_layer_norm", "torch"),
-            reason="one fused kernel of torch; apex's needs an extension that no wheel holds",
-        ),
-        Kernel(
-            operation="softmax",
-            requested="within attention",
-            used="within attention" if inside else _seen(layer_ops, "_softmax", "torch"),
-            reason="" if inside else "the math path computes it by itself",
-        ),
-        Kernel(
-            operation="cross_entropy",
-            requested="megatron vocabulary-parallel",
-            used=_seen(loss_ops, "VocabParallelCrossEntropy", "megatron vocabulary-parallel"),
-        ),
-    )
+    requested = {name: getattr(kernels, name) for name in KernelConfig.model_fields} | {"softmax": "within attention"}
+    with _own_random_streams():
+        shape = (sequence_length, micro_batch_size)
+        probes = _probes(model, optimizer, kernels, precision, shape=shape, tensor_parallel=tensor_parallel)
+        seen = {operation: _operators(operation, requested[operation], run) for operation, run in probes.items()}
+    del probes
+    get_accelerator().empty_cache()
+    found = []
+    for operation, names in _NAMES.items():
+        operators = seen[_SEEN_IN.get(operation, operation)]
+        used = next((name for part, name in names if any(part in each for each in operators)), _NOT_SEEN)
+        reason = _why(operation, requested[operation], used, dropout=model.dropout > 0)
+        found.append(Kernel(operation=operation, requested=requested[operation], used=used, reason=reason))
+    return tuple(found)
 
 
-def _layer_ops(
-    model: ModelConfig, kernels: KernelConfig, precision: Precision, *, shape: tuple[int, int], tensor_parallel: int
-) -> set[str]:
-    device = _device()
-    dtype = _TYPES[precision]
+def _probes(
+    model: ModelConfig,
+    optimizer: OptimizerConfig,
+    kernels: KernelConfig,
+    precision: Precision,
+    *,
+    shape: tuple[int, int],
+    tensor_parallel: int,
+) -> dict[str, Callable[[], Any]]:
+    """What to run for each operation, the parts of a layer before the whole: so an error names the right one.
+
+    Shapes are those of the training, for which compiled operations are then ready.
+    """
+    device, dtype = torch.device(get_accelerator().current_device_name()), _TYPES[precision]
     config = transformer_config(model, kernels, precision, tensor_parallel)
-    layer: nn.Module = TransformerBlock(config, 1, kernels.attention, seed=0).to(device, dtype)
-    # Dropout needs random streams that only a running step seeds; without it the same shapes choose the kernel.
-    layer.train(model.dropout == 0)
-    hidden = torch.randn(*shape, model.hidden_size, device=device, dtype=dtype)
-    hidden.requires_grad_(True)
-    with _profiler() as seen:
-        layer(hidden).float().pow(2).mean().backward()
-    return _ops(seen)
-
-
-def _loss_ops(vocabulary: int, sequence_length: int, micro_batch_size: int) -> set[str]:
-    logits = torch.randn(sequence_length, micro_batch_size, vocabulary, device=_device(), requires_grad=True)
-    labels = torch.zeros(micro_batch_size, sequence_length, dtype=torch.int64, device=_device())
-    with _profiler() as seen:
-        token_loss(logits * 1.0, labels).backward()
-    return _ops(seen)
-
-
-def _update_ops(optimizer: OptimizerConfig, kernels: KernelConfig) -> set[str]:
+    norm = layer_norm_class(kernels)
+    block = TransformerBlock(config, 1, kernels.attention, seed=0, norm=norm).to(device, dtype)
+    hidden = torch.randn(*shape, model.hidden_size, device=device, dtype=dtype, requires_grad=True)
+    bias = torch.zeros(model.hidden_size, device=device, dtype=dtype, requires_grad=True)
+    add: Any = block.layer.mlp_bda
+    vocabulary = model.padded_vocab_size // tensor_parallel
+    logits = torch.randn(*shape, vocabulary, device=device, dtype=dtype, requires_grad=True)
+    labels = torch.zeros(*reversed(shape), dtype=torch.int64, device=device)
     # The engine's optimizer updates flat fp32 partitions, whatever the precision.
-    small = nn.Linear(8, 8, device=_device())
+    small = nn.Linear(8, 8, device=device)
+    small(torch.ones(1, 8, device=device)).sum().backward()
     update = build_optimizer(small, optimizer, kernels)
-    small(torch.ones(1, 8, device=_device())).sum().backward()
-    with _profiler() as seen:
-        update.step()
-    return _ops(seen)
+    return {
+        "optimizer": update.step,
+        "bias_gelu": lambda: block.layer.mlp(hidden),
+        "bias_dropout_add": lambda: add(True, config.bias_dropout_fusion)((hidden, bias), hidden, model.dropout),
+        "attention": lambda: block(hidden).float().pow(2).mean().backward(),
+        "cross_entropy": lambda: token_loss(logits * 1.0, labels, kernels.cross_entropy).backward(),
+    }
 
 
-def _device() -> torch.device:
-    return torch.device(get_accelerator().current_device_name())
+def _operators(operation: str, requested: str, run: Callable[[], Any]) -> set[str]:
+    """Names of the operators of a second run; the first one may have to compile.
 
-
-def _profiler() -> profile:
-    on_cuda = _device().type == "cuda"
-    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if on_cuda else [ProfilerActivity.CPU]
-    return profile(activities=activities, acc_events=True)
-
-
-def _ops(seen: profile) -> set[str]:
+    Raises:
+        UserError: it cannot run here.
+    """
+    try:
+        run()
+        on_cuda = get_accelerator().device_name() == "cuda"
+        activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if on_cuda else [ProfilerActivity.CPU]
+        with profile(activities=activities, acc_events=True) as seen:
+            run()
+    except RuntimeError as error:  # torch's own errors and those of its compiler are of this kind
+        reason = str(error).strip().partition("\n")[0]
+        raise UserError(
+            f"kernels.{operation}: {requested} does not run on this device with this precision and dropout ({reason}); "
+            "set another kernel in the config's kernels section"
+        ) from error
     return {event.key for event in seen.key_averages()}
 
 
-def _first(ops: set[str], names: tuple[tuple[str, str], ...]) -> str:
-    return next((name for part, name in names if any(part in op for op in ops)), _NOT_SEEN)
+@contextmanager
+def _own_random_streams() -> Iterator[None]:
+    """Lets dropout draw before any step has seeded its streams, and puts back what was there."""
+    tracker = checkpointing.get_cuda_rng_tracker()
+    states, on_host, on_device = tracker.get_states(), torch.get_rng_state(), get_accelerator().get_rng_state()
+    tracker.reset()
+    tracker.add("model-parallel-rng", 0)
+    try:
+        yield
+    finally:
+        tracker.reset()
+        tracker.set_states(states)
+        torch.set_rng_state(on_host)
+        get_accelerator().set_rng_state(on_device)
 
 
-def _seen(ops: set[str], part: str, name: str) -> str:
-    return name if any(part in op for op in ops) else _NOT_SEEN
-
-
-def _why(requested: str, used: str) -> str:
-    """The reason where what ran is not what was asked for."""
-    if requested == used:
-        return ""
+def _why(operation: str, requested: str, used: str, *, dropout: bool) -> str:
+    """Why not the other implementation; empty where the fused one was asked for and ran."""
     if requested == "sdpa_auto":
-        return "torch's choice for this device, type and shape"
-    if requested == "torch" and used == "torch_foreach":
-        return "torch's default on this device"
-    return f"the profile of one step shows no {requested}"
+        return f"torch's choice for this device, type and shape{' with dropout' if dropout else ''}"
+    if requested == "apex" and used != "apex":
+        return "apex runs on GPUs only" if HAVE_FUSED_LAYER_NORM else "apex is not installed"
+    if used == requested or (operation, requested) in {("optimizer", "torch"), ("softmax", "within attention")}:
+        return _UNFUSED.get((operation, used), "")
+    return f"a profile of one step shows no {requested}"

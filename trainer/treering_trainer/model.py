@@ -9,10 +9,12 @@ Shape suffixes: S sequence, B micro-batch, H hidden, V padded vocabulary of this
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from deepspeed.accelerator import get_accelerator
 from deepspeed.pipe import LayerSpec, TiedLayerSpec
+from megatron.core.fusions import fused_layer_norm
 from megatron.core.fusions.fused_bias_dropout import get_bias_dropout_add
 from megatron.core.tensor_parallel.cross_entropy import vocab_parallel_cross_entropy
 from megatron.core.tensor_parallel.layers import (
@@ -33,6 +35,7 @@ from torch import nn
 from treering.config.model import ModelConfig, Precision
 from treering.config.operation import KernelConfig
 from treering_trainer.attention import CausalAttention
+from treering_trainer.cross_entropy import lean_cross_entropy
 
 IGNORED_LABEL = -1
 """A label that adds nothing to the loss: pads the last micro-batch of a validation."""
@@ -68,6 +71,15 @@ def transformer_config(
         bf16=precision == "bf16",
         fp16=precision == "fp16",
     )
+
+
+NormClass = Callable[..., nn.Module]
+
+
+def layer_norm_class(kernels: KernelConfig) -> NormClass:
+    """The fused layer norm of apex where it is asked for and can run, else torch's; their weights have equal names."""
+    can_run = fused_layer_norm.HAVE_FUSED_LAYER_NORM and get_accelerator().device_name() == "cuda"
+    return fused_layer_norm.FusedLayerNorm if kernels.layer_norm == "apex" and can_run else WrappedTorchNorm
 
 
 @contextmanager
@@ -113,7 +125,9 @@ class PositionEmbedding(nn.Module):
 class TransformerBlock(nn.Module):
     """One pre-norm transformer layer, [S, B, H] to [S, B, H]."""
 
-    def __init__(self, config: TransformerConfig, number: int, backend: str, seed: int) -> None:
+    def __init__(
+        self, config: TransformerConfig, number: int, backend: str, seed: int, norm: NormClass = WrappedTorchNorm
+    ) -> None:
         super().__init__()
         attention = SelfAttentionSubmodules(
             linear_qkv=ColumnParallelLinear,
@@ -121,12 +135,12 @@ class TransformerBlock(nn.Module):
             linear_proj=RowParallelLinear,
         )
         submodules = TransformerLayerSubmodules(
-            input_layernorm=WrappedTorchNorm,
+            input_layernorm=norm,
             self_attention=ModuleSpec(
                 module=SelfAttention, params={"attn_mask_type": AttnMaskType.causal}, submodules=attention
             ),
             self_attn_bda=get_bias_dropout_add,
-            pre_mlp_layernorm=WrappedTorchNorm,
+            pre_mlp_layernorm=norm,
             mlp=ModuleSpec(
                 module=MLP, submodules=MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear)
             ),
@@ -144,9 +158,9 @@ class TransformerBlock(nn.Module):
 class FinalNorm(nn.Module):
     """The layer norm before the output layer."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: TransformerConfig, norm: NormClass = WrappedTorchNorm) -> None:
         super().__init__()
-        self.norm = WrappedTorchNorm(config=config, hidden_size=config.hidden_size, eps=config.layernorm_epsilon)
+        self.norm: nn.Module = norm(config=config, hidden_size=config.hidden_size, eps=config.layernorm_epsilon)
 
     def forward(self, hidden_SBH: torch.Tensor) -> torch.Tensor:
         """Normalises each hidden state."""
@@ -193,7 +207,7 @@ def build_layers(
     """The model's layers in order, each with its own seed: embedding, positions, blocks, norm, output."""
     config = transformer_config(model, kernels, precision, tensor_parallel)
     seeds = (seed * _SEED_STRIDE + index for index in range(model.num_layers + 3))
-    vocabulary = model.padded_vocab_size
+    vocabulary, norm = model.padded_vocab_size, layer_norm_class(kernels)
     embed: Callable[..., LayerSpec] = LayerSpec
     if model.tied_embeddings:
         embed = partial(TiedLayerSpec, "embed", tied_weight_attr="word.weight")
@@ -202,10 +216,10 @@ def build_layers(
         LayerSpec(PositionEmbedding, config, sequence_length, next(seeds)),
     ]
     layers += [
-        LayerSpec(TransformerBlock, config, number, kernels.attention, next(seeds))
+        LayerSpec(TransformerBlock, config, number, kernels.attention, next(seeds), norm)
         for number in range(1, model.num_layers + 1)
     ]
-    layers.append(LayerSpec(FinalNorm, config))
+    layers.append(LayerSpec(FinalNorm, config, norm))
     if model.tied_embeddings:
         layers.append(embed(TokenEmbedding, config, vocabulary, embedding_seed, forward_fn=vocabulary_logits))
     else:
@@ -238,8 +252,13 @@ def universal_checkpoint_info(model: ModelConfig) -> dict[str, Any]:
     }
 
 
-def token_loss(logits_SBV: torch.Tensor, labels_BS: torch.Tensor) -> torch.Tensor:
+def token_loss(
+    logits_SBV: torch.Tensor, labels_BS: torch.Tensor, kernel: Literal["eager", "compiled"] = "eager"
+) -> torch.Tensor:
     """Mean cross-entropy in nats over a micro-batch; ignored labels count in the divisor and add nothing."""
     labels_SB = labels_BS.transpose(0, 1).contiguous()
-    losses_SB = vocab_parallel_cross_entropy(logits_SBV.float(), labels_SB)
+    if kernel == "compiled":
+        losses_SB = lean_cross_entropy(logits_SBV, labels_SB)
+    else:
+        losses_SB = vocab_parallel_cross_entropy(logits_SBV.float(), labels_SB)
     return losses_SB.masked_fill(labels_SB < 0, 0.0).sum() / labels_SB.numel()

@@ -66,13 +66,21 @@ class ParallelConfig(GrowingSection):
         return self
 
 
-class KernelConfig(Section):
+class KernelConfig(GrowingSection):
     """Which implementation of each operation is asked for; what really ran stands in the attempt's header."""
+
+    added = frozenset({"layer_norm", "cross_entropy"})
 
     optimizer: Literal["torch", "torch_fused"] = "torch_fused"
     attention: Literal["sdpa_flash", "sdpa_math", "sdpa_auto"] = "sdpa_auto"
     bias_gelu: Literal["eager", "compiled"] = "eager"
     bias_dropout_add: Literal["eager", "compiled"] = "eager"
+    layer_norm: Literal["torch", "apex"] = Field(
+        "torch", description="both are one fused kernel; where apex is missing torch's takes its place, on record"
+    )
+    cross_entropy: Literal["eager", "compiled"] = Field(
+        "eager", description="`compiled` keeps the logits as they are, `eager` an fp32 copy of them"
+    )
 
 
 class CheckpointConfig(GrowingSection):

@@ -150,19 +150,23 @@ class Workload:
         schedule: batch sizes by step.
         precision: of weights and activations.
         attention: what the attention kernel keeps for its backward pass.
+        logits_copied: the loss keeps an fp32 copy of the logits; else the logits themselves.
     """
 
     model: ModelConfig
     schedule: Schedule
     precision: Precision
     attention: Attention = "fused"
+    logits_copied: bool = True
 
     @classmethod
     def of(cls, resolved: Resolved) -> Self:
         """The workload of a resolved experiment. `sdpa_auto` counts as fused: on a GPU torch chooses a fused kernel."""
         recipe = resolved.recipe
-        attention: Attention = "unfused_fp32" if resolved.attempt.kernels.attention == "sdpa_math" else "fused"
-        return cls(recipe.model, resolved.schedule, recipe.precision, attention)
+        kernels = resolved.attempt.kernels
+        attention: Attention = "unfused_fp32" if kernels.attention == "sdpa_math" else "fused"
+        copied = kernels.cross_entropy == "eager"
+        return cls(recipe.model, resolved.schedule, recipe.precision, attention, copied)
 
     @property
     def sequence_length(self) -> int:

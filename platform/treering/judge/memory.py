@@ -158,10 +158,13 @@ def layer_activation_bytes(workload: Workload, layout: Layout) -> float:
 def head_activation_bytes(workload: Workload, layout: Layout) -> float:
     """What final norm, output layer and loss keep of one micro-batch: sb(2eh + 4V/t), the logits in fp32.
 
+    With a loss that keeps the logits as they are, sb(2eh + eV/t).
+
     Source: arXiv 2205.05198, section 4.3 (there with sequence parallelism, which divides the norm's part as well).
     """
     model = workload.model
-    elements = 2 * element_bytes(workload) * model.hidden_size + 4 * model.padded_vocab_size / layout.tensor
+    logit = 4 if workload.logits_copied else element_bytes(workload)
+    elements = 2 * element_bytes(workload) * model.hidden_size + logit * model.padded_vocab_size / layout.tensor
     return workload.sequence_length * layout.micro_batch_size * elements
 
 
@@ -213,8 +216,8 @@ def _activations(workload: Workload, layout: Layout, stage: Stage, in_flight: in
         text += f" + {in_flight} inputs sb(8 + h)" if dropout else f" + {in_flight} inputs 8sb"
     if stage == "last" or p == 1:
         total += head_activation_bytes(workload, layout)
-        text += " + final norm and logits sb(2eh + 4V/t)"
+        text += f" + final norm and logits sb(2eh + {'4' if workload.logits_copied else 'e'}V/t)"
         if workload.precision != "fp32":  # DeepSpeed keeps the output, its gradient has the same precision
-            total += 2 * e * s * b * model.padded_vocab_size / t
-            text += " + half logits and their gradient 2esbV/t"
+            total += (1 + workload.logits_copied) * e * s * b * model.padded_vocab_size / t
+            text += " + half logits and their gradient 2esbV/t" if workload.logits_copied else " + gradient esbV/t"
     return total, text
