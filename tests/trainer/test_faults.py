@@ -6,10 +6,11 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import psutil
 import pytest
-from trained import assert_identical, eventually, run_of
+from trained import assert_identical, eventually, resolved, run_of
 
 from treering.judge.summary import run_page
 from treering_trainer.ending import log_file
@@ -107,28 +108,54 @@ def test_a_slow_rank_is_not_stuck(zygote, project, reference, tmp_path):
     assert_identical(run_of(tmp_path), reference)
 
 
-def test_under_an_outer_launcher_rank_0_records_that_contact_was_lost(project, tmp_path):
-    """torchrun has nobody who looks at marks: a collective fails by its timeout."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    settings = ("--set=schedule.train_tokens=3200000", "--set=checkpoint.every_steps=4", SHORT, "--no-publish")
-    with (tmp_path / "printed").open("w") as printed:
+LONG = "schedule.train_tokens=3200000"
+
+
+@contextmanager
+def running(command, project, runs):
+    """A launcher whose ranks are interpreters of their own, past their first checkpoint: it and its ranks."""
+    options = (f"--runs={runs}", f"--set={LONG}", "--set=checkpoint.every_steps=4", SHORT, "--no-publish")
+    with (runs / "printed").open("w") as printed:
         launcher = subprocess.Popen(
-            [*command, "-m", "treering_trainer.launch", "tiny.yaml", f"--runs={tmp_path}", *settings],
+            [sys.executable, *command, "tiny.yaml", *options],
             cwd=project.root,
             stdout=printed,
             stderr=printed,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
     try:
-        assert eventually(lambda: list(tmp_path.glob("*/checkpoints/step-00000004")), 120)
-        ranks = {each.environ()["RANK"]: each for each in psutil.Process(launcher.pid).children()}
-        ranks["1"].suspend()
-        assert eventually(lambda: list(tmp_path.glob("*/attempts/0001/end.json")), 60)
-        ranks["1"].kill()  # torchrun would give it 30 seconds to end by itself
-        assert launcher.wait(60) == 1
+        assert eventually(lambda: list(runs.glob("*/checkpoints/step-00000004")), 120), (runs / "printed").read_text()
+        yield launcher, {int(each.environ()["RANK"]): each for each in psutil.Process(launcher.pid).children()}
     finally:
         launcher.kill()
         launcher.wait()
+
+
+def test_ranks_with_an_interpreter_each_are_watched_too(project, tmp_path):
+    """How ranks start where there are GPUs: the launcher learns from their marks which attempt it is."""
+    start = (
+        "import sys; from treering_trainer import launch; from treering.runlog.directory import RunDirectory; "
+        f"run = RunDirectory(launch.Path({str(tmp_path / resolved(project, LONG).run_id)!r})); "
+        "sys.exit(launch._watch_interpreters(2, sys.argv[1:], run, 4.0))"
+    )
+    with running(["-c", start], project, tmp_path) as (launcher, ranks):
+        ranks[0].suspend()
+        assert launcher.wait(60) == 1  # the script's, which lets the error through
+    assert "RankStuckError: rank 0 has given no sign for 4 s while" in (tmp_path / "printed").read_text()
+    run = run_of(tmp_path)
+    assert run.state() == "interrupted"
+    (incident,) = run.attempts()[0].incidents()
+    assert (incident.kind, incident.rank) == ("rank_stuck", 0)
+
+
+def test_under_an_outer_launcher_rank_0_records_that_contact_was_lost(project, tmp_path):
+    """torchrun has nobody who looks at marks: a collective fails by its timeout."""
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "treering_trainer.launch"]
+    with running(command, project, tmp_path) as (launcher, ranks):
+        ranks[1].suspend()
+        assert eventually(lambda: list(tmp_path.glob("*/attempts/0001/end.json")), 60)
+        ranks[1].kill()  # torchrun would give it 30 seconds to end by itself
+        assert launcher.wait(60) == 1
     run = run_of(tmp_path)
     assert run.state() == "interrupted"
     (incident,) = run.attempts()[0].incidents()
