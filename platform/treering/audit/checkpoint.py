@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from treering.audit.content import Progress, check_batches, check_corpora, check_files, quiet
 from treering.audit.path import Recorded, Stretch, check_records, read_path, stretches_to
-from treering.audit.report import AuditReport, CorpusUsage, Finding, Level
+from treering.audit.report import UNSIGNED, AuditReport, CorpusUsage, Finding, Level
 from treering.audit.shelf import Shelf, documents_touched, find_corpora
 from treering.config.resolve import ResolvedBlend
 from treering.data.order import DataOrder
@@ -107,9 +107,7 @@ def _not_proven(level: Level, shelf: Shelf, stretches: Sequence[Stretch], *, ver
     if any(stretch.segment.attempt.header.continue_changed for stretch in stretches):
         open_ends.append("That one code and environment did all steps: an attempt went on after a change, as recorded.")
     open_ends.append("That the weights follow from these steps: nothing was replayed.")
-    open_ends.append(
-        "That nobody trained outside the log or rewrote all of it consistently: the checkpoint is not signed."
-    )
+    open_ends.append(UNSIGNED)
     return open_ends
 
 

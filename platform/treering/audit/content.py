@@ -3,6 +3,9 @@
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +15,7 @@ from treering.audit.path import Recorded, Stretch
 from treering.audit.report import Finding
 from treering.audit.shelf import Shelf
 from treering.config.canonical import DIGEST_PREFIX, digest_file
+from treering.data.chunks import map_in_order
 from treering.data.corpus import BIN, Corpus, Damage
 from treering.data.order import DataOrder
 from treering.runlog.directory import CheckpointDirectory
@@ -29,30 +33,60 @@ def quiet(_what: str, _done: int, _total: int) -> None:
     """Progress that nobody watches."""
 
 
+@dataclass(frozen=True, slots=True)
+class ExpectedFile:
+    """A file that something says of what it is.
+
+    Attributes:
+        path: relative to the folder.
+        digest: sha256 of its content.
+        size: bytes, None where nobody says.
+    """
+
+    path: str
+    digest: str
+    size: int | None = None
+
+
 def check_files(checkpoint: CheckpointDirectory, progress: Progress = quiet) -> list[Finding]:
     """Digests the checkpoint's files again and compares them with its manifest."""
+    expected = [ExpectedFile(record.path, record.digest, record.size) for record in checkpoint.manifest.files]
+    return compare_files(checkpoint.path, expected, "the checkpoint's manifest", progress)
+
+
+def compare_files(folder: Path, expected: Sequence[ExpectedFile], by: str, progress: Progress = quiet) -> list[Finding]:
+    """Digests the files of a checkpoint's folder and compares them with what is expected to lie there.
+
+    Args:
+        folder: the checkpoint's folder.
+        expected: every file but the manifest, which may be among them.
+        by: who says so, for the findings.
+        progress: told about each file.
+    """
     findings: list[Finding] = []
-    records = checkpoint.manifest.files
-    for done, record in enumerate(records, 1):
-        path = checkpoint.path / record.path
-        if not path.is_file():
-            problem = "missing"
-        elif (size := path.stat().st_size) != record.size:
-            problem = f"{size} bytes, expected {record.size}"
-        elif (digest := digest_file(path)) != record.digest:
-            problem = f"digest {digest}, expected {record.digest}"
-        else:
-            problem = ""
+    problems = map_in_order(partial(_problem, folder), expected)
+    for done, (each, problem) in enumerate(zip(expected, problems, strict=True), 1):
         if problem:
-            text = f"{path}: {problem} by the checkpoint's manifest; `dvc checkout` restores a published one"
+            path = folder / each.path
+            text = f"{path}: {problem} by {by}; `dvc checkout` restores a published one"
             findings.append(Finding("checkpoint", text, file=str(path)))
-        progress("checkpoint files", done, len(records))
-    named = {checkpoint.path / record.path for record in records} | {checkpoint.path / "manifest.json"}
-    for path in sorted(checkpoint.path.rglob("*")):
+        progress("checkpoint files", done, len(expected))
+    named = {folder / each.path for each in expected} | {folder / "manifest.json"}
+    for path in sorted(folder.rglob("*")):
         if not path.is_dir() and path not in named:
-            text = f"{path}: the checkpoint's manifest names no such file: it was put there later; move it elsewhere"
+            text = f"{path}: {by} names no such file: it was put there later; move it elsewhere"
             findings.append(Finding("checkpoint", text, file=str(path)))
     return findings
+
+
+def _problem(folder: Path, expected: ExpectedFile) -> str:
+    path = folder / expected.path
+    if not path.is_file():
+        return "missing"
+    if expected.size is not None and (size := path.stat().st_size) != expected.size:
+        return f"{size} bytes, expected {expected.size}"
+    digest = digest_file(path)
+    return "" if digest == expected.digest else f"digest {digest}, expected {expected.digest}"
 
 
 def check_corpora(stretches: Sequence[Stretch], shelf: Shelf, progress: Progress = quiet) -> list[Finding]:

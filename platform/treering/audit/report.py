@@ -16,9 +16,14 @@ class Level(StrEnum):
     """The chain of rings holds, and every ring's range is the schedule's."""
     CONTENT_BOUND = "content-bound"
     """Every batch digest was recomputed from the corpora's bytes."""
+    ATTESTED = "attested"
+    """A trusted key signed what the records say; what was signed is still what they say."""
 
 
-FindingKind = Literal["record", "ring", "batch", "corpus", "checkpoint"]
+FindingKind = Literal["record", "ring", "batch", "corpus", "checkpoint", "attestation"]
+
+UNSIGNED = "That nobody trained outside the log or rewrote all of it consistently: the checkpoint is not signed."
+"""What every audit leaves open until an attestation holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +32,7 @@ class Finding:
 
     Attributes:
         kind: what it is about: a record (header, manifest, config), a ring, a batch's content, a corpus, a file of the
-            checkpoint.
+            checkpoint, an attestation.
         text: what failed, where, found, expected, and what helps.
         file: the file concerned.
         line: line of `file`, from 1.
@@ -104,6 +109,25 @@ class CorpusUsage:
 
 
 @dataclass(frozen=True, slots=True)
+class SignedStatement:
+    """The attestation that holds for a checkpoint.
+
+    Attributes:
+        file: where it lies.
+        key: id of the trusted key that signed it.
+        at: when, by the signer's clock, UTC.
+        signed_level: level that the signer's audit had reached.
+        level: level that this audit reached without it.
+    """
+
+    file: str
+    key: str
+    at: str
+    signed_level: Level
+    level: Level
+
+
+@dataclass(frozen=True, slots=True)
 class AuditReport:
     """The audit of one checkpoint.
 
@@ -124,6 +148,7 @@ class AuditReport:
         steps_content_bound: steps whose batch digest was recomputed and is equal; None if not asked for.
         findings: what does not hold; empty if all does.
         not_proven: what remains open, in words.
+        attestation: the attestation that holds; None if none was found, or no trusted key was given.
     """
 
     checkpoint: str
@@ -142,6 +167,14 @@ class AuditReport:
     steps_content_bound: int | None
     findings: tuple[Finding, ...]
     not_proven: tuple[str, ...]
+    attestation: SignedStatement | None = None
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """The levels reached, in order; a signature does not bring those that this audit left out."""
+        own, order = self.level if self.attestation is None else self.attestation.level, list(Level)
+        signed = () if self.attestation is None else (Level.ATTESTED,)
+        return (*order[: order.index(own) + 1], *signed)
 
     @property
     def holds(self) -> bool:
@@ -150,12 +183,12 @@ class AuditReport:
 
     @property
     def verdict(self) -> str:
-        """One line: `content-bound: 300 of 300 steps`, `recorded: 300 of 300 steps`, or `FAILED: …`."""
+        """One line: `content-bound: 300 of 300 steps`, `recorded: 300 of 300 steps`, `attested; …`, or `FAILED …`."""
         steps = self.steps_recorded if self.steps_content_bound is None else self.steps_content_bound
         name = Level.RECORDED if self.steps_content_bound is None else Level.CONTENT_BOUND
         counted = f"{name}: {steps:,} of {self.step:,} steps"
         if self.holds:
-            return counted
+            return counted if self.attestation is None else f"{Level.ATTESTED}; {counted}"
         things = "1 finding" if len(self.findings) == 1 else f"{len(self.findings)} findings"
         return f"FAILED with {things}; {counted}"
 

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from treering.cli.output import JsonOption, NamedCheckpoint, console, print_json, print_table, project
+from treering.cli.output import (
+    AttestationOption,
+    JsonOption,
+    NamedCheckpoint,
+    PublicKeyOption,
+    console,
+    print_json,
+    print_table,
+    project,
+    trusted_keys,
+)
 from treering.config.canonical import short
 
 if TYPE_CHECKING:
@@ -26,15 +36,23 @@ def register(app: typer.Typer) -> None:
     app.command("batch")(batch)
 
 
-def audit(checkpoint: NamedCheckpoint, verify: VerifyOption = False, json: JsonOption = False) -> None:
+def audit(
+    checkpoint: NamedCheckpoint,
+    verify: VerifyOption = False,
+    public_key: PublicKeyOption = None,
+    attestation: AttestationOption = None,
+    json: JsonOption = False,
+) -> None:
     """Show which data trained a checkpoint, and how much of that is proven.
 
-    Of an exported folder, it audits the checkpoint that it was made from.
+    Of an exported folder, it audits the checkpoint that it was made from. With `--public-key` it checks the attestation
+    beside the checkpoint, and what was signed raises the level of assurance.
 
     Ends with exit code 3 where something does not hold.
 
     Example: `treering audit runs/0123456789abcdef/checkpoints/step-00000300 --verify`
     """
+    from treering.audit.attestation.check import attested
     from treering.audit.checkpoint import audit_checkpoint
     from treering.errors import EvidenceError
     from treering.runlog.directory import named_checkpoint
@@ -49,6 +67,7 @@ def audit(checkpoint: NamedCheckpoint, verify: VerifyOption = False, json: JsonO
                 else named_checkpoint(project().runs, checkpoint)
             )
             report = audit_checkpoint(found, project(), verify, progress)
+            report = attested(report, found, trusted_keys(public_key), attestation)
     except EvidenceError as error:
         if json:  # a machine gets its verdict even where there is nothing left to audit
             finding = {"kind": "record", "text": str(error)}
@@ -144,7 +163,10 @@ def print_report(report: "AuditReport") -> None:
     )
     tails = ", ".join(f"{usage.corpus} {usage.unread_tokens:,}" for usage in report.corpora if usage.unread_tokens)
     console.print(f"\nunread tail  {tails or 'none'} (tokens after the last whole sample of a corpus)")
-    console.print(f"\nassurance    {' → '.join(_levels(report))}")
+    console.print(f"\nassurance    {' → '.join(report.levels)}")
+    if report.attestation is not None:
+        signed = report.attestation
+        console.print(f"attested     {signed.at} by key {signed.key}, at level {signed.signed_level}; {signed.file}")
     console.print("not proven")
     for text in report.not_proven:
         console.print(f"  - {text}", markup=False)
@@ -161,13 +183,6 @@ def _attempt(attempt: "AttemptOnPath", run: str) -> str:
 
 def _touched(touched: int | None, held: int | None) -> str:
     return f"{'unknown' if touched is None else f'{touched:,}'} of {'unknown' if held is None else f'{held:,}'}"
-
-
-def _levels(report: "AuditReport") -> list[str]:
-    from treering.audit.report import Level
-
-    levels = list(Level)
-    return [str(level) for level in levels[: levels.index(report.level) + 1]]
 
 
 def _print_batch(found: "StepBatch") -> None:

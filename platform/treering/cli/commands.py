@@ -18,6 +18,7 @@ _GROUPS = (
     "runs",
     "audit",
     "trace",
+    "attest",
     "up",
 )
 

@@ -4,13 +4,16 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from treering.project import Project
+
+if TYPE_CHECKING:
+    from treering.audit.attestation.keys import PublicKey
 
 ConfigArgument = Annotated[Path, typer.Argument(help="The experiment's YAML file.", show_default=True)]
 SetOption = Annotated[
@@ -27,6 +30,13 @@ NamedCheckpoint = Annotated[
 TokenizerOption = Annotated[
     Path | None, typer.Option("--tokenizer", help="The run's tokenizer.json; default: the project's.")
 ]
+PublicKeyOption = Annotated[
+    list[Path] | None,
+    typer.Option("--public-key", metavar="FILE", help="A key whose signature counts, in PEM; repeatable."),
+]
+AttestationOption = Annotated[
+    Path | None, typer.Option("--attestation", metavar="FILE", help="Default: the one beside the checkpoint.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 DEFAULT_CONFIG = Path("experiments/demo.yaml")
@@ -40,6 +50,15 @@ console = Console(highlight=False, soft_wrap=True)
 def project() -> Project:
     """The project that commands work on: the working directory."""
     return Project(Path.cwd())
+
+
+def trusted_keys(files: list[Path] | None) -> "list[PublicKey]":
+    """The keys of `PublicKeyOption`."""
+    if not files:
+        return []
+    from treering.audit.attestation.keys import PublicKey
+
+    return [PublicKey.read(file) for file in files]
 
 
 def print_json(value: Any) -> None:

@@ -1,0 +1,249 @@
+"""Checks an attestation offline: the signature, the statement, and every signed fact against the checkpoint."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from treering.audit.attestation.dsse import Envelope
+from treering.audit.attestation.place import attestation_file, find_attestation
+from treering.audit.attestation.statement import (
+    MANIFEST_FILE,
+    Statement,
+    differences,
+    evidence,
+    record_files,
+    subjects,
+)
+from treering.audit.checkpoint import audit_checkpoint
+from treering.audit.content import ExpectedFile, Progress, compare_files, quiet
+from treering.audit.path import Stretch, stretches_to
+from treering.audit.report import UNSIGNED, AuditReport, Finding, FindingKind, Level, SignedStatement
+from treering.config.canonical import DIGEST_PREFIX, digest_file, short
+from treering.errors import EvidenceError
+from treering.project import Project
+from treering.runlog.directory import CheckpointDirectory
+
+if TYPE_CHECKING:
+    from treering.audit.attestation.keys import PublicKey
+
+
+@dataclass(frozen=True, slots=True)
+class AttestationCheck:
+    """What became of an attestation's check.
+
+    Attributes:
+        attestation: its file.
+        key: id of the trusted key that signed it, None if none did.
+        statement: what was signed, None if it cannot be trusted or read.
+        checkpoint: folder that it was held against, None if none was at hand.
+        findings: what does not hold; empty if all does.
+        not_compared: what there was nothing to compare with, in words.
+    """
+
+    attestation: str
+    key: str | None
+    statement: Statement | None
+    checkpoint: str | None
+    findings: tuple[Finding, ...]
+    not_compared: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing was found that does not hold."""
+        return not self.findings
+
+    @property
+    def verdict(self) -> str:
+        """One line."""
+        if not self.holds:
+            return f"FAILED with {len(self.findings)} finding{'s' if len(self.findings) > 1 else ''}"
+        signed = f"signed by key {short(self.key or '')}"
+        return f"holds: {signed}, {'equal to the checkpoint' if self.checkpoint else 'no checkpoint was compared'}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The check as JSON values, the statement with it."""
+        return {
+            "verdict": self.verdict,
+            "holds": self.holds,
+            "attestation": self.attestation,
+            "key": self.key,
+            "checkpoint": self.checkpoint,
+            "findings": [asdict(finding) for finding in self.findings],
+            "not_compared": list(self.not_compared),
+            "statement": self.statement and self.statement.model_dump(mode="json", by_alias=True),
+        }
+
+
+def open_attestation(file: Path, trusted: Sequence["PublicKey"]) -> tuple[str, Statement]:
+    """Reads an attestation that a trusted key signed.
+
+    Returns:
+        The key's id and the statement.
+
+    Raises:
+        NotFoundError: there is no such file.
+        EvidenceError: no trusted key signed it, it was changed, or it states something else.
+    """
+    envelope = Envelope.read(file)
+    key = envelope.signer(trusted)
+    return key.id, Statement.parse(envelope.payload, str(file))
+
+
+def check_attestation(
+    file: Path,
+    trusted: Sequence["PublicKey"],
+    checkpoint: CheckpointDirectory | None,
+    project: Project,
+    progress: Progress = quiet,
+) -> AttestationCheck:
+    """Checks an attestation, and every signed fact against a checkpoint, its files digested again.
+
+    Args:
+        file: the attestation.
+        trusted: keys whose signature counts.
+        checkpoint: what to hold it against; None checks signature and statement alone.
+        project: where corpora lie; none is needed.
+        progress: told about the slow parts.
+
+    Raises:
+        NotFoundError: there is no such attestation.
+    """
+    try:
+        key, statement = open_attestation(file, trusted)
+    except EvidenceError as error:
+        where = None if checkpoint is None else str(checkpoint.path)
+        finding = Finding("attestation", str(error), file=str(file))
+        return AttestationCheck(str(file), None, None, where, (finding,), ())
+    if checkpoint is None:
+        nothing = ("No checkpoint lies beside the attestation and none was named: its files were not compared.",)
+        return AttestationCheck(str(file), key, statement, None, (), nothing)
+    signed = [ExpectedFile(subject.name, DIGEST_PREFIX + subject.digest["sha256"]) for subject in statement.subject]
+    findings = compare_files(checkpoint.path, signed, f"the signed statement {file}", progress)
+    not_compared = []
+    if (checkpoint.run.path / "resolved.json").exists():
+        try:
+            report = audit_checkpoint(checkpoint, project)
+        except EvidenceError as error:
+            findings.append(Finding("record", str(error)))
+        else:
+            findings += report.findings
+            findings += statement_findings(file, statement, checkpoint, report)
+    else:
+        not_compared.append(
+            f"{checkpoint.run.path}: no run log lies around the checkpoint: signed ring, blend and ancestry were not "
+            "compared with one."
+        )
+    return AttestationCheck(str(file), key, statement, str(checkpoint.path), tuple(findings), tuple(not_compared))
+
+
+def attested(
+    report: AuditReport,
+    checkpoint: CheckpointDirectory,
+    trusted: Sequence["PublicKey"],
+    file: Path | None = None,
+) -> AuditReport:
+    """The report with what an attestation adds: the level it raises, or what of it does not hold.
+
+    Without a trusted key nothing is proven by an attestation; the report says that there is one.
+
+    Args:
+        report: the audit of the checkpoint.
+        checkpoint: the checkpoint.
+        trusted: keys whose signature counts.
+        file: the attestation; default the one beside the checkpoint, if there is one.
+
+    Raises:
+        NotFoundError: `file` was named and does not exist.
+    """
+    path = file or find_attestation(checkpoint)
+    if path is None:
+        nothing = f"{attestation_file(checkpoint)} does not exist; `treering attest` makes one."
+        return _open(report, nothing) if trusted else report
+    if not trusted:
+        return _open(report, f"A signature lies in {path}, but no trusted key was given: `--public-key` checks it.")
+    try:
+        key, statement = open_attestation(path, trusted)
+    except EvidenceError as error:
+        return replace(report, findings=(*report.findings, Finding("attestation", str(error), file=str(path))))
+    found = statement_findings(path, statement, checkpoint, report)
+    if report.findings or found:
+        return replace(report, findings=(*report.findings, *found))
+    at = statement.predicate.attested_at
+    note = [f"That nobody trained outside the log, or rewrote all of it before it was signed at {at}."]
+    if not report.verify:
+        note.append("That the checkpoint's files are those that were signed: `--verify` digests them again.")
+    return replace(
+        report,
+        level=Level.ATTESTED,
+        attestation=SignedStatement(str(path), key, at, statement.predicate.assurance.level, report.level),
+        not_proven=(*(text for text in report.not_proven if text != UNSIGNED), *note),
+    )
+
+
+def _open(report: AuditReport, what: str) -> AuditReport:
+    return replace(
+        report, not_proven=tuple(f"{UNSIGNED} {what}" if text == UNSIGNED else text for text in report.not_proven)
+    )
+
+
+def statement_findings(
+    file: Path, statement: Statement, checkpoint: CheckpointDirectory, report: AuditReport
+) -> list[Finding]:
+    """Where the checkpoint and its run log differ from what was signed; reads records, not the weights.
+
+    Raises:
+        EvidenceError: a record on the way cannot be read.
+    """
+    stretches = stretches_to(checkpoint)
+    return [
+        *_changed_files(file, statement, checkpoint, stretches),
+        *_changed_facts(file, statement, checkpoint, report, stretches),
+    ]
+
+
+def _changed_files(
+    file: Path, statement: Statement, checkpoint: CheckpointDirectory, stretches: Sequence[Stretch]
+) -> Iterator[Finding]:
+    """Subjects and records whose digest is not the signed one."""
+    found: dict[str, tuple[Path, str]] = {
+        subject.name: (checkpoint.path / subject.name, DIGEST_PREFIX + subject.digest["sha256"])
+        for subject in subjects(checkpoint)
+    }
+    signed = {subject.name: DIGEST_PREFIX + subject.digest["sha256"] for subject in statement.subject}
+    records = record_files(stretches)
+    found |= {name: (path, digest_file(path)) for name, path in records.items()}
+    signed |= {record.name: record.digest for record in statement.predicate.evidence.records}
+    for name in sorted(signed.keys() | found.keys()):
+        path, digest = found.get(name, (None, None))
+        if digest == signed.get(name):
+            continue
+        kind: FindingKind = "record" if path in (*records.values(), checkpoint.path / MANIFEST_FILE) else "checkpoint"
+        yield Finding(
+            kind,
+            f"{path or name}: {f'has {digest}' if digest else 'is not there'}, "
+            f"{f'signed was {signed[name]}' if name in signed else 'nothing of it was signed'} ({file}): it was "
+            "changed after the signature, or another checkpoint was signed",
+            file=str(path or name),
+        )
+
+
+def _changed_facts(
+    file: Path,
+    statement: Statement,
+    checkpoint: CheckpointDirectory,
+    report: AuditReport,
+    stretches: Sequence[Stretch],
+) -> Iterator[Finding]:
+    """Fields of the evidence that the checkpoint and its run log give otherwise."""
+    signed, found = (
+        each.model_dump(mode="json", by_alias=True, exclude={"records"})
+        for each in (statement.predicate.evidence, evidence(checkpoint, report, stretches))
+    )
+    for place, said, given in differences(signed, found):
+        yield Finding(
+            "attestation",
+            f"{checkpoint.path}: predicate.evidence.{place} is {given} by the run log, signed was {said} ({file}): the "
+            "records were rewritten after the signature, or another checkpoint was signed",
+            file=str(checkpoint.path / MANIFEST_FILE),
+        )

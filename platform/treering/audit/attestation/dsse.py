@@ -1,0 +1,143 @@
+"""The envelope: DSSE v1 around an in-toto Statement.
+
+Source: https://github.com/secure-systems-lab/dsse, protocol.md and envelope.md (v1.0.2). The reader is stricter than
+the protocol where it leaves room for two texts of one envelope (unknown fields, base64 with stray bits), so that a file
+that was changed anywhere but in its white space is refused.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from treering.config.canonical import parse_json
+from treering.errors import EvidenceError, NotFoundError
+
+if TYPE_CHECKING:  # reading an envelope needs no cryptography
+    from treering.audit.attestation.keys import PrivateKey, PublicKey
+
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """One signature of an envelope.
+
+    Attributes:
+        key: id of the key that is said to have made it; nothing is proven by it.
+        value: the signature's bytes.
+    """
+
+    key: str
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A payload with its signatures, not checked yet.
+
+    Attributes:
+        payload: the signed bytes.
+        signatures: at least one.
+        source: the file it was read from, for errors.
+    """
+
+    payload: bytes
+    signatures: tuple[Signature, ...]
+    source: str
+
+    @classmethod
+    def sign(cls, payload: bytes, key: "PrivateKey") -> "Envelope":
+        """Signs a payload."""
+        return cls(payload, (Signature(key.id, key.sign(encode(payload))),), "")
+
+    @classmethod
+    def read(cls, path: Path) -> "Envelope":
+        """Reads an envelope.
+
+        Raises:
+            NotFoundError: there is no such file.
+            EvidenceError: it is no DSSE envelope of an in-toto Statement.
+        """
+        try:
+            document = parse_json(path.read_bytes())
+        except FileNotFoundError:
+            raise NotFoundError(f"{path}: no attestation there; `treering attest` writes one") from None
+        except (OSError, ValueError) as error:
+            raise EvidenceError(f"{path}: unreadable ({error}), expected a DSSE envelope") from None
+        source = str(path)
+        fields = _fields(document, {"payload", "payloadType", "signatures"}, source)
+        if fields["payloadType"] != PAYLOAD_TYPE:
+            raise EvidenceError(f"{path}: payloadType is {fields['payloadType']!r}, expected {PAYLOAD_TYPE!r}")
+        entries = fields["signatures"]
+        if not isinstance(entries, list) or not entries:
+            raise EvidenceError(f"{path}: signatures is {entries!r}, expected at least one")
+        signatures = []
+        for number, entry in enumerate(entries):
+            signature = _fields(entry, {"keyid", "sig"}, f"{path}: signatures[{number}]")
+            signatures.append(Signature(str(signature["keyid"]), _decode(signature["sig"], "sig", source)))
+        return cls(_decode(fields["payload"], "payload", source), tuple(signatures), source)
+
+    def to_text(self) -> str:
+        """The file's content."""
+        document = {
+            "payloadType": PAYLOAD_TYPE,
+            "payload": base64.b64encode(self.payload).decode(),
+            "signatures": [
+                {"keyid": each.key, "sig": base64.b64encode(each.value).decode()} for each in self.signatures
+            ],
+        }
+        return json.dumps(document, indent=1) + "\n"
+
+    def signer(self, trusted: Sequence["PublicKey"]) -> "PublicKey":
+        """The trusted key that signed the payload.
+
+        Raises:
+            EvidenceError: none of them did, or the envelope names another key for its signature.
+        """
+        message = encode(self.payload)
+        for signature in self.signatures:
+            for key in trusted:
+                if not key.verifies(signature.value, message):
+                    continue
+                if signature.key != key.id:
+                    raise EvidenceError(
+                        f"{self.source}: keyid is {signature.key!r}, but key {key.id} made the signature: "
+                        "the envelope was edited"
+                    )
+                return key
+        claimed = ", ".join(signature.key for signature in self.signatures)
+        wanted = ", ".join(key.id for key in trusted)
+        if {signature.key for signature in self.signatures} & {key.id for key in trusted}:
+            raise EvidenceError(
+                f"{self.source}: the signature of key {claimed} does not hold: payload or signature was changed after "
+                "signing"
+            )
+        raise EvidenceError(f"{self.source}: signed by key {claimed}, expected a signature of {wanted}")
+
+
+def encode(payload: bytes) -> bytes:
+    """DSSE's pre-authentication encoding: the bytes that are really signed."""
+    kind = PAYLOAD_TYPE.encode()
+    return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
+
+
+def _fields(value: Any, expected: set[str], where: str) -> dict[str, Any]:
+    if not isinstance(value, dict) or value.keys() != expected:
+        found = sorted(value) if isinstance(value, dict) else value
+        raise EvidenceError(f"{where}: found {found!r}, expected the fields {sorted(expected)} of a DSSE envelope")
+    return value
+
+
+def _decode(text: Any, name: str, source: str) -> bytes:
+    """Base64 that has one text only: without stray characters and with zeros in the bits that stand for nothing."""
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except (ValueError, TypeError, binascii.Error) as error:
+        raise EvidenceError(f"{source}: {name} is no base64 ({error})") from None
+    if base64.b64encode(raw).decode() != text:
+        raise EvidenceError(f"{source}: {name} is not base64 as it was written: the envelope was edited")
+    return raw

@@ -1,0 +1,66 @@
+"""Signs what an audit has found: never a checkpoint of which something does not hold."""
+
+import time
+from pathlib import Path
+
+from treering.audit.attestation.dsse import Envelope
+from treering.audit.attestation.keys import PrivateKey
+from treering.audit.attestation.place import attestation_file
+from treering.audit.attestation.statement import Statement, build
+from treering.audit.checkpoint import audit_checkpoint
+from treering.audit.content import Progress, check_files, quiet
+from treering.audit.path import stretches_to
+from treering.errors import EvidenceError, UserError
+from treering.project import Project
+from treering.runlog.directory import CheckpointDirectory
+from treering.runlog.document import write_durably
+
+_SHOWN_FINDINGS = 3
+
+
+def attest(
+    checkpoint: CheckpointDirectory,
+    project: Project,
+    key: PrivateKey,
+    *,
+    output: Path | None = None,
+    verify: bool = False,
+    replace: bool = False,
+    progress: Progress = quiet,
+) -> tuple[Path, Statement]:
+    """Audits a checkpoint, digests its files again, and signs what was found.
+
+    Args:
+        checkpoint: the checkpoint.
+        project: where corpora lie.
+        key: the signer's key.
+        output: where the attestation goes; default `attestation_file`.
+        verify: whether to read the corpora as well and recompute every batch digest.
+        replace: whether to replace an earlier attestation.
+        progress: told about the slow parts.
+
+    Returns:
+        The file written and the statement.
+
+    Raises:
+        UserError: there is an attestation already.
+        EvidenceError: something does not hold.
+    """
+    path = output or attestation_file(checkpoint)
+    if path.exists() and not replace:
+        raise UserError(
+            f"{path}: an attestation lies there, and a signature made before is evidence; `--force` replaces it, "
+            "`--output` writes another"
+        )
+    if not path.parent.is_dir():
+        raise UserError(f"{path}: its folder does not exist; make it first")
+    report = audit_checkpoint(checkpoint, project, verify, progress)
+    findings = [*report.findings, *([] if verify else check_files(checkpoint, progress))]
+    if findings:
+        shown = "; ".join(finding.text for finding in findings[:_SHOWN_FINDINGS])
+        more = f"; and {len(findings) - _SHOWN_FINDINGS} more" if len(findings) > _SHOWN_FINDINGS else ""
+        raise EvidenceError(f"{checkpoint.path}: not signed, for it does not hold: {shown}{more}")
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    statement = build(checkpoint, report, stretches_to(checkpoint), at)
+    write_durably(path, Envelope.sign(statement.to_bytes(), key).to_text())
+    return path, statement
