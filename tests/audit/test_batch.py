@@ -29,6 +29,21 @@ def test_batch_is_the_text_of_its_documents(built):
                 assert part.text == whole
 
 
+def test_the_ranks_of_a_replica_share_its_samples(built):
+    """The fixture's layout is 1x1x2 with micro-batches of two samples, dealt out in turn."""
+    whole = step_batch(built.run, 9, built.project)
+    lo = built.schedule.samples_before(9)
+    assert [(each.replica, each.micro_batch) for each in whole.samples] == [
+        ((each.g - lo) // 2 % 2, (each.g - lo) // 4) for each in whole.samples
+    ]
+    parts = [step_batch(built.run, 9, built.project, rank) for rank in (0, 1)]
+    assert [part.rank for part in parts] == [0, 1]
+    assert {sample.replica for sample in parts[1].samples} == {1}
+    assert sorted(sample.g for part in parts for sample in part.samples) == [sample.g for sample in whole.samples]
+    with pytest.raises(NotFoundError, match=r"no rank 2, layout 1x1x2"):
+        step_batch(built.run, 9, built.project, 2)
+
+
 def test_the_newest_attempt_that_did_the_step_is_named(built):
     assert step_batch(built.run, 8, built.project).attempt == 2
 

@@ -3,10 +3,15 @@
 import shutil
 from collections import defaultdict
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from treering.audit.checkpoint import audit_checkpoint
-from treering.audit.report import Level
+from treering.audit.report import CurationStep, HeldOut, Level
+from treering.audit.usage import curation_of
+from treering.data.corpus import Corpus
+from treering.data.manifest import write_manifest
 from treering.runlog.directory import find_checkpoint
 
 
@@ -59,6 +64,61 @@ def test_usage_equals_brute_force(built, which):
         assert usage.num_documents == len(built.texts[usage.corpus])
     assert [usage.licence for usage in report.corpora] == ["CC0-1.0", "MIT", "Apache-2.0"]
     assert report.corpora[2].documents_touched < 200
+
+
+@pytest.mark.parametrize("which", ["first", "last"])
+def test_licences_count_the_tokens_of_documents(built, which):
+    """Token by token; a token that two samples share is counted where it is read to be predicted from."""
+    report = audit_checkpoint(getattr(built, which), built.project)
+    licences = {"red": "CC0-1.0", "green": "MIT", "blue": "Apache-2.0"}
+    tokens = defaultdict(int)
+    for sample in map(built.order.sample, range(report.consumed_samples)):
+        name = built.order.components[sample.component].corpus
+        held = sum(span.end - span.start for span in sample.spans)
+        tokens[licences[name]] += held - 1
+    assert report.licences == dict(sorted(tokens.items(), key=lambda item: -item[1]))
+    assert sum(report.licences.values()) == report.consumed_tokens
+    assert report.corpora[0].licences == {"CC0-1.0": tokens["CC0-1.0"]}
+
+
+def test_licences_are_those_of_documents_not_of_corpora(built):
+    path = built.corpora["green"].directory / "documents.parquet"
+    table = pq.read_table(path)
+    mixed = [("MIT", "BSD-3-Clause")[number % 2] for number in range(table.num_rows)]
+    pq.write_table(table.set_column(3, table.schema.field("licence"), pa.array(mixed)), path)
+    expected = defaultdict(int)
+    for sample in map(built.order.sample, range(built.last.manifest.consumed_samples)):
+        if sample.component == 1:
+            left = built.order.sequence_length
+            for span in sample.spans:
+                expected[mixed[span.document]] += min(span.end - span.start, left)
+                left -= min(span.end - span.start, left)
+    assert audit_checkpoint(built.last, built.project).corpora[1].licences == expected
+
+
+def test_a_held_out_document_that_was_read_is_found(built):
+    held_out = built.project.corpus("green", "heldout")
+    shutil.copytree(built.corpora["green"].directory, held_out)
+    report = audit_checkpoint(built.last, built.project)
+    read = report.corpora[1].documents_touched
+    assert report.held_out == HeldOut(documents=30, overlapping=read)
+    (finding,) = report.findings
+    assert (finding.kind, finding.corpus) == ("corpus", "green")
+    assert f"{read} documents that were read are held out too" in finding.text
+    assert not report.holds
+    shutil.rmtree(held_out)
+    assert audit_checkpoint(built.last, built.project).held_out is None
+
+
+def test_curation_is_summed_from_the_manifests(built):
+    corpus = built.corpora["red"]
+    steps = [{"step": "extract", "input": "x", "kept": 30, "dropped": 2}, {"step": "dedup", "kept": 20, "dropped": 10}]
+    manifest = {key: value for key, value in corpus.manifest.items() if key != "digest"} | {"curation": steps}
+    write_manifest(corpus.directory / "manifest.json", manifest)
+    assert curation_of(Corpus.open(corpus.directory)) == (
+        CurationStep("extract", 30, 2),
+        CurationStep("dedup", 20, 10),
+    )
 
 
 @pytest.mark.parametrize("which", ["first", "last"])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from treering.config.canonical import canonical_json, digest_json
 from treering.errors import EvidenceError, RunLockedError
 from treering.runlog.lock import acquire, is_held
-from treering.runlog.ring import Ring, read_rings
+from treering.runlog.ring import Ring, last_ring, read_rings
 from treering.runlog.writer import RingWriter
 
 HEADER = "sha256:" + "0" * 64
@@ -197,3 +197,14 @@ def test_a_step_that_is_left_out_is_found(tmp_path):
     lay(tmp_path, steps=(1, 2, 4))
     with pytest.raises(EvidenceError, match="line 3: step 4 follows step 2"):
         list(read_rings(tmp_path / "rings.jsonl", HEADER))
+
+
+@given(count=st.integers(0, 30), torn=st.booleans(), padding=st.integers(0, 40_000))
+def test_the_last_ring_is_read_from_the_end(tmp_path_factory, count, torn, padding):
+    """However long lines are, and with a torn write behind them."""
+    directory = tmp_path_factory.mktemp("attempt")
+    rings = lay(directory, range(1, count + 1), flops_formula="x" * padding)
+    path = directory / "rings.jsonl"
+    if torn:
+        path.write_bytes((path.read_bytes() if path.exists() else b"") + b'{"step": 99')
+    assert last_ring(path) == (rings[-1] if rings else None)

@@ -14,6 +14,7 @@ from treering.data.order import Sample
 from treering.errors import EvidenceError, NotFoundError
 from treering.project import Project
 from treering.runlog.directory import PathSegment, RunDirectory
+from treering.runlog.records import Layout
 from treering.runlog.ring import Ring
 
 
@@ -53,6 +54,8 @@ class BatchSample:
         corpus: where it comes from.
         epoch: how often all samples of that corpus had been read before.
         index: its number inside the corpus.
+        replica: data-parallel replica that read it.
+        micro_batch: which of the replica's micro-batches it was in, from 0.
         documents: the parts of documents that it holds, in order.
     """
 
@@ -60,6 +63,8 @@ class BatchSample:
     corpus: str
     epoch: int
     index: int
+    replica: int
+    micro_batch: int
     documents: tuple[BatchDocument, ...]
 
 
@@ -73,6 +78,7 @@ class StepBatch:
         step: the step.
         recorded_digest: batch digest in the ring.
         recomputed_digest: what the corpora give.
+        rank: the rank whose samples these are, None for all.
         samples: the samples in their order.
     """
 
@@ -81,6 +87,7 @@ class StepBatch:
     step: int
     recorded_digest: str
     recomputed_digest: str
+    rank: int | None
     samples: tuple[BatchSample, ...]
 
     @property
@@ -93,11 +100,17 @@ class StepBatch:
         return {**asdict(self), "content_bound": self.content_bound}
 
 
-def step_batch(run: RunDirectory, step: int, project: Project) -> StepBatch:
+def step_batch(run: RunDirectory, step: int, project: Project, rank: int | None = None) -> StepBatch:
     """The documents of a step's batch, read from the corpora by the data order.
 
+    Args:
+        run: the run.
+        step: the step; of several attempts that did it the newest counts.
+        project: where corpora lie.
+        rank: a rank of that attempt, for the samples of its replica alone; None for the whole batch.
+
     Raises:
-        NotFoundError: no attempt of the run did that step.
+        NotFoundError: no attempt of the run did that step, or it had no such rank.
         EvidenceError: the run log is damaged, a corpus of the blend is not at hand, or the tokenizer is another one.
     """
     segment, ring = find_ring(run, step)
@@ -110,14 +123,31 @@ def step_batch(run: RunDirectory, step: int, project: Project) -> StepBatch:
     order = shelf.order(resolved.blend)
     decode = _decoder(project, resolved.blend.tokenizer)
     lo, hi = stretch.sample_range
+    layout = segment.attempt.header.layout
+    replica = None if rank is None else _replica(layout, rank, segment)
+    places = ((g, *divmod((g - lo) // layout.micro_batch_size, layout.data)) for g in range(lo, hi))
     return StepBatch(
         run=resolved.run_id,
         attempt=segment.attempt.number,
         step=step,
         recorded_digest=ring.batch_digest,
         recomputed_digest=next(batch_digests(stretch, corpora, step, step)),
-        samples=tuple(_sample(order.sample(g), corpora, shelf, decode) for g in range(lo, hi)),
+        rank=rank,
+        samples=tuple(
+            _sample(order.sample(g), corpora, shelf, decode, replica=its, micro_batch=micro_batch)
+            for g, micro_batch, its in places
+            if replica in (None, its)
+        ),
     )
+
+
+def _replica(layout: Layout, rank: int, segment: PathSegment) -> int:
+    """The replica of a rank: ranks count tensor-parallel ranks fastest, then replicas, then pipeline stages."""
+    if not 0 <= rank < layout.world_size:
+        raise NotFoundError(
+            f"{segment.attempt.path}: no rank {rank}, layout {layout} (TP x PP x DP) has 0 to {layout.world_size - 1}"
+        )
+    return rank // layout.tensor % layout.data
 
 
 def find_ring(run: RunDirectory, step: int) -> tuple[PathSegment, Ring]:
@@ -162,7 +192,15 @@ def _decoder(project: Project, digest: str | None) -> Callable[[list[int]], str]
     return decode
 
 
-def _sample(sample: Sample, corpora: list[Corpus], shelf: Shelf, decode: Callable[[list[int]], str]) -> BatchSample:
+def _sample(
+    sample: Sample,
+    corpora: list[Corpus],
+    shelf: Shelf,
+    decode: Callable[[list[int]], str],
+    *,
+    replica: int,
+    micro_batch: int,
+) -> BatchSample:
     corpus = corpora[sample.component]
     offsets = shelf.offsets(corpus)
     documents = []
@@ -181,4 +219,4 @@ def _sample(sample: Sample, corpora: list[Corpus], shelf: Shelf, decode: Callabl
                 text=decode(corpus.tokens(first + span.start, first + span.end).tolist()),
             )
         )
-    return BatchSample(sample.g, corpus.name, sample.epoch, sample.index, tuple(documents))
+    return BatchSample(sample.g, corpus.name, sample.epoch, sample.index, replica, micro_batch, tuple(documents))

@@ -1,18 +1,12 @@
 """The audit of a checkpoint: which data trained it, how often, and how much of that is proven."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from fractions import Fraction
-
-import numpy as np
-from numpy.typing import NDArray
 
 from treering.audit.content import Progress, check_batches, check_corpora, check_files, quiet
 from treering.audit.path import Recorded, Stretch, check_records, read_path, stretches_to
-from treering.audit.report import UNSIGNED, AuditReport, CorpusUsage, Finding, Level
-from treering.audit.shelf import Shelf, documents_touched, find_corpora
-from treering.config.resolve import ResolvedBlend
-from treering.data.order import DataOrder
+from treering.audit.report import UNSIGNED, AuditReport, Finding, Level
+from treering.audit.shelf import Shelf, find_corpora
+from treering.audit.usage import check_held_out, licence_totals, path_usage
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory
 
@@ -41,6 +35,9 @@ def audit_checkpoint(
     recorded = read_path(checkpoint, stretches)
     findings = [*recorded.findings, *check_records(checkpoint, recorded)]
     shelf = find_corpora(project, [stretch.blend for stretch in stretches])
+    usage = path_usage(stretches, shelf)
+    held_out, overlaps = check_held_out(project, shelf, usage)
+    findings += overlaps
     bound = None
     if verify:
         findings += shelf.missing.values()
@@ -50,7 +47,6 @@ def audit_checkpoint(
         findings += different
 
     manifest, resolved = checkpoint.manifest, checkpoint.run.resolved
-    corpora = _usage(stretches, shelf)
     level = _level(stretches, recorded, findings, bound)
     return AuditReport(
         checkpoint=str(checkpoint.path),
@@ -71,7 +67,9 @@ def audit_checkpoint(
             "environment": manifest.environment,
             "upstream": manifest.upstream,
         },
-        corpora=corpora,
+        corpora=usage.corpora,
+        licences=licence_totals(usage.corpora),
+        held_out=held_out,
         level=level,
         verify=verify,
         steps_recorded=recorded.steps,
@@ -109,67 +107,3 @@ def _not_proven(level: Level, shelf: Shelf, stretches: Sequence[Stretch], *, ver
     open_ends.append("That the weights follow from these steps: nothing was replayed.")
     open_ends.append(UNSIGNED)
     return open_ends
-
-
-@dataclass(frozen=True, slots=True)
-class _Range:
-    """Samples [lo, hi) of one data order that the path read."""
-
-    blend: ResolvedBlend
-    order: DataOrder
-    lo: int
-    hi: int
-
-
-def _ranges(stretches: Sequence[Stretch], shelf: Shelf) -> list[_Range]:
-    """What the path read, attempts that go on in one blend joined."""
-    ranges: list[_Range] = []
-    for stretch in stretches:
-        lo, hi = stretch.sample_range
-        if ranges and ranges[-1].blend.digest == stretch.blend.digest and ranges[-1].hi == lo:
-            ranges[-1] = replace(ranges[-1], hi=hi)
-        else:
-            ranges.append(_Range(stretch.blend, shelf.order(stretch.blend), lo, hi))
-    return ranges
-
-
-def _usage(stretches: Sequence[Stretch], shelf: Shelf) -> tuple[CorpusUsage, ...]:
-    """What the path read of each corpus, by the data order; one entry a corpus, in the blends' order."""
-    places: dict[str, list[tuple[_Range, int]]] = {}
-    for each in _ranges(stretches, shelf):
-        for position, component in enumerate(each.blend.components):
-            places.setdefault(component.digest or component.corpus, []).append((each, position))
-    return tuple(_corpus_usage(found, shelf) for found in places.values())
-
-
-def _corpus_usage(places: Sequence[tuple[_Range, int]], shelf: Shelf) -> CorpusUsage:
-    samples = tokens = 0
-    planned = realised = Fraction(0)
-    touched: NDArray[np.bool_] | None = None
-    for each, position in places:
-        order, component = each.order, each.blend.components[position]
-        epoch_samples = order.components[position].num_samples
-        count = order.count(position, each.hi) - order.count(position, each.lo)
-        samples += count
-        tokens += count * order.sequence_length
-        realised += Fraction(count, epoch_samples)
-        planned += Fraction(component.weight) * (each.hi - each.lo) / epoch_samples
-        if component.digest in shelf.corpora:
-            more = documents_touched(order, position, each.lo, each.hi)
-            touched = more if touched is None else touched | more
-    component = places[-1][0].blend.components[places[-1][1]]
-    corpus = shelf.corpora.get(component.digest or "")
-    return CorpusUsage(
-        corpus=component.corpus,
-        digest=component.digest,
-        licence=None if corpus is None else str(corpus.manifest["licence"]),
-        weight=component.weight,
-        samples=samples,
-        tokens=tokens,
-        planned_epochs=float(planned),
-        realised_epochs=float(realised),
-        documents_touched=None if touched is None else int(np.count_nonzero(touched)),
-        num_documents=component.num_documents,
-        unread_tokens=places[-1][0].order.components[places[-1][1]].unread_tokens,
-        path=None if corpus is None else str(corpus.directory),
-    )

@@ -10,13 +10,11 @@ from numpy.typing import NDArray
 
 from treering.audit.content import Progress, quiet
 from treering.audit.path import Stretch, stretches_to
-from treering.audit.shelf import Shelf, documents_touched, find_corpora
+from treering.audit.shelf import Shelf, find_corpora
 from treering.config.canonical import short
 from treering.config.resolve import RUN_ID_LENGTH
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory
-
-_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,25 +171,18 @@ class _Reads:
         self.counts: dict[str, int] = {}
         self.seen: dict[tuple[str, int], NDArray[np.bool_]] = {}
         self.documents: dict[str, NDArray[np.bool_]] = {}
-        total, done = sum(hi - lo for lo, hi in (stretch.sample_range for stretch in path)), 0
-        for stretch in path:
+        for done, stretch in enumerate(path, 1):
             order, (lo, hi) = shelf.order(stretch.blend), stretch.sample_range
-            digests = [component.digest or "" for component in stretch.blend.components]
-            for position, digest in enumerate(digests):
-                component = order.components[position]
-                self.names.setdefault(digest, component.corpus)
-                self.counts[digest] = self.counts.get(digest, 0) + order.count(position, hi) - order.count(position, lo)
-                self.seen.setdefault((digest, order.sequence_length), np.zeros(component.num_samples, dtype=np.bool_))
+            for position, part in enumerate(stretch.blend.components):
+                digest, key = part.digest or "", (part.digest or "", order.sequence_length)
+                counts = order.read_counts(position, lo, hi)
+                self.names.setdefault(digest, part.corpus)
+                self.counts[digest] = self.counts.get(digest, 0) + int(counts.sum())
+                self.seen[key] = self.seen.get(key, np.zeros(len(counts), dtype=np.bool_)) | (counts > 0)
                 if digest in shelf.corpora:
-                    read = documents_touched(order, position, lo, hi)
-                    self.documents[digest] = self.documents.get(digest, np.zeros_like(read)) | read
-            for start in range(lo, hi, _CHUNK):
-                end = min(start + _CHUNK, hi)
-                arrays = order.samples(start, end)
-                for position, digest in enumerate(digests):
-                    self.seen[digest, order.sequence_length][arrays.index[arrays.component == position]] = True
-                done += end - start
-                progress("samples", done, total)
+                    held, _tokens = order.document_reads(position, counts)
+                    self.documents[digest] = self.documents.get(digest, np.zeros_like(held)) | held
+            progress("attempts", done, len(path))
 
 
 def _corpus_difference(name: str, digest: str, read: tuple[_Reads, ...], totals: tuple[int, ...]) -> CorpusDifference:

@@ -76,6 +76,34 @@ class AttemptOnPath:
 
 
 @dataclass(frozen=True, slots=True)
+class CurationStep:
+    """What one step of curation decided about a corpus.
+
+    Attributes:
+        step: its name.
+        kept: documents that it kept.
+        dropped: documents that it dropped.
+    """
+
+    step: str
+    kept: int
+    dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """What was held out of training.
+
+    Attributes:
+        documents: held-out documents at hand.
+        overlapping: documents that were read and stand among them, equal token by token: none should.
+    """
+
+    documents: int
+    overlapping: int
+
+
+@dataclass(frozen=True, slots=True)
 class CorpusUsage:
     """What the checkpoint read of one corpus.
 
@@ -92,6 +120,8 @@ class CorpusUsage:
         num_documents: documents held.
         unread_tokens: tokens after its last whole sample, which no epoch reads.
         path: where the corpus was found, None if nowhere.
+        licences: tokens read by licence of their documents, most first; None if not at hand.
+        curation: decisions of curation about the corpus, by step; empty if not at hand.
     """
 
     corpus: str
@@ -106,6 +136,8 @@ class CorpusUsage:
     num_documents: int | None
     unread_tokens: int
     path: str | None
+    licences: dict[str, int] | None
+    curation: tuple[CurationStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +174,8 @@ class AuditReport:
         applied_steps: steps that moved the weights.
         digests: of checkpoint, ring, recipe, blend, tokenizer, code, environment, upstream; None where there is none.
         corpora: what was read of each corpus.
+        licences: tokens read by licence, most first.
+        held_out: what was held out, None where no held-out corpus is at hand.
         level: level of assurance reached.
         verify: whether content was asked to be verified.
         steps_recorded: steps whose ring stands in the chain with the schedule's range.
@@ -161,6 +195,8 @@ class AuditReport:
     applied_steps: int
     digests: dict[str, str | None]
     corpora: tuple[CorpusUsage, ...]
+    licences: dict[str, int]
+    held_out: HeldOut | None
     level: Level
     verify: bool
     steps_recorded: int

@@ -17,8 +17,6 @@ from treering.data.order import DataOrder
 from treering.errors import EvidenceError, TreeringError, UserError
 from treering.project import Project
 
-_CHUNK = 1 << 20
-
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
@@ -87,25 +85,6 @@ def table_offsets(corpus: Corpus) -> NDArray[np.int64]:
     if len(lengths) == corpus.num_documents and not column.null_count and lengths.min() > 0:
         np.cumsum(lengths, out=offsets[1:])
     return offsets if int(offsets[-1]) == corpus.num_tokens else corpus.document_offsets
-
-
-def documents_touched(order: DataOrder, component: int, lo: int, hi: int) -> NDArray[np.bool_]:
-    """Which documents of a component samples [lo, hi) hold at least one token of: bool [num_documents]."""
-    if lo == 0:
-        return order.touched(component, hi)
-    offsets = order.components[component].document_offsets
-    if offsets is None:
-        return np.zeros(0, dtype=np.bool_)
-    length, num_documents = order.sequence_length, len(offsets) - 1
-    change = np.zeros(num_documents + 1, dtype=np.int64)
-    for start in range(lo, hi, _CHUNK):
-        arrays = order.samples(start, min(start + _CHUNK, hi))
-        first_token = arrays.index[arrays.component == component] * length
-        first = np.searchsorted(offsets, first_token, side="right") - 1
-        last = np.searchsorted(offsets, first_token + length, side="right") - 1
-        np.add.at(change, first, 1)
-        np.add.at(change, last + 1, -1)
-    return np.cumsum(change[:-1]) > 0
 
 
 def _find(project: Project, component: ResolvedComponent) -> Corpus | None:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from treering.audit.content import Progress
     from treering.audit.report import AttemptOnPath, AuditReport
 
+RankOption = Annotated[
+    int | None, typer.Option("--rank", min=0, help="Only the samples that this rank's data-parallel replica read.")
+]
 VerifyOption = Annotated[
     bool, typer.Option("--verify", help="Read content: digest the corpora again, recompute every batch digest.")
 ]
@@ -85,9 +88,10 @@ def audit(
 def batch(
     run: Annotated[str, typer.Argument(help="Any unique prefix of a run's id, or its folder.")],
     step: Annotated[int, typer.Argument(min=1, help="The step, from 1.")],
+    rank: RankOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show the documents of a step's batch with their text.
+    """Show the documents of a step's batch with their text, of the whole batch or of one rank's replica.
 
     Ends with exit code 3 where the corpora do not give the batch digest that the ring recorded.
 
@@ -98,7 +102,7 @@ def batch(
     from treering.runlog.directory import find_run
 
     here = project()
-    found = step_batch(find_run(here.runs, run), step, here)
+    found = step_batch(find_run(here.runs, run), step, here, rank)
     if json:
         print_json(found.to_json())
     else:
@@ -161,6 +165,17 @@ def print_report(report: "AuditReport") -> None:
             for usage in report.corpora
         ],
     )
+    total = sum(report.licences.values())
+    shares = ", ".join(f"{name} {tokens:,} ({tokens / total:.1%})" for name, tokens in report.licences.items())
+    console.print(f"\nlicences     {shares} (tokens read, by each document's licence)", markup=False)
+    if report.held_out is not None:
+        read = report.held_out.overlapping or "none"
+        console.print(f"held out     {report.held_out.documents:,} documents, {read} of them read")
+    for usage in report.corpora:
+        if usage.curation:
+            steps = ", ".join(f"{step.step} -{step.dropped:,}" for step in usage.curation if step.dropped)
+            kept = usage.curation[-1].kept
+            console.print(f"curation     {usage.corpus}: {steps or 'nothing dropped'}; {kept:,} kept", markup=False)
     tails = ", ".join(f"{usage.corpus} {usage.unread_tokens:,}" for usage in report.corpora if usage.unread_tokens)
     console.print(f"\nunread tail  {tails or 'none'} (tokens after the last whole sample of a corpus)")
     console.print(f"\nassurance    {' → '.join(report.levels)}")
@@ -187,11 +202,14 @@ def _touched(touched: int | None, held: int | None) -> str:
 
 def _print_batch(found: "StepBatch") -> None:
     equal = "equals" if found.content_bound else "DIFFERS FROM"
-    console.print(f"run {found.run}, attempt {found.attempt}, step {found.step}: {len(found.samples)} samples")
+    whose = "" if found.rank is None else f" of rank {found.rank}"
+    console.print(f"run {found.run}, attempt {found.attempt}, step {found.step}: {len(found.samples)} samples{whose}")
     console.print(f"batch digest {found.recomputed_digest} {equal} the ring's {found.recorded_digest}")
     for sample in found.samples:
         console.rule(
-            f"sample {sample.g:,}: {sample.corpus}, epoch {sample.epoch}, index {sample.index:,}", align="left"
+            f"sample {sample.g:,}: {sample.corpus}, epoch {sample.epoch}, index {sample.index:,}, "
+            f"replica {sample.replica}, micro-batch {sample.micro_batch}",
+            align="left",
         )
         for part in sample.documents:
             console.print(

@@ -358,6 +358,49 @@ class DataOrder:
         order = np.argsort(item, kind="stable")
         return Exposures(item[order], sample[order], epochs[order], index[order])
 
+    def read_counts(self, component: int, lo: int, hi: int) -> NDArray[np.int32]:
+        """How often samples [lo, hi) read each sample of an epoch of a component: int32 [num_samples].
+
+        Whole epochs cost nothing; the others a permutation of what they read.
+
+        Raises:
+            UserError: no such component, or a declared one.
+        """
+        start, end = self.count(component, lo), self.count(component, hi)
+        n = self.components[component].num_samples
+        counts = np.zeros(n, dtype=np.int32)
+        for epoch in range(start // n, -(-end // n)):
+            first, last = max(start - epoch * n, 0), min(end - epoch * n, n)
+            if last - first == n:
+                counts += 1
+                continue
+            permutation = self._permutation(component, epoch)
+            for chunk in range(first, last, _CHUNK):
+                counts[permutation.permute(np.arange(chunk, min(chunk + _CHUNK, last), dtype=np.int64))] += 1
+        return counts
+
+    def document_reads(
+        self, component: int, counts: NDArray[np.int32]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """What samples, read as often as `read_counts` says, hold of each document of a component.
+
+        Returns:
+            Which documents they hold a token of, the overlapping label included: bool [num_documents]; and how many
+            tokens of each, with repetition and without that label, so that they sum to samples x sequence length:
+            int64 [num_documents].
+
+        Raises:
+            UserError: as `exposures`.
+        """
+        offsets, length = self._offsets(component), self.sequence_length
+        first, last = self._overlapping(component, offsets[:-1], offsets[1:])
+        read = np.zeros(len(counts) + 1, dtype=np.int64)
+        np.cumsum(counts, out=read[1:])
+        touched = read[np.maximum(last + 1, first)] > read[first]
+        sample, rest = np.divmod(np.minimum(offsets, len(counts) * length), length)
+        inside = np.append(counts, 0)[sample] * rest
+        return touched, np.diff(read[sample] * length + inside)
+
     def documents_touched(self, component: int, g: int) -> int:
         """How many distinct documents of a component the first g samples hold at least one token of.
 
