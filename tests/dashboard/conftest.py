@@ -50,6 +50,7 @@ class RunPlan:
     ended_ago_s: float = 40.0
     step_s: float = 0.42
     overrides: tuple[str, ...] = ()
+    pipeline: int = 1  # stages, of one replica; 1: two replicas
     device: str = ""  # sensor readings as of such a rank: "cuda", "cpu"; empty: none
 
 
@@ -106,7 +107,9 @@ def resolved_of(plan: RunPlan) -> Resolved:
     return resolve(experiment_of(plan), blend, "test", plan.overrides)
 
 
-def header_of(resolved: Resolved, number: int, parent: Parent | None, started_at: float) -> AttemptHeader:
+def header_of(
+    plan: RunPlan, resolved: Resolved, number: int, parent: Parent | None, started_at: float
+) -> AttemptHeader:
     return run_records.header(
         resolved,
         number,
@@ -118,7 +121,9 @@ def header_of(resolved: Resolved, number: int, parent: Parent | None, started_at
             "digest": run_records.ENVIRONMENT,
             "python": "3.11.2",
             "packages": {"torch": "2.13.0+cpu"},
+            "device_kinds": ["NVIDIA H200" if plan.device == "cuda" else "Some Processor"],
         },
+        layout=run_records.LAYOUT.model_copy(update={"pipeline": plan.pipeline, "data": 2 // plan.pipeline}),
         devices=({"kind": "cpu", "name": "2 cores"},),
         kernels=(
             Kernel(operation="attention", requested="sdpa_auto", used="sdpa_math", reason="no fused kernel on CPU"),
@@ -170,8 +175,10 @@ def ring_values(
         time_s={
             "step": seconds,
             "data_wait": wait,
-            "forward_backward": seconds * 0.93,
+            "forward_backward": seconds * 0.73,
+            "communication": seconds * 0.2,
             "optimizer": seconds * 0.05,
+            **({"pipeline": seconds * 0.9, "pipeline_bubble": seconds * 0.27} if plan.pipeline > 1 else {}),
         },
         tokens_per_second=tokens / seconds,
         tflops_per_device=tokens * 6 * 3.5e6 / seconds / 2 / 1e12,
@@ -192,6 +199,7 @@ def write_telemetry(attempt: Path, device: str, ended_at: list[float]) -> None:
                 "host/cpu_utilisation": 50.0,
                 "host/memory_used": 2e9,
                 "process/rss": 7e8,
+                "rank/compute": 0.3 + 0.05 * rank,
             }
             if device == "cuda":
                 values |= {"device/utilisation": 90.0, "device/power": 300.0 + number + 20 * rank}
@@ -269,7 +277,7 @@ def make_run(plan: RunPlan) -> Path:
         attempt = run / "attempts" / f"{number:04d}"
         attempt.mkdir(parents=True)
         clock.now += 45 if number > 1 else 0
-        header = header_of(resolved, number, parent, clock.now)
+        header = header_of(plan, resolved, number, parent, clock.now)
         written = header.write(attempt / "header.json")
         ended_at: list[float] = []
         with RingWriter(attempt, written) as writer:

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
@@ -142,10 +143,41 @@ def test_training_health_holds_every_ring(lay_run) -> None:
         "Learning rate",
         "Tokens per second",
         "TFLOP/s per device",
-        "Step time",
-        "Data wait",
     ):
         panel(app, title)
+
+
+def test_parts_of_a_step_are_stacked_to_its_whole(lay_run) -> None:
+    run = RunDirectory(lay_run())
+    rings = list(run.path_rings())
+    view, data = panel(page("run", run=run.path.name), "Step time by part")
+    drawn = [rows(layer, data) for layer in layers(view, "line")]
+    assert [text.split()[0] for text in header_texts(view)] == ["passes", "waits", "update", "data"]
+    parts = ("forward_backward", "communication", "optimizer", "data_wait")
+    for part, layer in zip(parts, drawn, strict=True):
+        assert layer["value"].tolist() == pytest.approx([ring.time_s[part] for ring in rings])
+        assert (layer["hi"] - layer["lo"]).tolist() == pytest.approx(layer["value"].tolist())
+    for below, above in pairwise(drawn):
+        assert above["lo"].tolist() == below["hi"].tolist()
+    assert drawn[-1]["y"].tolist() == pytest.approx([sum(ring.time_s[part] for part in parts) for ring in rings])
+    areas = layers(view, "area")
+    assert [layer["mark"]["opacity"] for layer in areas] == [0.6] * 4
+
+
+def test_bubble_and_utilisation_stand_where_they_are_known(lay_run) -> None:
+    app = page("run", run=lay_run().name)
+    titles = [view["title"] for spec, _ in charts(app) for view in spec["vconcat"]]
+    assert "Pipeline bubble" not in titles
+    assert "Share of the peak" not in titles
+    app = page("run", run=lay_run(seed=2, pipeline=2, device="cuda").name)
+    view, data = panel(app, "Pipeline bubble")
+    measured, ideal = (rows(layer, data) for layer in layers(view, "line"))
+    assert measured["y"].tolist() == pytest.approx([0.3] * len(measured))
+    # Batches of 4, 8, 12 and 16 samples by micro-batches of 2, one replica.
+    assert sorted(set(ideal["y"])) == pytest.approx(sorted(1 / (size / 2 + 1) for size in (4, 8, 12, 16)))
+    assert [text.split()[0] for text in header_texts(view)] == ["measured", "ideal"]
+    view, data = panel(app, "Share of the peak")
+    assert [text.split()[0] for text in header_texts(view)] == ["MFU"], "nothing is recomputed: HFU is the same"
 
 
 def test_evaluation_stands_on_the_same_axis(lay_run) -> None:
@@ -396,6 +428,9 @@ def test_sensors_of_devices_stand_on_the_steps(lay_run) -> None:
     assert (band["lo"].iloc[0], band["hi"].iloc[0]) == (301.0, 321.0)
     assert header_texts(view) == [f"{310 + rings[-1].step} W"]
     assert header_texts(panel(app, "Device memory")[0]) == ["65 GB"]
+    view, data = panel(app, "Computing by rank")
+    band = rows(layers(view, "area")[0], data)
+    assert (set(band["lo"]), set(band["hi"])) == ({0.3}, {0.35}), "the highest is the rank that others wait for"
     assert "Mean over 2 ranks" in texts(app)
     assert "device/temperature: none, not supported" in texts(app)
 

@@ -7,14 +7,16 @@ is told in `problems`: a page shows what is left and says what is wrong.
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from treering.errors import EvidenceError
+from treering.judge.efficiency import efficiency
 from treering.judge.spikes import RingSpikes, Spike, SpikeRule
+from treering.judge.throughput import ModelShape
 from treering.runlog.catalogue import ring_metrics
 from treering.runlog.directory import AttemptDirectory, PathSegment, RunDirectory
 from treering.runlog.incidents import Incident
@@ -195,14 +197,29 @@ def _frame(rings: list[Ring], segments: list[PathSegment], lengths: list[int]) -
         "process_s": np.cumsum(step_s),
         "ended_at": ended,
     }
-    return pd.DataFrame({**facts, **_metric_columns(rings)})
+    return pd.DataFrame({**facts, **_metric_columns(rings, _shares(rings, segments, lengths))})
 
 
-def _metric_columns(rings: Iterable[Ring]) -> dict[str, list[float]]:
-    """Every metric of the rings but held-out losses, NaN where a ring has none."""
+def _shares(rings: list[Ring], segments: list[PathSegment], lengths: list[int]) -> Iterator[dict[str, float]]:
+    """What `efficiency` says of each ring; nothing where its run's config does not hold."""
+    following = iter(rings)
+    for segment, length in zip(segments, lengths, strict=True):
+        own = islice(following, length)
+        try:
+            resolved, header = segment.run.resolved, segment.attempt.header
+        except EvidenceError:
+            yield from ({} for _ in own)
+            continue
+        shape = ModelShape.of(resolved.recipe.model, resolved.blend.sequence_length)
+        for ring in own:
+            yield dict(efficiency(ring, header, shape).metrics())
+
+
+def _metric_columns(rings: Iterable[Ring], shares: Iterable[dict[str, float]]) -> dict[str, list[float]]:
+    """Every metric of the rings but held-out losses, and their shares; NaN where a ring has none."""
     rows = [
-        {column(key): value for key, value in ring_metrics(ring).items() if not key.startswith("validation/")}
-        for ring in rings
+        {column(key): value for key, value in (ring_metrics(ring) | own).items() if not key.startswith("validation/")}
+        for ring, own in zip(rings, shares, strict=True)
     ]
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name, math.nan) for row in rows] for name in names}

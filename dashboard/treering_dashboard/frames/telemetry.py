@@ -23,6 +23,8 @@ MAX_FILES: Final = 64
 DEVICE: Final = ("device/utilisation", "device/power", "device/memory_used")
 HOST: Final = ("host/cpu_utilisation", "host/memory_used", "process/rss")
 """What is drawn of ranks that compute on a device, and of ranks that compute on the processor."""
+RANK: Final = ("rank/compute",)
+"""What is drawn of all ranks: the highest is the rank that the others wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,11 @@ def read_telemetry(run: RunDirectory, path: pd.DataFrame) -> Telemetry:
                 readings.append({"time": float(line["time"]), "of": attempt.number, **numbers})
             dropped += lost
     frame = pd.DataFrame(readings)
-    keys = tuple(key for key in DEVICE if column(key) in frame) or tuple(key for key in HOST if column(key) in frame)
+    device, host, rank = (
+        tuple(key for key in keys if column(key) in frame and frame[column(key)].notna().any())
+        for keys in (DEVICE, HOST, RANK)
+    )
+    keys = (device or host) + rank
     steps = _by_step(frame, path, [column(key) for key in keys]) if keys else path.iloc[:0][list(FACTS)]
     return Telemetry(steps, keys, reasons, len(ranks), dropped)
 

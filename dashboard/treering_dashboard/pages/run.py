@@ -19,12 +19,12 @@ from treering_dashboard.panels.tables import checkpoint_table, incident_table, k
 from treering_dashboard.panels.text import plural
 from treering_dashboard.panels.training import (
     HEALTH,
-    THROUGHPUT,
     incident_marks,
     metric_panels,
     restart_marks,
     score_panels,
     sensor_panels,
+    throughput_panels,
     validation_panel,
 )
 
@@ -108,7 +108,7 @@ def _charts(run: RunDirectory, frames: RunFrames, axis: XAxis, *, show_replaced:
             st.code(f"treering evaluate --run {run.path.name[:8]}", language="bash")
     with throughput:
         st.markdown("###### Throughput")
-        panels = metric_panels(frames, THROUGHPUT, x, show_replaced=show_replaced)
+        panels = throughput_panels(frames, x, show_replaced=show_replaced)
         draw_stack(panels, x, marks, key="throughput", alt_text=_described("Throughput", frames))
 
 

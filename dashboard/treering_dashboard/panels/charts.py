@@ -41,7 +41,7 @@ class Line:
 
     Attributes:
         data: columns x, y, step, tokens and segment; lo and hi where there is a band; bad where values may be no
-            numbers.
+            numbers; value where the curve is the upper edge of a layer, from lo to hi, that is as thick as value.
         label: in the panel's header; empty for the only curve of a panel.
         latest: its newest value as text.
         colour: of line and label.
@@ -264,11 +264,12 @@ def _line(line: Line, panel: Panel, x: alt.X, y: Callable[[str], alt.Y], view: s
     data = line.data
     drawn = data[data["y"].notna()]
     has_band = "lo" in data and bool((data["hi"] > data["lo"]).any())
+    is_layer = "value" in data
     layers = []
     if has_band:
         layers.append(
             alt.Chart(data[data["lo"].notna()])
-            .mark_area(opacity=0.1 if line.points else 0.25, color=line.colour, line=False)
+            .mark_area(opacity=0.6 if is_layer else 0.1 if line.points else 0.25, color=line.colour, line=False)
             .encode(x=x, y=y("lo"), y2="hi:Q", detail="segment:N")
         )
     mark = alt.Chart(drawn).mark_line(
@@ -295,12 +296,13 @@ def _line(line: Line, panel: Panel, x: alt.X, y: Callable[[str], alt.Y], view: s
         )
     if not line.muted:
         shown = alt.OpacityValue(0, condition={"param": _HOVER, "empty": False, "value": 1})
+        read = "value:Q" if is_layer else "y:Q"
         tooltip = [
             alt.Tooltip("step:Q", title="Step", format=","),
             alt.Tooltip("tokens:Q", title="Tokens", format=","),
-            alt.Tooltip("y:Q", title=_titled(line.label or panel.title, panel.unit), format=".4~g"),
+            alt.Tooltip(read, title=_titled(line.label or panel.title, panel.unit), format=".4~g"),
         ]
-        if has_band:
+        if has_band and not is_layer:
             # Measured points carry their standard error, buckets their extremes.
             low, high = ("Lowest", "Highest") if "bad" in data else ("One error below", "One error above")
             tooltip += [alt.Tooltip(f"{k}:Q", title=t, format=".4~g") for k, t in (("lo", low), ("hi", high))]

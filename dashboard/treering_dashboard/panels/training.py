@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
 from treering.judge.spikes import Spike
@@ -17,6 +18,17 @@ from treering_dashboard.panels.text import number, size
 
 HEALTH = ("train/loss", "train/grad_norm", "optim/learning_rate", "optim/global_batch_size")
 THROUGHPUT = ("speed/tokens_per_second", "speed/tflops_per_device", "time/step", "time/data_wait")
+LAYERS = (
+    ("time/forward_backward", "passes"),
+    ("time/communication", "waits"),
+    ("time/optimizer", "update"),
+    ("time/data_wait", "data"),
+)
+"""Parts of a step from the bottom up, with words that fit a header; they add up to the step."""
+SHARES = (
+    ("speed/mfu", "MFU", OKABE_ITO[2]), ("speed/hfu", "HFU", OKABE_ITO[4]),
+    ("speed/pipeline_bubble", "measured", OKABE_ITO[3]), ("speed/ideal_pipeline_bubble", "ideal", GREY),
+)  # fmt: skip
 
 JUDGED = ("train/loss", "train/grad_norm")
 
@@ -33,6 +45,47 @@ def metric_panels(frames: RunFrames, keys: Sequence[str], x: Placement, *, show_
     if show_replaced and len(frames.replaced):
         replaced = downsample(frames.replaced, [c for c in columns if c in frames.replaced], positive=positive)
     return [_metric_panel(key, path, replaced, frames, x) for key in held]
+
+
+def throughput_panels(frames: RunFrames, x: Placement, *, show_replaced: bool) -> list[Panel]:
+    """Speed, utilisation, the step's time by part, and the pipeline's bubble beside its ideal, as far as known."""
+    is_split = "time_communication" in frames.path
+    speed = metric_panels(frames, THROUGHPUT[: 2 if is_split else len(THROUGHPUT)], x, show_replaced=show_replaced)
+    utilisation = _share_panel("Share of the peak", frames, ("speed/mfu", "speed/hfu"), x)
+    bubble = _share_panel("Pipeline bubble", frames, ("speed/pipeline_bubble", "speed/ideal_pipeline_bubble"), x)
+    return [*speed, *utilisation, *([_split_panel(frames, x)] if is_split else []), *bubble]
+
+
+def _split_panel(frames: RunFrames, x: Placement) -> Panel:
+    """The parts of the step's time on top of each other."""
+    names = [column(key) for key, _label in LAYERS]
+    buckets = downsample(frames.path, names)
+    top = 0.0 * buckets[names[0]]
+    lines = []
+    for (_key, label), name, colour in zip(LAYERS, names, OKABE_ITO, strict=False):
+        below, top = top, top + buckets[name]
+        line = curve(buckets, name, x).assign(y=top, lo=below, hi=top, bad=0, value=buckets[name])
+        lines.append(Line(line, label, number(float(frames.path[name].iloc[-1]), "s"), colour))
+    return Panel("Step time by part", "s", tuple(lines), y_format=".3~g", zero=True)
+
+
+def _share_panel(title: str, frames: RunFrames, keys: Sequence[str], x: Placement) -> list[Panel]:
+    """A panel of shares, none where no ring has one; of two equal ones the first is drawn."""
+    shown = {column(key): stroke for key, *stroke in SHARES if key in keys and column(key) in frames.path}
+    first = next(iter(shown), "")
+    shown = {name: stroke for name, stroke in shown.items() if name == first or not _same(frames, name, first)}
+    if not shown:
+        return []
+    buckets = downsample(frames.path, list(shown))
+    lines = tuple(
+        Line(curve(buckets, name, x), label, f"{frames.path[name].iloc[-1]:.1%}", colour, dashed=colour == GREY)
+        for name, (label, colour) in shown.items()
+    )
+    return [Panel(title, "", lines, y_format=".0%", zero=True)]
+
+
+def _same(frames: RunFrames, one: str, other: str) -> bool:
+    return bool(np.allclose(frames.path[one], frames.path[other], rtol=1e-9, equal_nan=True))
 
 
 def _metric_panel(
