@@ -132,6 +132,29 @@ def test_show_prints_the_whole_run(call, write_run):
         assert expected in text
 
 
+@pytest.mark.parametrize(
+    ("launch", "text"),
+    [
+        ({"launcher": "torchrun"}, "started by torchrun on 2 nodes\n"),
+        (
+            {
+                "launcher": "srun",
+                "slurm": {"job": "4711", "restarts": "2", "nodelist": "dgx[001-002]"},
+                "script": {"digest": f"sha256:{'ab' * 32}", "text": "#!/bin/bash\n"},
+            },
+            "started by srun, Slurm job 4711 after 2 restarts on dgx[001-002], script abababababab\n",
+        ),
+        ({"launcher": "treering", "slurm": {"job": "7"}}, "started by treering, Slurm job 7 on 2 nodes\n"),
+    ],
+)
+def test_show_tells_what_started_an_attempt(launch, text, call, write_run):
+    nodes = ({"host": "dgx001", "rank": 0}, {"host": "dgx002", "rank": 8})
+    run = write_run().start(launch=launch, nodes=nodes).lay(2).end().resolved.run_id
+    assert text in call("show", run)
+    (attempt,) = json.loads(call("show", run, "--json"))["attempts"]
+    assert (attempt["launch"], attempt["nodes"]) == (launch, ["dgx001", "dgx002"])
+
+
 def test_show_tells_where_the_time_goes_and_which_rank_is_slow(call, write_run):
     times = {"step": 2.0, "data_wait": 0.1, "forward_backward": 1.0, "communication": 0.6, "optimizer": 0.3}
     times |= {"pipeline": 1.5, "pipeline_bubble": 0.45, "record": 0.01}

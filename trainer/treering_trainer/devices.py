@@ -3,8 +3,6 @@
 import os
 from dataclasses import dataclass, replace
 
-import torch
-
 from treering.collect.devices import Device, collect_devices
 from treering.collect.memory import memory_limit
 from treering.collect.nvml import open_nvml
@@ -45,11 +43,18 @@ def find_hardware() -> Hardware:
         count = min(count, len([entry for entry in visible.split(",") if entry.strip()]))
     if count and os.environ.get("DS_ACCELERATOR") == "cpu":
         return Hardware("cpu", 0, devices, "")
-    if count and torch.version.cuda is None:
+    if count and _for_processors():
         return Hardware(
             "cpu", 0, devices, f"{count} GPUs are here, but this torch is built for processors: training on CPU"
         )
     return Hardware("cuda" if count else "cpu", count, devices, "")
+
+
+def _for_processors() -> bool:
+    """Whether this torch knows no CUDA."""
+    import torch  # noqa: PLC0415 - seconds, which a refusal on a node without GPUs need not wait for
+
+    return torch.version.cuda is None
 
 
 def choose_layout(resolved: Resolved, hardware: Hardware, world_size: int | None = None) -> tuple[Layout, str]:
@@ -139,6 +144,8 @@ def check_fits(source: str, resolved: Resolved, layout: Layout, hardware: Hardwa
 
 def fp16_on_cpu() -> bool:
     """Whether torch computes in fp16 on this processor: DeepSpeed asks the same before it starts."""
+    import torch  # noqa: PLC0415 - as above
+
     return bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())  # noqa: SLF001 - torch has no public name for it
 
 

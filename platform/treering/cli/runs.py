@@ -196,11 +196,26 @@ def _print_attempts(page: dict[str, Any]) -> None:
             + (f"; {attempt['status']}: {attempt['reason']}" if attempt["status"] else "")
             + (f"; changed: {'; '.join(attempt['changed'])}" if attempt["changed"] else "")
         )
+        if attempt["launch"]:
+            console.print(f"  started by {_launch_text(attempt['launch'], attempt['nodes'])}", markup=False)
         for incident in attempt["incidents"]:
             where = f" (on {incident['host']})" if incident["host"] else ""
             console.print(
                 f"  incident  step {incident['step']:,}: {incident['title']}: {incident['text']}{where}", markup=False
             )
+
+
+def _launch_text(launch: dict[str, Any], nodes: list[str]) -> str:
+    """What started an attempt: `srun, Slurm job 4711 after 2 restarts on dgx[001-280], script 0123456789ab`."""
+    slurm, script = launch.get("slurm", {}), launch.get("script")
+    words = [str(launch["launcher"])]
+    if "job" in slurm:
+        restarts = f" after {slurm['restarts']} restarts" if slurm.get("restarts", "0") != "0" else ""
+        words.append(f"Slurm job {slurm['job']}{restarts}")
+    words[-1] += f" on {slurm.get('nodelist') or f'{len(nodes)} nodes'}"
+    if script:
+        words.append(f"script {short(script['digest'])}")
+    return ", ".join(words)
 
 
 def _print_kernels(kernels: list[dict[str, Any]]) -> None:

@@ -57,6 +57,7 @@ def train(  # noqa: PLR0917 - one argument an option
 
     Example: `treering train experiments/demo.yaml --set parallel.tensor=2`
     """
+    from treering.collect.launcher import rank_variables
     from treering.config.duration import parse_duration
     from treering.ship.launch import start_companion
 
@@ -67,6 +68,7 @@ def train(  # noqa: PLR0917 - one argument an option
     if time_limit is not None:
         arguments += [f"--time-limit={parse_duration(time_limit)}"]
     arguments += [f"--runs={runs}"] if runs is not None else []
-    if runs is None:
+    rank = {**os.environ, **rank_variables(os.environ)}.get("RANK", "0")
+    if runs is None and rank == "0":
         start_companion(project(), os.getpid())  # MLflow follows the run log; training never waits for it
     os.execv(sys.executable, arguments)  # noqa: S606 - becomes the trainer, which this package never imports

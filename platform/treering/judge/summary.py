@@ -203,6 +203,8 @@ def _attempt(attempt: AttemptDirectory, segments: Sequence[PathSegment]) -> dict
         "last_step_on_path": on_path.last_step if on_path else None,
         "status": end.status if end else None,
         "reason": end.reason if end else None,
+        "launch": header.launch,
+        "nodes": [node["host"] for node in header.nodes or ()],
         "incidents": [
             {**incident.model_dump(mode="json"), "title": incident.title} for incident in attempt.incidents()
         ],
