@@ -187,7 +187,13 @@ def test_a_terminal_that_takes_nothing_stops_nobody(kind):
         termios.tcflow(writer, termios.TCOOFF)
     with os.fdopen(writer, "w", closefd=False) as stream:
         progress = Progress(stream)
-        thread = threading.Thread(target=lambda: [progress.before_training(2, 9), *map(progress.after_ring, RINGS)])
+
+        def tell():
+            progress.before_training(2, 9)
+            for ring in RINGS:
+                progress.after_ring(ring)
+
+        thread = threading.Thread(target=tell, daemon=True)
         thread.start()
         thread.join(60)
         assert not thread.is_alive()
