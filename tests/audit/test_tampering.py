@@ -197,6 +197,7 @@ def test_a_resealed_header_no_longer_fits_its_first_ring(built):
         ({"consumed_samples": 1}, "consumed_samples is 1, expected 168 by the ring of step 15"),
         ({"consumed_tokens": 1}, "consumed_tokens is 1, expected 2688 by the ring of step 15"),
         ({"applied_steps": 1}, "applied_steps is 1, expected"),
+        ({"validation_loss": 1.5}, "validation_loss is 1.5, expected None by the rings on the path"),
         ({"code": "sha256:" + "0" * 64}, "code is 000000000000…"),
         ({"environment": "sha256:" + "0" * 64}, "environment is 000000000000…"),
         ({"run": "sha256:" + "0" * 64}, "run is 000000000000…"),

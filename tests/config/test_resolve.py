@@ -104,7 +104,8 @@ def test_the_attempt_part_may_change_under_a_run(file, override):
 
 def test_rules_that_are_not_set_leave_no_trace_in_what_is_digested(file):
     """So documents from before there were any keep their digests."""
-    plain, unset = resolved_with(file), resolved_with(file, "checkpoint.keep_last=null", "checkpoint.keep_every=null")
+    rules = ("keep_last", "keep_every", "keep_best")
+    plain, unset = resolved_with(file), resolved_with(file, *(f"checkpoint.{rule}=null" for rule in rules))
     assert plain.digests == unset.digests
     assert plain.to_json()["attempt"]["checkpoint"] == {"every_steps": 10}
     ruled = resolved_with(file, "checkpoint.keep_last=2", "checkpoint.keep_every=20")
@@ -115,6 +116,8 @@ def test_rules_that_are_not_set_leave_no_trace_in_what_is_digested(file):
     ("overrides", "text"),
     [
         (("checkpoint.keep_every=20",), "keep_last beside it"),
+        (("checkpoint.keep_best=true",), "keep_last beside it"),
+        (("checkpoint.keep_last=2", "checkpoint.keep_best=3", "validation=null"), "a section validation"),
         (("checkpoint.keep_last=2", "checkpoint.keep_every=15"), r"a multiple of every_steps \(10\)"),
     ],
 )

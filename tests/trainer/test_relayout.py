@@ -8,9 +8,12 @@ import signal
 import psutil
 import pytest
 import torch
+import typer
 from trained import eventually, numbers, rings, run_of
+from typer.testing import CliRunner
 
 from treering.audit.checkpoint import audit_checkpoint
+from treering.cli import commands
 from treering.judge.summary import run_line, run_page
 from treering.runlog.directory import find_runs
 from treering.runlog.records import CheckpointManifest, ConversionManifest
@@ -195,6 +198,29 @@ def test_a_conversion_that_is_there_is_taken(converted, zygote, project, referen
     assert "is converted already, every file holds" in printed
     assert_gone_on(run_of(runs), project, "2x2x2", "1x1x1")
     assert_close(run_of(runs), reference)
+
+
+def test_the_list_shows_what_is_converted_and_why_it_stays(converted, monkeypatch):
+    runs, source = converted
+    app = typer.Typer()
+    commands.register(app)
+    monkeypatch.chdir(runs.parent)  # a project's folder, as far as this command looks
+    shown = CliRunner().invoke(app, ["checkpoint", "list", source.run.id[:6], "--json"], catch_exceptions=False)
+    listed = json.loads(shown.stdout)
+    assert [(each["step"], each["layout"], each["kept_by"], each["problem"]) for each in listed] == [
+        (4, "2x2x2", ["all"], ""),
+        (8, "2x2x2", ["all"], ""),
+    ]
+    digest = ConversionManifest.read(source.conversion / "manifest.json")[1]
+    assert [each["converted"] for each in listed] == [None, digest]
+    assert listed[1]["bytes"] == sum(file.size for file in source.manifest.files)
+    measured = [ring.validation_loss for ring in source.run.path_rings(source) if ring.validation]
+    assert [each["validation_loss"] for each in listed] == measured
+    (source.path / "manifest.json").write_text("{}")
+    people = CliRunner().invoke(app, ["checkpoint", "list", str(source.run.path)], env={"COLUMNS": "200"})
+    assert people.exit_code == 0
+    assert "2x2x2" in people.stdout
+    assert "missing or no digested document" in people.stdout
 
 
 @pytest.mark.parametrize("damage", ["a file", "the manifest", "another source"])

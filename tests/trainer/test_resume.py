@@ -11,12 +11,9 @@ import time
 import psutil
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from trained import assert_identical, eventually, run_of
 
 from treering.audit.checkpoint import audit_checkpoint
-from treering.config.operation import CheckpointConfig
 from treering.judge.summary import run_page
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
@@ -232,20 +229,28 @@ def test_old_checkpoints_are_removed_by_rule(zygote, project, reference, tmp_pat
     assert audit_checkpoint(last, project, verify=True).findings == ()
 
 
-@given(
-    steps=st.sets(st.integers(1, 400), min_size=1),
-    keep_last=st.none() | st.integers(1, 9),
-    keep_every=st.none() | st.integers(1, 50),
-)
-def test_what_the_rules_keep(steps, keep_last, keep_every):
-    config = CheckpointConfig(every_steps=1, keep_last=keep_last, keep_every=keep_every if keep_last else None)
-    kept = checkpoint.kept_steps(steps, config)
-    assert max(steps) in kept
-    assert kept <= steps
-    for step in steps:
-        newer = sum(other > step for other in steps)
-        stays = keep_last is None or newer < keep_last or (keep_every is not None and step % keep_every == 0)
-        assert (step in kept) == stays
+def test_the_best_checkpoint_stays(zygote, project, tmp_path):
+    """Its held-out loss is the newest one measured at or before its step, before a kill or after."""
+    options = (
+        "--set=checkpoint.every_steps=2",
+        "--set=checkpoint.keep_last=1",
+        "--set=checkpoint.keep_every=4",
+        "--set=checkpoint.keep_best=true",
+        "--set=optimizer.peak_learning_rate=1.0",  # so that the loss rises after step 1
+    )
+    zygote.train(project, tmp_path, *options, expect=-9, kill_after_ring={"step": 7})
+    zygote.train(project, tmp_path, *options)
+    run = run_of(tmp_path)
+    assert run.attempts()[1].header.parent.step == 6
+    measured = {ring.step: ring.validation_loss for ring in run.path_rings() if ring.validation}
+    assert sorted(measured) == [1, 5, 10, 15]
+    newest = {step: max(at for at in measured if at <= step) for step in (*range(2, 15, 2), 15)}
+    best = min(newest, key=lambda step: (measured[newest[step]], step))
+    assert best not in {4, 8, 12, 15}
+    assert [each.step for each in run.checkpoints()] == sorted({best, 4, 8, 12, 15})
+    for each in run.checkpoints():
+        assert each.manifest.validation_loss == measured[newest[each.step]]
+        assert audit_checkpoint(each, project, verify=True).findings == ()
 
 
 def test_damaged_checkpoint_is_passed_over(zygote, project, reference, tmp_path):

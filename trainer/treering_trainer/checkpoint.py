@@ -25,6 +25,7 @@ from treering.errors import EvidenceError
 from treering.runlog.directory import CheckpointDirectory, RunDirectory, checkpoint_name
 from treering.runlog.document import sync_directory
 from treering.runlog.records import CheckpointManifest, FileRecord, Record
+from treering.runlog.retention import kept_by
 from treering.runlog.writer import RingWriter
 from treering_trainer.engine import STATE_TAG, Engine
 
@@ -221,14 +222,6 @@ def remove_nameless(run: RunDirectory) -> None:
             shutil.rmtree(path)
 
 
-def kept_steps(steps: Collection[int], config: CheckpointConfig) -> set[int]:
-    """The steps whose checkpoints stay, of those that have one; the newest is always among them."""
-    if config.keep_last is None:
-        return set(steps)
-    newest = sorted(steps)[-config.keep_last :]
-    return {step for step in steps if step in newest or (config.keep_every and step % config.keep_every == 0)}
-
-
 def remove_old(run: RunDirectory, config: CheckpointConfig) -> None:
     """Removes checkpoints that no rule keeps; called when a new one is complete, by the process that has the lock.
 
@@ -236,10 +229,10 @@ def remove_old(run: RunDirectory, config: CheckpointConfig) -> None:
     training: it is told, and the next call or start tries again.
     """
     checkpoints = run.checkpoints()
-    kept = kept_steps([each.step for each in checkpoints], config)
+    rules = kept_by({each.step: _validation_loss(each) for each in checkpoints}, config)
     try:
         for each in checkpoints:
-            if each.step not in kept:
+            if not rules[each.step]:
                 _take_name(each.path)
                 if each.conversion.exists():
                     _take_name(each.conversion)
@@ -247,6 +240,13 @@ def remove_old(run: RunDirectory, config: CheckpointConfig) -> None:
     except OSError as error:
         with suppress(OSError):
             sys.stderr.write(f"an old checkpoint could not be removed: {error}\n")
+
+
+def _validation_loss(checkpoint: CheckpointDirectory) -> float | None:
+    try:
+        return checkpoint.manifest.validation_loss
+    except EvidenceError:  # damaged: nothing is known of it
+        return None
 
 
 def set_aside(run: RunDirectory, checkpoint: CheckpointDirectory, attempt: int) -> Path:

@@ -30,6 +30,7 @@ class Plan:
         parent: the same as a record.
         start_step: last step that is already done.
         applied_steps: of those, the ones that moved the weights.
+        validation_loss: the newest held-out loss of the run up to there, None before the first.
         messages: what to tell the user, in order.
     """
 
@@ -42,6 +43,7 @@ class Plan:
     parent: Parent | None
     start_step: int
     applied_steps: int
+    validation_loss: float | None
     messages: tuple[str, ...]
 
 

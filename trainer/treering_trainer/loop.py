@@ -1,5 +1,6 @@
 """The training loop: read, prove, train, lay the ring; nothing begins before the ring of what came before is laid."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -104,10 +105,11 @@ class Loop:
         self._shape = ModelShape.of(resolved.recipe.model, resolved.blend.sequence_length)
         self._overflows = Overflows(resolved.recipe.optimizer.loss_scale)
         self._applied_steps = 0
+        self._validation_loss: float | None = None
         self._between_s: dict[str, float] = {}
         """Seconds between the ring before and this step; they are in no other number."""
 
-    def run(self, start_step: int, applied_steps: int) -> Outcome:
+    def run(self, start_step: int, applied_steps: int, validation_loss: float | None = None) -> Outcome:
         """Trains from the step after `start_step` to the end of the schedule, or until asked to stop.
 
         Whoever stops leaves a checkpoint of its last step.
@@ -115,6 +117,7 @@ class Loop:
         Args:
             start_step: last step that is done.
             applied_steps: how many of those moved the weights.
+            validation_loss: the newest held-out loss up to there.
 
         Raises:
             EvidenceError: ranks were fed different batches.
@@ -123,6 +126,7 @@ class Loop:
             TrainingError: the last step's checkpoint could not be written.
         """
         self._applied_steps = applied_steps
+        self._validation_loss = validation_loss
         for hook in self._hooks:
             hook.before_training(start_step, self._schedule.num_steps)
         for step in range(start_step + 1, self._schedule.num_steps + 1):
@@ -165,6 +169,8 @@ class Loop:
             started = time.perf_counter()
             validation = self._validator.run(self._engine)
             times["validation"] = time.perf_counter() - started
+            loss = validation["loss"] if validation else math.nan
+            self._validation_loss = loss if math.isfinite(loss) else None
         self._mark(Part.RECORD, step)
         if self._record is not None:
             started = time.perf_counter()
@@ -255,6 +261,7 @@ class Loop:
                 "consumed_samples": self._resolved.consumed_samples(step),
                 "consumed_tokens": self._resolved.consumed_tokens(step),
                 "applied_steps": self._applied_steps,
+                "validation_loss": self._validation_loss,
             }
         rings = self._record.rings if self._record is not None else None
         started = time.perf_counter()

@@ -64,7 +64,7 @@ def plan_attempt(
     again = " again" if before and not resume else ""
     if found is None:
         messages.append(f"attempt {number} starts from nothing{again}")
-        return Plan(number, origin, changed, continue_changed, None, None, None, 0, 0, tuple(messages))
+        return Plan(number, origin, changed, continue_changed, None, None, None, 0, 0, None, tuple(messages))
     manifest, directory = found
     parent = Parent(
         run=manifest.run, attempt=manifest.attempt, step=manifest.step, ring=manifest.ring, checkpoint=directory.digest
@@ -81,6 +81,7 @@ def plan_attempt(
         parent,
         manifest.step,
         manifest.applied_steps,
+        manifest.validation_loss if resume else None,  # another run may measure on another blend
         tuple(messages),
     )
 

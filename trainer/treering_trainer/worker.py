@@ -152,7 +152,10 @@ def run_rank(job: Job, terminal: TextIO) -> Outcome:
             stop_requested=stop,
             mark=mark,
         )
-        outcome = _until_end(job, place, lambda: loop.run(job.plan.start_step, job.plan.applied_steps), stop, mark)
+        plan = job.plan
+        outcome = _until_end(
+            job, place, lambda: loop.run(plan.start_step, plan.applied_steps, plan.validation_loss), stop, mark
+        )
         mark(Part.LEAVE, outcome.step)
     leave()
     mark(Part.DONE)

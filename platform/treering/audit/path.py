@@ -116,6 +116,7 @@ class Recorded:
         stretches: the attempts of the path.
         steps: rings that stand in the chain with the schedule's range.
         applied_steps: rings whose step moved the weights.
+        validation_loss: newest held-out loss that the checkpoint's own run measured.
         last: the last ring that stands in the chain.
         batch_digests: the digest of each step's batch, as laid, from step 1 on.
         findings: what does not hold.
@@ -124,6 +125,7 @@ class Recorded:
     stretches: list[Stretch]
     steps: int = 0
     applied_steps: int = 0
+    validation_loss: float | None = None
     last: Ring | None = None
     batch_digests: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -166,6 +168,8 @@ def read_path(checkpoint: CheckpointDirectory, stretches: list[Stretch]) -> Reco
                 )
             recorded.steps += not wrong
             recorded.applied_steps += ring.applied
+            if ring.validation_loss is not None and stretch.segment.run.path == checkpoint.run.path:
+                recorded.validation_loss = ring.validation_loss
             recorded.batch_digests.append(ring.batch_digest)
             recorded.last = ring
     except EvidenceError as error:
@@ -244,6 +248,8 @@ def check_records(checkpoint: CheckpointDirectory, recorded: Recorded) -> list[F
         )
         expect(file, "consumed_tokens", manifest.consumed_tokens, last.consumed_tokens, f"the ring of step {last.step}")
         expect(file, "applied_steps", manifest.applied_steps, recorded.applied_steps, "the rings on the path")
+        if manifest.validation_loss is not None:  # None as well in what was saved before there was such a field
+            expect(file, "validation_loss", manifest.validation_loss, recorded.validation_loss, "the rings on the path")
     return findings
 
 

@@ -1,13 +1,14 @@
-"""`treering checkpoint`: checkpoints made ready for another layout, in the trainer's own process."""
+"""`treering checkpoint`: which ones a run has and why they stay; one made ready for another layout."""
 
 import os
 import sys
+import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from treering.cli.output import JsonOption
+from treering.cli.output import JsonOption, console, print_json, print_table, project
 
 SourceArgument = Annotated[Path, typer.Argument(help="A checkpoint's folder, or that of a run (its newest one).")]
 
@@ -15,14 +16,56 @@ SourceArgument = Annotated[Path, typer.Argument(help="A checkpoint's folder, or 
 def register(app: typer.Typer) -> None:
     """Adds the group."""
     group = typer.Typer(no_args_is_help=True)
+    group.command("list")(list_)
     group.command("convert")(convert)
     app.add_typer(group, name="checkpoint", help=_HELP)
 
 
-_HELP = """Make checkpoints ready for another layout.
+_HELP = """Show the checkpoints of a run, or make one ready for another layout.
 
-Example: `treering checkpoint convert runs/0123456789abcdef`
+Example: `treering checkpoint list 0123`
 """
+
+
+def list_(
+    run: Annotated[str, typer.Argument(help="Any unique prefix of a run's id, or its folder.")],
+    json: JsonOption = False,
+) -> None:
+    """List a run's checkpoints: layout, size, held-out loss, whether it is converted, and the rules that keep it.
+
+    The rules are those of the run's newest attempt; a checkpoint that none keeps goes when the next one is saved. The
+    held-out loss is the newest one measured at or before the step.
+
+    Example: `treering checkpoint list 0123`
+    """
+    from treering.judge.checkpoints import list_checkpoints
+    from treering.runlog.directory import find_run
+
+    found = list_checkpoints(find_run(project().runs, run))
+    if json:
+        print_json(found)
+    elif not found:
+        console.print("No checkpoint yet.")
+    else:
+        columns = ("step", "TPxPPxDP", "MB", "saved, UTC", "val. loss", "converted", "stays by")
+        print_table(columns, [_row(each) for each in found], numbers=("step", "MB", "val. loss"))
+        for each in found:
+            if each["problem"]:
+                console.print(f"\n{each['problem']}")
+
+
+def _row(each: dict[str, Any]) -> list[str]:
+    if each["problem"]:
+        return [f"{each['step']:,}", *[""] * 5, "damaged"]
+    return [
+        f"{each['step']:,}",
+        each["layout"],
+        f"{each['bytes'] / 1e6:,.1f}",
+        time.strftime("%Y-%m-%d %H:%M", time.gmtime(each["created_at"])),
+        "" if each["validation_loss"] is None else f"{each['validation_loss']:.4f}",
+        "yes" if each["converted"] else "",
+        ", ".join(each["kept_by"]) or "nothing",
+    ]
 
 
 def convert(checkpoint: SourceArgument, json: JsonOption = False) -> None:

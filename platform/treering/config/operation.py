@@ -86,20 +86,27 @@ class KernelConfig(GrowingSection):
 class CheckpointConfig(GrowingSection):
     """When training state is saved, the last step always, and how long it stays, the newest one always."""
 
-    added = frozenset({"keep_last", "keep_every"})
+    added = frozenset({"keep_last", "keep_every", "keep_best"})
 
     every_steps: PositiveInt
     keep_last: PositiveInt | None = Field(None, description="how many of the newest ones stay; null keeps all")
     keep_every: PositiveInt | None = Field(
         None, description="beside the newest ones, those of steps that are multiples of this stay; needs keep_last"
     )
+    keep_best: bool | PositiveInt | None = Field(
+        None, description="beside them, that many with the lowest held-out loss stay, `true` for one; needs keep_last"
+    )
+
+    @property
+    def num_best(self) -> int:
+        """How many stay for their held-out loss."""
+        return int(self.keep_best or 0)
 
     @model_validator(mode="after")
     def _rules_fit(self) -> Self:
-        if self.keep_every is not None and self.keep_last is None:
-            raise contradiction(
-                "keep_every", str(self.keep_every), "keep_last beside it: without it every checkpoint stays"
-            )
+        for name, value in (("keep_every", self.keep_every), ("keep_best", self.keep_best)):
+            if value and self.keep_last is None:
+                raise contradiction(name, str(value), "keep_last beside it: without it every checkpoint stays")
         if self.keep_every is not None and self.keep_every % self.every_steps:
             raise contradiction(
                 "keep_every",

@@ -125,6 +125,10 @@ class Experiment(Section):
                 str(self.model.padded_vocab_size),
                 f"at least tokenizer.vocabulary_size {self.tokenizer.vocabulary_size}",
             )
+        if self.checkpoint.num_best and self.validation is None:
+            raise contradiction(
+                "checkpoint.keep_best", str(self.checkpoint.keep_best), "a section validation, which measures the loss"
+            )
         return self
 
     @property

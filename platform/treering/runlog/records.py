@@ -148,6 +148,9 @@ class CheckpointManifest(Record):
     layout: Layout
     created_at: float
     files: tuple[FileRecord, ...]
+    validation_loss: float | None = Field(
+        None, description="held-out loss of the run's newest ring that has one, at or before the step"
+    )
 
 
 class ConversionManifest(Record):
