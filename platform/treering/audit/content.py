@@ -96,7 +96,7 @@ def check_corpora(stretches: Sequence[Stretch], shelf: Shelf, progress: Progress
         damages = corpus.verify()
         if damages:
             readers = _Readers(digest, stretches, shelf)
-            findings += [finding for damage in damages for finding in _blame(corpus, damage, readers)]
+            findings += [finding for damage in damages for finding in blame(corpus, damage, readers.describe)]
         progress("corpora", done, len(shelf.corpora))
     return findings
 
@@ -121,22 +121,41 @@ class _Readers:
                 return stretch.schedule.step_of_sample(int(exposures[0]))
         return None
 
+    def describe(self, document: int) -> tuple[int | None, str]:
+        """That step, and the same in words."""
+        step = self.first_step(document)
+        return step, ": unread by this checkpoint" if step is None else f": first read by step {step}"
 
-def _blame(corpus: Corpus, damage: Damage, readers: _Readers) -> Iterator[Finding]:
+
+def _no_reader(_document: int) -> tuple[int | None, str]:
+    return None, ""
+
+
+def blame(
+    corpus: Corpus, damage: Damage, reader: Callable[[int], tuple[int | None, str]] = _no_reader
+) -> Iterator[Finding]:
+    """Findings for a damaged chunk: one for each damaged document, as far as they can be named.
+
+    Args:
+        corpus: the corpus.
+        damage: what `Corpus.verify` found.
+        reader: of a document the first step that read it, and the same in words; default without a path to look at.
+    """
     file = str(corpus.directory / damage.file)
     what = f"bytes {damage.start:,} to {damage.end:,} (chunk {damage.chunk}): {damage.reason}"
     helps = "`dvc checkout` restores the file"
     if not damage.documents:
         text = f"{file}: corpus {corpus.name}, no single document can be named; {what}; {helps}"
-        yield Finding("corpus", text, file=file, corpus=corpus.name)
+        yield Finding("corpus", text, file=file, corpus=corpus.name, start=damage.start, end=damage.end)
     for number, name in list(zip(damage.documents, damage.ids, strict=True))[:_SHOWN_DOCUMENTS]:
-        step = readers.first_step(number)
-        read = "unread by this checkpoint" if step is None else f"first read by step {step}"
-        text = f"{file}: corpus {corpus.name}, document {name} (number {number}): {read}; {what}; {helps}"
-        yield Finding("corpus", text, file=file, corpus=corpus.name, document=name, step=step)
+        step, read = reader(number)
+        text = f"{file}: corpus {corpus.name}, document {name} (number {number}){read}; {what}; {helps}"
+        yield Finding(
+            "corpus", text, file=file, corpus=corpus.name, document=name, step=step, start=damage.start, end=damage.end
+        )
     if len(damage.documents) > _SHOWN_DOCUMENTS:
         text = f"{file}: {len(damage.documents) - _SHOWN_DOCUMENTS} more documents of corpus {corpus.name} are damaged"
-        yield Finding("corpus", text, file=file, corpus=corpus.name)
+        yield Finding("corpus", text, file=file, corpus=corpus.name, start=damage.start, end=damage.end)
 
 
 def batch_digests(stretch: Stretch, corpora: Sequence[Corpus], first_step: int, last_step: int) -> Iterator[str]:

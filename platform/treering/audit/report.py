@@ -39,6 +39,8 @@ class Finding:
         corpus: name of the corpus.
         document: id of the document.
         step: step of the ring; for a document, the first step that read it, None if this checkpoint never did.
+        start: first byte of the damaged chunk of `file`.
+        end: byte after its last one.
     """
 
     kind: FindingKind
@@ -48,6 +50,8 @@ class Finding:
     corpus: str | None = None
     document: str | None = None
     step: int | None = None
+    start: int | None = None
+    end: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

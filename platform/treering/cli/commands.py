@@ -19,6 +19,7 @@ _GROUPS = (
     "audit",
     "trace",
     "attest",
+    "verify",
     "up",
 )
 

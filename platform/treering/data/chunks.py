@@ -1,5 +1,6 @@
 """Digests in parallel: hashing and reading leave Python's lock, so threads are enough."""
 
+import hashlib
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -12,6 +13,15 @@ Result = TypeVar("Result")
 
 WORKERS = min(8, len(os.sched_getaffinity(0)))
 """Threads that digest: more than a disk serves bring nothing."""
+
+
+def digest_range(descriptor: int, start: int, length: int) -> str:
+    """`sha256:<hex>` of the bytes [start, start + length) of an open file, of fewer where it ends before."""
+    state = hashlib.sha256()
+    while length and (block := os.pread(descriptor, length, start)):
+        state.update(block)
+        start, length = start + len(block), length - len(block)
+    return f"sha256:{state.hexdigest()}"
 
 
 def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], workers: int = WORKERS) -> Iterator[Result]:

@@ -4,6 +4,7 @@ Stage `tokenize` writes it; the blend names it by its digest, the trainer reads 
 """
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from treering.data.chunks import digest_range, map_in_order
 from treering.data.indexed import TokenFile, index_bytes, index_document
 from treering.data.manifest import CHUNK_BYTES, read_manifest
 from treering.errors import EvidenceError, NotFoundError
@@ -177,13 +179,16 @@ class Corpus:
         """
         return self._table.column(name)
 
-    def verify(self) -> list[Damage]:
-        """Digests every file again, chunk by chunk; an empty list means that every byte is what the manifest says.
+    def verify(self, advance: Callable[[int], None] = lambda _bytes: None) -> list[Damage]:
+        """Digests every file again, by chunks in parallel; an empty list means that every byte is what the manifest says.
 
         In a damaged chunk of `corpus.bin` each document is digested again, so that exactly the damaged ones are
         named, by the document table, whose bytes are themselves checked. A damaged table names no document.
+
+        Args:
+            advance: told how many bytes more have been digested.
         """
-        found = [damage for name in (BIN, IDX, DOCUMENTS) for damage in self._damaged_chunks(name)]
+        found = [damage for name in (BIN, IDX, DOCUMENTS) for damage in self._damaged_chunks(name, advance)]
         if not found or any(damage.file == DOCUMENTS for damage in found):
             return found
         lengths = self._table.column("tokens").to_numpy()
@@ -196,19 +201,21 @@ class Corpus:
             named.append(Damage(damage.file, damage.chunk, damage.start, damage.end, documents, ids, damage.reason))
         return named
 
-    def _damaged_chunks(self, name: str) -> list[Damage]:
+    def _damaged_chunks(self, name: str, advance: Callable[[int], None]) -> list[Damage]:
         """Chunks of one file whose digest differs, chunks that are missing, and what follows the expected end."""
         expected, path = self.manifest["files"][name], self.directory / name
         size, chunks = int(expected["size"]), list(expected["chunks"])
         found = []
+        starts = range(0, size, CHUNK_BYTES)
         with path.open("rb") as file:
-            for number, digest in enumerate(chunks):
-                block = file.read(min(CHUNK_BYTES, size - number * CHUNK_BYTES))
-                actual = f"sha256:{hashlib.sha256(block).hexdigest()}"
+            actual_digests = map_in_order(
+                lambda start: digest_range(file.fileno(), start, min(CHUNK_BYTES, size - start)), starts
+            )
+            for number, (start, actual, digest) in enumerate(zip(starts, actual_digests, chunks, strict=True)):
+                end = min(start + CHUNK_BYTES, size)
                 if actual != digest:
-                    start = number * CHUNK_BYTES
-                    reason = f"found {actual}, expected {digest}"
-                    found.append(Damage(name, number, start, min(start + CHUNK_BYTES, size), (), (), reason))
+                    found.append(Damage(name, number, start, end, (), (), f"found {actual}, expected {digest}"))
+                advance(end - start)
         extra = path.stat().st_size - size
         if extra > 0:
             reason = f"found {extra} bytes after the end, expected {size} bytes"

@@ -1,0 +1,193 @@
+"""Finds things by digest: corpora in the project, in DVC's cache and in its remotes; runs, rings and checkpoints."""
+
+import contextlib
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from treering.audit.stores import Store, find_stores, tracked
+from treering.config.canonical import DIGEST_PREFIX, parse_json
+from treering.data.corpus import MANIFEST
+from treering.data.manifest import manifest_digest, read_manifest
+from treering.errors import EvidenceError, NotFoundError, UserError
+from treering.project import Project
+from treering.runlog.directory import RunDirectory, find_runs
+
+_PREFIX = re.compile(r"^(?:sha256:|md5:)?([0-9a-f]{4,64})$")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One thing that a digest names.
+
+    Attributes:
+        what: what it is, in words.
+        digest: the whole digest.
+        place: `project`, or the store.
+        path: where it lies; of a corpus in a store, the path that it had in the tracked folder.
+        command: what brings it back; None if it lies where it belongs.
+    """
+
+    what: str
+    digest: str
+    place: str
+    path: str
+    command: str | None = None
+
+
+def find_digest(project: Project, digest: str) -> list[Found]:
+    """Everything whose digest begins with the given characters.
+
+    Args:
+        project: where to look.
+        digest: at least 4 hex characters, with or without `sha256:`; of a corpus's file its md5 by DVC is taken too.
+
+    Raises:
+        UserError: that is no digest.
+        NotFoundError: nothing has it; the text names the remotes that could not be searched.
+    """
+    match = _PREFIX.match(digest.strip().lower())
+    if match is None:
+        raise UserError(f"{digest!r}: expected at least 4 hex characters of a digest, like sha256:0123…")
+    prefix = match[1]
+
+    def fits(value: str | None) -> bool:
+        return value is not None and value.removeprefix(DIGEST_PREFIX).startswith(prefix)
+
+    stores, elsewhere = find_stores(project.root)
+    found = [*_corpora(project, fits), *_runs(project, prefix, fits)]
+    at_hand = {each.digest for each in found}
+    for store in stores:
+        found += [each for each in _stored_corpora(project, store, stores, fits) if each.digest not in at_hand]
+    if not found:
+        searched = ", ".join(["the project", *(f"{store.name} ({store.path})" for store in stores)])
+        others = f"; remotes that are no folders were not searched: {', '.join(elsewhere)}" if elsewhere else ""
+        raise NotFoundError(
+            f"{digest}: nothing has that digest in {searched}{others}; `dvc fetch --all-commits` brings to the cache "
+            "what remotes hold"
+        )
+    return found
+
+
+def _corpora(project: Project, fits: Callable[[str | None], bool]) -> Iterator[Found]:
+    tokenizers: set[str] = set()
+    for path in sorted(project.corpora.glob(f"*/*/{MANIFEST}")):
+        try:
+            manifest = read_manifest(path)
+        except EvidenceError:
+            continue
+        folder, name = path.parent, _name(manifest)
+        missing = [file for file in manifest["files"] if not (folder / file).exists()]
+        if fits(manifest["digest"]):
+            what = f"{name} without {', '.join(missing)}" if missing else name
+            command = f"dvc checkout {project.corpora.relative_to(project.root)}" if missing else None
+            yield Found(what, manifest["digest"], "project", str(folder), command)
+        for file, entry in manifest["files"].items():
+            for digest in (entry["sha256"], entry["dvc_md5"]):
+                if fits(digest):
+                    yield Found(f"{file} of {name}", digest, "project", str(folder / file))
+        tokenizer = manifest["tokenizer"]["digest"]
+        if fits(tokenizer) and tokenizer not in tokenizers:
+            tokenizers.add(tokenizer)
+            yield Found(f"tokenizer of {name}", tokenizer, "project", str(project.tokenizer))
+
+
+def _name(manifest: dict[str, Any]) -> str:
+    return f"corpus {manifest['name']} ({manifest['split']})"
+
+
+def _runs(project: Project, prefix: str, fits: Callable[[str | None], bool]) -> Iterator[Found]:
+    published = RunDirectory(project.published)
+    for run in (*find_runs(project.runs), *([published] if (published.path / "resolved.json").exists() else [])):
+        for what, digest, path in _readable(_recorded(run)):
+            if fits(digest):
+                yield Found(what, digest, "project", str(path))
+        for attempt in run.attempts():
+            yield from _rings(attempt.rings_file, prefix, f"attempt {attempt.number} of run {run.path.name}")
+
+
+def _recorded(run: RunDirectory) -> Iterator[tuple[str, str, Path]]:
+    """What the records of a run are or name, by digest.
+
+    Raises:
+        EvidenceError: one cannot be read.
+    """
+    yield f"run {run.id}", run.resolved.recipe.digest, run.path
+    yield f"blend of run {run.id}", run.resolved.blend.digest, run.path
+    for attempt in run.attempts():
+        yield f"attempt {attempt.number} of run {run.id}", attempt.header_digest, attempt.path
+    for checkpoint in run.checkpoints():
+        what = f"checkpoint of step {checkpoint.step} of run {run.id}"
+        yield what, checkpoint.digest, checkpoint.path
+        for file in checkpoint.manifest.files:
+            yield f"{file.path} of {what}", file.digest, checkpoint.path / file.path
+
+
+def _readable(entries: Iterator[tuple[str, str, Path]]) -> Iterator[tuple[str, str, Path]]:
+    """The entries up to a record that cannot be read: what that is, is `treering verify`'s matter."""
+    with contextlib.suppress(EvidenceError):
+        yield from entries
+
+
+def _rings(path: Path, prefix: str, what: str) -> Iterator[Found]:
+    """Rings by their own digest, from the text of their lines: the chain is the audit's matter."""
+    if not path.exists():
+        return
+    pattern = re.compile(rf'"digest":"({DIGEST_PREFIX}{prefix}[0-9a-f]*)"')
+    step = re.compile(r'"step":(\d+)[,}]')
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            match = pattern.search(line)
+            if match:
+                ring = f"ring of step {', '.join(step.findall(line))}, {what}"
+                yield Found(ring, match[1], "project", f"{path}:{number}")
+
+
+def _stored_corpora(
+    project: Project, store: Store, stores: Sequence[Store], fits: Callable[[str | None], bool]
+) -> Iterator[Found]:
+    """Corpora in tracked folders of a store, by the manifests that it holds."""
+    seen: set[str] = set()
+    for tree, entries in store.trees():
+        for path in sorted(path for path in entries if Path(path).name == MANIFEST):
+            manifest = _stored_manifest(store.file(entries[path]))
+            if manifest is None or manifest["digest"] in seen or not fits(manifest["digest"]):
+                continue
+            seen.add(manifest["digest"])
+            needed = {MANIFEST: entries[path], **{name: file["dvc_md5"] for name, file in manifest["files"].items()}}
+            copies = {name: _copy(stores, md5) for name, md5 in needed.items()}
+            lost = [name for name, copy in copies.items() if copy is None]
+            what = f"{_name(manifest)} without {', '.join(lost)}" if lost else _name(manifest)
+            command = None if lost else _command(project, store, tree, manifest, copies)
+            yield Found(what, manifest["digest"], store.name, f"{store.path}: {Path(path).parent} of {tree}", command)
+
+
+def _copy(stores: Sequence[Store], md5: str) -> Path | None:
+    return next((store.file(md5) for store in stores if store.file(md5).exists()), None)
+
+
+def _stored_manifest(path: Path) -> dict[str, Any] | None:
+    try:
+        manifest = parse_json(path.read_bytes())
+        whole = isinstance(manifest, dict) and manifest["digest"] == manifest_digest(manifest)
+        return manifest if whole and {"name", "split", "files"} <= manifest.keys() else None
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _command(
+    project: Project, store: Store, tree: str, manifest: dict[str, Any], copies: Mapping[str, Path | None]
+) -> str:
+    """What brings a corpus back: DVC where a lock file names the tracked folder, else plain copies."""
+    place = tracked(project.root, tree)
+    if place is None:
+        folder = project.corpus(manifest["name"], manifest["split"]).relative_to(project.root)
+        target = shlex.quote(folder.as_posix())
+        files = " && ".join(f"cp {shlex.quote(str(path))} {target}/{name}" for name, path in copies.items())
+        return f"mkdir -p {target} && {files}"
+    first = f"git checkout {place.commit} -- {place.file} && " if place.commit else ""
+    fetch = f"dvc fetch -r {store.remote} {place.out} && " if store.remote else ""
+    return f"{first}{fetch}dvc checkout {place.out}"

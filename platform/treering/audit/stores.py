@@ -1,0 +1,125 @@
+"""Looks into DVC's stores without DVC: the cache, and remotes that are folders.
+
+A store holds a file under its md5 as `files/md5/ab/cdef…`, and a tracked folder as `files/md5/ab/cdef….dir`, a JSON
+list of md5 and path of every file in it.
+Source: https://dvc.org/doc/user-guide/project-structure/internal-files (DVC 3).
+"""
+
+import configparser
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A folder that holds files by their md5.
+
+    Attributes:
+        remote: name of the remote, None for the cache.
+        path: the folder.
+    """
+
+    remote: str | None
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return "DVC's cache" if self.remote is None else f"DVC's remote {self.remote}"
+
+    def file(self, md5: str) -> Path:
+        """Where a file of that md5 lies, if it lies here."""
+        return self.path / "files" / "md5" / md5[:2] / md5[2:]
+
+    def trees(self) -> Iterator[tuple[str, dict[str, str]]]:
+        """Every tracked folder: its md5 (with `.dir`), and of each file in it the md5 by its relative path."""
+        for path in sorted((self.path / "files" / "md5").glob("??/*.dir")):
+            try:
+                entries = {str(entry["relpath"]): str(entry["md5"]) for entry in json.loads(path.read_bytes())}
+            except (OSError, ValueError, KeyError, TypeError):  # a torn download; DVC itself will say so
+                continue
+            yield path.parent.name + path.name, entries
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """Where a project says that a folder of some md5 belongs.
+
+    Attributes:
+        out: the folder, relative to the project's root.
+        file: the file that says so.
+        commit: the newest commit in which it says so, None if it does now.
+    """
+
+    out: str
+    file: str
+    commit: str | None
+
+
+def find_stores(root: Path) -> tuple[list[Store], list[str]]:
+    """The cache and the remotes of a project, by its `.dvc/config` and `.dvc/config.local`.
+
+    Returns:
+        The stores that are folders here, and in words the remotes that are none.
+    """
+    folder = root / ".dvc"
+    config = configparser.ConfigParser(interpolation=None)
+    config.read([folder / "config", folder / "config.local"])
+    stores = [Store(None, _resolve(folder, config.get("cache", "dir", fallback="cache")))]
+    elsewhere = []
+    for section in config.sections():
+        if not section.strip("'").startswith("remote "):
+            continue
+        name, url = section.strip("'").split(" ", 1)[1].strip('"'), config.get(section, "url", fallback="")
+        if "://" in url and not url.startswith("file://"):
+            elsewhere.append(f"{name} ({url})")
+        else:
+            stores.append(Store(name, _resolve(folder, url.removeprefix("file://"))))
+    return [store for store in stores if store.path.is_dir()], elsewhere
+
+
+def _resolve(folder: Path, path: str) -> Path:
+    return (folder / path).resolve()
+
+
+def tracked(root: Path, md5: str) -> Tracked | None:
+    """Where the project, now or in a commit of its git history, says that a folder of that md5 belongs."""
+    for file in (root / "dvc.lock", *sorted(root.glob("**/*.dvc"))):
+        if file.is_file() and md5 in (text := file.read_text(encoding="utf-8", errors="replace")):
+            name = file.relative_to(root).as_posix()
+            out = _out_of(text, name, md5)
+            if out is not None:
+                return Tracked(out, name, None)
+    for commit in _git(root, "log", "--all", "--format=%H", f"-S{md5}", "--", "dvc.lock", "*.dvc").split():
+        for line in _git(root, "grep", "-l", "--fixed-strings", md5, commit, "--", "dvc.lock", "*.dvc").splitlines():
+            name = line.partition(":")[2]
+            out = _out_of(_git(root, "show", line), name, md5)
+            if out is not None:
+                return Tracked(out, name, commit)
+    return None
+
+
+def _out_of(text: str, name: str, md5: str) -> str | None:
+    """Path of the out with that md5 in a `dvc.lock` or a `.dvc` file, relative to the project's root."""
+    try:
+        document: Any = yaml.safe_load(text)
+        stages = document["stages"].values() if "stages" in document else [document]
+        outs = [out for stage in stages for out in stage.get("outs", ()) if out.get("md5") == md5]
+    except (yaml.YAMLError, AttributeError, TypeError):
+        return None
+    return (Path(name).parent / str(outs[0]["path"])).as_posix() if outs else None
+
+
+def _git(root: Path, *arguments: str) -> str:
+    """Output of git; nothing where there is no git or no repository."""
+    try:
+        done = subprocess.run(["git", "-C", root, *arguments], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return ""
+    return done.stdout if done.returncode == 0 else ""

@@ -1,0 +1,130 @@
+"""`treering verify` and `treering find`: is everything what it was, and where is what is gone."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from treering.cli.output import (
+    JsonOption,
+    PublicKeyOption,
+    console,
+    print_json,
+    print_table,
+    project,
+    trusted_keys,
+)
+
+if TYPE_CHECKING:
+    from treering.audit.attestation.check import AttestationCheck
+    from treering.audit.inventory import Inventory
+
+PathsArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="[PATH]...", help="Folders to look below; default: the project's corpora, runs, published."),
+]
+AttestationOption = Annotated[
+    Path | None,
+    typer.Option("--attestation", metavar="FILE", help="Check this signed statement; PATH is its checkpoint then."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    app.command("verify")(verify)
+    app.command("find")(find)
+
+
+def verify(
+    paths: PathsArgument = None,
+    attestation: AttestationOption = None,
+    public_key: PublicKeyOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Digest corpora, checkpoints and run logs again, and name every file, byte range and document that changed.
+
+    With `--attestation` it checks a signed statement offline instead: signature, every file of the checkpoint, and
+    ring, blend and ancestry against the run log. Ends with exit code 3 where something does not hold.
+
+    Example: `treering verify data/corpora`
+
+    Example: `treering verify published --attestation published.attestation.json --public-key signer.pub.pem`
+    """
+    from treering.audit.inventory import verify_paths
+    from treering.cli.audit import progress_bars
+    from treering.errors import EvidenceError
+
+    with progress_bars() as progress:
+        result = (
+            verify_paths(project(), paths or (), trusted_keys(public_key), progress)
+            if attestation is None
+            else _check(attestation, public_key, paths or [])
+        )
+    if json:
+        print_json(result.to_json())
+    else:
+        _print(result)
+    if not result.holds:
+        raise typer.Exit(EvidenceError.exit_code)
+
+
+def _check(attestation: Path, public_key: list[Path] | None, paths: list[Path]) -> "AttestationCheck":
+    from treering.audit.attestation.check import check_attestation
+    from treering.audit.attestation.place import attested_checkpoint
+    from treering.cli.audit import progress_bars
+    from treering.errors import UserError
+    from treering.runlog.directory import find_checkpoint
+
+    if not public_key:
+        raise UserError("--attestation: no key was given whose signature counts; `--public-key FILE` names it")
+    if len(paths) > 1:
+        raise UserError(f"--attestation: {len(paths)} paths were given, expected one: the checkpoint's folder")
+    checkpoint = find_checkpoint(paths[0]) if paths else attested_checkpoint(attestation)
+    with progress_bars() as progress:
+        return check_attestation(attestation, trusted_keys(public_key), checkpoint, project(), progress)
+
+
+def _print(result: "AttestationCheck | Inventory") -> None:
+    from treering.audit.attestation.check import AttestationCheck
+
+    if isinstance(result, AttestationCheck):
+        console.print(f"attestation  {result.attestation}")
+        console.print(f"signed by    {result.key or 'no trusted key'}")
+        console.print(f"checkpoint   {result.checkpoint or 'none was compared'}")
+        if result.statement is not None:
+            said = result.statement.predicate
+            console.print(f"signed       {said.attested_at}, level {said.assurance.level}, ring {said.evidence.ring}")
+        notes = result.not_compared
+    else:
+        rows = [[each.kind, f"{each.bytes:,}", str(each.findings or "holds"), each.path] for each in result.checked]
+        print_table(("what", "bytes", "findings", "where"), rows, numbers=("bytes", "findings"))
+        notes = result.notes
+    for note in notes:
+        console.print(f"note         {note}", markup=False)
+    for finding in result.findings:
+        console.print(f"FAILED       {finding.text}", markup=False)
+    console.print(f"\n{result.verdict}")
+
+
+def find(
+    digest: Annotated[str, typer.Argument(help="A digest, or its first 4 or more characters.")],
+    json: JsonOption = False,
+) -> None:
+    """Find what a digest names: corpora in the project, DVC's cache and remotes; runs, rings and checkpoints.
+
+    Of what is not in its place it prints the command that brings it back. Remotes that are no folders are not searched.
+
+    Example: `treering find sha256:0123abcd`
+    """
+    from dataclasses import asdict
+
+    from treering.audit.find import find_digest
+
+    found = find_digest(project(), digest)
+    if json:
+        print_json([asdict(each) for each in found])
+        return
+    for each in found:
+        console.print(f"{each.what}\n  digest  {each.digest}\n  where   {each.place}, {each.path}", markup=False)
+        if each.command:
+            console.print(f"  bring   {each.command}", markup=False)

@@ -1,0 +1,194 @@
+"""`treering find`: what a digest names, with real DVC and git where a corpus is gone."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from treering.audit.find import find_digest
+from treering.audit.stores import find_stores, tracked
+from treering.data.corpus import Corpus
+from treering.errors import NotFoundError, UserError
+from treering.project import Project
+
+
+def run(root, *command):
+    environment = os.environ | {"DVC_NO_ANALYTICS": "1", "DVC_SITE_CACHE_DIR": str(root / ".dvc-site")}
+    subprocess.run(command, cwd=root, check=True, capture_output=True, env=environment)
+
+
+def dvc(root, *commands):
+    """DVC's own command line, several commands in one process."""
+    code = "import sys; from dvc.cli import main; sys.exit(any(main(line.split()) for line in sys.argv[1:]))"
+    run(root, sys.executable, "-c", code, *commands)
+
+
+def git(root, *arguments):
+    run(root, "git", "-c", "user.name=t", "-c", "user.email=t@example.org", *arguments)
+
+
+@pytest.fixture(scope="session")
+def versioned(template, tmp_path_factory):
+    """Corpora tracked by DVC in a git repository, then replaced by others: the first ones are history."""
+    root = tmp_path_factory.mktemp("versioned") / "project"
+    shutil.copytree(template.root, root)
+    project = Project(root)
+    remote = root.parent / "remote"
+    digests = {name: Corpus.open(project.corpus(name)).digest for name in ("red", "green", "blue")}
+    git(root, "init", "-q")
+    dvc(
+        root,
+        "init -q",
+        f"remote add -q shelf {remote}",
+        "remote add -q cloud s3://bucket/path",
+        "add -q data/corpora",
+        "push -q -r shelf",
+    )
+    git(root, "add", ".dvc", "data/corpora.dvc")
+    git(root, "commit", "-qm", "first corpora")
+    shutil.rmtree(project.corpora)
+    project.corpora.mkdir()
+    (project.corpora / "other").write_text("other")
+    dvc(root, "add -q data/corpora")
+    git(root, "commit", "-qam", "other corpora")
+    return SimpleNamespace(root=root, digests=digests, remote=remote)
+
+
+@pytest.fixture
+def gone(versioned, tmp_path):
+    """A copy to work on; `remote` is the original's and is only read."""
+    root = tmp_path / "project"
+    shutil.copytree(versioned.root, root, symlinks=True)
+    return SimpleNamespace(project=Project(root), root=root, digests=versioned.digests, remote=versioned.remote)
+
+
+def test_a_corpus_in_its_place(built):
+    corpus = built.corpora["red"]
+    [found] = find_digest(built.project, corpus.digest)
+    assert (found.what, found.digest, found.path, found.command) == (
+        "corpus red (train)",
+        corpus.digest,
+        str(corpus.directory),
+        None,
+    )
+    assert find_digest(built.project, corpus.digest.removeprefix("sha256:")[:10]) == [found]
+
+
+def test_a_file_of_a_corpus_by_either_digest(built):
+    entry = built.corpora["green"].manifest["files"]["corpus.bin"]
+    for digest in (entry["sha256"], entry["dvc_md5"], f"md5:{entry['dvc_md5'][:12]}"):
+        [found] = find_digest(built.project, digest)
+        assert found.what == "corpus.bin of corpus green (train)"
+        assert found.path == str(built.corpora["green"].directory / "corpus.bin")
+
+
+def test_a_corpus_whose_files_are_gone(built):
+    (built.corpora["red"].directory / "corpus.bin").unlink()
+    [found] = find_digest(built.project, built.corpora["red"].digest)
+    assert (found.what, found.command) == ("corpus red (train) without corpus.bin", "dvc checkout data/corpora")
+
+
+def test_what_a_run_holds(built):
+    ring = next(ring for ring in built.run.attempts()[1].rings() if ring.step == 9)
+    attempt = built.run.attempts()[0]
+    for digest, what, where in (
+        (built.run.resolved.recipe.digest, f"run {built.run.id}", built.run.path),
+        (built.run.resolved.blend.digest, f"blend of run {built.run.id}", built.run.path),
+        (attempt.header_digest, f"attempt 1 of run {built.run.id}", attempt.path),
+        (built.first.digest, f"checkpoint of step 6 of run {built.run.id}", built.first.path),
+        (
+            built.first.manifest.files[0].digest,
+            f"weights.bin of checkpoint of step 6 of run {built.run.id}",
+            built.first.path / "weights.bin",
+        ),
+        (ring.digest, f"ring of step 9, attempt 2 of run {built.run.id}", f"{built.run.attempts()[1].rings_file}:3"),
+    ):
+        found = find_digest(built.project, digest)
+        assert [(each.what, each.digest, each.path) for each in found] == [(what, digest, str(where))]
+
+
+def test_the_tokenizer_is_named_once(built):
+    [found] = find_digest(built.project, built.run.resolved.blend.tokenizer)
+    assert found.path == str(built.project.tokenizer)
+
+
+def test_a_corpus_of_an_earlier_commit_is_in_the_cache(gone):
+    stores, elsewhere = find_stores(gone.root)
+    assert [store.name for store in stores] == ["DVC's cache", "DVC's remote shelf"]
+    assert elsewhere == ["cloud (s3://bucket/path)"]
+    [cached, remote] = find_digest(gone.project, gone.digests["green"])
+    assert (cached.what, cached.digest, cached.place) == ("corpus green (train)", gone.digests["green"], "DVC's cache")
+    assert (remote.place, "-r shelf data/corpora" in remote.command) == ("DVC's remote shelf", True)
+    assert cached.command.startswith("git checkout ")
+    assert cached.command.endswith(" -- data/corpora.dvc && dvc checkout data/corpora")
+
+
+def test_the_command_brings_it_back(gone):
+    [found, _] = find_digest(gone.project, gone.digests["red"])
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    subprocess.run(["sh", "-ec", found.command], cwd=gone.root, check=True, capture_output=True, env=environment)
+    corpus = Corpus.open(gone.project.corpus("red"))
+    assert (corpus.digest, corpus.verify()) == (gone.digests["red"], [])
+    [found] = find_digest(gone.project, gone.digests["red"])
+    assert (found.place, found.command) == ("project", None)
+
+
+def test_what_no_lock_file_names_is_copied(gone):
+    """The stage ran anew and nobody committed the lock file: only the cache knows the corpus."""
+    shutil.rmtree(gone.root / ".git")
+    found = find_digest(gone.project, gone.digests["blue"])[0]
+    assert found.command.startswith("mkdir -p data/corpora/train/blue && cp ")
+    subprocess.run(["sh", "-ec", found.command], cwd=gone.root, check=True)
+    corpus = Corpus.open(gone.project.corpus("blue"))
+    assert (corpus.digest, corpus.verify()) == (gone.digests["blue"], [])
+
+
+def test_a_remote_alone(gone):
+    shutil.rmtree(gone.root / ".dvc" / "cache")
+    [found] = find_digest(gone.project, gone.digests["red"])
+    assert found.place == "DVC's remote shelf"
+    assert " && dvc fetch -r shelf data/corpora && dvc checkout data/corpora" in found.command
+
+
+def test_a_store_that_lost_a_file(gone):
+    manifest = json.loads(
+        next(
+            path
+            for path in (gone.root / ".dvc" / "cache" / "files" / "md5").glob("??/*")
+            if b'"name": "red"' in path.read_bytes()
+        ).read_bytes()
+    )
+    md5 = manifest["files"]["corpus.idx"]["dvc_md5"]
+    for store in find_stores(gone.root)[0]:
+        if store.remote is None:
+            store.file(md5).unlink()
+    (gone.root / ".dvc" / "config").write_text("")
+    [found] = find_digest(gone.project, gone.digests["red"])
+    assert (found.what, found.command) == ("corpus red (train) without corpus.idx", None)
+
+
+def test_a_lock_file_of_the_pipeline(tmp_path):
+    (tmp_path / "dvc.lock").write_text(
+        "schema: '2.0'\nstages:\n  tokenize:\n    cmd: x\n    outs:\n    - path: data/corpora\n      md5: abc.dir\n"
+    )
+    found = tracked(tmp_path, "abc.dir")
+    assert (found.out, found.file, found.commit) == ("data/corpora", "dvc.lock", None)
+    assert tracked(tmp_path, "def.dir") is None
+
+
+def test_nothing_has_it(gone):
+    with pytest.raises(
+        NotFoundError, match=r"nothing has that digest in the project, DVC's cache .*cloud \(s3://bucket"
+    ):
+        find_digest(gone.project, "sha256:" + "0" * 64)
+
+
+@pytest.mark.parametrize("digest", ["", "abc", "sha256:xyzw", "0" * 65])
+def test_no_digest(built, digest):
+    with pytest.raises(UserError, match="expected at least 4 hex characters"):
+        find_digest(built.project, digest)
