@@ -1,5 +1,7 @@
 """A hostfile: what it may hold, and the command over it."""
 
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,21 @@ def test_the_command_over_several_hosts():
         "--master_port=29500", "--no_local_rank", "--module", "treering_trainer.launch", "demo.yaml", "--no-publish",
     ]  # fmt: skip
     assert "--master_addr=10.0.0.7" in command(START, HOSTS, Path("/kept"), "openmpi", "10.0.0.7")
+
+
+def test_arguments_pass_a_shell_of_the_other_host():
+    """DeepSpeed wraps a word with blanks in double quotes, pdsh joins the words, the other host's shell reads them."""
+    arguments = ('--set=blend.components.0.weight="0.5"', "--set=a={b: 1}", "--set=c=*;$HOME", '--set=d=a "b" c')
+    begin = replace(START, arguments=arguments)
+    words = command(begin, HOSTS, Path("/kept"), "pdsh", None)[-4:]
+    wrapped = ['"{}"'.format(word.replace('"', '\\"')) if " " in word else word for word in words]
+    printed = subprocess.run(
+        ["bash", "-c", "printf '%s\\n' " + " ".join(wrapped)], capture_output=True, text=True, check=True
+    ).stdout
+    assert printed.splitlines() == list(arguments)
+    assert command(begin, HOSTS, Path("/kept"), "openmpi", None)[-4:] == list(arguments)
+    with pytest.raises(UserError, match=r"argument .* put the value into the experiment's file"):
+        command(replace(START, arguments=("--set=a=$b c",)), HOSTS, Path("/kept"), "pdsh", None)
 
 
 def test_this_machine_needs_no_ssh():

@@ -1,6 +1,7 @@
 """A training over a hostfile: DeepSpeed's launcher reaches every host by pdsh (over ssh) or mpirun."""
 
 import re
+import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -83,7 +84,26 @@ def command(start: Start, hosts: tuple[Host, ...], hostfile: Path, remote: Remot
     words = [start.python, "-m", "deepspeed.launcher.runner", f"--hostfile={hostfile}", f"--launcher={remote}"]
     words += [f"--master_addr={address or meeting_address(hosts)}", f"--master_port={PORT}"]
     words += ["--no_ssh_check"] if alone and hosts[0].name in _HERE else []
-    return [*words, "--no_local_rank", "--module", *start.module]
+    module = start.module if alone or remote == "openmpi" else tuple(_for_remote_shell(word) for word in start.module)
+    return [*words, "--no_local_rank", "--module", *module]
+
+
+def _for_remote_shell(word: str) -> str:
+    """An argument as pdsh must be given it, since a shell of the other host reads it once more.
+
+    DeepSpeed puts double quotes around a word with blanks, and leaves all others as they are.
+
+    Raises:
+        UserError: a word that does not survive that.
+    """
+    if " " not in word:
+        return shlex.quote(word)
+    if set(word) & set("\\$`\n"):
+        raise UserError(
+            f"argument {word!r}: found blanks beside $, backquotes or backslashes, which do not reach other hosts whole "
+            "over pdsh; put the value into the experiment's file"
+        )
+    return word
 
 
 def meeting_address(hosts: tuple[Host, ...]) -> str:
