@@ -100,8 +100,8 @@ def _for_remote_shell(word: str) -> str:
         return shlex.quote(word)
     if set(word) & set("\\$`\n"):
         raise UserError(
-            f"argument {word!r}: found blanks beside $, backquotes or backslashes, which do not reach other hosts whole "
-            "over pdsh; put the value into the experiment's file"
+            f"argument {word!r}: found blanks beside $, backquotes or backslashes, which do not reach other hosts "
+            "whole over pdsh; put the value into the experiment's file"
         )
     return word
 
