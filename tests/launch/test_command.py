@@ -69,6 +69,15 @@ def test_a_script_is_kept_with_its_run(invoke, project, tmp_path):
     assert (document["layout"], document["job"], document["text"]) == ("1x1x2", None, script.read_text())
 
 
+def test_what_cannot_be_written_is_named(invoke, tmp_path):
+    small = ("small.yaml", "--slurm", "--nodes", 2, "--gpus-per-node", 0, "--tasks-per-node", 1)
+    with pytest.raises(UserError, match=r"--output .*/none/job.sbatch: found No such file or directory"):
+        invoke(*small, "--output", tmp_path / "none/job.sbatch")
+    (tmp_path / "runs").touch()
+    with pytest.raises(UserError, match=r"/launch/.*sbatch: found Not a directory, expected a folder to write to"):
+        invoke(*small, "--runs", tmp_path / "runs")
+
+
 def test_a_refusal_of_sbatch_is_an_error(invoke, tmp_path, monkeypatch):
     small = ("small.yaml", "--slurm", "--nodes", 2, "--gpus-per-node", 0, "--tasks-per-node", 1, "--submit")
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -88,7 +97,16 @@ def test_a_refusal_of_sbatch_is_an_error(invoke, tmp_path, monkeypatch):
         ((), UserError, "found neither --hostfile and --slurm"),
         (("--slurm", "--hostfile", "h"), UserError, "found both --hostfile and --slurm"),
         (("--slurm",), UserError, "found no --nodes"),
-        (("--slurm", "--nodes", 280, "--time-limit", "1h"), UserError, "found --time-limit, expected --time"),
+        (
+            ("--slurm", "--nodes", 280, "--time-limit", "1h"),
+            UserError,
+            r"found --time-limit, which --slurm has no use for; .* \(the script derives the time limit from --time\)",
+        ),
+        (
+            ("--hostfile", "h", "--nodes", 2, "--submit"),
+            UserError,
+            "found --nodes, --submit, which --hostfile has no use",
+        ),
         (("--slurm", "--nodes", 280, "--tasks-per-node", 4), UserError, "--tasks-per-node: found 4, expected 8"),
         (("--slurm", "--nodes", 280, "--gpus-per-node", 0), UserError, "found no --tasks-per-node"),
         (("--slurm", "--nodes", 100), ConfigError, r"parallel.pipeline: found tensor 8 x pipeline 35 = 280, expected"),

@@ -1,6 +1,7 @@
 """A hostfile: what it may hold, and the command over it."""
 
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,11 +101,14 @@ def test_a_value_that_a_shell_would_change_is_refused(value):
 
 def test_a_missing_program_is_named_before_anything_starts(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    check_program(HOSTS[:1], "pdsh")
+    python = sys.executable
+    check_program(python, HOSTS[:1], "pdsh")
+    with pytest.raises(UserError, match="--python: found no program nowhere/python"):
+        check_program("nowhere/python", HOSTS[:1], "pdsh")
     with pytest.raises(UserError, match=r"--launcher pdsh: found no pdsh in PATH, .* `--launcher openmpi`"):
-        check_program(HOSTS, "pdsh")
+        check_program(python, HOSTS, "pdsh")
     with pytest.raises(UserError, match=r"--launcher openmpi: found no ompi_info in PATH, .* `--launcher pdsh`"):
-        check_program(HOSTS, "openmpi")
+        check_program(python, HOSTS, "openmpi")
     (tmp_path / "pdsh").write_text("#!/bin/sh\n")
     (tmp_path / "pdsh").chmod(0o755)
-    check_program(HOSTS, "pdsh")
+    check_program(python, HOSTS, "pdsh")

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -13,6 +13,7 @@ from treering.cli.train import ContinueOption, NoPublishOption, RunsOption, Time
 
 if TYPE_CHECKING:
     from treering.config.resolve import Resolved
+    from treering.launch.hostfile import Host
     from treering.launch.start import Start
     from treering.project import Project
 
@@ -102,6 +103,19 @@ def launch(
             f"launch: found {'both' if slurm else 'neither'} --hostfile and --slurm, expected one of them; "
             "`treering train` trains on this machine"
         )
+    if hostfile is not None:
+        given = {
+            "--nodes": nodes, "--tasks-per-node": tasks_per_node, "--partition": partition, "--account": account,
+            "--container": container, "--sbatch": sbatch, "--output": output, "--submit": submit or None,
+        }  # fmt: skip
+    else:
+        given = {"--master-address": master_address, "--time-limit": time_limit}
+    idle = [name for name, value in given.items() if value is not None]
+    if idle:
+        raise UserError(
+            f"launch: found {', '.join(idle)}, which {'--slurm' if slurm else '--hostfile'} has no use for; expected "
+            f"it left out{' (the script derives the time limit from --time)' if time_limit and slurm else ''}"
+        )
     here = project()
     resolved = _resolve(config, here, overrides or [], runs, no_publish=no_publish, dry_run=dry_run)
     arguments = [f"--set={override}" for override in overrides or ()]
@@ -128,8 +142,6 @@ def launch(
 
     if nodes is None:
         raise UserError("launch --slurm: found no --nodes, expected how many the job takes")
-    if time_limit is not None:
-        raise UserError("launch --slurm: found --time-limit, expected --time: the script derives the trainer's limit")
     if gpus_per_node and tasks_per_node not in (None, gpus_per_node):
         raise UserError(
             f"--tasks-per-node: found {tasks_per_node}, expected {gpus_per_node}, one rank a GPU; leave it out"
@@ -193,7 +205,7 @@ def _check(source: str, resolved: "Resolved", nodes: int, per_node: int, device:
 def _over_hosts(
     start: "Start",
     text: str,
-    hosts: Any,
+    hosts: "tuple[Host, ...]",
     launcher: Literal["pdsh", "openmpi"],
     address: str | None,
     *,
@@ -215,15 +227,16 @@ def _over_hosts(
     if dry_run:
         print_json(document) if json else sys.stdout.write(f"{shlex.join(words)}\n")
         return
-    check_program(hosts, launcher)
+    check_program(start.python, hosts, launcher)
     keep(start, text, "hostfile")
     names = keep(start, "".join(f"{name}={value}\n" for name, value in shared.items()), "env")
     print_json(document) if json else console.print(f"run {start.run.name}: {start.layout} on {len(hosts)} hosts")
     sys.stdout.flush()
-    os.execve(words[0], words, {**os.environ, **shared, "DS_ENV_FILE": str(names)})  # noqa: S606 - becomes the launcher
+    os.execvpe(words[0], words, {**os.environ, **shared, "DS_ENV_FILE": str(names)})  # noqa: S606 - becomes the launcher
 
 
 def _as_batch_job(start: "Start", text: str, output: Path | None, *, submit: bool, dry_run: bool, json: bool) -> None:
+    from treering.errors import UserError
     from treering.launch.start import keep, kept
 
     path = kept(start, text, "sbatch")
@@ -233,7 +246,10 @@ def _as_batch_job(start: "Start", text: str, output: Path | None, *, submit: boo
         return
     keep(start, text, "sbatch")
     if output is not None:
-        output.write_text(text, encoding="utf-8")
+        try:
+            output.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"--output {output}: found {error.strerror}, expected a file to write") from None
     if submit:
         document["job"] = _submit(path)
     if json:

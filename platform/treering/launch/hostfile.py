@@ -133,12 +133,14 @@ def shared_variables(environ: Mapping[str, str], hostfile: Path, address: str) -
     return found
 
 
-def check_program(hosts: tuple[Host, ...], remote: Remote) -> None:
-    """Refuses to begin where the program that reaches other hosts is missing.
+def check_program(python: str, hosts: tuple[Host, ...], remote: Remote) -> None:
+    """Refuses to begin where the interpreter, or the program that reaches other hosts, is missing.
 
     Raises:
         UserError: names it.
     """
+    if shutil.which(python) is None:
+        raise UserError(f"--python: found no program {python}, expected the interpreter that has the trainer")
     if len(hosts) > 1 and shutil.which(_PROGRAMS[remote]) is None:
         other = "openmpi" if remote == "pdsh" else "pdsh"
         raise UserError(

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from treering.config.canonical import digest_bytes, short
+from treering.errors import UserError
 from treering.runlog.document import write_durably
 
 _NAME_LENGTH = 16
@@ -52,8 +53,15 @@ def kept(start: Start, text: str, suffix: str) -> Path:
 
 
 def keep(start: Start, text: str, suffix: str) -> Path:
-    """Writes a text where it is kept; the same text is one file."""
+    """Writes a text where it is kept; the same text is one file.
+
+    Raises:
+        UserError: the run's folder cannot be written.
+    """
     path = kept(start, text, suffix)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_durably(path, text)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(path, text)
+    except OSError as error:
+        raise UserError(f"{path}: found {error.strerror}, expected a folder to write to, shared by all nodes") from None
     return path
