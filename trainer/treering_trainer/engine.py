@@ -21,6 +21,7 @@ from treering_trainer.optim import build_optimizer, set_learning_rate
 from treering_trainer.pipeline import FoldedModule, RecomputingModule
 from treering_trainer.timing import StepTimer, StepTiming
 from treering_trainer.topology import Place
+from treering_trainer.unpickling import only_state
 
 STATE_TAG = "state"
 """Folder of DeepSpeed's files inside a checkpoint."""
@@ -212,8 +213,10 @@ class Engine:
 
         Raises:
             RuntimeError: DeepSpeed found no state there.
+            EvidenceError: a file holds more than training state.
         """
-        path, _client_state = self.engine.load_checkpoint(str(directory), tag=STATE_TAG)
+        with only_state(directory):
+            path, _client_state = self.engine.load_checkpoint(str(directory), tag=STATE_TAG)
         if path is None:
             raise RuntimeError(f"{directory}: DeepSpeed found no training state")
         self._leave_the_end_to_the_loop()

@@ -1,0 +1,59 @@
+"""A resumed run takes training state from its checkpoint, and no code."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchCheckpointEngine
+from deepspeed.runtime.fp16.loss_scaler import LossScaler
+
+from treering.errors import EvidenceError
+from treering.runlog.directory import RunDirectory
+from treering_trainer.checkpoint import MANIFEST, seal
+from treering_trainer.unpickling import only_state
+
+pytestmark = pytest.mark.trainer
+
+
+class Code:
+    """Touches a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+def test_state_is_read_code_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "0")
+    torch.save({"scaler": LossScaler(2.0), "weight": torch.ones(2)}, tmp_path / "state.pt")
+    torch.save({"weight": torch.ones(2), "code": Code(tmp_path / "ran")}, tmp_path / "code.pt")
+
+    def load(name):
+        return TorchCheckpointEngine().load(str(tmp_path / name))
+
+    with only_state(tmp_path):
+        assert load("state.pt")["scaler"].cur_scale == 2.0
+    refused = r"holds more than training state, of which nothing was run \(Unsupported global: .* by default\)"
+    with pytest.raises(EvidenceError, match=refused), only_state(tmp_path):
+        load("code.pt")
+    assert not (tmp_path / "ran").exists()
+    # DeepSpeed alone does what the file says.
+    load("code.pt")
+    assert (tmp_path / "ran").exists()
+
+
+def test_a_forged_checkpoint_runs_nothing(zygote, project, tmp_path):
+    runs = tmp_path / "runs"
+    zygote.train(project, runs, "--set=parallel.data=1", expect=-9, kill_after_ring={"step": 6})
+    (path,) = runs.glob("*/resolved.json")
+    checkpoint = RunDirectory(path.parent).checkpoints()[-1]
+    (victim,) = (checkpoint.path / "state").glob("zero_pp_rank_0_*.pt")
+    torch.save({"optimizer_state_dict": Code(tmp_path / "ran")}, victim)
+    facts = checkpoint.manifest.model_dump(mode="json", exclude={"created_at", "files"})
+    (checkpoint.path / MANIFEST).unlink()
+    seal(checkpoint.path, checkpoint.path, facts)  # whoever forges a file forges its digest too
+    printed = zygote.train(project, runs, "--set=parallel.data=1", expect=3)
+    assert f"{checkpoint.path.name}: holds more than training state" in printed
+    assert not (tmp_path / "ran").exists()

@@ -1,0 +1,44 @@
+"""What a checkpoint's files may hold: pickle runs whatever code stands in a file, unless it is told what to expect."""
+
+import os
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler
+from deepspeed.runtime.zero.config import ZeroStageEnum
+from deepspeed.utils.tensor_fragment import fragment_address
+
+from treering.errors import EvidenceError
+
+# What DeepSpeed 0.19.8 puts into the optimizer's files beside tensors and plain values.
+_FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+_STATE = [DynamicLossScaler, LossScaler, ZeroStageEnum, fragment_address]
+
+
+@contextmanager
+def only_state(where: object) -> Iterator[None]:
+    """Inside, every `torch.load`, of whichever library, takes tensors, plain values and DeepSpeed's state alone.
+
+    DeepSpeed 0.19.8 asks for `weights_only=False`, which only the environment can overrule.
+
+    Args:
+        where: what is loaded, for the error.
+
+    Raises:
+        EvidenceError: a file holds something else; nothing of it was run.
+    """
+    before = os.environ.get(_FORCE)
+    os.environ[_FORCE] = "1"
+    try:
+        with torch.serialization.safe_globals(_STATE):
+            yield
+    except pickle.UnpicklingError as error:
+        found = str(error).partition("WeightsUnpickler error: ")[2].partition(". ")[0]
+        raise EvidenceError(f"{where}: holds more than training state, of which nothing was run ({found})") from error
+    finally:
+        if before is None:
+            del os.environ[_FORCE]
+        else:
+            os.environ[_FORCE] = before
