@@ -143,7 +143,11 @@ def test_an_export_is_audited_by_its_checkpoint(export, project, reference, tmp_
         return CliRunner().invoke(app, ["audit", *words])
 
     (tmp_path / "data").symlink_to(project.root / "data")
-    (tmp_path / "runs").symlink_to(reference.path.parent)
+    run = tmp_path / "runs" / reference.path.name
+    shutil.copytree(reference.path, run)
+    conversion = run / "universal" / "step-00000015"
+    conversion.mkdir(parents=True)
+    (conversion / "manifest.json").write_text("{}")  # another kind of manifest than a checkpoint's
     export(reference, tmp_path / "out")
     monkeypatch.chdir(tmp_path)
     result = audit("out", "--verify", "--json")
@@ -152,7 +156,7 @@ def test_an_export_is_audited_by_its_checkpoint(export, project, reference, tmp_
     assert report["verdict"] == "content-bound: 15 of 15 steps"
     assert report["digests"]["checkpoint"] == reference.checkpoints()[-1].digest
 
-    (tmp_path / "runs").unlink()
+    run.rename(tmp_path / "elsewhere")
     with pytest.raises(NotFoundError, match=r"out: was exported from checkpoint sha256:.*, which stands neither in"):
         CliRunner().invoke(app, ["audit", "out"], catch_exceptions=False)
     (tmp_path / "out" / "config.json").write_text("{}")

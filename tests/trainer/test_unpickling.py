@@ -10,6 +10,7 @@ from deepspeed.runtime.fp16.loss_scaler import LossScaler
 from treering.errors import EvidenceError
 from treering.runlog.directory import RunDirectory
 from treering_trainer.checkpoint import MANIFEST, seal
+from treering_trainer.relayout import convert
 from treering_trainer.unpickling import only_state
 
 pytestmark = pytest.mark.trainer
@@ -51,9 +52,13 @@ def test_a_forged_checkpoint_runs_nothing(zygote, project, tmp_path):
     checkpoint = RunDirectory(path.parent).checkpoints()[-1]
     (victim,) = (checkpoint.path / "state").glob("zero_pp_rank_0_*.pt")
     torch.save({"optimizer_state_dict": Code(tmp_path / "ran")}, victim)
-    facts = checkpoint.manifest.model_dump(mode="json", exclude={"created_at", "files"})
+    manifest = checkpoint.manifest
     (checkpoint.path / MANIFEST).unlink()
-    seal(checkpoint.path, checkpoint.path, facts)  # whoever forges a file forges its digest too
-    printed = zygote.train(project, runs, "--set=parallel.data=1", expect=3)
-    assert f"{checkpoint.path.name}: holds more than training state" in printed
+    # Whoever forges a file forges its digest too.
+    seal(checkpoint.path, checkpoint.path, lambda files: manifest.model_copy(update={"files": files}))
+    said = f"{checkpoint.path.name}: holds more than training state"
+    assert said in zygote.train(project, runs, "--set=parallel.data=1", expect=3)
+    with pytest.raises(EvidenceError, match=said):
+        convert(RunDirectory(path.parent).checkpoints()[-1])
+    assert list((path.parent / "universal").glob("*step*")) == []
     assert not (tmp_path / "ran").exists()

@@ -28,6 +28,7 @@ from treering.runlog.records import ConversionManifest, FileRecord, Layout
 from treering_trainer.checkpoint import MANIFEST, check_files, open_state, seal
 from treering_trainer.engine import STATE_TAG
 from treering_trainer.processes import die_with_parent
+from treering_trainer.unpickling import only_state
 
 _CONVERTING = ".converting-"
 _COPIES = 3
@@ -79,7 +80,7 @@ def convert(source: CheckpointDirectory) -> Conversion:
 
     Raises:
         UserError: it lies outside its run's folder, or was saved before checkpoints could be converted.
-        EvidenceError: DeepSpeed's converter found that its parts do not fit together.
+        EvidenceError: DeepSpeed's converter found that its parts do not fit together, or a file holds more than state.
         TrainingError: the conversion could not be written.
     """
     final = source.conversion
@@ -179,9 +180,17 @@ def _make(source: CheckpointDirectory, final: Path) -> tuple[ConversionManifest,
 
     chatter = io.StringIO()
     try:
-        with _workers_die_with_us(), redirect_stdout(chatter), redirect_stderr(chatter):
+        with (
+            only_state(source.path),  # forked workers inherit it
+            _workers_die_with_us(),
+            redirect_stdout(chatter),
+            redirect_stderr(chatter),
+        ):
             ds_to_universal.main(arguments)
         digest = seal(temporary, final, describe)
+    except EvidenceError:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     except AssertionError as error:  # how DeepSpeed says that parts do not fit
         shutil.rmtree(temporary, ignore_errors=True)
         raise EvidenceError(f"{source.path}: cannot be converted: {error or 'its parts do not fit'}") from error

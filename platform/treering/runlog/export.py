@@ -51,7 +51,8 @@ def exported_checkpoint(folder: Path, project: Project) -> CheckpointDirectory:
         if found != file.digest:
             raise EvidenceError(f"{path}: {found}, expected {file.digest} by {EXPORT_RECORD}; export it again")
     run, name = project.run(short(record.run, RUN_ID_LENGTH)), checkpoint_name(record.step)
-    for path in (*sorted(run.glob(f"*/{name}")), project.published / "checkpoints" / name):
+    places = (run / "checkpoints", *sorted(run.glob("superseded-*")), project.published / "checkpoints")
+    for path in (place / name for place in places):
         checkpoint = CheckpointDirectory(path)
         if (path / "manifest.json").exists() and checkpoint.digest == record.checkpoint:
             return checkpoint

@@ -96,8 +96,8 @@ def _generate(project: Project, options: argparse.Namespace) -> None:
         f"seed {options.seed}"
     )
     if left_out:
-        _note(f"the prompt's first {left_out} of {len(prompt)} tokens are left out: the model reads "
-              f"{decoder.sequence_length}")  # fmt: skip
+        cut = f"the prompt's first {left_out} of {len(prompt)} tokens are left out"
+        _note(f"{cut}: the model reads {decoder.sequence_length}")
     elif len(prompt) + options.max_tokens > decoder.sequence_length:
         _note(f"the model reads {decoder.sequence_length} tokens: from then on the first ones are left out")
     stream = options.stream if options.stream is not None else sys.stdout.isatty() and not options.json
