@@ -23,6 +23,11 @@ class Project:
         return self.root / ".treering" / "downloads"
 
     @property
+    def index(self) -> Path:
+        """Indexes of the corpora's n-grams, one folder a corpus; made anew from the corpora at any time."""
+        return self.root / ".treering" / "index"
+
+    @property
     def raw(self) -> Path:
         """Fetched source files by corpus (stage `fetch`)."""
         return self.root / "data" / "raw"

@@ -96,12 +96,13 @@ def write_corpora(project):
 
 def brute_batch_digest(project, order, lo, hi):
     """Sample by sample, token by token, from the raw bytes of the `.bin` files."""
+    length = order.sequence_length
     raw = []
     for g in range(lo, hi):
         sample = order.sample(g)
         name = order.components[sample.component].corpus
         tokens = np.fromfile(project.corpus(name) / "corpus.bin", "<u2").tolist()
-        cut = tokens[sample.index * LENGTH : sample.index * LENGTH + LENGTH + 1]
+        cut = tokens[sample.index * length : sample.index * length + length + 1]
         raw.append(hashlib.sha256(b"".join(struct.pack("<I", token) for token in cut)).digest())
     return f"sha256:{hashlib.sha256(b''.join(raw)).hexdigest()}"
 
@@ -125,7 +126,8 @@ def lay_attempt(project, run, number, steps, parent=None, **changed):
                 "batch_digest": brute_batch_digest(project, order, lo, hi),
             }
             values = fields | changed.get(f"step_{step}", {})
-            rings.append(writer.append(**run_records.ring_values(step, (lo, hi), LENGTH, **values)))
+            length = resolved.blend.sequence_length
+            rings.append(writer.append(**run_records.ring_values(step, (lo, hi), length, **values)))
     return rings
 
 
@@ -150,6 +152,12 @@ def start_run(project, *overrides):
     run.path.mkdir(parents=True)
     resolved.write(run.path / "resolved.json")
     return run
+
+
+@pytest.fixture(scope="session")
+def laying():
+    """The means to lay a run on corpora of one's own."""
+    return SimpleNamespace(lay_attempt=lay_attempt, cut_checkpoint=cut_checkpoint)
 
 
 @pytest.fixture(scope="session")

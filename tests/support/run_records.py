@@ -5,7 +5,7 @@ from typing import Any
 from treering.config.canonical import digest_bytes, digest_json
 from treering.config.resolve import Resolved
 from treering.runlog.directory import CheckpointDirectory
-from treering.runlog.records import AttemptHeader, CheckpointManifest, Layout, Parent
+from treering.runlog.records import AttemptHeader, CheckpointManifest, Evaluation, Layout, Parent
 from treering.runlog.ring import Ring
 
 LAYOUT = Layout(tensor=1, pipeline=1, data=2, micro_batch_size=2, world_size=2, device="cpu", backend="gloo")
@@ -89,3 +89,20 @@ def parent(checkpoint: CheckpointDirectory) -> Parent:
     """What the header of an attempt names that goes on from `checkpoint`."""
     cut = checkpoint.manifest
     return Parent(run=cut.run, attempt=cut.attempt, step=cut.step, ring=cut.ring, checkpoint=checkpoint.digest)
+
+
+def evaluation(resolved: Resolved, checkpoint: CheckpointDirectory, /, **changes: Any) -> Evaluation:
+    """Scores of a checkpoint; without changes there are none."""
+    fields = {
+        "run": resolved.recipe.digest,
+        "step": checkpoint.step,
+        "consumed_tokens": checkpoint.manifest.consumed_tokens,
+        "checkpoint": checkpoint.digest,
+        "harness": "lm-eval 0",
+        "tasks": {},
+        "scores": {},
+        "perplexity": {},
+        "validation_loss": 5.0,
+        "unigram_entropy": 6.0,
+    }
+    return Evaluation(**(fields | changes))

@@ -242,6 +242,40 @@ class Exposed:
         )
 
 
+def seen_by(checkpoint: CheckpointDirectory, documents: Sequence[TracedDocument]) -> CheckpointExposure:
+    """What a checkpoint saw of some documents, by exposures that were looked up, and perhaps sifted, before.
+
+    Raises:
+        EvidenceError: a record on the way to it does not hold.
+    """
+    run = checkpoint.run.id
+    path = {
+        (stretch.segment.run.id, stretch.segment.attempt.number): (stretch.first_step, stretch.last_step)
+        for stretch in stretches_to(checkpoint)
+    }
+    steps: list[int] = []
+    seen = off_path = 0
+    for document in documents:
+        before = len(steps)
+        for each in document.exposures:
+            first, last = path.get((each.run, each.attempt), (1, 0))
+            if first <= each.step <= last:
+                steps.append(each.step)
+            elif each.run == run and each.step <= checkpoint.step:
+                off_path += 1
+        seen += len(steps) > before
+    return CheckpointExposure(
+        run=run,
+        step=checkpoint.step,
+        path=str(checkpoint.path),
+        documents=seen,
+        exposures=len(steps),
+        first_step=min(steps, default=None),
+        last_step=max(steps, default=None),
+        off_path=off_path,
+    )
+
+
 def steps_of(schedule: Schedule, samples: NDArray[np.int64]) -> NDArray[np.int64]:
     """The step that reads each sample of a schedule: int64, shape as `samples`."""
     starts, sizes, steps = (

@@ -12,6 +12,7 @@ from treering.config.canonical import short
 
 if TYPE_CHECKING:
     from treering.audit.exposure import CheckpointExposure, TracedDocument
+    from treering.project import Project
 
 DocumentOption = Annotated[
     list[str] | None, typer.Option("--document", metavar="CORPUS:ID", help="A document by its id; repeatable.")
@@ -23,6 +24,10 @@ SourceOption = Annotated[
 LicenceOption = Annotated[
     list[str] | None, typer.Option("--licence", metavar="NAME", help="Documents of a licence; repeatable.")
 ]
+TextOption = Annotated[
+    Path | None,
+    typer.Option("--text", metavar="FILE", help="Documents that hold the text of a file, or a run of 13 words of it."),
+]
 LimitOption = Annotated[
     int, typer.Option("--limit", min=0, help="How many documents to show with their exposures; counts are of all.")
 ]
@@ -32,19 +37,23 @@ BeforeOption = Annotated[int, typer.Option("--before", min=0, help="How many ste
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
     app.command("trace")(trace)
+    app.command("index")(index)
     app.command("takedown")(takedown)
+    app.command("contamination")(contamination)
     app.command("diff")(diff)
     app.command("spikes")(spikes)
 
 
 def trace(
+    *,
     document: DocumentOption = None,
     source: SourceOption = None,
     licence: LicenceOption = None,
+    text: TextOption = None,
     limit: LimitOption = 20,
     json: JsonOption = False,
 ) -> None:
-    """Show every step that read some documents, in every run, and which checkpoints saw them.
+    """Show every step that read some documents or a text, in every run, and which checkpoints saw them.
 
     Example: `treering trace --document code:django/urls/base.py`, or `treering trace --licence MIT --limit 0`
     """
@@ -59,9 +68,13 @@ def trace(
         *(Selector("source", text) for text in source or ()),
         *(Selector("licence", text) for text in licence or ()),
     ]
-    if not selectors:
-        raise UserError("trace: found nothing to look for, expected --document, --source or --licence")
+    if bool(selectors) == (text is not None):
+        found = "both documents and a text" if selectors else "nothing to look for"
+        raise UserError(f"trace: found {found}, expected --document, --source and --licence, or --text")
     here = project()
+    if text is not None:
+        _trace_text(here, text, limit, json=json)
+        return
     shelf, unanswered = corpora_of(here, project_runs(here))
     documents = select(selectors, shelf)
     if not documents:
@@ -87,6 +100,80 @@ def trace(
     _print_documents(traced, exposed.num_documents)
     _print_checkpoints(checkpoints)
     _print_unanswered(unanswered)
+
+
+def _trace_text(here: "Project", file: Path, limit: int, *, json: bool) -> None:
+    from treering.audit.text import trace_text
+    from treering.errors import UserError
+
+    try:
+        content = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file}: found an unreadable file ({error}), expected UTF-8 text") from None
+    with progress_bars() as progress:
+        found = trace_text(here, content, progress)
+    if json:
+        print_json(found.to_json())
+        return
+    if not found.matches:
+        console.print(f"no document at hand holds one of its {found.num_ngrams:,} runs of 13 words\n")
+    for each in found.matches[:limit]:
+        part = f"{each.match.ngrams:,} of {found.num_ngrams:,} runs of 13 words"
+        spans = ", ".join(f"{start:,} to {end:,}" for start, end in each.match.spans)
+        console.print(f"{'the whole text' if each.match.exact else part} in tokens {spans} of", markup=False)
+        _print_document(each.document)
+    if len(found.matches) > limit:
+        console.print(f"{len(found.matches) - limit:,} more documents; --limit shows more of them")
+    _print_checkpoints(found.checkpoints)
+    _print_unanswered(found.unanswered)
+
+
+def index(
+    force: Annotated[bool, typer.Option("--force", help="Build anew what is there.")] = False, json: JsonOption = False
+) -> None:
+    """Index the training corpora by their runs of 13 words, for `trace --text` and `contamination`.
+
+    Example: `treering index`
+    """
+    from dataclasses import asdict
+
+    from treering.data.corpus import Corpus
+    from treering.data.ngrams import NgramIndex, build_index, index_directory
+    from treering.data.text import TextOf
+    from treering.errors import NotFoundError, TreeringError
+
+    here = project()
+    folders = sorted(path.parent for path in here.corpora.glob("train/*/manifest.json"))
+    if not folders:
+        raise NotFoundError(f"{here.corpora}: no corpus there; `dvc repro tokenize` makes them")
+    text_of, found = TextOf(here.tokenizer), []
+    with progress_bars() as progress:
+        for folder in folders:
+            corpus = Corpus.open(folder)
+            try:
+                facts = None if force else NgramIndex(index_directory(here.index, corpus.digest), corpus).facts
+            except TreeringError:
+                facts = None
+            found.append(facts or build_index(corpus, text_of, here.index, progress))
+    if json:
+        print_json([{**asdict(each), "bytes_per_token": each.bytes_per_token} for each in found])
+        return
+    print_table(
+        ("corpus", "documents", "tokens", "entries", "MB", "bytes a token", "tokens a second"),
+        [
+            [
+                each.corpus,
+                f"{each.num_documents:,}",
+                f"{each.num_tokens:,}",
+                f"{each.num_entries:,}",
+                f"{each.num_bytes / 1e6:.1f}",
+                f"{each.bytes_per_token:.1f}",
+                f"{each.num_tokens / each.seconds:,.0f}",
+            ]
+            for each in found
+        ],
+        numbers=("documents", "tokens", "entries", "MB", "bytes a token", "tokens a second"),
+    )
 
 
 def takedown(
@@ -125,6 +212,68 @@ def takedown(
     console.print()
     _print_documents([taken.document for taken in found.documents], found.num_documents)
     _print_checkpoints(found.checkpoints)
+    _print_unanswered(found.unanswered)
+
+
+def contamination(
+    checkpoint: NamedCheckpoint,
+    tasks: Annotated[
+        Path | None,
+        typer.Option("--tasks", metavar="DIR", help="Folder of task files (*.jsonl); default: the project's."),
+    ] = None,
+    limit: LimitOption = 20,
+    json: JsonOption = False,
+) -> None:
+    """Show which evaluation examples a checkpoint had read, and when; its scores, split into clean and seen.
+
+    Needs `treering index`.
+
+    Example: `treering contamination 0123`
+    """
+    from treering.audit.contamination import find_contamination
+    from treering.runlog.directory import named_checkpoint
+
+    here = project()
+    with progress_bars() as progress:
+        found = find_contamination(named_checkpoint(here.runs, checkpoint), here, tasks, progress)
+    if json:
+        print_json(found.to_json())
+        return
+    console.print(f"run {found.run}, step {found.step:,}\n")
+    print_table(
+        ("task", "examples", "with an n-gram", "in corpora", "seen"),
+        [
+            [each.task, f"{each.examples:,}", f"{each.checkable:,}", f"{each.in_corpora:,}", f"{each.seen:,}"]
+            for each in found.tasks
+        ],
+        numbers=("examples", "with an n-gram", "in corpora", "seen"),
+    )
+    rows = [
+        [each.task, score.shots, score.metric, _mean(score.clean, score.num_clean), _mean(score.seen, score.num_seen)]
+        for each in found.tasks
+        for score in each.scores
+    ]
+    if rows:
+        console.print()
+        print_table(("task", "shots", "metric", "clean", "seen"), rows, numbers=("shots", "clean", "seen"))
+    if found.examples:
+        console.print()
+        print_table(
+            ("example", "n-grams", "exposures", "steps", "documents"),
+            [
+                [
+                    f"{each.task}:{each.id}",
+                    f"{each.ngrams:,}",
+                    f"{each.exposures:,}",
+                    f"{each.first_step:,} to {each.last_step:,}" if each.seen else "not read",
+                    ", ".join(each.documents),
+                ]
+                for each in found.examples[:limit]
+            ],
+            numbers=("n-grams", "exposures"),
+        )
+        if len(found.examples) > limit:
+            console.print(f"{len(found.examples) - limit:,} more examples; --limit shows more of them")
     _print_unanswered(found.unanswered)
 
 
@@ -233,14 +382,21 @@ def _print_documents(documents: "Iterable[TracedDocument]", total: int) -> None:
     shown = 0
     for each in documents:
         shown += 1
-        console.print(
-            f"{each.corpus}:{each.document}  {each.num_tokens:,} tokens  {each.source}  {each.licence}",
-            markup=False,
-            style="bold",
-        )
-        if not each.exposures:
-            console.print("read by no step")
-            continue
+        _print_document(each)
+    if shown < total:
+        console.print(f"{total - shown:,} more documents; --limit shows more of them")
+    console.print()
+
+
+def _print_document(each: "TracedDocument") -> None:
+    console.print(
+        f"{each.corpus}:{each.document}  {each.num_tokens:,} tokens  {each.source}  {each.licence}",
+        markup=False,
+        style="bold",
+    )
+    if not each.exposures:
+        console.print("read by no step")
+    else:
         print_table(
             ("run", "attempt", "step", "sample", "in batch", "replica", "micro-batch", "epoch", "tokens"),
             [
@@ -259,9 +415,6 @@ def _print_documents(documents: "Iterable[TracedDocument]", total: int) -> None:
             ],
             numbers=("attempt", "step", "sample", "in batch", "replica", "micro-batch", "epoch"),
         )
-    if shown < total:
-        console.print(f"{total - shown:,} more documents; --limit shows more of them")
-    console.print()
 
 
 def _print_checkpoints(checkpoints: "Iterable[CheckpointExposure]") -> None:
@@ -290,6 +443,10 @@ def _print_checkpoints(checkpoints: "Iterable[CheckpointExposure]") -> None:
 def _print_unanswered(texts: Iterable[str]) -> None:
     for text in texts:
         console.print(f"not looked into: {text}", markup=False)
+
+
+def _mean(value: float | None, count: int) -> str:
+    return f"none of {count}" if value is None else f"{value:.3f} of {count:,}"
 
 
 def _count(number: int | None) -> str:

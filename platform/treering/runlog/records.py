@@ -182,6 +182,9 @@ class Evaluation(Record):
     tasks: dict[str, Digest] = Field(description="digest of each task's items")
     corpora: dict[str, Digest] = Field(default_factory=dict, description="digest of each held-out corpus")
     scores: dict[str, dict[str, dict[str, float]]]
+    items: dict[str, dict[str, dict[str, dict[str, float]]]] | None = Field(
+        None, description="task -> number of shots -> metric -> id of the item -> value, where the harness gives them"
+    )
     perplexity: dict[str, dict[str, float]] = Field(
         description="held-out corpus -> loss and unigram_entropy (nats a token), perplexity, tokens"
     )

@@ -3,7 +3,8 @@
 import contextlib
 import io
 import logging
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from lm_eval import evaluator
 from lm_eval.api.instance import Instance
@@ -12,7 +13,7 @@ from tokenizers import Tokenizer
 
 from treering.errors import UserError
 from treering_trainer.evaluate.scoring import Continuation, Score, score_continuations, truncate
-from treering_trainer.evaluate.tasks import TaskFile, build_task
+from treering_trainer.evaluate.tasks import TaskFile, build_task, item_id
 from treering_trainer.inference import LanguageModel
 
 # Its hints are about options of its own command line.
@@ -20,6 +21,10 @@ logging.getLogger("lm_eval").setLevel(logging.ERROR)
 
 BOOTSTRAP_ITERATIONS = 1000
 """Resamples for the standard error of a perplexity; lm-eval seeds them."""
+
+
+_MEANS: Final = ("acc", "acc_norm")
+"""Metrics that are means over items; a perplexity is none."""
 
 
 class CheckpointLM(TemplateLM):
@@ -88,7 +93,21 @@ class CheckpointLM(TemplateLM):
         raise NotImplementedError("no task generates text")
 
 
-def run_task(lm: CheckpointLM, file: TaskFile, shots: int, max_items: int) -> dict[str, float]:
+@dataclass(frozen=True, slots=True)
+class TaskScores:
+    """What one task gave with one number of shots.
+
+    Attributes:
+        metrics: each metric with its `_stderr`, and `items`, `examples`, `truncated` as `runlog.records.Evaluation`
+            says.
+        items: accuracies by metric and id of the item, whose means are the metrics.
+    """
+
+    metrics: dict[str, float]
+    items: dict[str, dict[str, float]]
+
+
+def run_task(lm: CheckpointLM, file: TaskFile, shots: int, max_items: int) -> TaskScores:
     """Scores a checkpoint on one task.
 
     Args:
@@ -96,9 +115,6 @@ def run_task(lm: CheckpointLM, file: TaskFile, shots: int, max_items: int) -> di
         file: the task.
         shots: examples in the prompt, as many of them as the sequence holds.
         max_items: items to score, the first of the file.
-
-    Returns:
-        Each metric with its `_stderr`, and `items`, `examples`, `truncated` as `runlog.records.Evaluation` says.
     """
     task = build_task(file, shots, count=lambda text: len(lm.tok_encode(text)), room=lm.max_length)
     lm.truncated = 0
@@ -108,7 +124,7 @@ def run_task(lm: CheckpointLM, file: TaskFile, shots: int, max_items: int) -> di
             {"tasks": {file.name: task}, "groups": {}, "group_map": {}},
             limit=min(max_items, len(file.items)),
             bootstrap_iters=BOOTSTRAP_ITERATIONS,
-            log_samples=False,
+            log_samples=True,
         )
     found = {
         key.removesuffix(",none"): float(value)
@@ -116,9 +132,16 @@ def run_task(lm: CheckpointLM, file: TaskFile, shots: int, max_items: int) -> di
         if key.endswith(",none")
     }
     taken = task.sampler.taken
-    return {
+    metrics = {
         **found,
         "items": float(results["n-samples"][file.name]["effective"]),
         "examples": sum(taken) / len(taken) if taken else 0.0,
         "truncated": float(lm.truncated),
     }
+    samples = results["samples"][file.name]
+    items = {
+        metric: {item_id(file, int(sample["doc_id"])): float(sample[metric]) for sample in samples}
+        for metric in metrics
+        if metric in _MEANS
+    }
+    return TaskScores(metrics, items)

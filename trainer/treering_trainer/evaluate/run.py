@@ -161,7 +161,10 @@ def _record(checkpoint: CheckpointDirectory, inputs: Inputs, parts: dict[str, An
         settings=inputs.settings,
         tasks=inputs.task_digests,
         corpora=inputs.corpus_digests,
-        scores={task.name: parts[task.name] for task in inputs.tasks},
+        scores={
+            task.name: {shots: found.metrics for shots, found in parts[task.name].items()} for task in inputs.tasks
+        },
+        items={task.name: {shots: found.items for shots, found in parts[task.name].items()} for task in inputs.tasks},
         perplexity={
             name: {
                 "loss": loss,

@@ -69,6 +69,11 @@ def _read_task(path: Path) -> TaskFile:
     return TaskFile(name=path.stem, kind=kinds.pop(), items=items, digest=digest_file(path))
 
 
+def item_id(file: TaskFile, number: int) -> str:
+    """How an item is called: by its id, or by its line."""
+    return str(file.items[number].get("id", f"line {number + 1}"))
+
+
 def _kind(item: Item) -> Literal["target", "choice"]:
     return "choice" if "choices" in item else "target"
 

@@ -19,7 +19,7 @@ from treering.errors import UserError
 
 _MIN_WORDS = 8
 """A text of a task shorter than n words counts as one n-gram down to this length; below, everything would match."""
-_LABELS = frozenset(("id", "document", "corpus", "source", "licence"))
+LABELS = frozenset(("id", "document", "corpus", "source", "licence"))
 """Keys that name where a row came from; somebody's summaries hold whole texts in `document`, which count."""
 
 
@@ -74,12 +74,12 @@ def task_ngrams(paths: Sequence[Path], length: int) -> TaskNgrams:
     for number, path in enumerate(paths):
         before = sum(map(len, found.values()))
         num_rows = 0
-        for row in _rows(path):
+        for row in task_rows(path):
             num_rows += 1
-            for key, text in _texts(row):
+            for key, text in row_texts(row):
                 hashes = word_hashes(text)
                 size = min(length, len(hashes))
-                if size >= (length if key in _LABELS else min(_MIN_WORDS, length)):
+                if size >= (length if key in LABELS else min(_MIN_WORDS, length)):
                     for run in run_hashes(hashes, size).tolist():
                         found.setdefault(size, {}).setdefault(run, number)
         if not num_rows:
@@ -98,7 +98,7 @@ def task_ngrams(paths: Sequence[Path], length: int) -> TaskNgrams:
     return TaskNgrams(tables, tuple(path.stem for path in paths))
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
+def task_rows(path: Path) -> Iterator[dict[str, Any]]:
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file):
@@ -113,7 +113,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         raise UserError(f"decontamination: {path} is no JSON Lines file: {error}") from None
 
 
-def _texts(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def row_texts(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Every text of a row with the row's key that holds it."""
     context = row.get("context")
     for key, value in row.items():

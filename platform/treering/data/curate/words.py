@@ -18,6 +18,15 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
+def word_spans(text: str) -> tuple[list[str], list[tuple[int, int]]]:
+    """The words of a text as `words` gives them, and the characters [start, end) of the text that each stands in.
+
+    Lower case may be longer than the text (there is a letter whose is); then places are those of the lower case.
+    """
+    found = [(match[0], match.span()) for match in _WORD.finditer(text.lower())]
+    return [word for word, _span in found], [span for _word, span in found]
+
+
 def word_hashes(text: str) -> Hashes:
     """xxh64 of every word, in order: uint64 [num_words]."""
     digest = xxhash.xxh64_intdigest

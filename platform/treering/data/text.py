@@ -1,0 +1,72 @@
+"""Tokens back into text, and places in that text back into tokens."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from treering.config.canonical import digest_file
+from treering.data.corpus import Corpus
+from treering.errors import EvidenceError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+class TextOf:
+    """The text of a corpus's documents, by the tokenizer that cut them.
+
+    Args:
+        path: `tokenizer.json` of a byte-level tokenizer.
+
+    Raises:
+        EvidenceError: there is none.
+    """
+
+    def __init__(self, path: Path) -> None:
+        from tokenizers import Tokenizer  # noqa: PLC0415 - heavy, and only needed for text
+
+        if not path.is_file():
+            raise EvidenceError(f"{path}: no tokenizer there; `dvc checkout` or `dvc repro tokenize` brings it back")
+        self.digest = digest_file(path)
+        self._path = path
+        self._tokenizer: Tokenizer = Tokenizer.from_file(str(path))
+
+    def check(self, corpus: Corpus) -> None:
+        """Refuses a corpus that another tokenizer has cut.
+
+        Raises:
+            EvidenceError: its manifest names another one.
+        """
+        cut_by = corpus.manifest["tokenizer"]["digest"]
+        if cut_by != self.digest:
+            raise EvidenceError(
+                f"{self._path}: {self.digest} lies there, corpus {corpus.name} was cut by tokenizer {cut_by}; "
+                "`dvc checkout` of the matching commit brings it back"
+            )
+
+    def documents(self, corpus: Corpus, numbers: Sequence[int]) -> list[str]:
+        """Text of some documents, end-of-document tokens left out.
+
+        Raises:
+            EvidenceError: the corpus was cut by another tokenizer, or its index is damaged.
+        """
+        self.check(corpus)
+        offsets = corpus.document_offsets
+        tokens = [corpus.tokens(int(offsets[number]), int(offsets[number + 1])).tolist() for number in numbers]
+        found: list[str] = self._tokenizer.decode_batch(tokens, skip_special_tokens=True)
+        return found
+
+    def token_bytes(self, corpus: Corpus, number: int) -> npt.NDArray[np.int64]:
+        """Where each token of a document ends in the UTF-8 bytes of its text: int64 [num_tokens].
+
+        A token of a byte-level tokenizer is spelled with one character for each of its bytes; a special one is no text.
+        """
+        offsets = corpus.document_offsets
+        tokens = corpus.tokens(int(offsets[number]), int(offsets[number + 1])).tolist()
+        special = self._tokenizer.get_added_tokens_decoder()
+        spelled = {token: self._tokenizer.id_to_token(token) or "" for token in set(tokens)}
+        lengths = {token: 0 if token in special else len(text) for token, text in spelled.items()}
+        return np.cumsum([lengths[token] for token in tokens], dtype=np.int64)
