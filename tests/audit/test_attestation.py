@@ -167,7 +167,7 @@ def test_the_audit_names_a_signature_that_nobody_asked_to_check(built, signed):
     report = audit(built)
     assert (report.level, report.attestation, report.holds) == (Level.RECORDED, None, True)
     [text] = [text for text in report.not_proven if "not signed" in text]
-    assert f"A signature lies in {signed[0]}" in text
+    assert f"A signature lies beside it, {signed[0].name}, but" in text
 
 
 def test_the_audit_says_that_there_is_no_signature(built, signer):

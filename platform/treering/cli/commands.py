@@ -20,6 +20,7 @@ _GROUPS = (
     "trace",
     "attest",
     "verify",
+    "disclose",
     "up",
 )
 

@@ -158,10 +158,12 @@ def attested(
     """
     path = file or find_attestation(checkpoint)
     if path is None:
-        nothing = f"{attestation_file(checkpoint)} does not exist; `treering attest` makes one."
+        nothing = f"{attestation_file(checkpoint).name} does not exist; `treering attest` makes one."
         return _open(report, nothing) if trusted else report
     if not trusted:
-        return _open(report, f"A signature lies in {path}, but no trusted key was given: `--public-key` checks it.")
+        return _open(
+            report, f"A signature lies beside it, {path.name}, but no trusted key was given: `--public-key` checks it."
+        )
     try:
         key, statement = open_attestation(path, trusted)
     except EvidenceError as error:

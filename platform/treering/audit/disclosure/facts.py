@@ -1,0 +1,176 @@
+"""The facts about a checkpoint and its corpora, gathered once for every form in which they are told."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from treering.audit.attestation.check import attested
+from treering.audit.attestation.place import find_attestation
+from treering.audit.checkpoint import audit_checkpoint
+from treering.audit.content import Progress, quiet
+from treering.audit.report import AuditReport, CorpusUsage
+from treering.config.resolve import Resolved
+from treering.data.corpus import DOCUMENTS, Corpus
+from treering.data.curate.decisions import STEPS
+from treering.errors import EvidenceError
+from treering.judge.throughput import ModelShape, num_parameters
+from treering.project import Project
+from treering.runlog.directory import CheckpointDirectory
+from treering.runlog.records import CheckpointManifest, Evaluation
+
+if TYPE_CHECKING:
+    from treering.audit.attestation.keys import PublicKey
+
+
+@dataclass(frozen=True, slots=True)
+class LicenceShare:
+    """Documents of a corpus under one licence.
+
+    Attributes:
+        licence: as the document table says.
+        documents: how many.
+        tokens: in them.
+    """
+
+    licence: str
+    documents: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusFacts:
+    """A corpus that a checkpoint read.
+
+    Attributes:
+        usage: what was read of it.
+        manifest: its manifest, None if it is not at hand.
+        licences: of its documents, most tokens first; empty if it is not at hand.
+        dropped: documents that curation dropped, by step and rule; None if the project's summary is not of this corpus.
+    """
+
+    usage: CorpusUsage
+    manifest: Mapping[str, Any] | None
+    licences: tuple[LicenceShare, ...]
+    dropped: Mapping[str, Mapping[str, int]] | None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Package URLs of its sources, or the digest of its raw text; empty if it is not at hand."""
+        return () if self.manifest is None else tuple(self.manifest["source"])
+
+    @property
+    def steps(self) -> tuple[Mapping[str, Any], ...]:
+        """Curation steps that made it, as its manifest holds them."""
+        return () if self.manifest is None else tuple(self.manifest["curation"])
+
+    def parameter(self, step: str, name: str) -> Any:
+        """A parameter of a curation step, None where the manifest says nothing of it."""
+        return next((each.get("parameters", {}).get(name) for each in self.steps if each["step"] == step), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """A checkpoint and everything on record about what made it.
+
+    Attributes:
+        report: its audit.
+        resolved: the run's config.
+        manifest: the checkpoint's manifest.
+        corpora: what it read.
+        evaluation: its scores, None if it was not evaluated.
+        attestation: the signed statement beside it, None if there is none.
+    """
+
+    report: AuditReport
+    resolved: Resolved
+    manifest: CheckpointManifest
+    corpora: tuple[CorpusFacts, ...]
+    evaluation: Evaluation | None
+    attestation: Path | None
+
+    @property
+    def name(self) -> str:
+        """The model's name with its version: experiment, run and step."""
+        return f"{self.report.experiment} {self.report.run} step {self.report.step}"
+
+    @property
+    def parameters(self) -> str:
+        """How many parameters the model has, in words that name the formula."""
+        shape = ModelShape.of(self.resolved.recipe.model, self.resolved.blend.sequence_length)
+        return f"{round(num_parameters(shape)):,} parameters by equation 2 of arXiv 2104.04473"
+
+
+def gather(
+    checkpoint: CheckpointDirectory,
+    project: Project,
+    *,
+    verify: bool = False,
+    trusted: Sequence["PublicKey"] = (),
+    progress: Progress = quiet,
+) -> ModelFacts:
+    """Audits a checkpoint and gathers what its corpora and run say.
+
+    Args:
+        checkpoint: the checkpoint.
+        project: where corpora and the summary of curation lie.
+        verify: whether the audit reads content.
+        trusted: keys whose signature under an attestation counts.
+        progress: told about the slow parts.
+
+    Raises:
+        EvidenceError: something does not hold: what is false is not told to others.
+    """
+    report = attested(audit_checkpoint(checkpoint, project, verify, progress), checkpoint, trusted)
+    if report.findings:
+        raise EvidenceError(
+            f"{checkpoint.path}: the audit found what does not hold, so nothing is written about it: "
+            f"{report.findings[0].text}; `treering audit` shows all"
+        )
+    resolved, curated = checkpoint.run.resolved, _curated(project)
+    scores = [each for each in checkpoint.run.evaluations() if each.checkpoint == checkpoint.digest]
+    return ModelFacts(
+        report=report,
+        resolved=resolved,
+        manifest=checkpoint.manifest,
+        corpora=tuple(_corpus(usage, curated) for usage in report.corpora),
+        evaluation=scores[-1] if scores else None,
+        attestation=find_attestation(checkpoint),
+    )
+
+
+def _corpus(usage: CorpusUsage, curated: Mapping[str, Any]) -> CorpusFacts:
+    if usage.path is None:
+        return CorpusFacts(usage, None, (), None)
+    corpus = Corpus.open(Path(usage.path))
+    return CorpusFacts(usage, corpus.manifest, licences(corpus), _dropped(corpus, curated))
+
+
+def licences(corpus: Corpus) -> tuple[LicenceShare, ...]:
+    """Documents and tokens of a corpus by licence, by its document table."""
+    table = pq.read_table(corpus.directory / DOCUMENTS, columns=["licence", "tokens"])
+    grouped = table.group_by("licence").aggregate([("tokens", "count"), ("tokens", "sum")])
+    grouped = grouped.take(pc.sort_indices(grouped, [("tokens_sum", "descending"), ("licence", "ascending")]))
+    return tuple(LicenceShare(row["licence"], row["tokens_count"], row["tokens_sum"]) for row in grouped.to_pylist())
+
+
+def _curated(project: Project) -> Mapping[str, Any]:
+    """The summary of the project's last curation by corpus; empty if there is none."""
+    try:
+        summary: Mapping[str, Any] = json.loads((project.curated / "summary.json").read_bytes())["corpora"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return summary
+
+
+def _dropped(corpus: Corpus, curated: Mapping[str, Any]) -> Mapping[str, Mapping[str, int]] | None:
+    """What curation dropped by step and rule, if the summary tells of the curation that made this very corpus."""
+    dropped = curated.get(corpus.name, {}).get("dropped")
+    recorded = {each["step"]: each.get("dropped") for each in corpus.manifest["curation"]}
+    if dropped is None or any(recorded.get(step) != sum(dropped.get(step, {}).values()) for step in STEPS):
+        return None
+    return {step: dropped[step] for step in STEPS}

@@ -1,0 +1,269 @@
+"""The summary of training content, in Markdown after the template of the AI Act.
+
+Source: European Commission, Explanatory Notice and Template for the Public Summary of Training Content for
+general-purpose AI models required by Article 53(1)(d) of Regulation (EU) 2024/1689, 24 July 2025; its headings and
+questions in its order. What the records say is filled in; what only the provider knows is left as a named blank.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+from treering.audit.disclosure.facts import CorpusFacts, ModelFacts
+
+_TEXT_SIZES = (
+    (10**9, "Less than 1 billion tokens"),
+    (10**13, "1 billion to 10 trillions tokens"),
+    (None, "More than 10 trillions tokens"),
+)
+_PUBLIC = "pkg:"
+
+
+def training_summary(facts: ModelFacts, at: float | None = None) -> str:
+    """The summary of a checkpoint's training content.
+
+    Args:
+        facts: what is told.
+        at: when the document is made, Unix seconds; default now.
+    """
+    day = time.strftime("%d/%m/%Y", time.gmtime(time.time() if at is None else at))
+    lines = [
+        "# Public Summary of Training Content",
+        "",
+        f"Version of the Summary: {blank('version of this summary')}",
+        "",
+        f"Last update: {day}",
+        "",
+        *_general(facts),
+        *_sources(facts),
+        *_processing(facts),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def blank(what: str) -> str:
+    """What only the provider can say."""
+    return f"**[provider: {what}]**"
+
+
+def text_size(tokens: int) -> str:
+    """The template's range for an amount of text."""
+    return next(words for limit, words in _TEXT_SIZES if limit is None or tokens < limit)
+
+
+def _general(facts: ModelFacts) -> Iterator[str]:
+    report, recipe = facts.report, facts.resolved.recipe
+    held = sum(int(each.manifest["num_tokens"]) for each in facts.corpora if each.manifest is not None)
+    absent = [each.usage.corpus for each in facts.corpora if each.manifest is None]
+    size = f"☒ {text_size(held)} ({held:,} tokens in the corpora, {report.consumed_tokens:,} tokens read in training)"
+    if absent:
+        size += f"; {blank(f'size of the corpora that were not at hand: {_and(absent)}')}"
+    kinds = _and(sorted({str(each.parameter("extract", "kind")) for each in facts.corpora} - {"None"}))
+    start = recipe.start_from
+    earlier = "none on record: training began without the weights of another model"
+    if start is not None:
+        runs = dict.fromkeys(part.run for part in report.path if part.run != report.run)
+        earlier = f"went on from step {start.step} of run {_and(runs)}, whose training content is included here"
+    yield from (
+        "## 1. General information",
+        "",
+        "### 1.1. Provider identification",
+        "",
+        f"Provider name and contact details: {blank('name and contact details')}",
+        "",
+        f"Authorised representative name and contact details: {blank('name and contact details, if there is one')}",
+        "",
+        "### 1.2. Model identification",
+        "",
+        f"Versioned model name(s): {facts.name} ({facts.parameters}); {blank('name on the market')}",
+        "",
+        f"Model dependencies: {earlier}",
+        "",
+        f"Date of placement of the model on the Union market: {blank('date')}",
+        "",
+        "### 1.3. Modalities, overall training data size and other characteristics",
+        "",
+        "| Modality | Training data size | Types of content |",
+        "| --- | --- | --- |",
+        f"| ☒ Text | {size} | {kinds or blank('types of content')} |",
+        "",
+        f"Latest date of data acquisition/collection for model training: {blank('date; the records hold versions')}",
+        "",
+        f"Description of the linguistic characteristics of the overall training data: {_languages(facts.corpora)}",
+        "",
+        "Other relevant characteristics of the overall training data:",
+        "",
+        "| Corpus | Weight | Documents | Read of them | Tokens read | Times read | Licences |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
+        *(_corpus_row(each) for each in facts.corpora),
+        "",
+    )
+
+
+def _corpus_row(corpus: CorpusFacts) -> str:
+    usage = corpus.usage
+    terms = "; ".join(f"{each.licence} ({each.documents:,} documents)" for each in corpus.licences)
+    touched = "unknown" if usage.documents_touched is None else f"{usage.documents_touched:,}"
+    held = "unknown" if usage.num_documents is None else f"{usage.num_documents:,}"
+    return (
+        f"| {usage.corpus} | {usage.weight} | {held} | {touched} | {usage.tokens:,} | {usage.realised_epochs:.4f} | "
+        f"{_cell(terms) or blank('licence; the corpus was not at hand')} |"
+    )
+
+
+def _languages(corpora: Sequence[CorpusFacts]) -> str:
+    """What curation asked of a document's language."""
+    said = []
+    for each in corpora:
+        wanted = each.parameter("filter", "languages")
+        if wanted is None:
+            said.append(f"{each.usage.corpus}: {blank('languages; no filter is on record')}")
+        elif wanted:
+            said.append(f"{each.usage.corpus}: documents identified as {_and(wanted)}")
+        else:
+            said.append(f"{each.usage.corpus}: no rule on language")
+    return "; ".join(said)
+
+
+def _sources(facts: ModelFacts) -> Iterator[str]:
+    public = [each for each in facts.corpora if each.sources and all(s.startswith(_PUBLIC) for s in each.sources)]
+    other = [each for each in facts.corpora if each not in public]
+    yield from (
+        "## 2. List of data sources",
+        "",
+        "### 2.1. Publicly available datasets",
+        "",
+        "Have you used publicly available datasets to train the model? "
+        + ("☒ Yes" if public else _unknown("whether any of the sources listed in 2.6 is one")),
+        "",
+    )
+    if public:
+        yield from (
+            "Modality(ies) of the content covered by the datasets concerned: ☒ Text",
+            "",
+            "List of large publicly available datasets: packages of public registries, by package URL.",
+            "",
+            "| Corpus | Sources | Licences |",
+            "| --- | --- | --- |",
+            *(
+                f"| {each.usage.corpus} | {_cell(', '.join(each.sources))} | "
+                f"{_cell('; '.join(share.licence for share in each.licences))} |"
+                for each in public
+            ),
+            "",
+            "General description of other publicly available datasets not listed above: "
+            + blank("description, if sources of 2.6 belong here"),
+            "",
+        )
+    yield from (
+        "### 2.2. Private non-publicly available datasets obtained from third parties",
+        "",
+        "#### 2.2.1. Datasets commercially licensed by rightsholders or their representatives",
+        "",
+        "Have you concluded transactional commercial licensing agreement(s) with rightsholder(s) or with their "
+        f"representatives? {_unknown('the records hold licences, not contracts')}",
+        "",
+        "#### 2.2.2. Private datasets obtained from other third parties",
+        "",
+        "Have you obtained private datasets from third parties that are not licensed as described in Section 2.2.1? "
+        + _unknown("the records do not say from whom data was obtained"),
+        "",
+        "### 2.3. Data crawled and scraped from online sources",
+        "",
+        f"Were crawlers used by the provider or on behalf of? {_unknown('the records name no crawler')}",
+        "",
+        "### 2.4. User data",
+        "",
+        "Was data from user interactions with the AI model (e.g. user input and prompts) used to train the model? "
+        + _unknown("not on record"),
+        "",
+        "Was data collected from user interactions with the provider's other services or products used to train the "
+        f"model? {_unknown('not on record')}",
+        "",
+        "### 2.5. Synthetic data",
+        "",
+        "Was synthetic AI-generated data created by the provider or on their behalf to train the model? "
+        + _unknown("not on record"),
+        "",
+        "### 2.6. Other sources of data",
+        "",
+        "Have data sources other than those described in Sections 2.1 to 2.5 been used to train the model? "
+        + (
+            _unknown("the records do not say to which section these belong")
+            if other
+            else "☒ No: 2.1 lists every corpus on record"
+        ),
+        "",
+    )
+    if other:
+        yield from ("| Corpus | Sources on record |", "| --- | --- |")
+        yield from (
+            f"| {each.usage.corpus} | {_cell(', '.join(each.sources)) or blank('sources; it was not at hand')} |"
+            for each in other
+        )
+        yield ""
+
+
+def _processing(facts: ModelFacts) -> Iterator[str]:
+    report = facts.report
+    yield from (
+        "## 3. Data processing aspects",
+        "",
+        "### 3.1. Respect of reservation of rights from text and data mining exception or limitation",
+        "",
+        "Are you a Signatory to the Code of Practice for general-purpose AI models that includes commitments to "
+        f"respect reservations of rights from the TDM exception or limitation? {_unknown('not on record')}",
+        "",
+        "Measures implemented before model training to respect reservations of rights: "
+        + blank("measures and opt-out protocols; the records hold the licence of each document, listed in 1.3"),
+        "",
+        "### 3.2. Removal of illegal content",
+        "",
+        f"General description of measures taken: {blank('measures against illegal content')}",
+        "",
+        "What curation removed, by the records; none of these rules looks for illegal content:",
+        "",
+        "| Corpus | Step | Rule | Documents removed |",
+        "| --- | --- | --- | ---: |",
+        *_removed(facts.corpora),
+        "",
+        "### 3.3. Other information (optional)",
+        "",
+        f"Corpora, licences and amounts were read from the run's records by an audit: {report.verdict}, "
+        f"level of assurance {report.level}. Not proven by it:",
+        "",
+        *(f"- {text}" for text in report.not_proven),
+        "",
+        "| Identity | Digest |",
+        "| --- | --- |",
+        *(f"| {name} | {digest or 'none'} |" for name, digest in report.digests.items()),
+        *(f"| corpus {each.usage.corpus} | {each.usage.digest or 'declared'} |" for each in facts.corpora),
+    )
+
+
+def _removed(corpora: Sequence[CorpusFacts]) -> Iterator[str]:
+    for each in corpora:
+        name = each.usage.corpus
+        if each.dropped is not None:
+            for step, rules in each.dropped.items():
+                yield from (f"| {name} | {step} | {_cell(rule)} | {count:,} |" for rule, count in rules.items())
+        elif each.steps:
+            yield from (
+                f"| {name} | {step['step']} | all its rules | {step['dropped']:,} |"
+                for step in each.steps
+                if step.get("dropped")
+            )
+        else:
+            yield f"| {name} | {blank('curation; none is on record')} | | |"
+
+
+def _unknown(reason: str) -> str:
+    return f"☐ Yes ☐ No {blank(f'answer; {reason}')}"
+
+
+def _cell(text: str) -> str:
+    """Text that does not end a table's cell."""
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _and(names: Iterable[str]) -> str:
+    return ", ".join(names)
