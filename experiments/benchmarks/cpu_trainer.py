@@ -4,8 +4,7 @@ One process trains the demo's model twice, in turns: by the trainer's own loop i
 records (tokens read and digested through the data order, ranks' agreement, ring, progress, telemetry), and by the
 plain loop, which is handed its tokens. Tokens are random, since only shapes cost time.
 
-    .venv/bin/python experiments/benchmarks/cpu_trainer.py                  # two to three minutes
-    .venv/bin/python experiments/benchmarks/cpu_trainer.py --json out.json
+    .venv/bin/python experiments/benchmarks/cpu_trainer.py --json experiments/benchmarks/results/cpu_trainer.json
 
 Both take a few steps each in every block, so that whatever else the machine does meets both; speed is the median over
 blocks of their ratio, once by wall clock and once by processor time, which other processes disturb less. A difference

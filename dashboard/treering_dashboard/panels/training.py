@@ -78,10 +78,16 @@ def _share_panel(title: str, frames: RunFrames, keys: Sequence[str], x: Placemen
         return []
     buckets = downsample(frames.path, list(shown))
     lines = tuple(
-        Line(curve(buckets, name, x), label, f"{frames.path[name].iloc[-1]:.1%}", colour, dashed=colour == GREY)
+        Line(
+            curve(buckets, name, x),
+            label,
+            f"{number(100 * float(frames.path[name].iloc[-1]))} %",
+            colour,
+            dashed=colour == GREY,
+        )
         for name, (label, colour) in shown.items()
     )
-    return [Panel(title, "", lines, y_format=".0%", zero=True)]
+    return [Panel(title, "", lines, y_format=".2~p", zero=True)]
 
 
 def _same(frames: RunFrames, one: str, other: str) -> bool:

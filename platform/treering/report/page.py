@@ -10,12 +10,14 @@ from itertools import groupby
 from treering.audit.report import AuditReport
 from treering.config.canonical import short
 from treering.data.curate.decisions import STEPS
+from treering.judge.efficiency import STEP_PARTS
 from treering.judge.throughput import ModelShape, num_parameters
 from treering.project import Project
 from treering.report.facts import CorpusDocuments, CorpusTokens, Facts, Missing, Training
 from treering.report.places import next_steps, places
 from treering.report.scores import metric_names, score_rows
 from treering.report.speed import speed
+from treering.runlog.catalogue import describe
 from treering.runlog.records import Evaluation
 
 _NUMBER = "0123456789-"
@@ -252,6 +254,11 @@ def _clock_section(training: Training) -> str:
         if found.tflops_per_device is None
         else f"{found.tflops_per_device:.4g} TFLOP/s ({found.flops_formula})"
     )
+    parts = ", ".join(
+        f"{describe(f'time/{part}').title.lower()} {found.split[part]:.1%}"
+        for part in STEP_PARTS
+        if part in found.split
+    )
     attempts = [segment.attempt for segment in run.path_to(training.checkpoint)]
     devices = attempts[-1].header.devices
     names = [
@@ -268,7 +275,7 @@ def _clock_section(training: Training) -> str:
                 ("attempts on the path", ", ".join(f"{attempt.number}" for attempt in attempts)),
                 ("all steps", f"{found.steps_s:,.1f} s"),
                 ("step, median", f"{found.step_s:.4f} s"),
-                ("waiting for data", f"{found.data_wait:.1%} of the time"),
+                ("of it", parts or "unknown"),
                 ("tokens per second", f"{found.tokens_per_second:,.0f}"),
                 ("per device, median", flops),
                 ("checkpoint", f"`{training.checkpoint.digest}`"),

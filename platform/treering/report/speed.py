@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from treering.judge.efficiency import split
 from treering.runlog.ring import Ring
 
 
@@ -14,7 +15,7 @@ class Speed:
     Attributes:
         steps_s: seconds of all steps together.
         step_s: median seconds of a step.
-        data_wait: part of the time that steps waited for data, 0 to 1.
+        split: shares of the steps' time by part (`treering.judge.efficiency.split`); empty where the rings hold none.
         tokens_per_second: tokens over time, all devices together, over the whole path.
         tflops_per_device: median over steps, None where no formula applied.
         flops_formula: its name.
@@ -22,7 +23,7 @@ class Speed:
 
     steps_s: float
     step_s: float
-    data_wait: float
+    split: dict[str, float]
     tokens_per_second: float
     tflops_per_device: float | None
     flops_formula: str | None
@@ -37,7 +38,7 @@ def speed(rings: Sequence[Ring]) -> Speed:
     return Speed(
         steps_s=total,
         step_s=statistics.median(seconds),
-        data_wait=sum(ring.time_s.get("data_wait", 0.0) for ring in rings) / total if total else 0.0,
+        split=split(rings),
         tokens_per_second=tokens / total if total else 0.0,
         tflops_per_device=statistics.median(flops) if flops else None,
         flops_formula=rings[-1].flops_formula,
