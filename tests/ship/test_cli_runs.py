@@ -13,6 +13,7 @@ from treering.cli.runs import age
 from treering.errors import EvidenceError, NotFoundError
 from treering.runlog.records import Layout
 from treering.ship.follow import follow
+from treering.ship.projection import attempt_tags
 
 
 @pytest.fixture
@@ -149,10 +150,13 @@ def test_show_prints_the_whole_run(call, write_run):
 )
 def test_show_tells_what_started_an_attempt(launch, text, call, write_run):
     nodes = ({"host": "dgx001", "rank": 0}, {"host": "dgx002", "rank": 8})
-    run = write_run().start(launch=launch, nodes=nodes).lay(2).end().resolved.run_id
-    assert text in call("show", run)
-    (attempt,) = json.loads(call("show", run, "--json"))["attempts"]
+    run = write_run().start(launch=launch, nodes=nodes).lay(2).end().run
+    assert text in call("show", run.path.name)
+    (attempt,) = json.loads(call("show", run.path.name, "--json"))["attempts"]
     assert (attempt["launch"], attempt["nodes"]) == (launch, ["dgx001", "dgx002"])
+    tags = attempt_tags(run.attempts(), ())
+    assert (tags["treering.launcher"], tags["treering.nodes"]) == (launch["launcher"], "2")
+    assert tags.get("treering.slurm_job") == launch.get("slurm", {}).get("job")
 
 
 def test_show_tells_where_the_time_goes_and_which_rank_is_slow(call, write_run):

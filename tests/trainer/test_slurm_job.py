@@ -20,14 +20,14 @@ from treering.runlog.directory import RunDirectory
 pytestmark = pytest.mark.trainer
 
 SRUN = '''#!{python}
-"""Two tasks on two nodes, both this machine. Like srun: the highest code counts, one bad end ends the others."""
+"""Two tasks on this machine. Like srun: the highest code counts, one bad end ends the others."""
 import os, pathlib, subprocess, sys, time
 
 command = [word for word in sys.argv[1:] if not word.startswith("--kill")]
-common = {{"SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "localhost,here", "SLURM_STEP_NUM_TASKS": "2",
-          "SLURM_STEP_TASKS_PER_NODE": "1(x2)", "SLURM_LOCALID": "0"}}
+common = {{"SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_NUM_TASKS": "2",
+          "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_NODEID": "0"}}
 tasks = [
-    subprocess.Popen(command, env={{**os.environ, **common, "SLURM_PROCID": str(task), "SLURM_NODEID": str(task)}})
+    subprocess.Popen(command, env={{**os.environ, **common, "SLURM_PROCID": str(task), "SLURM_LOCALID": str(task)}})
     for task in range(2)
 ]
 pathlib.Path("{tasks}").write_text(" ".join(str(task.pid) for task in tasks))
@@ -65,7 +65,7 @@ def start(project, tmp_path, whole):
     run = tmp_path / "runs" / whole.path.name
     arguments = ("--no-publish", f"--runs={run.parent}", *LONG)
     begin = Start(project.root, Path("tiny.yaml"), run, "1x1x2", sys.executable, arguments)
-    job = Job(nodes=2, gpus_per_node=0, tasks_per_node=1, time_s=3600, warning_s=600)
+    job = Job(nodes=1, gpus_per_node=0, tasks_per_node=2, time_s=3600, warning_s=600)
     script = keep(begin, render(begin, job), "sbatch")
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -84,7 +84,7 @@ def start(project, tmp_path, whole):
                 **os.environ,
                 "PATH": f"{programs}:{os.environ['PATH']}",
                 "SLURM_JOB_ID": "4711",
-                "SLURM_JOB_NODELIST": "localhost,here",
+                "SLURM_JOB_NODELIST": "localhost",
                 "SLURM_RESTART_COUNT": str(restarts),
             },
             stdout=subprocess.PIPE,

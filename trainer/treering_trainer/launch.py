@@ -294,13 +294,14 @@ def _prepare(
 ) -> Job | None:
     """Decides where the attempt begins and makes its directory; None if the run is finished. The lock is held."""
     _import_quietly("treering_trainer.resume")
+    from treering_trainer.devices import ranks_here
     from treering_trainer.resume import differences, finished_checkpoint, plan_attempt
 
     project, run = target.project, target.run(resolved)
     code = collect_code(CODE_ROOT)
     environment = {
         **collect_environment(hardware.devices),
-        "threads_per_rank": 1 if hardware.count else max((psutil.cpu_count() or 1) // layout.world_size, 1),
+        "threads_per_rank": 1 if hardware.count else max((psutil.cpu_count() or 1) // ranks_here(layout), 1),
     }
     final = finished_checkpoint(run, resolved.schedule.num_steps)
     if final is not None:

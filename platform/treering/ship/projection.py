@@ -115,6 +115,12 @@ def attempt_tags(attempts: Sequence[AttemptDirectory], segments: Sequence[PathSe
     }
     if header.code.get("commit"):
         tags["mlflow.source.git.commit"] = str(header.code["commit"])
+    if header.launch is not None:
+        tags["treering.launcher"] = str(header.launch["launcher"])
+        if job := header.launch.get("slurm", {}).get("job"):
+            tags["treering.slurm_job"] = str(job)
+    if header.nodes:
+        tags["treering.nodes"] = str(len(header.nodes))
     if header.parent is not None:
         tags["treering.parent"] = (
             f"{short(header.parent.run)} attempt {header.parent.attempt} step {header.parent.step}"
