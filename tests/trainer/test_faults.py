@@ -95,10 +95,11 @@ def test_stuck_while_saving(zygote, project, reference, tmp_path):
     goes_on_identically(zygote, project, tmp_path / "runs", reference)
 
 
-def test_a_rank_that_waits_for_no_signal_is_found_by_its_marks(zygote, project, tmp_path):
-    """It sleeps where nothing wakes it, as in a deadlock: the kernel sees no difference to a rank that waits for it."""
-    printed = zygote.train(project, tmp_path, SHORT, expect=75, sleep={"rank": 0, "step": 6})
-    assert "rank 0 has given no sign for 4 s while reading the data of step 6; all ranks" in printed
+@pytest.mark.parametrize("layout", ["parallel.data=2", "parallel.pipeline=2"])
+def test_a_rank_that_sleeps_where_the_others_wait_is_named(layout, zygote, project, tmp_path):
+    """As in a deadlock: kernel and marks see no difference, but it waits in no collective."""
+    printed = zygote.train(project, tmp_path, SHORT, f"--set={layout}", expect=75, sleep={"rank": 0, "step": 6})
+    assert "rank 0 has given no sign for 4 s while training step 6; all ranks were ended" in printed
     assert "in patched" in log_file(run_of(tmp_path).attempts()[0].path, 0).read_text(), "where it sleeps"
 
 

@@ -87,6 +87,20 @@ def test_among_equals_a_stopped_one_is_to_blame(sleepers, monkeypatch):
     assert (found.ranks, found.state) == ((1,), "it is stopped (SIGSTOP)")
 
 
+def test_among_equals_one_that_waits_in_no_collective_is_to_blame(sleepers, monkeypatch):
+    marks = Marks(2)
+    first, second = pens(marks, monkeypatch)
+    first(Part.TRAIN, 5)
+    second(Part.TRAIN, 5)
+    first.waits(True)
+    assert looks(Vigil(marks, TIMEOUT_S), sleepers, 60).ranks == (1,)
+    second.waits(True)
+    assert looks(Vigil(marks, TIMEOUT_S), sleepers, 60).ranks == (0, 1)
+    first(Part.VALIDATE, 5)
+    assert marks.of(0) == Mark(2, Part.VALIDATE, 5, waits=False), "a mark begins anew"
+    assert looks(Vigil(marks, TIMEOUT_S), sleepers, 60).ranks == (1,), "the fewest marks count first"
+
+
 def test_the_first_step_has_the_patience_of_a_start(sleepers, monkeypatch):
     marks = Marks(2)
     first, second = pens(marks, monkeypatch)

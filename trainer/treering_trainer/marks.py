@@ -1,7 +1,8 @@
 """What each rank did last: marks in memory that the launcher shares with the ranks of its machine.
 
 A rank sets a mark before each part of a step. That is a store into memory: no file, no lock, nothing to wait for. All
-ranks set the same marks in the same order, so the one with the fewest is the one that the others wait for.
+ranks set the same marks in the same order, so the one with the fewest is the one that the others wait for; among equals
+it is the one that waits in no collective.
 """
 
 import mmap
@@ -9,13 +10,15 @@ import os
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import ClassVar, Final
 
 VARIABLE: Final = "TREERING_MARKS"
 """Names the descriptor of the shared memory in a rank's environment; missing under an outer launcher."""
 
 _ATTEMPT = struct.Struct("<QQ")
-_MARK = struct.Struct("<QQQ")
+_MARK = struct.Struct("<QQQQ")
+_WAITS = struct.Struct("<Q")
+_WAITS_AT = _MARK.size - _WAITS.size
 
 
 class Part(IntEnum):
@@ -57,11 +60,13 @@ class Mark:
         count: how many it has set.
         part: what it began then.
         step: the step that the part belongs to, 0 where it belongs to none.
+        waits: whether it waits in a collective; an accelerator's host runs ahead of those and is not seen to wait.
     """
 
     count: int
     part: Part
     step: int
+    waits: bool = False
 
     def __str__(self) -> str:
         words = _WORDS[self.part]
@@ -77,6 +82,9 @@ class Marker:
         shared: whether a launcher looks at them.
     """
 
+    current: ClassVar["Marker | None"] = None
+    """This process's, for the places that all collectives pass through."""
+
     def __init__(self, memory: mmap.mmap, rank: int, *, shared: bool) -> None:
         self._memory = memory
         self._offset = _ATTEMPT.size + rank * _MARK.size
@@ -88,8 +96,10 @@ class Marker:
         """The pen of the rank that the environment names."""
         descriptor = os.environ.get(VARIABLE)
         if descriptor is None:
-            return cls(mmap.mmap(-1, _ATTEMPT.size + _MARK.size), 0, shared=False)
-        return cls(mmap.mmap(int(descriptor), 0), int(os.environ["RANK"]), shared=True)
+            cls.current = cls(mmap.mmap(-1, _ATTEMPT.size + _MARK.size), 0, shared=False)
+        else:
+            cls.current = cls(mmap.mmap(int(descriptor), 0), int(os.environ["RANK"]), shared=True)
+        return cls.current
 
     def begin(self, attempt: int, start_step: int) -> None:
         """Tells the launcher which attempt this is and after which step it begins."""
@@ -103,13 +113,16 @@ class Marker:
             step: the step that it belongs to.
         """
         self._count += 1
-        _MARK.pack_into(self._memory, self._offset, self._count, part, step)
+        _MARK.pack_into(self._memory, self._offset, self._count, part, step, False)
+
+    def waits(self, now: bool) -> None:
+        """Says whether a collective is waited in."""
+        _WAITS.pack_into(self._memory, self._offset + _WAITS_AT, now)
 
     @property
     def last(self) -> Mark:
         """The newest mark."""
-        count, part, step = _MARK.unpack_from(self._memory, self._offset)
-        return Mark(count, Part(part), step)
+        return _read(self._memory, self._offset)
 
 
 class Marks:
@@ -140,5 +153,9 @@ class Marks:
 
     def of(self, rank: int) -> Mark:
         """A rank's newest mark."""
-        count, part, step = _MARK.unpack_from(self._memory, _ATTEMPT.size + rank * _MARK.size)
-        return Mark(count, Part(part), step)
+        return _read(self._memory, _ATTEMPT.size + rank * _MARK.size)
+
+
+def _read(memory: mmap.mmap, offset: int) -> Mark:
+    count, part, step, waits = _MARK.unpack_from(memory, offset)
+    return Mark(count, Part(part), step, bool(waits))

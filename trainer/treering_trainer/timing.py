@@ -21,6 +21,7 @@ from deepspeed.runtime.pipe import schedule
 from deepspeed.runtime.pipe.engine import PipelineEngine
 from numpy.typing import NDArray
 
+from treering_trainer.marks import Marker
 from treering_trainer.topology import Place, all_gather
 
 Phase = Literal["forward_backward", "optimizer"]
@@ -147,19 +148,22 @@ class StepTimer:
 
     @classmethod
     def watch(cls, owner: type, name: str) -> None:
-        """Times a method of torch's communication classes while a step runs."""
+        """Times a method of torch's communication classes while a step runs; marks at any time that the rank waits."""
         call = getattr(owner, name)
 
         @wraps(call)
         def watched(*args: Any, **kwargs: Any) -> Any:
-            timer = cls._running
-            if timer is None:
-                return call(*args, **kwargs)
-            begin = timer._now()  # noqa: SLF001 - its own
+            timer, marker = cls._running, Marker.current
+            begin = timer._now() if timer else None  # noqa: SLF001 - its own
+            if marker:
+                marker.waits(True)
             try:
                 return call(*args, **kwargs)
             finally:
-                timer._spans[timer._phase].append((begin, timer._now()))  # noqa: SLF001
+                if marker:
+                    marker.waits(False)
+                if timer:
+                    timer._spans[timer._phase].append((begin, timer._now()))  # noqa: SLF001
 
         watched.__treering__ = True  # type: ignore[attr-defined]
         setattr(owner, name, watched)

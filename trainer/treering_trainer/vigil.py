@@ -70,12 +70,13 @@ class Vigil:
         passed, self._looked_at = min(now - self._looked_at, _LONGEST_LOOK_S), now
         for rank in processes:
             mark = self._marks.of(rank)
-            self._silent_s[rank] = self._silent_s.get(rank, 0.0) + passed if mark == self._seen.get(rank) else 0.0
+            known = rank in self._seen and self._seen[rank].count == mark.count
+            self._silent_s[rank] = self._silent_s[rank] + passed if known else 0.0
             self._seen[rank] = mark
         training = {rank: process for rank, process in processes.items() if self._seen[rank].part is not Part.DONE}
         if not any(self._silent_s[rank] >= self._patience_s(rank) for rank in training):
             return None
-        ranks, state = _behind({rank: self._seen[rank].count for rank in training}, training)
+        ranks, state = _behind({rank: self._seen[rank] for rank in training}, training)
         first = max(ranks, key=self._silent_s.__getitem__)
         return Stuck(ranks, self._silent_s[first], self._seen[first], state)
 
@@ -84,17 +85,18 @@ class Vigil:
         return self._timeout_s if started else max(self._timeout_s, START_TIMEOUT_S)
 
 
-def _behind(counts: Mapping[int, int], processes: Mapping[int, int]) -> tuple[tuple[int, ...], str]:
+def _behind(newest: Mapping[int, Mark], processes: Mapping[int, int]) -> tuple[tuple[int, ...], str]:
     """The ranks that the others wait for, and what the kernel says of them.
 
     A stopped one is found by its state, wherever it stands. Else it is the one with the fewest marks; among equals, one
-    that waits for a device.
+    that waits in no collective; among those, one that waits for a device.
     """
     states = {rank: process_state(process) for rank, process in processes.items()}
-    stopped = [rank for rank in counts if states[rank] in ("T", "t")]
-    fewest = [rank for rank in counts if counts[rank] == min(counts.values())]
-    waiting = [rank for rank in fewest if states[rank] == "D"]
-    found = stopped or waiting or fewest
+    least = min(mark.count for mark in newest.values())
+    found = [rank for rank in newest if states[rank] in ("T", "t")]
+    found = found or [rank for rank in newest if newest[rank].count == least]
+    found = [rank for rank in found if not newest[rank].waits] or found
+    found = [rank for rank in found if states[rank] == "D"] or found
     return tuple(sorted(found)), _STATES.get(states[found[0]], "")
 
 
