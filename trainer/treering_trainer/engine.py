@@ -28,6 +28,7 @@ STATE_TAG = "state"
 
 _BUCKET_ELEMENTS = 500_000
 _CPU = "cpu"
+_SCALER_STATE = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")
 
 MicroBatch = tuple[torch.Tensor, torch.Tensor]
 """Token ids and labels, both [B, S] int64."""
@@ -133,7 +134,9 @@ class Engine:
         self.engine, *_ = deepspeed.initialize(
             model=module, optimizer=build_optimizer(module, optimizer, kernels), config=settings
         )
-        self._leave_the_end_to_the_loop()
+        if self._scales_loss:
+            # An overflow at the smallest scale is the loop's to judge: it lays the ring before the run ends.
+            self.engine.optimizer.loss_scaler.raise_error_at_min_scale = False
         self._timer = StepTimer(self.engine)
         self._written: list[Path] = []
         self._write: Callable[..., Any] = self.engine.checkpoint_engine.save
@@ -211,20 +214,27 @@ class Engine:
     def load(self, directory: Path) -> None:
         """Reads what `save` wrote in the same layout, or its conversion; every rank must call it.
 
+        State alone is taken over. DeepSpeed stores settings beside it, such as clipping, betas and weight decay, and
+        loads them as well: they would outlive a change of the config, as at a start from another run.
+
         Raises:
             RuntimeError: DeepSpeed found no state there.
             EvidenceError: a file holds more than training state.
         """
+        optimizer = self.engine.optimizer
+        settings = [{key: group[key] for key in group.keys() - {"params"}} for group in optimizer.param_groups]
+        clipping, scaler = optimizer.clip_grad, optimizer.loss_scaler if self._scales_loss else None
         with only_state(directory):
             path, _client_state = self.engine.load_checkpoint(str(directory), tag=STATE_TAG)
         if path is None:
             raise RuntimeError(f"{directory}: DeepSpeed found no training state")
-        self._leave_the_end_to_the_loop()
-
-    def _leave_the_end_to_the_loop(self) -> None:
-        """Lets an overflow at the smallest loss scale pass here, so that its ring is laid before the run ends."""
-        if self._scales_loss:
-            self.engine.optimizer.loss_scaler.raise_error_at_min_scale = False
+        for group, configured in zip(optimizer.param_groups, settings, strict=True):
+            group.update(configured)
+        optimizer.clip_grad = clipping
+        if scaler is not None:
+            for name in _SCALER_STATE:
+                setattr(scaler, name, getattr(optimizer.loss_scaler, name))
+            optimizer.loss_scaler = scaler
 
     def _write_and_remember(self, state_dict: Any, path: str) -> None:
         self._write(state_dict, path)

@@ -33,7 +33,7 @@ class Overflows:
         if self._minimum is None or result.loss_scale is None or result.applied:
             return f"{found}, expected finite numbers"
         if result.loss_scale <= self._minimum:
-            return f"{found} at the smallest loss scale, {self._minimum:g}: it cannot fall any further"
+            return f"{found} at the smallest loss scale, {self._minimum:,}: it cannot fall any further"
         if self._bad_losses >= LOSSES_IN_A_ROW:
             return f"{found}: {LOSSES_IN_A_ROW} losses in a row that are not finite, which no loss scale mends"
         return None

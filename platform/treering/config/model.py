@@ -119,7 +119,7 @@ class LossScaleConfig(Section):
     initial_power: Annotated[int, Field(ge=0, le=64)] = Field(32, description="the first scale as a power of 2")
     window: PositiveInt = Field(1000, description="steps in a row without an overflow after which the scale doubles")
     hysteresis: PositiveInt = Field(2, description="overflows until the scale is halved")
-    minimum: Annotated[float, Field(gt=0)] = Field(1.0, description="an overflow at the smallest scale ends the run")
+    minimum: PositiveInt = Field(1, description="an overflow at the smallest scale ends the run")
 
     @model_validator(mode="after")
     def _begins_above_its_minimum(self) -> Self:
