@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,12 @@ def test_a_container_sees_the_project(tmp_path):
     ) in unfolded
 
 
+def test_a_container_sees_runs_that_lie_elsewhere(tmp_path):
+    begin = replace(start(tmp_path / "project"), run=tmp_path / "runs/0123456789abcdef")
+    text = render(begin, job(container="image"))
+    assert f"--container-mounts={tmp_path}/project:{tmp_path}/project,{tmp_path}/runs:{tmp_path}/runs" in text
+
+
 def test_the_script_is_bash_whatever_the_arguments_hold(tmp_path):
     awkward = start(tmp_path, '--set=blend.components.0.weight="0.5"', "--set=description=it's $HOME `x`")
     text = render(awkward, job())
@@ -98,8 +105,9 @@ def test_what_cannot_be_asked_for(changes, message):
 
 
 def test_a_path_that_no_directive_can_hold(tmp_path):
-    with pytest.raises(UserError, match="expected a path that an #SBATCH line can hold"):
-        render(start(tmp_path / "my project"), job())
+    for name in ("my project", "100%", "a#b"):
+        with pytest.raises(UserError, match="expected a path that an #SBATCH line can hold"):
+            render(start(tmp_path / name), job())
 
 
 @pytest.fixture

@@ -96,14 +96,12 @@ def _for_remote_shell(word: str) -> str:
     Raises:
         UserError: a word that does not survive that.
     """
-    if " " not in word:
-        return shlex.quote(word)
-    if set(word) & set("\\$`\n"):
+    if "\n" in word or (" " in word and set(word) & set("\\$`")):
         raise UserError(
-            f"argument {word!r}: found blanks beside $, backquotes or backslashes, which do not reach other hosts "
-            "whole over pdsh; put the value into the experiment's file"
+            f"argument {word!r}: found a line end, or blanks beside $, backquotes or backslashes, which do not reach "
+            "other hosts whole over pdsh; put the value into the experiment's file"
         )
-    return word
+    return word if " " in word else shlex.quote(word)
 
 
 def meeting_address(hosts: tuple[Host, ...]) -> str:

@@ -69,15 +69,17 @@ def render(start: Start, job: Job) -> str:
         "--requeue",
         "--open-mode=append",
         f"--chdir={_directive(start.project)}",
-        f"--output={_directive(start.folder / 'slurm-%j.out')}",
+        f"--output={_directive(start.folder)}/slurm-%j.out",
         *job.options,
     ]
     # Slurm's warning comes first. The limit of our own is for where it does not reach the ranks.
     module = (*start.module, f"--time-limit={job.time_s - job.warning_s // 2}")
     srun = ["srun", "--kill-on-bad-exit=1"]
     if job.container is not None:
-        mounts = f"--container-mounts={start.project}:{start.project}"
-        srun += [f"--container-image={job.container}", mounts, f"--container-workdir={start.project}"]
+        seen = [start.project, *([] if start.run.is_relative_to(start.project) else [start.run.parent])]
+        srun.append(f"--container-image={job.container}")
+        srun.append(f"--container-mounts={','.join(f'{path}:{path}' for path in seen)}")
+        srun.append(f"--container-workdir={start.project}")
     return _SCRIPT.substitute(
         title=f"Run {start.run.name} of {start.config} on {job.nodes} nodes of {job.tasks_per_node} ranks, "
         f"layout {start.layout} (TP x PP x DP).",
@@ -99,14 +101,14 @@ def slurm_time(seconds: int) -> str:
 
 
 def _directive(path: Path) -> str:
-    """A path behind #SBATCH: no shell reads it there, but blanks end an option and % begins a pattern.
+    """A path behind #SBATCH: no shell reads it there, but blanks end an option, # begins a comment, % a pattern.
 
     Raises:
         UserError: the path cannot stand there.
     """
     text = str(path)
-    if any(character.isspace() or character in "\"'\\#" for character in text):
-        raise UserError(f"{text}: found a blank or a quote in it, expected a path that an #SBATCH line can hold")
+    if any(character.isspace() or character in "\"'\\#%" for character in text):
+        raise UserError(f"{text}: found a blank, a quote, # or % in it, expected a path that an #SBATCH line can hold")
     return text
 
 
