@@ -65,6 +65,43 @@ def index_document(position: int, num_documents: int) -> int | None:
     return None
 
 
+def _read_header(path: Path, raw: bytes, size: int) -> tuple[np.dtype[np.generic], int, int]:
+    """Token type, number of sequences and of document offsets, held against the size of the file.
+
+    Raises:
+        EvidenceError: no index of version 1, or of another size.
+    """
+    if len(raw) < _HEADER.size:
+        raise EvidenceError(f"{path}: found {len(raw)} bytes, expected a header of {_HEADER.size}")
+    magic, version, code, num_sequences, num_offsets = _HEADER.unpack_from(raw)
+    if magic != MAGIC or version != VERSION or code not in _DTYPES:
+        raise EvidenceError(
+            f"{path}: found header {magic!r}, version {version}, token type {code}; expected an index of"
+            f" version {VERSION} with a token type of 1 to {max(_DTYPES)}"
+        )
+    expected = _HEADER.size + 12 * num_sequences + 8 * num_offsets
+    if size != expected or not num_offsets:
+        raise EvidenceError(
+            f"{path}: found {size} bytes, expected {expected} for {num_sequences} sequences and"
+            f" {num_offsets} document offsets"
+        )
+    return np.dtype(_DTYPES[code]), num_sequences, num_offsets
+
+
+def read_sequence_lengths(path: Path) -> npt.NDArray[np.int32]:
+    """Tokens of each sequence by an `.idx`, without reading the rest of it: int32 [num_sequences], aligned.
+
+    Raises:
+        EvidenceError: the file is missing, or no index of version 1.
+    """
+    try:
+        with path.open("rb") as file:
+            _, num_sequences, _ = _read_header(path, file.read(_HEADER.size), path.stat().st_size)
+            return np.fromfile(file, "<i4", num_sequences).astype(np.int32, copy=False)
+    except OSError as error:
+        raise EvidenceError(f"{path}: {error.strerror}; expected the index of a token file") from None
+
+
 @dataclass(frozen=True, slots=True)
 class TokenFile:
     """A `.bin/.idx` pair, opened for reading.
@@ -93,25 +130,11 @@ class TokenFile:
             raise EvidenceError(
                 f"{error.filename}: {error.strerror}; expected a pair of token and index file"
             ) from None
-        if len(raw) < _HEADER.size:
-            raise EvidenceError(f"{idx_path}: found {len(raw)} bytes, expected a header of {_HEADER.size}")
-        magic, version, code, num_sequences, num_offsets = _HEADER.unpack_from(raw)
-        if magic != MAGIC or version != VERSION or code not in _DTYPES:
-            raise EvidenceError(
-                f"{idx_path}: found header {magic!r}, version {version}, token type {code}; expected an index of"
-                f" version {VERSION} with a token type of 1 to {max(_DTYPES)}"
-            )
-        expected = _HEADER.size + 12 * num_sequences + 8 * num_offsets
-        if len(raw) != expected or not num_offsets:
-            raise EvidenceError(
-                f"{idx_path}: found {len(raw)} bytes, expected {expected} for {num_sequences} sequences and"
-                f" {num_offsets} document offsets"
-            )
+        dtype, num_sequences, num_offsets = _read_header(idx_path, raw, len(raw))
         # np.frombuffer would give views that start at byte 34, misaligned: every search would copy them whole.
         lengths = np.frombuffer(raw, "<i4", num_sequences, _HEADER.size).astype(np.int32)
         pointers = np.frombuffer(raw, "<i8", num_sequences, _HEADER.size + 4 * num_sequences)
         documents = np.frombuffer(raw, "<i8", num_offsets, _HEADER.size + 12 * num_sequences).astype(np.int64)
-        dtype = np.dtype(_DTYPES[code])
         starts = np.zeros(num_sequences + 1, dtype=np.int64)
         np.cumsum(lengths, out=starts[1:])
         if not np.array_equal(pointers, starts[:-1] * dtype.itemsize):

@@ -1,0 +1,72 @@
+"""What every data order answers, whichever algorithm it is: the contract between orders and those who ask them.
+
+Two algorithms keep it: `treering-1` (`treering.data.order`), closed forms without an index, and Megatron's own
+(`treering.data.megatron`), for runs that were trained with it. `tests/data/test_order_contract.py` holds both to it by
+brute force.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treering.data.order import Sample, SampleArrays
+
+UNDEFINED_EPOCH = -1
+"""The epoch of a sample where the order shuffles several epochs of a corpus into one another."""
+
+
+class OrderedCorpus(Protocol):
+    """A component of an order."""
+
+    @property
+    def corpus(self) -> str:
+        """Name of the corpus."""
+
+
+class Order(Protocol):
+    """A data order: which documents are sample g, and its inverse.
+
+    Samples count from 0 in the order in which they are read. Components are named by their position in the blend,
+    documents by their number in the corpus. A question outside the order is a `UserError`, an unknown document or
+    corpus a `NotFoundError`.
+    """
+
+    @property
+    def sequence_length(self) -> int:
+        """Tokens a sample counts; it is read with one more, the last label."""
+
+    @property
+    def components(self) -> Sequence[OrderedCorpus]:
+        """The components in declared order."""
+
+    def index_of(self, corpus: str) -> int:
+        """The component that holds a corpus."""
+
+    def sample(self, g: int) -> Sample:
+        """Sample g: component, epoch (or `UNDEFINED_EPOCH`), index in the corpus, and its parts of documents.
+
+        The parts stand in the order in which their tokens are read, none is empty, and one document may have several.
+        """
+
+    def samples(self, lo: int, hi: int) -> SampleArrays:
+        """Samples [lo, hi) without their documents, as arrays."""
+
+    def count(self, component: int, g: int) -> int:
+        """How many of the first g samples come from a component."""
+
+    def counts(self, g: int) -> tuple[int, ...]:
+        """`count` of every component; they sum to g."""
+
+    def select(self, component: int, k: int) -> int:
+        """The number of a component's k-th sample (from 0): the inverse of `count`."""
+
+    def exposures(self, component: int, document: int, g: int) -> NDArray[np.int64]:
+        """The samples below g that hold at least one token of a document, sorted, each once."""
+
+    def touched(self, component: int, g: int) -> NDArray[np.bool_]:
+        """Which documents of a component the first g samples hold at least one token of: bool [num_documents]."""
+
+    def documents_touched(self, component: int, g: int) -> int:
+        """How many documents that are."""

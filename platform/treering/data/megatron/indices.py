@@ -1,0 +1,196 @@
+"""The three indices of a GPTDataset: documents shuffled, cut into samples, and the samples shuffled.
+
+- The document index lists the split's sequences once an epoch, shuffled (all epochs together; the last one apart, if
+  little of it is needed).
+- The sample index says where each sample begins in that list: (position, offset in that document). It is a closed form:
+  sample j begins at token j * S of the documents laid end to end, S being the sequence length.
+- The shuffle index permutes the samples.
+
+Both shuffles draw from one `RandomState(seed)`, whose stream numpy keeps for ever. A document is a sequence of the
+`.idx`: Megatron never reads its document offsets for GPT.
+
+Source: megatron-core 0.16.1, megatron/core/datasets/gpt_dataset.py and helpers.cpp, build_sample_idx.
+"""
+
+import bisect
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treering.data.contract import UNDEFINED_EPOCH
+from treering.data.megatron.blend import MegatronBlend
+from treering.data.order import Span
+from treering.errors import UserError
+
+_SEPARATE_BELOW = 0.80
+_INT32_MAX = np.iinfo(np.int32).max
+_UINT32_MAX = np.iinfo(np.uint32).max
+_CHUNK = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPlan:
+    """How one dataset's indices come out, from the token counts alone.
+
+    Attributes:
+        first: first sequence of the split.
+        end: sequence after its last one.
+        num_epochs: how often the split is listed.
+        tokens: of one epoch.
+        num_samples: samples of all epochs, before and after shuffling.
+        together: samples that are shuffled together, the first ones; those after them are the last epoch's, shuffled
+            apart. All of them if no epoch stands apart.
+    """
+
+    first: int
+    end: int
+    num_epochs: int
+    tokens: int
+    num_samples: int
+    together: int
+
+    @classmethod
+    def of(cls, name: str, lengths: NDArray[np.int32], blend: MegatronBlend, requested: int | None) -> "IndexPlan":
+        """Plans the indices of a dataset.
+
+        Args:
+            name: of the dataset, for errors.
+            lengths: tokens of each sequence of the `.idx`.
+            blend: seed, split and lengths.
+            requested: samples asked for, None for one epoch.
+
+        Raises:
+            UserError: the split is empty or holds less than a sample.
+        """
+        first, end = blend.sequences(len(lengths))
+        tokens = int(lengths[first:end].sum(dtype=np.int64))
+        length, extra = blend.sequence_length, int(blend.extra_token)
+        if tokens < 1:
+            raise UserError(f"{name}: the split's {end - first} sequences hold no token, expected some")
+        num_epochs = 1 if requested is None else max(1, -(-(requested * length + extra) // tokens))
+        available = num_epochs * tokens - extra
+        if blend.drop_last_partial:
+            num_samples = available // length
+        else:  # Megatron divides in single precision here, and so may count some samples more or less
+            num_samples = math.ceil(np.float32(available) / np.float32(length))
+        if num_samples < 1:
+            raise UserError(f"{name}: the split holds {tokens} tokens, expected at least {length + extra} for one sample")
+        together = num_samples
+        if requested is not None and num_epochs > 1:
+            before = ((num_epochs - 1) * tokens - extra) // length
+            if requested - before < int(_SEPARATE_BELOW * ((tokens - extra) // length)):
+                together = before
+        return cls(first, end, num_epochs, tokens, num_samples, together)
+
+    @property
+    def apart(self) -> bool:
+        """Whether the last epoch stands apart."""
+        return self.together != self.num_samples
+
+    def epoch(self, sample: int) -> int:
+        """The epoch of a sample of the sample index, from 0; undefined where several are shuffled together."""
+        if self.apart and sample >= self.together:
+            return self.num_epochs - 1
+        return 0 if self.num_epochs - self.apart == 1 else UNDEFINED_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetIndices:
+    """The indices of one dataset, built or read.
+
+    Attributes:
+        documents: sequence numbers, int32 [num_epochs * sequences of the split].
+        samples: position in `documents` and offset in that document, [num_samples + 1, 2].
+        shuffle: sample of the sample index at each place, [num_samples].
+    """
+
+    documents: NDArray[Any]
+    samples: NDArray[Any]
+    shuffle: NDArray[Any]
+
+    @classmethod
+    def build(cls, lengths: NDArray[np.int32], blend: MegatronBlend, plan: IndexPlan) -> "DatasetIndices":
+        """Rebuilds them from the seed and the token counts."""
+        state = np.random.RandomState(blend.seed)
+        documents = np.tile(np.arange(plan.first, plan.end, dtype=np.int32), plan.num_epochs)
+        last = len(documents) - (plan.end - plan.first) * plan.apart
+        state.shuffle(documents[:last])
+        if plan.apart:
+            state.shuffle(documents[last:])
+        samples = np.empty((plan.num_samples + 1, 2), dtype=_sample_dtype(len(documents), lengths))
+        for start, rows in sample_rows(documents, lengths, blend, plan):
+            samples[start : start + len(rows)] = rows
+        shuffle = np.arange(plan.num_samples, dtype=np.uint32 if plan.num_samples < _UINT32_MAX - 1 else np.int64)
+        state.shuffle(shuffle[: plan.together])
+        if plan.apart:
+            state.shuffle(shuffle[plan.together :])
+        return cls(documents, samples, shuffle)
+
+    def spans(self, sample: int, lengths: NDArray[np.int32], *, extra_token: bool) -> tuple[Span, ...]:
+        """The parts of documents that a sample of the sample index holds, in order, none empty."""
+        (first, offset), (last, end) = self.samples[sample].tolist(), self.samples[sample + 1].tolist()
+        spans = []
+        for position, document in enumerate(self.documents[first : last + 1].tolist(), first):
+            start = offset if position == first else 0
+            stop = end + extra_token if position == last else int(lengths[document])
+            if stop > start:
+                spans.append(Span(document, start, stop))
+        return tuple(spans)
+
+    def holders(self, document: int, lengths: NDArray[np.int32], *, extra_token: bool) -> list[int]:
+        """The samples of the sample index that hold a token of a document, sorted, each once."""
+        held: set[int] = set()
+        for position in np.flatnonzero(self.documents == document).tolist():
+            begins = bisect.bisect_right(range(len(self.samples)), position, key=lambda j: int(self.samples[j, 0]))
+            sample = min(begins, len(self.samples) - 1) - 1
+            while sample >= 0 and self.samples[sample + 1, 0] >= position:
+                if any(span.document == document for span in self.spans(sample, lengths, extra_token=extra_token)):
+                    held.add(sample)
+                sample -= 1
+        return sorted(held)
+
+    def touched(self, count: int, lengths: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Which documents the first `count` places of the shuffle hold a token of: bool [sequences of the `.idx`]."""
+        change = np.zeros(len(self.documents) + 1, dtype=np.int32)
+        for start in range(0, count, _CHUNK):
+            rows = self.shuffle[start : min(start + _CHUNK, count)].astype(np.int64)
+            begins, lasts = self.samples[rows], self.samples[rows + 1, 0]
+            # Without the extra token a sample may begin just behind a document's last token.
+            behind = begins[:, 1] >= lengths[self.documents[begins[:, 0]]]
+            np.add.at(change, begins[:, 0] + behind, 1)
+            np.add.at(change, lasts + 1, -1)
+        found = np.zeros(len(lengths), dtype=np.bool_)
+        found[self.documents[np.cumsum(change[:-1]) > 0]] = True
+        return found & (lengths > 0)
+
+
+def sample_rows(
+    documents: NDArray[Any], lengths: NDArray[np.int32], blend: MegatronBlend, plan: IndexPlan
+) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """The sample index that a document index implies, in parts: first row, and the rows, int64 [rows, 2]."""
+    length, extra = blend.sequence_length, int(blend.extra_token)
+    yield 0, np.zeros((1, 2), dtype=np.int64)
+    row, before = 1, 0
+    for start in range(0, len(documents), _CHUNK):
+        held = lengths[documents[start : start + _CHUNK]].astype(np.int64)
+        ends = before + np.cumsum(held)
+        before = int(ends[-1])
+        # A sample ends in the document that holds its last token, `extra` tokens of which the next one reads again.
+        stop = min((before - extra) // length, plan.num_samples) + 1
+        if stop > row:
+            last = np.arange(row, stop, dtype=np.int64) * length + extra - 1
+            position = np.searchsorted(ends, last, side="right")
+            offset = last - (ends[position] - held[position]) + 1 - extra
+            yield row, np.stack((start + position, offset), axis=1)
+            row = stop
+    if row <= plan.num_samples:  # a last sample that needs padding
+        end = (len(documents) - 1, int(lengths[documents[-1]]) - extra)
+        yield row, np.tile(np.array(end, dtype=np.int64), (plan.num_samples + 1 - row, 1))
+
+
+def _sample_dtype(num_documents: int, lengths: NDArray[np.int32]) -> type[np.int32] | type[np.int64]:
+    return np.int32 if max(num_documents, int(lengths.max())) <= _INT32_MAX else np.int64

@@ -1,0 +1,250 @@
+"""The order of a Megatron run: BlendedDataset over GPTDatasets, as `treering.data.contract.Order`.
+
+Unlike `treering-1` it is a table: built once for a number of samples, with indices as long as the data. Numbers go as
+far as the table does. What Megatron drops on the way, the documents of a sample, is answered from the same indices.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treering.data.megatron.blend import MegatronBlend, normalize
+from treering.data.megatron.greedy import interleave
+from treering.data.megatron.indices import DatasetIndices, IndexPlan
+from treering.data.order import Sample, SampleArrays
+from treering.errors import NotFoundError, UserError
+
+ALGORITHM = "megatron"
+_BLOCK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class MegatronComponent:
+    """One dataset of a blend.
+
+    Attributes:
+        corpus: prefix of its `.bin/.idx` pair, as the run named it.
+        weight: its share of the blend.
+        lengths: tokens of each sequence of the `.idx`, int32; a document is a sequence.
+        plan: how its indices come out.
+        indices: the indices.
+    """
+
+    corpus: str
+    weight: float
+    lengths: NDArray[np.int32]
+    plan: IndexPlan
+    indices: DatasetIndices
+
+
+class MegatronOrder:
+    """The samples of one split of a Megatron run, in the order in which it reads them."""
+
+    def __init__(
+        self, blend: MegatronBlend, components: Sequence[MegatronComponent], datasets: NDArray[np.int16] | None
+    ) -> None:
+        """Joins indices that were built or read.
+
+        Args:
+            blend: what the run named.
+            components: one for each prefix, in order.
+            datasets: the component of each sample, None where one dataset stands alone.
+
+        Raises:
+            UserError: the blend takes more samples of a dataset than it has; Megatron refuses that too.
+        """
+        self.blend = blend
+        self.components = tuple(components)
+        self.sequence_length = blend.sequence_length
+        self._datasets = datasets
+        self.num_samples = self.components[0].plan.num_samples if datasets is None else len(datasets)
+        self._blocks = self._count_blocks()
+        for component, count in zip(self.components, self.counts(self.num_samples), strict=True):
+            if count > component.plan.num_samples:
+                raise UserError(
+                    f"megatron blend: {count} samples of {component.corpus} are asked for, it has "
+                    f"{component.plan.num_samples}; Megatron refuses such a blend: was it another surplus than "
+                    f"{blend.surplus}?"
+                )
+
+    @classmethod
+    def build(cls, blend: MegatronBlend, lengths: Sequence[NDArray[np.int32]]) -> "MegatronOrder":
+        """Rebuilds the order from the seed and the token counts.
+
+        Args:
+            blend: what the run named.
+            lengths: of each prefix, tokens of each sequence (`treering.data.indexed.read_sequence_lengths`).
+
+        Raises:
+            UserError: no Megatron run can have such a blend.
+        """
+        plans = plan_datasets(blend, lengths)
+        weights = blend_weights(blend, plans)
+        components = [
+            MegatronComponent(prefix, weight, held, plan, DatasetIndices.build(held, blend, plan))
+            for prefix, weight, held, plan in zip(blend.prefixes, weights, lengths, plans, strict=True)
+        ]
+        return cls(blend, components, build_blend(blend, plans))
+
+    def index_of(self, corpus: str) -> int:
+        """The component of a prefix.
+
+        Raises:
+            NotFoundError: no such prefix.
+        """
+        names = [component.corpus for component in self.components]
+        if corpus not in names:
+            raise NotFoundError(f"megatron blend: no data path {corpus!r}, expected one of {', '.join(names)}")
+        return names.index(corpus)
+
+    def sample(self, g: int) -> Sample:
+        """Sample g; its index is its place among the samples of its corpus before they were shuffled.
+
+        Raises:
+            UserError: the order has no such sample.
+        """
+        arrays = self.samples(g, g + 1)
+        component, epoch, index = int(arrays.component[0]), int(arrays.epoch[0]), int(arrays.index[0])
+        part = self.components[component]
+        spans = part.indices.spans(index, part.lengths, extra_token=self.blend.extra_token)
+        return Sample(g, component, epoch, index, spans)
+
+    def samples(self, lo: int, hi: int) -> SampleArrays:
+        """Samples [lo, hi).
+
+        Raises:
+            UserError: the order has no such samples.
+        """
+        if not 0 <= lo <= hi <= self.num_samples:
+            raise UserError(self._outside(f"samples [{lo}, {hi})"))
+        components = self._components(lo, hi)
+        arrays = SampleArrays(components, np.empty(hi - lo, dtype=np.int64), np.empty(hi - lo, dtype=np.int64))
+        for component in np.unique(components).tolist():
+            where, part = np.flatnonzero(components == component), self.components[component]
+            first = self.count(component, lo)
+            indices = part.indices.shuffle[first : first + len(where)].astype(np.int64)
+            arrays.index[where] = indices
+            arrays.epoch[where] = np.where(
+                indices < part.plan.together, part.plan.epoch(0), part.plan.epoch(part.plan.num_samples - 1)
+            )
+        return arrays
+
+    def count(self, component: int, g: int) -> int:
+        """How many of the first g samples come from a component.
+
+        Raises:
+            UserError: the order has no such sample or component.
+        """
+        self._check(component, g)
+        block = g // _BLOCK
+        rest = self._components(block * _BLOCK, g)
+        return int(self._blocks[block, component]) + int(np.count_nonzero(rest == component))
+
+    def counts(self, g: int) -> tuple[int, ...]:
+        """`count` of every component; they sum to g.
+
+        Raises:
+            UserError: the order has no such sample.
+        """
+        return tuple(self.count(component, g) for component in range(len(self.components)))
+
+    def select(self, component: int, k: int) -> int:
+        """The number of a component's k-th sample (from 0).
+
+        Raises:
+            UserError: there is no such component, or the order does not reach that sample.
+        """
+        self._check(component, k)
+        column = self._blocks[:, component]
+        if k >= column[-1]:
+            raise UserError(self._outside(f"sample {k} of {self.components[component].corpus}"))
+        block = int(np.searchsorted(column, k, side="right")) - 1
+        held = self._components(block * _BLOCK, min((block + 1) * _BLOCK, self.num_samples))
+        return block * _BLOCK + int(np.flatnonzero(held == component)[k - int(column[block])])
+
+    def exposures(self, component: int, document: int, g: int) -> NDArray[np.int64]:
+        """The samples below g that hold at least one token of a document, sorted.
+
+        Raises:
+            UserError: the order has no such sample or component.
+            NotFoundError: no such document.
+        """
+        count, part = self.count(component, g), self.components[component]
+        if not 0 <= document < len(part.lengths):
+            raise NotFoundError(
+                f"{part.corpus}: no document {document}, expected 0 to {len(part.lengths) - 1} (Megatron's documents "
+                "are the sequences of the .idx)"
+            )
+        holders = part.indices.holders(document, part.lengths, extra_token=self.blend.extra_token)
+        places = np.flatnonzero(np.isin(part.indices.shuffle[:count], holders)).tolist()
+        return np.array([self.select(component, place) for place in places], dtype=np.int64)
+
+    def touched(self, component: int, g: int) -> NDArray[np.bool_]:
+        """Which documents of a component the first g samples touch: bool [num_documents].
+
+        Raises:
+            UserError: the order has no such sample or component.
+        """
+        part = self.components[component]
+        return part.indices.touched(self.count(component, g), part.lengths)
+
+    def documents_touched(self, component: int, g: int) -> int:
+        """How many documents that are.
+
+        Raises:
+            UserError: as `touched`.
+        """
+        return int(np.count_nonzero(self.touched(component, g)))
+
+    def _components(self, lo: int, hi: int) -> NDArray[np.int64]:
+        if self._datasets is None:
+            return np.zeros(hi - lo, dtype=np.int64)
+        return self._datasets[lo:hi].astype(np.int64)
+
+    def _count_blocks(self) -> NDArray[np.int64]:
+        """Samples of each component before each block, with the whole: int64 [num_blocks + 1, num_components]."""
+        starts = range(0, self.num_samples, _BLOCK)
+        blocks = np.zeros((len(starts) + 1, len(self.components)), dtype=np.int64)
+        for row, start in enumerate(starts, 1):
+            held = self._components(start, min(start + _BLOCK, self.num_samples))
+            blocks[row] = blocks[row - 1] + np.bincount(held, minlength=len(self.components))
+        return blocks
+
+    def _check(self, component: int, number: int) -> None:
+        if not 0 <= component < len(self.components):
+            raise UserError(f"megatron blend: no component {component}, expected 0 to {len(self.components) - 1}")
+        if not 0 <= number <= self.num_samples:
+            raise UserError(self._outside(f"sample {number}"))
+
+    def _outside(self, asked: str) -> str:
+        return f"megatron blend: {asked} asked for, expected within the {self.num_samples} samples that it was built for"
+
+
+def plan_datasets(blend: MegatronBlend, lengths: Sequence[NDArray[np.int32]]) -> list[IndexPlan]:
+    """The plan of each dataset of a blend.
+
+    Raises:
+        UserError: a dataset holds less than a sample.
+    """
+    return [
+        IndexPlan.of(prefix, held, blend, requested)
+        for prefix, held, requested in zip(blend.prefixes, lengths, blend.requested(), strict=True)
+    ]
+
+
+def blend_weights(blend: MegatronBlend, plans: Sequence[IndexPlan]) -> list[float]:
+    """The share of each dataset that the greedy rule works with; scaled twice where the run gave weights."""
+    return normalize(blend.shares or [plan.num_samples for plan in plans])
+
+
+def build_blend(blend: MegatronBlend, plans: Sequence[IndexPlan]) -> NDArray[np.int16] | None:
+    """The dataset of each sample of a blend, None where one dataset stands alone."""
+    if not blend.blended:
+        return None
+    sizes = np.array([plan.num_samples for plan in plans], dtype=np.int64)
+    size = blend.size(sizes.tolist())
+    if size is None:
+        return interleave(sizes / float(sizes.sum()), int(sizes.sum()), sizes)
+    return interleave(np.array(blend_weights(blend, plans)), size)
