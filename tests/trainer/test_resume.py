@@ -229,6 +229,64 @@ def test_old_checkpoints_are_removed_by_rule(zygote, project, reference, tmp_pat
     assert audit_checkpoint(last, project, verify=True).findings == ()
 
 
+BESIDE = "--set=checkpoint.finish=beside_training"
+
+
+def test_a_checkpoint_that_is_finished_beside_training(zygote, project, reference, tmp_path):
+    """It is sealed some steps later, each as it was when its step was done, and none is missing in the end."""
+    zygote.train(project, tmp_path, BESIDE, "--set=checkpoint.every_steps=4", slow_digest={"seconds": 0.2})
+    run = run_of(tmp_path)
+    assert [each.step for each in run.checkpoints()] == [4, 8, 12, 15]
+    assert not list((run.path / "checkpoints").glob(".*"))
+    for ours, theirs in zip(run.checkpoints(), reference.checkpoints(), strict=True):
+        assert audit_checkpoint(ours, project, verify=True).findings == ()
+        left, right = (read_weights(each.path) for each in (ours, theirs))
+        assert all(torch.equal(left[name], right[name]) for name in right)
+        assert ours.manifest.applied_steps == theirs.manifest.applied_steps
+    assert_identical(run, reference)
+
+
+def test_a_kill_beside_training_goes_back_to_the_checkpoint_before(zygote, project, reference, tmp_path):
+    zygote.train(
+        project,
+        tmp_path,
+        BESIDE,
+        expect=-signal.SIGKILL,
+        kill_after_ring={"step": 10},
+        slow_digest={"seconds": 60, "after": 4},
+    )
+    run = run_of(tmp_path)
+    assert [each.name for each in (run.path / "checkpoints").glob(".*")] == [".saving-step-00000008"]
+    zygote.train(project, tmp_path, BESIDE)
+    assert run_of(tmp_path).attempts()[1].header.parent.step == 4
+    assert_identical(run_of(tmp_path), reference)
+
+
+def test_a_rank_that_cannot_finish_beside_training_stops_nobody(zygote, project, reference, tmp_path):
+    printed = zygote.train(project, tmp_path, BESIDE, fail_digest={"rank": 1, "step": 8})
+    run = run_of(tmp_path)
+    (incident,) = run.attempts()[0].incidents()
+    assert (incident.step, incident.kind) == (8, "checkpoint_failed")
+    assert incident.text == "rank 1: [Errno 5] Input/output error"
+    assert "step 8  no checkpoint, training goes on: rank 1" in printed
+    assert sorted(each.name for each in (run.path / "checkpoints").iterdir()) == [
+        f"step-{step:08d}" for step in (4, 12, 15)
+    ]
+    assert_identical(run, reference)
+
+
+def test_a_stop_waits_for_the_checkpoint_beside_training(zygote, project, tmp_path):
+    options = (BESIDE, "--set=checkpoint.every_steps=3")
+    training = zygote.start(project, tmp_path, *options, slow={"seconds": 0.3}, slow_digest={"seconds": 0.4})
+    assert eventually(lambda: list(tmp_path.glob("*/resolved.json")) and rings_after(run_of(tmp_path), 4), 60)
+    training.kill(signal.SIGTERM)
+    assert training.wait() == 75, training.output
+    run = run_of(tmp_path)
+    last = run.attempts()[0].end.step
+    assert [each.step for each in run.checkpoints()] == sorted({*range(3, last + 1, 3), last})
+    assert not list((run.path / "checkpoints").glob(".*"))
+
+
 def test_the_best_checkpoint_stays(zygote, project, tmp_path):
     """Its held-out loss is the newest one measured at or before its step, before a kill or after."""
     options = (

@@ -57,6 +57,31 @@ def kill_in_save(step):
     checkpoint.digest_file = patched
 
 
+def slow_digest(seconds, after=0):
+    """Syncing and digesting takes long for the first file of each checkpoint after a step."""
+    record_file = checkpoint.record_file
+
+    def patched(path, folder):
+        step = int(folder.name.rpartition("-")[2])
+        if step > after and "mp_rank" in path.name:
+            time.sleep(seconds)
+        return record_file(path, folder)
+
+    checkpoint.record_file = patched
+
+
+def fail_digest(rank, step):
+    """A disk cannot read back what one rank has written for one checkpoint."""
+    record_file = checkpoint.record_file
+
+    def patched(path, folder):
+        if folder.name.endswith(f"step-{step:08d}") and int(os.environ["RANK"]) == rank:
+            raise OSError(5, "Input/output error")
+        return record_file(path, folder)
+
+    checkpoint.record_file = patched
+
+
 def kill_in_removal():
     """An old checkpoint has lost its name and half of its files."""
     rmtree = checkpoint.shutil.rmtree
@@ -223,6 +248,8 @@ FAULTS = {
     for fault in (
         kill_after_ring,
         kill_in_save,
+        slow_digest,
+        fail_digest,
         kill_in_removal,
         kill_in_conversion,
         slow_conversion,

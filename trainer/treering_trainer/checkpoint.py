@@ -10,7 +10,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,11 +40,10 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def save(
-    engine: Engine, run: RunDirectory, step: int, rings: RingWriter | None, facts: Mapping[str, Any]
-) -> str | None:
-    """Saves the training state after a step; collective over all ranks.
+class Saving:
+    """A checkpoint on its way: DeepSpeed's files are written, each rank syncs and digests its own in a thread.
 
+    Nobody needs to wait for that: nothing that training changes is in the files.
     What cannot be written whole, on whichever rank, leaves nothing behind; earlier checkpoints are not touched.
 
     Args:
@@ -54,42 +53,61 @@ def save(
         rings: the ring writer on rank 0, None elsewhere.
         facts: fields of the manifest that the run log knows, used on rank 0.
 
-    Returns:
-        None, or why there is no checkpoint; the same on every rank.
-
     Raises:
         OSError: the rings could not be synced.
     """
-    folder = run.path / "checkpoints"
-    final = folder / checkpoint_name(step)
-    temporary = folder / f"{_SAVING}{final.name}"
 
-    def begin() -> None:
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
+    def __init__(
+        self, engine: Engine, run: RunDirectory, step: int, rings: RingWriter | None, facts: Mapping[str, Any]
+    ) -> None:
+        self.step = step
+        self._leads = rings is not None
+        self._final = run.path / "checkpoints" / checkpoint_name(step)
+        self._temporary = self._final.with_name(f"{_SAVING}{self._final.name}")
+        self._thread = ThreadPoolExecutor(1)
+        self._records: Future[list[FileRecord]] | None = None
+        self._failure, _ = _together(self._begin if self._leads else None)
+        if self._failure is None:
+            self._failure, _ = _together(lambda: self._write(engine))
+        if rings is not None:
+            rings.sync()
+            facts = {**facts, "step": step, "ring": rings.last_digest}
+        self._facts = facts
 
-    def write() -> list[FileRecord]:
-        return [record_file(path, temporary) for path in engine.save(temporary)]
+    @property
+    def ready(self) -> bool:
+        """Whether this rank has done its part; when all have, `finish` waits for none."""
+        return self._records is None or self._records.done()
 
-    failure, _ = _together(begin if rings is not None else None)
-    written: list[list[FileRecord]] = []
-    if failure is None:
-        failure, written = _together(write)
-    if rings is not None:
-        rings.sync()
-        facts = {**facts, "step": step, "ring": rings.last_digest}
+    def finish(self) -> str | None:
+        """Waits for every rank's part, then writes the manifest and gives the checkpoint its name; collective.
 
-    def finish() -> None:
+        Returns:
+            None, or why there is no checkpoint; the same on every rank.
+        """
+        written: list[Any] = []
+        if self._failure is None:
+            self._failure, written = _together(self._records.result if self._records is not None else None)
+        self._thread.shutdown()
+        if self._failure is None:
+            self._failure, _ = _together((lambda: self._seal(written)) if self._leads else None)
+        if self._failure is not None and self._leads:
+            shutil.rmtree(self._temporary, ignore_errors=True)  # its room is needed, for rings first of all
+        return self._failure
+
+    def _begin(self) -> None:
+        shutil.rmtree(self._temporary, ignore_errors=True)
+        self._temporary.mkdir(parents=True)
+
+    def _write(self, engine: Engine) -> None:
+        paths = engine.save(self._temporary)
+        self._records = self._thread.submit(lambda: [record_file(path, self._temporary) for path in paths])
+
+    def _seal(self, written: list[list[FileRecord]]) -> None:
         def describe(files: tuple[FileRecord, ...]) -> Record:
-            return CheckpointManifest(**facts, created_at=time.time(), files=files)
+            return CheckpointManifest(**self._facts, created_at=time.time(), files=files)
 
-        seal(temporary, final, describe, [record for records in written for record in records])
-
-    if failure is None:
-        failure, _ = _together(finish if rings is not None else None)
-    if failure is not None and rings is not None:
-        shutil.rmtree(temporary, ignore_errors=True)  # its room is needed, for rings first of all
-    return failure
+        seal(self._temporary, self._final, describe, [record for records in written for record in records])
 
 
 def _together(act: Callable[[], Any] | None) -> tuple[str | None, list[Any]]:

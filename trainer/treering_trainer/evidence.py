@@ -1,7 +1,7 @@
-"""Joins what every replica was fed into the batch digest, and lets all ranks stop at the same step.
+"""Joins what every replica was fed into the batch digest, and lets all ranks do the same at the same step.
 
 One exchange before each step: the digests travel over the data-parallel group of the first and of the last stage, then
-32 bytes and a stop flag over all ranks. First and last stage must agree, on every tensor rank: else what was embedded
+32 bytes and two flags over all ranks. First and last stage must agree, on every tensor rank: else what was embedded
 is not what the loss was computed against.
 """
 
@@ -25,16 +25,18 @@ class Agreement:
     Attributes:
         batch_digest: digest of the global batch.
         stop: whether any rank was asked to stop.
+        ready: whether all ranks are.
     """
 
     batch_digest: str
     stop: bool
+    ready: bool
 
 
 def agree(
-    place: Place, device: torch.device, digests: NDArray[np.uint8], micro_batch_size: int, stop: bool
+    place: Place, device: torch.device, digests: NDArray[np.uint8], micro_batch_size: int, *, stop: bool, ready: bool
 ) -> Agreement:
-    """Exchanges digests and the wish to stop; collective over all ranks.
+    """Exchanges digests, the wish to stop and what is done; collective over all ranks.
 
     Args:
         place: where this rank stands.
@@ -42,12 +44,13 @@ def agree(
         digests: uint8 [samples, 32] of this replica, in the order of its micro-batches.
         micro_batch_size: samples of a micro-batch.
         stop: whether this rank was asked to stop.
+        ready: whether this rank has done what all must have done.
 
     Raises:
         EvidenceError: two ranks that read data were fed different batches. Raised on every rank.
     """
-    mine = np.zeros(DIGEST_BYTES + 2, dtype=np.uint8)
-    mine[DIGEST_BYTES + 1] = stop
+    mine = np.zeros(DIGEST_BYTES + 3, dtype=np.uint8)
+    mine[DIGEST_BYTES + 1 :] = stop, ready
     if place.reads_data:
         mine[:DIGEST_BYTES] = raw_digest(_join_replicas(place, device, digests, micro_batch_size))
         mine[DIGEST_BYTES] = 1
@@ -61,7 +64,11 @@ def agree(
             f"rank {reader} {text_digest(readers[0])}: first and last stage must read the same batch; nothing was "
             "trained on it"
         )
-    return Agreement(text_digest(readers[0]), bool(every[:, DIGEST_BYTES + 1].any()))
+    return Agreement(
+        text_digest(readers[0]),
+        stop=bool(every[:, DIGEST_BYTES + 1].any()),
+        ready=bool(every[:, DIGEST_BYTES + 2].all()),
+    )
 
 
 def _join_replicas(place: Place, device: torch.device, digests: NDArray[np.uint8], micro_batch_size: int) -> str:

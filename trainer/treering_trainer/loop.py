@@ -2,15 +2,15 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from treering.config.resolve import Resolved
 from treering.config.schedule import Schedule
-from treering.errors import NonFiniteLossError, TrainingError
+from treering.errors import EvidenceError, NonFiniteLossError, TrainingError
 from treering.judge.throughput import ModelShape, tflops_per_device
 from treering.runlog.directory import RunDirectory
 from treering.runlog.incidents import Incident, append_incident
@@ -106,6 +106,9 @@ class Loop:
         self._overflows = Overflows(resolved.recipe.optimizer.loss_scale)
         self._applied_steps = 0
         self._validation_loss: float | None = None
+        self._saving: checkpoint.Saving | None = None
+        self._saving_s = 0.0
+        """Seconds that training has waited for it."""
         self._between_s: dict[str, float] = {}
         """Seconds between the ring before and this step; they are in no other number."""
 
@@ -130,10 +133,16 @@ class Loop:
         for hook in self._hooks:
             hook.before_training(start_step, self._schedule.num_steps)
         for step in range(start_step + 1, self._schedule.num_steps + 1):
-            if not self._step(step):
+            try:
+                goes_on = self._step(step)
+            except (EvidenceError, NonFiniteLossError):  # on every rank; an earlier checkpoint is still worth its end
+                self._finish_saving()
+                raise
+            if not goes_on:
                 # So that the steps since the last scheduled checkpoint need not be trained again.
                 if step - 1 > start_step and not self._saves(step - 1):
                     self._save(step - 1)
+                self._finish_saving()
                 return Outcome("interrupted", step - 1)
             if step == start_step + 1:  # what is slow once, such as compiling, is over
                 timeout_s = self._resolved.attempt.parallel.rank_timeout_s
@@ -149,7 +158,14 @@ class Loop:
         fed = self._feed.read(lo, hi)
         micro_batch_size = self._resolved.attempt.parallel.micro_batch_size
         self._mark(Part.AGREE, step)
-        agreement = agree(self._place, self._engine.device, fed.digests, micro_batch_size, self._stop_requested())
+        agreement = agree(
+            self._place,
+            self._engine.device,
+            fed.digests,
+            micro_batch_size,
+            stop=self._stop_requested(),
+            ready=self._saving is not None and self._saving.ready,
+        )
         if agreement.stop:
             return False
         data_wait_s = time.perf_counter() - started
@@ -189,6 +205,8 @@ class Loop:
                 f"run {self._resolved.run_id}: step {step}: {fatal}; the ring is laid, "
                 f"`treering batch {self._resolved.run_id} {step}` shows what was read"
             )
+        if agreement.ready:
+            self._finish_saving()
         if self._saves(step):
             self._save(step)
         return True
@@ -264,16 +282,36 @@ class Loop:
                 "validation_loss": self._validation_loss,
             }
         rings = self._record.rings if self._record is not None else None
-        started = time.perf_counter()
-        failure = checkpoint.save(self._engine, self._run, step, rings, facts)
-        if failure is None and self._record is not None:
-            checkpoint.remove_old(self._run, self._resolved.attempt.checkpoint)
-        self._between_s["checkpoint"] = seconds = time.perf_counter() - started
+        self._finish_saving()
+        self._saving_s = 0.0
+        with self._in_checkpoint_time():
+            self._saving = checkpoint.Saving(self._engine, self._run, step, rings, facts)
+        if self._resolved.attempt.checkpoint.finish == "before_next_step" or step == self._schedule.num_steps:
+            self._finish_saving()
+
+    def _finish_saving(self) -> None:
+        """Ends the save that is on its way, if one is; collective."""
+        saving, self._saving = self._saving, None
+        if saving is None:
+            return
+        self._mark(Part.SAVE, saving.step)
+        with self._in_checkpoint_time():
+            failure = saving.finish()
+            if failure is None and self._record is not None:
+                checkpoint.remove_old(self._run, self._resolved.attempt.checkpoint)
         if failure is not None:
-            self._go_on_without(step, failure)
+            self._go_on_without(saving.step, failure)
         elif self._record is not None:
             for hook in self._hooks:
-                hook.after_checkpoint(step, seconds)
+                hook.after_checkpoint(saving.step, self._saving_s)
+
+    @contextmanager
+    def _in_checkpoint_time(self) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        seconds = time.perf_counter() - started
+        self._saving_s += seconds
+        self._between_s["checkpoint"] = self._between_s.get("checkpoint", 0.0) + seconds
 
     def _go_on_without(self, step: int, failure: str) -> None:
         """A checkpoint could not be saved: on record; only the last one is worth an end."""

@@ -86,7 +86,7 @@ class KernelConfig(GrowingSection):
 class CheckpointConfig(GrowingSection):
     """When training state is saved, the last step always, and how long it stays, the newest one always."""
 
-    added = frozenset({"keep_last", "keep_every", "keep_best"})
+    added = frozenset({"keep_last", "keep_every", "keep_best", "finish"})
 
     every_steps: PositiveInt
     keep_last: PositiveInt | None = Field(None, description="how many of the newest ones stay; null keeps all")
@@ -95,6 +95,12 @@ class CheckpointConfig(GrowingSection):
     )
     keep_best: bool | PositiveInt | None = Field(
         None, description="beside them, that many with the lowest held-out loss stay, `true` for one; needs keep_last"
+    )
+
+    finish: Literal["before_next_step", "beside_training"] = Field(
+        "before_next_step",
+        description="when written files are synced and digested: `beside_training` takes it off the step, for a core "
+        "of each rank",
     )
 
     @property
