@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from treering.cli.megatron import audit_megatron
 from treering.cli.output import (
     AttestationOption,
     JsonOption,
@@ -28,6 +29,15 @@ if TYPE_CHECKING:
 RankOption = Annotated[
     int | None, typer.Option("--rank", min=0, help="Only the samples that this rank's data-parallel replica read.")
 ]
+MegatronRunOption = Annotated[
+    Path | None,
+    typer.Option("--megatron-run", metavar="PATH", help="A YAML file, or a folder with megatron-run.yaml."),
+]
+StepOption = Annotated[int | None, typer.Option("--step", min=1, help="Of a Megatron run: the documents of a step.")]
+DocumentOption = Annotated[
+    str | None,
+    typer.Option("--document", metavar="PREFIX:NUMBER", help="Of a Megatron run: what read a document."),
+]
 VerifyOption = Annotated[
     bool, typer.Option("--verify", help="Read content: digest the corpora again, recompute every batch digest.")
 ]
@@ -39,11 +49,14 @@ def register(app: typer.Typer) -> None:
     app.command("batch")(batch)
 
 
-def audit(
-    checkpoint: NamedCheckpoint,
+def audit(  # noqa: PLR0917 - one argument an option
+    checkpoint: NamedCheckpoint = "",
     verify: VerifyOption = False,
     public_key: PublicKeyOption = None,
     attestation: AttestationOption = None,
+    megatron_run: MegatronRunOption = None,
+    step: StepOption = None,
+    document: DocumentOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show which data trained a checkpoint, and how much of that is proven.
@@ -51,16 +64,25 @@ def audit(
     Of an exported folder, it audits the checkpoint that it was made from. With `--public-key` it checks the attestation
     beside the checkpoint, and what was signed raises the level of assurance.
 
+    With `--megatron-run` it audits a checkpoint of a run that Megatron trained without Treering, from a small file that
+    says how it was launched; `--step` and `--document` ask of that.
+
     Ends with exit code 3 where something does not hold.
 
     Example: `treering audit runs/0123456789abcdef/checkpoints/step-00000300 --verify`
     """
     from treering.audit.attestation.check import attested
     from treering.audit.checkpoint import audit_checkpoint
-    from treering.errors import EvidenceError
+    from treering.errors import EvidenceError, UserError
     from treering.runlog.directory import named_checkpoint
     from treering.runlog.export import EXPORT_RECORD, exported_checkpoint
 
+    if (megatron_run is None) == (not checkpoint) or (megatron_run is None and (step or document)):
+        raise UserError("audit: expected a CHECKPOINT, or --megatron-run PATH, to which --step and --document belong")
+    if megatron_run is not None:
+        if not audit_megatron(megatron_run, step=step, document=document, verify=verify, json=json):
+            raise typer.Exit(EvidenceError.exit_code)
+        return
     try:
         with progress_bars() as progress:
             exported = (Path(checkpoint) / EXPORT_RECORD).exists()

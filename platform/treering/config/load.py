@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import ValidationError
@@ -12,6 +12,8 @@ from treering.config.schema import Experiment
 from treering.errors import ConfigError
 
 _FOUND_LENGTH = 80
+
+S = TypeVar("S", bound=Section)
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
@@ -39,22 +41,45 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     Raises:
         ConfigError: the file cannot be read, is no YAML, or holds an unknown key, a wrong type or a contradiction.
     """
+    document = _read_mapping(path, "a YAML experiment; `ls experiments/` lists yours")
+    for override in overrides:
+        apply_override(document, override)
+    return _validated(path, Experiment, document, overrides)
+
+
+def load_section(path: Path, section: type[S], expected: str) -> S:
+    """Reads and checks a YAML file that holds one section.
+
+    Args:
+        path: the file.
+        section: what it holds.
+        expected: what such a file is, for the error where it is missing.
+
+    Raises:
+        ConfigError: as `load_experiment`.
+    """
+    return _validated(path, section, _read_mapping(path, expected), ())
+
+
+def _validated(path: Path, section: type[S], document: dict[str, Any], overrides: Sequence[str]) -> S:
+    try:
+        return section.model_validate(document)
+    except ValidationError as error:
+        raise _config_error(str(path), section, error, overrides) from None
+
+
+def _read_mapping(path: Path, wanted: str) -> dict[str, Any]:
     try:
         document = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader
     except FileNotFoundError:
-        raise ConfigError(str(path), "", "no such file", "a YAML experiment; `ls experiments/` lists yours") from None
+        raise ConfigError(str(path), "", "no such file", wanted) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(str(path), "", f"an unreadable file ({error})", "a UTF-8 YAML file") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date or a number that Python does not know
         raise ConfigError(str(path), "", f"no valid YAML: {' '.join(str(error).split())}", "valid YAML") from error
     if not isinstance(document, dict):
         raise ConfigError(str(path), "", type(document).__name__, "a mapping of sections")
-    for override in overrides:
-        apply_override(document, override)
-    try:
-        return Experiment.model_validate(document)
-    except ValidationError as error:
-        raise _config_error(str(path), error, overrides) from None
+    return document
 
 
 def apply_override(document: dict[str, Any], override: str) -> None:
@@ -93,7 +118,7 @@ def _index(target: Any, part: str, source: str, where: str) -> int:
     return int(part)
 
 
-def _config_error(source: str, error: ValidationError, overrides: Sequence[str]) -> ConfigError:
+def _config_error(source: str, root: type[Section], error: ValidationError, overrides: Sequence[str]) -> ConfigError:
     """The first problem that pydantic found, in our words; the number of the others beside it.
 
     An unknown key goes first: a misspelt key is a missing one as well, and only the first of the two helps.
@@ -107,7 +132,7 @@ def _config_error(source: str, error: ValidationError, overrides: Sequence[str])
             path = ".".join(part for part in (path, context["field"]) if part)
             found, expected = context["found"], context["expected"]
         case "extra_forbidden":
-            found, expected = "an unknown key", f"one of {', '.join(_keys(problem['loc'][:-1]))}"
+            found, expected = "an unknown key", f"one of {', '.join(_keys(root, problem['loc'][:-1]))}"
         case "missing":
             found, expected = "nothing", "a value: this key is required"
         case _:
@@ -122,9 +147,8 @@ def _config_error(source: str, error: ValidationError, overrides: Sequence[str])
     return ConfigError(source, path, found, expected)
 
 
-def _keys(location: Sequence[int | str]) -> list[str]:
-    """The keys that a section of an experiment knows."""
-    section: type[Section] = Experiment
+def _keys(section: type[Section], location: Sequence[int | str]) -> list[str]:
+    """The keys that a section below `section` knows."""
     for part in location:
         if isinstance(part, str):
             section = next(_sections(section.model_fields[part].annotation))

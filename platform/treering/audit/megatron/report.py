@@ -1,0 +1,120 @@
+"""What an audit of a Megatron run says."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from treering.audit.report import Finding, Level
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetUsage:
+    """What a checkpoint read of one data path.
+
+    Attributes:
+        corpus: prefix of the `.bin/.idx` pair, as the run named it.
+        index: digest of the `.idx`.
+        weight: its share of the blend.
+        samples: samples read.
+        tokens: samples x sequence length.
+        epochs: tokens read over tokens of the split.
+        mixed_epochs: whether Megatron shuffled several epochs into one another, so that a sample has none.
+        documents_touched: distinct documents (sequences of the `.idx`) of which at least one token was read.
+        num_documents: documents of the split.
+    """
+
+    corpus: str
+    index: str
+    weight: float
+    samples: int
+    tokens: int
+    epochs: float
+    mixed_epochs: bool
+    documents_touched: int
+    num_documents: int
+
+
+@dataclass(frozen=True, slots=True)
+class MegatronReport:
+    """The audit of one checkpoint of a Megatron run.
+
+    Attributes:
+        source: the file that describes the run.
+        iteration: steps done.
+        consumed_samples: samples read.
+        consumed_tokens: tokens read.
+        corpora: what was read of each data path.
+        indices_read: Megatron's cached indices that hold and were taken; all others were rebuilt from the seed.
+        level: at most re-derived: there is no record of what the run did.
+        verify: whether cached indices were compared with a rebuild.
+        findings: what does not hold.
+        not_proven: what remains open, in words.
+    """
+
+    source: str
+    iteration: int
+    consumed_samples: int
+    consumed_tokens: int
+    corpora: tuple[DatasetUsage, ...]
+    indices_read: tuple[str, ...]
+    level: Level
+    verify: bool
+    findings: tuple[Finding, ...]
+    not_proven: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing was found that does not hold."""
+        return not self.findings
+
+    @property
+    def verdict(self) -> str:
+        """One line: `re-derived: 1,000 steps`, or `FAILED with …`."""
+        reached = f"{self.level}: {self.iteration:,} steps"
+        if self.holds:
+            return reached
+        things = "1 finding" if len(self.findings) == 1 else f"{len(self.findings)} findings"
+        return f"FAILED with {things}; {reached}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as JSON values, the verdict with it."""
+        return {"verdict": self.verdict, "holds": self.holds, **asdict(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPart:
+    """A part of a document that a sample holds.
+
+    Attributes:
+        number: of the document: of the sequence in the `.idx`.
+        start: first token of the part, counted in the document.
+        end: token after its last one.
+        num_tokens: tokens of the document.
+        id: by the document table beside the pair, None where there is none; source and licence likewise.
+    """
+
+    number: int
+    start: int
+    end: int
+    num_tokens: int
+    id: str | None
+    source: str | None
+    licence: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSample:
+    """A sample that a step read.
+
+    Attributes:
+        g: its number in the order.
+        step: the step, from 1.
+        corpus: prefix.
+        epoch: from 0; None where epochs are shuffled into one another.
+        documents: its parts of documents, in order; for an exposure, those of the document alone.
+    """
+
+    g: int
+    step: int
+    corpus: str
+    epoch: int | None
+    documents: tuple[DocumentPart, ...]

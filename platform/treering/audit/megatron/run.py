@@ -1,0 +1,256 @@
+"""A Megatron run that is asked: what did the checkpoint read, what did a step, which steps read a document."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from treering.audit.megatron.report import DatasetUsage, DocumentPart, MegatronReport, ReadSample
+from treering.audit.report import Finding, Level
+from treering.config.canonical import digest_file
+from treering.config.load import load_section
+from treering.config.megatron import MegatronRun
+from treering.config.schedule import Schedule
+from treering.data.contract import UNDEFINED_EPOCH
+from treering.data.corpus import DOCUMENTS
+from treering.data.indexed import read_sequence_lengths
+from treering.data.megatron.blend import MegatronBlend
+from treering.data.megatron.cache import CachedIndex, CacheRead, find_cache, read_order
+from treering.data.megatron.order import MegatronOrder, plan_datasets
+from treering.data.order import Span
+from treering.errors import ConfigError, EvidenceError, NotFoundError, UserError
+
+DESCRIPTION = "megatron-run.yaml"
+LATEST = "latest_checkpointed_iteration.txt"
+_NAMES = ("id", "source", "licence")
+_EXPECTED = f"the description of a Megatron run (a YAML file, or a folder with {DESCRIPTION}); see docs/audit.md"
+
+
+@dataclass(frozen=True)
+class AuditedRun:
+    """A Megatron run whose order was rebuilt.
+
+    Attributes:
+        source: the file that describes it.
+        run: what that says.
+        iteration: steps done by the checkpoint.
+        consumed_samples: samples that it read.
+        cache: the order, and what of it came from Megatron's cache.
+        verify: whether cached indices were compared with a rebuild.
+        findings: what does not hold.
+    """
+
+    source: Path
+    run: MegatronRun
+    iteration: int
+    consumed_samples: int
+    cache: CacheRead
+    verify: bool
+    findings: tuple[Finding, ...]
+
+    @classmethod
+    def open(cls, path: Path, *, verify: bool = False) -> "AuditedRun":
+        """Reads the description and makes the order.
+
+        Args:
+            path: the YAML file, or a folder that holds `megatron-run.yaml`.
+            verify: compare cached indices with a rebuild, number by number.
+
+        Raises:
+            ConfigError: the description does not say what is needed.
+            UserError: no Megatron run can have such a blend, or it ends before the checkpoint.
+            EvidenceError: an `.idx` is missing or damaged.
+        """
+        source = path / DESCRIPTION if path.is_dir() else path
+        run = load_section(source, MegatronRun, _EXPECTED)
+        schedule = run.schedule
+        iteration, consumed, findings = _progress(source, run, schedule)
+        blend = MegatronBlend(
+            prefixes=tuple(entry.prefix for entry in run.data),
+            weights=run.weights,
+            seed=run.seed,
+            sequence_length=run.sequence_length,
+            num_samples=run.num_samples,
+            split=run.split,
+            surplus=run.surplus,
+            extra_token=run.extra_token,
+        )
+        places = [source.parent / prefix for prefix in blend.prefixes]
+        lengths = [read_sequence_lengths(_index(place)) for place in places]
+        folder = None if run.cache is None else source.parent / run.cache
+        plans = plan_datasets(blend, lengths)
+        cache = read_order(blend, lengths, plans, find_cache(blend, folder, places), rebuild=verify)
+        if consumed > cache.order.num_samples:
+            raise UserError(
+                f"{source}: {consumed} samples consumed, the order ends after {cache.order.num_samples}; was the run "
+                f"launched with {run.num_samples} train samples?"
+            )
+        findings += [_stale(blend, index, difference) for index, difference in cache.stale]
+        return cls(source, run, iteration, consumed, cache, verify, tuple(findings))
+
+    @property
+    def order(self) -> MegatronOrder:
+        """The data order."""
+        return self.cache.order
+
+    @property
+    def level(self) -> Level:
+        """Re-derived where nothing contradicts it: never more, since nothing recorded what the run did."""
+        return Level.DECLARED if self.findings else Level.REDERIVED
+
+    def report(self) -> MegatronReport:
+        """What the checkpoint read."""
+        return MegatronReport(
+            source=str(self.source),
+            iteration=self.iteration,
+            consumed_samples=self.consumed_samples,
+            consumed_tokens=self.consumed_samples * self.run.sequence_length,
+            corpora=tuple(self._usage(component) for component in range(len(self.order.components))),
+            indices_read=tuple(index.name for index in self.cache.read),
+            level=self.level,
+            verify=self.verify,
+            findings=self.findings,
+            not_proven=tuple(self._not_proven()),
+        )
+
+    def step(self, step: int) -> tuple[ReadSample, ...]:
+        """The samples of a step (from 1) with their documents.
+
+        Raises:
+            NotFoundError: the checkpoint did not do that step.
+        """
+        if not 1 <= step <= self.iteration:
+            raise NotFoundError(f"{self.source}: step {step} asked for, the checkpoint did steps 1 to {self.iteration}")
+        lo, hi = self._schedule.sample_range(step)
+        return tuple(self._sample(g, step, None) for g in range(lo, min(hi, self.consumed_samples)))
+
+    def exposures(self, document: str) -> tuple[ReadSample, ...]:
+        """The samples before the checkpoint that hold a token of a document, with those tokens.
+
+        Args:
+            document: `PREFIX:NUMBER`, the number of a sequence of the `.idx`.
+
+        Raises:
+            UserError: another form.
+            NotFoundError: no such prefix or document.
+        """
+        prefix, _, number = document.rpartition(":")
+        if not prefix or not number.isdecimal():
+            raise UserError(f"document {document!r}, expected PREFIX:NUMBER with the number of a sequence of the .idx")
+        wanted = int(number)
+        found = self.order.exposures(self.order.index_of(prefix), wanted, self.consumed_samples).tolist()
+        return tuple(self._sample(g, self._schedule.step_of_sample(g), wanted) for g in found)
+
+    @cached_property
+    def _schedule(self) -> Schedule:
+        return self.run.schedule
+
+    @cached_property
+    def _tables(self) -> list[pa.Table | None]:
+        """The document table beside each pair, where there is one of as many documents."""
+        tables = []
+        for component in self.order.components:
+            path = (self.source.parent / component.corpus).parent / DOCUMENTS
+            try:
+                table = pq.read_table(path, columns=list(_NAMES))
+            except (OSError, pa.ArrowException):
+                table = None
+            tables.append(table if table is not None and table.num_rows == len(component.lengths) else None)
+        return tables
+
+    def _sample(self, g: int, step: int, document: int | None) -> ReadSample:
+        sample = self.order.sample(g)
+        parts = [span for span in sample.spans if document is None or span.document == document]
+        return ReadSample(
+            g=g,
+            step=step,
+            corpus=self.order.components[sample.component].corpus,
+            epoch=None if sample.epoch == UNDEFINED_EPOCH else sample.epoch,
+            documents=tuple(self._part(sample.component, span) for span in parts),
+        )
+
+    def _part(self, component: int, span: Span) -> DocumentPart:
+        table = self._tables[component]
+        names = {} if table is None else table.slice(span.document, 1).to_pylist()[0]
+        held = int(self.order.components[component].lengths[span.document])
+        return DocumentPart(span.document, span.start, span.end, held, *(names.get(name) for name in _NAMES))
+
+    def _usage(self, component: int) -> DatasetUsage:
+        part = self.order.components[component]
+        samples = self.order.count(component, self.consumed_samples)
+        tokens = samples * self.run.sequence_length
+        return DatasetUsage(
+            corpus=part.corpus,
+            index=digest_file(_index(self.source.parent / part.corpus)),
+            weight=part.weight,
+            samples=samples,
+            tokens=tokens,
+            epochs=tokens / part.plan.tokens,
+            mixed_epochs=part.plan.epoch(0) == UNDEFINED_EPOCH,
+            documents_touched=self.order.documents_touched(component, self.consumed_samples),
+            num_documents=part.plan.end - part.plan.first,
+        )
+
+    def _not_proven(self) -> list[str]:
+        open_ends = [
+            "That the run was launched as described, and by megatron-core's order with a sequential sampler "
+            "(`--dataloader-type single`): nothing recorded what it read.",
+            "That the tokens under these paths are those that it read: an index holds their number, not their content.",
+            "That no step was repeated, skipped or rolled back on the way to the checkpoint.",
+            "That the blend's near ties were broken as on x86-64; a build for aarch64 may round once less.",
+        ]
+        if self.cache.read and not self.verify:
+            open_ends.append(
+                "That the cached shuffles are those of the seed: sample places were recomputed, shuffles only looked "
+                "over; `--verify` redoes them."
+            )
+        return open_ends
+
+
+def _stale(blend: MegatronBlend, index: CachedIndex, difference: str) -> Finding:
+    return Finding(
+        "corpus",
+        f"{index.name}: this index cache was built from other data or settings: {difference}. Megatron names a cache "
+        "by path and config, not content, and uses it without a word: a run started since then read today's tokens by "
+        "the old index. The answers are by the rebuilt order; remove the cache before you train again",
+        file=str(index.description),
+        corpus=None if index.component is None else blend.prefixes[index.component],
+    )
+
+
+def _index(place: Path) -> Path:
+    return place.with_name(f"{place.name}.idx")
+
+
+def _progress(source: Path, run: MegatronRun, schedule: Schedule) -> tuple[int, int, list[Finding]]:
+    """Steps done and samples consumed by the checkpoint, and whether what is said of them fits the schedule."""
+    iteration, consumed = run.iteration, run.consumed_samples
+    if iteration is None and consumed is None:
+        iteration = _latest(source)
+    if iteration is None:
+        consumed = consumed or 0
+        iteration = schedule.step_of_sample(consumed - 1)
+    expected = schedule.samples_after(iteration)
+    if consumed is None or consumed == expected:
+        return iteration, expected, []
+    text = (
+        f"{source}: {consumed} samples consumed, the batch schedule has consumed {expected} after step {iteration}: "
+        "iteration, consumed_samples, global_batch_size and rampup do not belong to one run; the answers are for "
+        f"{consumed} samples"
+    )
+    return iteration, consumed, [Finding("record", text, file=str(source), step=iteration)]
+
+
+def _latest(source: Path) -> int:
+    path = source.parent / LATEST
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except OSError:
+        raise ConfigError(
+            str(source), "iteration", "nothing", f"iteration or consumed_samples, or {LATEST} in the same folder"
+        ) from None
+    if not text.isdecimal() or int(text) < 1:
+        raise EvidenceError(f"{path}: found {text[:40]!r}, expected the number of an iteration")
+    return int(text)

@@ -1,0 +1,94 @@
+"""`treering audit --megatron-run`: how the answers about a Megatron run are printed."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from treering.cli.output import console, print_json, print_table
+
+if TYPE_CHECKING:
+    from treering.audit.megatron.report import MegatronReport, ReadSample
+
+
+def audit_megatron(path: Path, *, step: int | None, document: str | None, verify: bool, json: bool) -> bool:
+    """Answers one question about a Megatron run: of the checkpoint, a step, or a document.
+
+    Returns:
+        Whether everything holds.
+    """
+    from treering.audit.megatron.run import AuditedRun
+
+    run = AuditedRun.open(path, verify=verify)
+    if step is None and document is None:
+        report = run.report()
+        if json:
+            print_json(report.to_json())
+        else:
+            _print_report(report)
+        return report.holds
+    samples = [
+        *(run.step(step) if step is not None else ()),
+        *(run.exposures(document) if document is not None else ()),
+    ]
+    if json:
+        print_json(
+            {
+                "source": str(run.source),
+                "level": run.level,
+                "samples": [asdict(sample) for sample in samples],
+                "findings": [asdict(finding) for finding in run.findings],
+            }
+        )
+    else:
+        _print_samples(samples)
+        for finding in run.findings:
+            console.print(f"FAILED       {finding.text}", markup=False)
+        console.print(f"{len(samples):,} samples, {run.level}")
+    return not run.findings
+
+
+def _print_report(report: "MegatronReport") -> None:
+    console.print(f"run          {report.source}")
+    console.print(f"step         {report.iteration:,}")
+    console.print(f"consumed     {report.consumed_samples:,} samples, {report.consumed_tokens:,} tokens\n")
+    numbers = ("weight", "samples", "tokens", "epochs", "documents touched")
+    print_table(
+        ("corpus", *numbers),
+        [
+            [
+                usage.corpus,
+                f"{usage.weight:.6f}",
+                f"{usage.samples:,}",
+                f"{usage.tokens:,}",
+                f"{usage.epochs:.4f}{' mixed' if usage.mixed_epochs else ''}",
+                f"{usage.documents_touched:,} of {usage.num_documents:,}",
+            ]
+            for usage in report.corpora
+        ],
+        numbers=numbers,
+    )
+    if any(usage.mixed_epochs for usage in report.corpora):
+        console.print("mixed: Megatron shuffled several epochs into one another; the epoch of a sample is undefined")
+    for name in report.indices_read:
+        console.print(f"index read   {name}")
+    console.print(f"\nassurance    {report.level}")
+    console.print("not proven")
+    for text in report.not_proven:
+        console.print(f"  - {text}", markup=False)
+    for finding in report.findings:
+        console.print(f"FAILED       {finding.text}", markup=False)
+    console.print(f"\n{report.verdict}")
+
+
+def _print_samples(samples: "list[ReadSample]") -> None:
+    for sample in samples:
+        epoch = "epoch undefined" if sample.epoch is None else f"epoch {sample.epoch}"
+        console.print(
+            f"sample {sample.g:,}  step {sample.step:,}  {sample.corpus}  {epoch}", markup=False, style="bold"
+        )
+        for part in sample.documents:
+            named = "" if part.id is None else f"  {part.id}  {part.source}  {part.licence}"
+            console.print(
+                f"  document {part.number:,}  tokens {part.start:,} to {part.end:,} of {part.num_tokens:,}{named}",
+                markup=False,
+            )

@@ -1,0 +1,70 @@
+"""A Megatron run as its launch script names it: what an audit needs of a run that knows nothing of Treering."""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from treering.config.model import PositiveInt, RampConfig, Section, contradiction
+from treering.config.schedule import Rampup, Schedule
+
+
+class MegatronData(Section):
+    """One entry of `--data-path`."""
+
+    prefix: str = Field(min_length=1, description="of the .bin/.idx pair, relative to the file's folder or absolute")
+    weight: float | None = Field(None, gt=0, description="in any scale; left out for all: their lengths weigh")
+
+
+class MegatronRun(Section):
+    """Data, order, batch schedule, and how far the checkpoint came."""
+
+    data: tuple[MegatronData, ...] = Field(min_length=1)
+    split: str | None = Field(None, description="--split; left out where --train-data-path named the data")
+    seed: int = Field(ge=0, lt=2**32, description="--seed")
+    sequence_length: PositiveInt = Field(description="--seq-length")
+    train_samples: PositiveInt | None = Field(None, description="--train-samples")
+    train_iters: PositiveInt | None = Field(None, description="--train-iters, where there are no train samples")
+    global_batch_size: PositiveInt = Field(description="--global-batch-size")
+    rampup: RampConfig | None = Field(None, description="--rampup-batch-size")
+    iteration: PositiveInt | None = Field(None, description="of the checkpoint")
+    consumed_samples: PositiveInt | None = Field(None, description="as the checkpoint or the log says")
+    cache: str | None = Field(None, description="--data-cache-path")
+    surplus: float = Field(0.005, ge=0, description="mid_level_dataset_surplus of the dataset config")
+    extra_token: bool = Field(True, description="add_extra_token_to_sequence of the dataset config")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if (self.train_samples is None) == (self.train_iters is None):
+            raise contradiction("train_samples", "train_samples and train_iters both or neither", "one of them")
+        if self.train_iters is not None and self.rampup is not None:
+            raise contradiction("train_iters", "train_iters with a rampup", "train_samples, as Megatron asks for it")
+        if len({entry.weight is None for entry in self.data}) > 1:
+            raise contradiction("data", "weights for some entries", "a weight for every entry or for none")
+        return self
+
+    @property
+    def weights(self) -> tuple[float, ...] | None:
+        """The weights, None where there are none."""
+        given = tuple(entry.weight for entry in self.data if entry.weight is not None)
+        return given or None
+
+    @property
+    def num_samples(self) -> int:
+        """Samples that the training asks for."""
+        return self.train_samples or (self.train_iters or 0) * self.global_batch_size
+
+    @property
+    def schedule(self) -> Schedule:
+        """The batch schedule; learning rates are not asked for.
+
+        Raises:
+            ConfigError: the ramp does not lead up to the global batch size.
+        """
+        rampup = self.rampup
+        return Schedule(
+            sequence_length=self.sequence_length,
+            train_tokens=self.num_samples * self.sequence_length,
+            global_batch_size=self.global_batch_size,
+            peak_learning_rate=1.0,
+            rampup=None if rampup is None else Rampup(rampup.start, rampup.increment, rampup.samples),
+        )

@@ -1,0 +1,262 @@
+"""Megatron's index cache: found by what its descriptions say, held against the `.idx` files by content.
+
+Megatron names a cached index by an MD5 of path and config. What the data were is no part of that, nor is whether a
+sample has its extra token: after a rewrite in place the old index is used without a word, and cuts the new documents at
+the old places. So an index read here is never believed: its samples are recomputed from the token counts of today.
+
+Source: megatron-core 0.16.1, megatron/core/datasets/megatron_dataset.py, gpt_dataset.py and blended_dataset.py.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treering.data.megatron.blend import MegatronBlend
+from treering.data.megatron.indices import DatasetIndices, IndexPlan, sample_rows
+from treering.data.megatron.order import MegatronComponent, MegatronOrder, blend_weights, build_blend
+from treering.errors import EvidenceError
+
+_CHUNK = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class CachedIndex:
+    """One index that Megatron left.
+
+    Attributes:
+        description: its description file; the arrays lie beside it.
+        component: the dataset it is of, None for the blend.
+    """
+
+    description: Path
+    component: int | None
+
+    def array(self, name: str) -> NDArray[Any]:
+        """One of its arrays, memory-mapped.
+
+        Raises:
+            EvidenceError: the file is missing or no array.
+        """
+        path = self.description.with_name(self.description.name.replace("description.txt", f"{name}.npy"))
+        try:
+            array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise EvidenceError(f"{path}: no array of Megatron's index cache ({error}); remove the cache") from None
+        return array
+
+    @property
+    def name(self) -> str:
+        """The files' common part, for people."""
+        return str(self.description).removesuffix("-description.txt")
+
+
+def find_cache(blend: MegatronBlend, folder: Path | None, places: Sequence[Path]) -> list[CachedIndex]:
+    """The cached indices whose descriptions name this blend; of several, as for two tokenizers, the newest.
+
+    Args:
+        blend: what the run named.
+        folder: `--data-cache-path`; None: each prefix has its own folder, and the blend is not cached.
+        places: where the prefixes lie today; a description may name either.
+    """
+    found = []
+    said = {
+        "index_split": blend.index_split,
+        "random_seed": blend.seed,
+        "sequence_length": blend.sequence_length,
+        "split": blend.split,
+    }
+    for component, place in enumerate(places):
+        wanted = {**said, "num_samples": blend.requested()[component]}
+        paths = {blend.prefixes[component], str(place)}
+        fitting = [
+            path
+            for path, told in _descriptions(folder or place / "cache" / "GPTDataset_indices", "GPTDataset", blend)
+            if told.get("dataset_path") in paths and _holds(told, wanted)
+        ]
+        found += [CachedIndex(path, component) for path in _newest(fitting)]
+    if folder is not None and blend.blended:
+        fitting = []
+        for path, told in _descriptions(folder, "BlendedDataset", blend):
+            datasets = told.get("datasets", [])
+            asked = [(each.get("dataset_path"), each.get("num_samples")) for each in datasets]
+            if asked == list(zip(blend.prefixes, blend.requested(), strict=True)) and _holds(datasets[0], said):
+                fitting.append(path)
+        found += [CachedIndex(path, None) for path in _newest(fitting)]
+    return found
+
+
+def _descriptions(folder: Path, kind: str, blend: MegatronBlend) -> Iterator[tuple[Path, dict[str, Any]]]:
+    for path in sorted(folder.glob(f"*-{kind}-{blend.index_split}-description.txt")):
+        try:
+            told = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue  # a description that cannot be read names no blend
+        if isinstance(told, dict):
+            yield path, told
+
+
+def _holds(told: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    return all(told.get(name) == value for name, value in wanted.items())
+
+
+def _newest(paths: Sequence[Path]) -> list[Path]:
+    return sorted(paths, key=lambda path: path.stat().st_mtime)[-1:]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRead:
+    """An order with what of it was read from a cache.
+
+    Attributes:
+        order: the order; indices that do not hold were rebuilt.
+        read: the cached indices that hold and were taken.
+        stale: of each one that does not hold: the index, and what differs, in words.
+    """
+
+    order: MegatronOrder
+    read: tuple[CachedIndex, ...]
+    stale: tuple[tuple[CachedIndex, str], ...]
+
+
+def read_order(
+    blend: MegatronBlend,
+    lengths: Sequence[NDArray[np.int32]],
+    plans: Sequence[IndexPlan],
+    cached: Sequence[CachedIndex],
+    *,
+    rebuild: bool = False,
+) -> CacheRead:
+    """The order with its indices from a cache where they hold, rebuilt where not.
+
+    Every sample's place is recomputed from the token counts. The shuffles are only looked over, since redoing them is
+    most of the work of a rebuild: they must be permutations; `rebuild` redoes them too and compares every number.
+
+    Args:
+        blend: what the run named.
+        lengths: of each prefix, tokens of each sequence by today's `.idx`.
+        plans: of each prefix, by `plan_datasets`.
+        cached: by `find_cache`.
+        rebuild: whether to compare with a rebuild.
+
+    Raises:
+        UserError: no Megatron run can have such a blend.
+    """
+    read, stale, components = [], [], []
+    by_component = {index.component: index for index in cached}
+    weights = blend_weights(blend, plans)
+    for position, (prefix, held, plan) in enumerate(zip(blend.prefixes, lengths, plans, strict=True)):
+        index, indices = by_component.get(position), None
+        if index is not None:
+            indices, problem = _read_indices(index, held, blend, plan, rebuild=rebuild)
+            if problem is None:
+                read.append(index)
+            else:
+                stale.append((index, problem))
+        indices = indices or DatasetIndices.build(held, blend, plan)
+        components.append(MegatronComponent(prefix, weights[position], held, plan, indices))
+    datasets = None
+    if blend.blended and None in by_component:
+        datasets, problem = _read_blend(by_component[None], blend, plans, rebuild=rebuild)
+        if problem is None:
+            read.append(by_component[None])
+        else:
+            stale.append((by_component[None], problem))
+    if datasets is None:
+        datasets = build_blend(blend, plans)
+    return CacheRead(MegatronOrder(blend, components, datasets), tuple(read), tuple(stale))
+
+
+def _read_indices(
+    index: CachedIndex, lengths: NDArray[np.int32], blend: MegatronBlend, plan: IndexPlan, *, rebuild: bool
+) -> tuple[DatasetIndices | None, str | None]:
+    """The indices if they hold, else what differs."""
+    try:
+        indices = DatasetIndices(*(index.array(f"{name}_index") for name in ("document", "sample", "shuffle")))
+    except EvidenceError as error:
+        return None, str(error)
+    listed = (plan.end - plan.first) * plan.num_epochs
+    for name, found, expected in (
+        ("document_index", indices.documents.shape, (listed,)),
+        ("sample_index", indices.samples.shape, (plan.num_samples + 1, 2)),
+        ("shuffle_index", indices.shuffle.shape, (plan.num_samples,)),
+    ):
+        if found != expected:
+            return None, (
+                f"{name} has {found[0]} entries, {expected[0]} follow from today's .idx ({plan.tokens} tokens in "
+                f"{plan.end - plan.first} sequences an epoch, {plan.num_epochs} epochs)"
+            )
+    inside = bool(np.all((indices.documents >= plan.first) & (indices.documents < plan.end)))
+    times = np.bincount(indices.documents - plan.first, minlength=plan.end - plan.first) if inside else np.zeros(1)
+    if np.any(times != plan.num_epochs):
+        return None, f"document_index does not list each of sequences {plan.first} to {plan.end} once an epoch"
+    for start, rows in sample_rows(indices.documents, lengths, blend, plan):
+        wrong = np.flatnonzero(np.any(indices.samples[start : start + len(rows)] != rows, axis=1))
+        if len(wrong):
+            row = start + int(wrong[0])
+            told, true = indices.samples[row].tolist(), rows[wrong[0]].tolist()
+            return None, (
+                f"sample {row} begins at token {told[1]} of document {_at(indices, told[0])}, by today's .idx it begins "
+                f"at token {true[1]} of document {_at(indices, true[0])}"
+            )
+    if not _is_permutation(indices.shuffle):
+        return None, "shuffle_index does not hold each sample once"
+    if rebuild:
+        again = DatasetIndices.build(lengths, blend, plan)
+        for name, array, rebuilt in (
+            ("document_index", indices.documents, again.documents),
+            ("shuffle_index", indices.shuffle, again.shuffle),
+        ):
+            place = _first_difference(array, rebuilt)
+            if place is not None:
+                return None, f"{name} is {array[place]} at {place}, seed {blend.seed} gives {rebuilt[place]}"
+    return indices, None
+
+
+def _read_blend(
+    index: CachedIndex, blend: MegatronBlend, plans: Sequence[IndexPlan], *, rebuild: bool
+) -> tuple[NDArray[Any] | None, str | None]:
+    try:
+        datasets = index.array("dataset_index")
+    except EvidenceError as error:
+        return None, str(error)
+    sizes = [plan.num_samples for plan in plans]
+    size = blend.size(sizes)
+    expected = sum(sizes) if size is None else size
+    if datasets.shape != (expected,):
+        return None, f"dataset_index has {len(datasets)} entries, {expected} follow from today's .idx files"
+    if np.any((datasets < 0) | (datasets >= len(plans))):
+        return None, f"dataset_index names a dataset that is none of {len(plans)}"
+    if rebuild:
+        again = build_blend(blend, plans)
+        place = None if again is None else _first_difference(datasets, again)
+        if again is not None and place is not None:
+            return None, f"dataset_index is {datasets[place]} at {place}, the weights give {again[place]}"
+    return datasets, None
+
+
+def _at(indices: DatasetIndices, position: int) -> int | str:
+    inside = 0 <= position < len(indices.documents)
+    return int(indices.documents[position]) if inside else f"beyond place {len(indices.documents) - 1}"
+
+
+def _is_permutation(shuffle: NDArray[Any]) -> bool:
+    seen = np.zeros(len(shuffle), dtype=np.bool_)
+    for start in range(0, len(shuffle), _CHUNK):
+        part = shuffle[start : start + _CHUNK]
+        if np.any(part >= len(shuffle)) or np.any(part < 0):
+            return False
+        seen[part] = True
+    return bool(seen.all())
+
+
+def _first_difference(found: NDArray[Any], expected: NDArray[Any]) -> int | None:
+    for start in range(0, len(expected), _CHUNK):
+        wrong = np.flatnonzero(found[start : start + _CHUNK] != expected[start : start + _CHUNK])
+        if len(wrong):
+            return start + int(wrong[0])
+    return None
