@@ -160,7 +160,7 @@ def discover(root: Path) -> Iterator[Thing]:
             tokenizer = folder.parent.parent / "tokenizer.json"
             if tokenizer.exists():
                 yield Thing("tokenizer", tokenizer)
-        elif folder.parent.name == "checkpoints" and _CHECKPOINT.match(folder.name):
+        elif _CHECKPOINT.match(folder.name):
             yield Thing("checkpoint", folder)
             folders.clear()
         elif "resolved.json" in files or "attempts" in folders:
