@@ -225,7 +225,7 @@ def test_bits_of_base64_that_stand_for_nothing(built, signed, signer, field):
         ("", "unreadable"),
         ("[]", "expected the fields"),
         ('{"payload":"","payloadType":"text/plain","signatures":[]}', "payloadType is 'text/plain'"),
-        ('{"payload":"","payloadType":"application/vnd.in-toto+json","signatures":[]}', "expected at least one"),
+        ('{"payload":"","payloadType":"application/vnd.in-toto+json","signatures":[]}', "expected a list of one"),
         ('{"payload":"","payloadType":"application/vnd.in-toto+json","signatures":[{}]}', r"signatures\[0\]"),
         ('{"payload":"","payloadType":"application/vnd.in-toto+json","signatures":[{"keyid":"","sig":3}]}', "base64"),
     ],

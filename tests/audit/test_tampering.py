@@ -9,6 +9,7 @@ import pytest
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.report import Level
 from treering.config.canonical import digest_json
+from treering.data.corpus import Corpus
 from treering.errors import EvidenceError
 
 
@@ -95,6 +96,18 @@ def test_the_other_files_of_a_corpus(built, file, position):
     # The tokens themselves are whole, so every batch is still bound to them.
     assert report.steps_content_bound == report.step
     assert not report.holds
+
+
+@pytest.mark.parametrize("text", [b"licence", b"offset"])
+def test_a_name_in_a_document_table_that_is_no_utf_8(built, text):
+    path = built.corpora["green"].directory / "documents.parquet"
+    data = bytearray(path.read_bytes())
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    data[data.index(text, footer)] ^= 0x80
+    path.write_bytes(data)
+    with pytest.raises(EvidenceError, match=r"documents\.parquet: unreadable"):
+        Corpus.open(path.parent).document(0)
+    assert {finding.file for finding in verify(built).findings} == {str(path)}
 
 
 def test_a_corpus_manifest(built):

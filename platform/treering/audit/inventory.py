@@ -140,7 +140,7 @@ def verify_paths(
     for thing, size in zip(things, sizes, strict=True):
         before = done
         found = list(_check(thing, project, trusted, advance, notes.append))
-        advance(before + size - done)  # what was not counted on the way
+        advance(max(0, before + size - done))  # what was not counted on the way
         findings += found
         checked.append(Checked(thing.kind, str(thing.path), size, len(found)))
     return Inventory(tuple(checked), tuple(findings), tuple(notes))
@@ -200,7 +200,9 @@ def _check(
             case "blend":
                 ResolvedBlend.read(thing.path)
             case "checkpoint":
-                yield from check_files(CheckpointDirectory(thing.path))
+                checkpoint = CheckpointDirectory(thing.path)
+                sizes = [file.size for file in checkpoint.manifest.files]
+                yield from check_files(checkpoint, lambda _what, done, _of: advance(sizes[done - 1]))
             case "run log":
                 yield from check_run_log(RunDirectory(thing.path), note)
             case "attestation":

@@ -79,7 +79,7 @@ def table_offsets(corpus: Corpus) -> NDArray[np.int64]:
     try:
         column = pq.read_table(corpus.directory / DOCUMENTS, columns=["tokens"]).column("tokens")
         lengths = column.cast(pa.int64()).to_numpy()
-    except (OSError, KeyError, pa.ArrowException):
+    except (OSError, KeyError, ValueError, pa.ArrowException):
         return corpus.document_offsets
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     if len(lengths) == corpus.num_documents and not column.null_count and lengths.min() > 0:

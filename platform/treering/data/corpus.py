@@ -129,11 +129,13 @@ class Corpus:
         path = self.directory / DOCUMENTS
         try:
             table = pq.read_table(path)
-        except (OSError, pa.ArrowException) as error:
+            table.validate(full=True)  # a damaged text that is no UTF-8 would fail only where it is read
+            names = ", ".join(table.schema.names)
+        except (OSError, ValueError, pa.ArrowException) as error:
             raise EvidenceError(f"{path}: unreadable ({error}); `dvc checkout` restores it") from None
         if not table.schema.equals(DOCUMENT_SCHEMA) or table.num_rows != self.num_documents:
             raise EvidenceError(
-                f"{path}: found {table.num_rows} rows of {', '.join(table.schema.names)}, expected"
+                f"{path}: found {table.num_rows} rows of {names}, expected"
                 f" {self.num_documents} of {', '.join(DOCUMENT_SCHEMA.names)} with their types;"
                 " `dvc checkout` restores it"
             )

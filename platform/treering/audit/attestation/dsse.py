@@ -1,8 +1,8 @@
 """The envelope: DSSE v1 around an in-toto Statement.
 
 Source: https://github.com/secure-systems-lab/dsse, protocol.md and envelope.md (v1.0.2). The reader is stricter than
-the protocol where it leaves room for two texts of one envelope (unknown fields, base64 with stray bits), so that a file
-that was changed anywhere but in its white space is refused.
+the protocol where it leaves room for two texts of one envelope (unknown fields, a second signature, base64 with stray
+bits), so that a file that was changed anywhere but in its white space is refused.
 """
 
 import base64
@@ -37,22 +37,24 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """A payload with its signatures, not checked yet.
+    """A payload with its signature, not checked yet.
+
+    DSSE allows several signatures; here each signer writes an envelope, so that none of it is left unchecked.
 
     Attributes:
         payload: the signed bytes.
-        signatures: at least one.
+        signature: the signature.
         source: the file it was read from, for errors.
     """
 
     payload: bytes
-    signatures: tuple[Signature, ...]
+    signature: Signature
     source: str
 
     @classmethod
     def sign(cls, payload: bytes, key: "PrivateKey") -> "Envelope":
         """Signs a payload."""
-        return cls(payload, (Signature(key.id, key.sign(encode(payload))),), "")
+        return cls(payload, Signature(key.id, key.sign(encode(payload))), "")
 
     @classmethod
     def read(cls, path: Path) -> "Envelope":
@@ -73,22 +75,18 @@ class Envelope:
         if fields["payloadType"] != PAYLOAD_TYPE:
             raise EvidenceError(f"{path}: payloadType is {fields['payloadType']!r}, expected {PAYLOAD_TYPE!r}")
         entries = fields["signatures"]
-        if not isinstance(entries, list) or not entries:
-            raise EvidenceError(f"{path}: signatures is {entries!r}, expected at least one")
-        signatures = []
-        for number, entry in enumerate(entries):
-            signature = _fields(entry, {"keyid", "sig"}, f"{path}: signatures[{number}]")
-            signatures.append(Signature(str(signature["keyid"]), _decode(signature["sig"], "sig", source)))
-        return cls(_decode(fields["payload"], "payload", source), tuple(signatures), source)
+        if not isinstance(entries, list) or len(entries) != 1:
+            raise EvidenceError(f"{path}: signatures is {entries!r}, expected a list of one")
+        entry = _fields(entries[0], {"keyid", "sig"}, f"{path}: signatures[0]")
+        signature = Signature(str(entry["keyid"]), _decode(entry["sig"], "sig", source))
+        return cls(_decode(fields["payload"], "payload", source), signature, source)
 
     def to_text(self) -> str:
         """The file's content."""
         document = {
             "payloadType": PAYLOAD_TYPE,
             "payload": base64.b64encode(self.payload).decode(),
-            "signatures": [
-                {"keyid": each.key, "sig": base64.b64encode(each.value).decode()} for each in self.signatures
-            ],
+            "signatures": [{"keyid": self.signature.key, "sig": base64.b64encode(self.signature.value).decode()}],
         }
         return json.dumps(document, indent=1) + "\n"
 
@@ -98,24 +96,20 @@ class Envelope:
         Raises:
             EvidenceError: none of them did, or the envelope names another key for its signature.
         """
-        message = encode(self.payload)
-        for signature in self.signatures:
-            for key in trusted:
-                if not key.verifies(signature.value, message):
-                    continue
-                if signature.key != key.id:
-                    raise EvidenceError(
-                        f"{self.source}: keyid is {signature.key!r}, but key {key.id} made the signature: "
-                        "the envelope was edited"
-                    )
-                return key
-        claimed = ", ".join(signature.key for signature in self.signatures)
-        wanted = ", ".join(key.id for key in trusted)
-        if {signature.key for signature in self.signatures} & {key.id for key in trusted}:
+        claimed, message = self.signature.key, encode(self.payload)
+        key = next((key for key in trusted if key.verifies(self.signature.value, message)), None)
+        if key is not None and key.id == claimed:
+            return key
+        if key is not None:
+            raise EvidenceError(
+                f"{self.source}: keyid is {claimed!r}, but key {key.id} made the signature: the envelope was edited"
+            )
+        if claimed in {key.id for key in trusted}:
             raise EvidenceError(
                 f"{self.source}: the signature of key {claimed} does not hold: payload or signature was changed after "
                 "signing"
             )
+        wanted = ", ".join(key.id for key in trusted)
         raise EvidenceError(f"{self.source}: signed by key {claimed}, expected a signature of {wanted}")
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from treering.audit.attestation.check import attested
 from treering.audit.attestation.place import find_attestation
@@ -15,7 +15,7 @@ from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.content import Progress, quiet
 from treering.audit.report import AuditReport, CorpusUsage
 from treering.config.resolve import Resolved
-from treering.data.corpus import DOCUMENTS, Corpus
+from treering.data.corpus import Corpus
 from treering.data.curate.decisions import STEPS
 from treering.errors import EvidenceError
 from treering.judge.throughput import ModelShape, num_parameters
@@ -151,8 +151,12 @@ def _corpus(usage: CorpusUsage, curated: Mapping[str, Any]) -> CorpusFacts:
 
 
 def licences(corpus: Corpus) -> tuple[LicenceShare, ...]:
-    """Documents and tokens of a corpus by licence, by its document table."""
-    table = pq.read_table(corpus.directory / DOCUMENTS, columns=["licence", "tokens"])
+    """Documents and tokens of a corpus by licence, by its document table.
+
+    Raises:
+        EvidenceError: the table cannot be read.
+    """
+    table = pa.table({name: corpus.column(name) for name in ("licence", "tokens")})
     grouped = table.group_by("licence").aggregate([("tokens", "count"), ("tokens", "sum")])
     grouped = grouped.take(pc.sort_indices(grouped, [("tokens_sum", "descending"), ("licence", "ascending")]))
     return tuple(LicenceShare(row["licence"], row["tokens_count"], row["tokens_sum"]) for row in grouped.to_pylist())
