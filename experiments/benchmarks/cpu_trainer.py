@@ -181,7 +181,7 @@ class Bench:
             validator=None,
             record=Record(folder, RingWriter(folder, self.resolved.recipe.digest), {}),
             hooks=[self._hooks],
-            stop_requested=lambda: False,
+            stop_requested=lambda _step: False,
             mark=Marker.of_this_process(),
         )
 

@@ -219,7 +219,7 @@ def kill_in_publish(before):
     if before == "metrics":
         publish.write_metrics = lambda *_: kill_group()
     else:
-        publish._copy = lambda _run, _final, target: (target.mkdir(), kill_group())
+        publish.cut_run = lambda _run, _final, target: (target.mkdir(), kill_group())
 
 
 def another_node(host, disk=None):

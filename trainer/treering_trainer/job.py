@@ -48,6 +48,19 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
+class Until:
+    """When an attempt stops by itself, as if by a signal.
+
+    Attributes:
+        deadline: Unix seconds, None for no limit.
+        step: the last step that it does, None for the schedule's.
+    """
+
+    deadline: float | None = None
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """What every rank of an attempt is given.
 
@@ -60,7 +73,7 @@ class Job:
         code, environment, devices: what the header records.
         upstream: digest of the pipeline's stages above, None outside DVC.
         corpora: digest of each corpus by name, recomputed from its bytes.
-        deadline: Unix seconds at which the attempt stops by itself, None for no limit.
+        until: when the attempt stops by itself.
         nodes: what the header records of each node, empty where we started all ranks on this one.
         launch: what the header records of an outer launcher, None without one.
     """
@@ -75,7 +88,7 @@ class Job:
     devices: tuple[Mapping[str, Any], ...]
     upstream: str | None
     corpora: Mapping[str, str]
-    deadline: float | None = None
+    until: Until = Until()
     nodes: tuple[Mapping[str, Any], ...] = ()
     launch: Mapping[str, Any] | None = None
 

@@ -32,13 +32,13 @@ from treering.config.duration import parse_duration
 from treering.config.load import load_experiment
 from treering.config.resolve import Resolved, ResolvedBlend, resolve
 from treering.data.blend import resolve_blend
-from treering.errors import RunLockedError, TrainingError, TreeringError, UserError
+from treering.errors import ConfigError, RunLockedError, TrainingError, TreeringError, UserError
 from treering.project import Project
 from treering.runlog import lock
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import Layout
 from treering_trainer.ending import EXIT_INTERRUPTED, log_file, read_reason, reason_file, settle
-from treering_trainer.job import Job, write_end
+from treering_trainer.job import Job, Until, write_end
 from treering_trainer.processes import EXIT_RESTART, Ranks, die_with_parent, fork_rank, redirect
 
 if TYPE_CHECKING:
@@ -68,13 +68,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(arguments: Sequence[str] | None) -> int:
     parser = argparse.ArgumentParser(prog="treering train", description="Train a run, or go on with it.")
-    parser.add_argument("config", type=Path, help="the experiment's YAML file")
+    parser.add_argument("config", type=Path, help="the experiment's YAML file, or a run's resolved.json")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="PATH=VALUE")
     parser.add_argument(
         "--continue-changed", action="store_true", help="go on although code, environment or layout changed"
     )
     parser.add_argument(
         "--time-limit", type=parse_duration, default=None, metavar="TIME", help="such as 23h30m or 84600"
+    )
+    parser.add_argument(
+        "--stop-after", type=int, default=None, metavar="STEP", help="stop after this step, as a signal would"
     )
     parser.add_argument("--runs", type=Path, default=None, help="folder of run directories; default runs/")
     parser.add_argument(
@@ -86,15 +89,12 @@ def _main(arguments: Sequence[str] | None) -> int:
         options = parser.parse_args(arguments)
         os.environ.update(rank_variables(os.environ))
         started = float(os.environ.get(_STARTED, time.time()))
-        deadline = None if options.time_limit is None else started + options.time_limit
-        experiment = load_experiment(options.config, options.overrides)
-        # Outside the pipeline there is no stage that would have written this experiment's blend.
-        blend = resolve_blend(experiment, project) if options.no_publish else ResolvedBlend.read(project.blend)
+        until = Until(None if options.time_limit is None else started + options.time_limit, options.stop_after)
         target = Target(project, options.runs or project.runs, options.config, publish=not options.no_publish)
-        resolved = resolve(experiment, blend, str(options.config), tuple(options.overrides), runs=target.runs)
+        resolved = _resolve(target, options.overrides)
         if "RANK" in os.environ:
-            return train_as_rank(target, resolved, options.continue_changed, deadline)
-        return train(target, resolved, options.continue_changed, deadline, arguments)
+            return train_as_rank(target, resolved, options.continue_changed, until)
+        return train(target, resolved, options.continue_changed, until, arguments)
     except ModuleNotFoundError as error:
         _refuse(f"{error.name} is missing, expected the extra `trainer`: pip install 'treering[trainer]'")
         return UserError.exit_code
@@ -110,6 +110,20 @@ def _main(arguments: Sequence[str] | None) -> int:
     except KeyboardInterrupt:
         _say("treering: interrupted; the same command goes on from here")
         return EXIT_INTERRUPTED
+
+
+def _resolve(target: "Target", overrides: Sequence[str]) -> Resolved:
+    """The run that a config means; that of a `resolved.json` is all there already."""
+    if target.config.suffix == ".json":
+        if overrides:
+            raise ConfigError(
+                str(target.config), "", "--set beside a resolved config", "the YAML file of the experiment"
+            )
+        return Resolved.read(target.config)
+    experiment = load_experiment(target.config, overrides)
+    # Outside the pipeline there is no stage that would have written this experiment's blend.
+    blend = ResolvedBlend.read(target.project.blend) if target.publish else resolve_blend(experiment, target.project)
+    return resolve(experiment, blend, str(target.config), tuple(overrides), runs=target.runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +150,8 @@ class Target:
 def train(
     target: Target,
     resolved: Resolved,
-    continue_changed: bool = False,
-    deadline: float | None = None,
+    continue_changed: bool,
+    until: Until,
     arguments: Sequence[str] | None = None,
 ) -> int:
     """Trains a run on this machine, from wherever earlier attempts left it, and publishes its final checkpoint.
@@ -146,7 +160,7 @@ def train(
         target: where to read and write.
         resolved: the run's config.
         continue_changed: go on although code, environment or layout changed.
-        deadline: Unix seconds at which training stops as if by a signal, None for no limit.
+        until: when training stops as if by a signal.
         arguments: the command line, for ranks that need an interpreter of their own; default this process's.
 
     Returns:
@@ -167,7 +181,7 @@ def train(
         return _watch_interpreters(layout.world_size, sys.argv[1:] if arguments is None else arguments, run, timeout_s)
     descriptor = _hold(run)
     try:
-        job = _prepare(target, resolved, hardware, layout, note, continue_changed=continue_changed, deadline=deadline)
+        job = _prepare(target, resolved, hardware, layout, note, continue_changed=continue_changed, until=until)
         if job is None:
             return 0
         # Everything is imported once, before the ranks are forked.
@@ -185,9 +199,7 @@ def train(
     return 0
 
 
-def train_as_rank(
-    target: Target, resolved: Resolved, continue_changed: bool = False, deadline: float | None = None
-) -> int:
+def train_as_rank(target: Target, resolved: Resolved, continue_changed: bool, until: Until) -> int:
     """Trains as one rank of an outer launcher; rank 0 decides where the attempt begins and publishes in the end."""
     if _PARENT in os.environ:
         die_with_parent(int(os.environ[_PARENT]))
@@ -210,7 +222,7 @@ def train_as_rank(
             layout, note = choose_layout(resolved, hardware, world_size)
             decision = _prepare(
                 target, resolved, hardware, layout, note,
-                continue_changed=continue_changed, deadline=deadline, nodes=nodes,
+                continue_changed=continue_changed, until=until, nodes=nodes,
             )  # fmt: skip
     except TreeringError as error:
         decision = error
@@ -289,7 +301,7 @@ def _prepare(
     note: str,
     *,
     continue_changed: bool,
-    deadline: float | None,
+    until: Until,
     nodes: Sequence["Node"] = (),
 ) -> Job | None:
     """Decides where the attempt begins and makes its directory; None if the run is finished. The lock is held."""
@@ -338,7 +350,7 @@ def _prepare(
         devices=tuple(device.to_dict() for device in hardware.devices),
         upstream=upstream_digest(project.root),
         corpora=corpora,
-        deadline=deadline,
+        until=until,
         nodes=tuple(node.to_record() for node in nodes),
         launch=launch_record(_outer_environ()),
     )

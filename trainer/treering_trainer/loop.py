@@ -73,7 +73,7 @@ class Loop:
         validator: held-out loss, or None.
         record: the pen on rank 0, None elsewhere.
         hooks: what happens around the steps.
-        stop_requested: whether this process was asked to stop.
+        stop_requested: whether this process is to stop before a step.
         mark: says what this rank is at.
     """
 
@@ -88,7 +88,7 @@ class Loop:
         validator: Validator | None,
         record: Record | None,
         hooks: Sequence[Hook],
-        stop_requested: Callable[[], bool],
+        stop_requested: Callable[[int], bool],
         mark: Marker,
     ) -> None:
         self._resolved = resolved
@@ -163,7 +163,7 @@ class Loop:
             self._engine.device,
             fed.digests,
             micro_batch_size,
-            stop=self._stop_requested(),
+            stop=self._stop_requested(step),
             ready=self._saving is not None and self._saving.ready,
         )
         if agreement.stop:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from treering.errors import EvidenceError
 from treering.project import Project
-from treering.runlog.directory import ANCESTORS, CheckpointDirectory, RunDirectory
+from treering.runlog.cut import cut_run
+from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.document import write_durably
 from treering.runlog.ring import Ring
 from treering_trainer import checkpoint
@@ -76,28 +77,11 @@ def _replace_published(project: Project, run: RunDirectory, final: CheckpointDir
     old = project.published.with_name(f".{project.published.name}.replaced")
     for leftover in (temporary, old):
         shutil.rmtree(leftover, ignore_errors=True)
-    _copy(run, final, temporary)
+    cut_run(run, final, temporary)
     if project.published.exists():
         project.published.rename(old)
     temporary.rename(project.published)
     shutil.rmtree(old, ignore_errors=True)
-
-
-def _copy(run: RunDirectory, final: CheckpointDirectory, target: Path) -> None:
-    target.mkdir(parents=True)
-    shutil.copy2(run.path / "resolved.json", target / "resolved.json")
-    # Copies, not links: DVC makes files of its outs read-only or moves them to its cache.
-    shutil.copytree(final.path, target / "checkpoints" / final.path.name)
-    for segment in run.path_to(final):
-        own = segment.run.path == run.path
-        folder = target if own else target / ANCESTORS / segment.run.id
-        attempt = folder / "attempts" / segment.attempt.path.name
-        attempt.mkdir(parents=True)
-        if not own:
-            shutil.copy2(segment.run.path / "resolved.json", folder / "resolved.json")
-        shutil.copy2(segment.attempt.path / "header.json", attempt / "header.json")
-        with (attempt / "rings.jsonl").open("w", encoding="utf-8") as file:
-            file.writelines(f"{ring.to_line()}\n" for ring in segment.rings())
 
 
 def _metrics(project: Project) -> Path:

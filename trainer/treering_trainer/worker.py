@@ -26,7 +26,7 @@ from treering.runlog.writer import RingWriter
 from treering_trainer.data import Feed, open_corpora
 from treering_trainer.engine import Engine
 from treering_trainer.hooks import FailOpen, Hook, Progress, Telemetry
-from treering_trainer.job import Job, write_end, write_incident
+from treering_trainer.job import Job, Until, write_end, write_incident
 from treering_trainer.kernels import kernels_on_record
 from treering_trainer.loop import Loop, Outcome, Record
 from treering_trainer.marks import Marker, Part
@@ -37,32 +37,40 @@ from treering_trainer.validation import Validator
 
 
 class StopRequest:
-    """Whether this rank is to stop: SIGINT, SIGTERM or SIGUSR1 came, or the time limit is over.
+    """Whether this rank is to stop: SIGINT, SIGTERM or SIGUSR1 came, or a limit of time or of steps is reached.
 
     The loop looks at it between steps; one rank that says so stops all.
 
     Args:
-        deadline: Unix seconds at which time is over, None for no limit.
+        until: the limits.
     """
 
-    def __init__(self, deadline: float | None) -> None:
+    def __init__(self, until: Until) -> None:
         self._received = False
-        self._deadline = deadline
+        self._until = until
+        self._asked_for = 0
         for name in STOP_SIGNALS:
             signal.signal(name, self._remember)
 
-    def __call__(self) -> bool:
-        """Whether to stop before the next step."""
-        return self._received or self._time_is_over
+    def __call__(self, step: int) -> bool:
+        """Whether to stop before a step."""
+        self._asked_for = step
+        return self._received or self._time_is_over or self._steps_are_done
 
     @property
     def reason(self) -> str:
         """Why the run stopped; a signal may have come to another rank alone."""
+        if self._steps_are_done:
+            return f"asked to stop after step {self._until.step}"
         return "the time limit is over" if self._time_is_over and not self._received else "asked to stop by a signal"
 
     @property
+    def _steps_are_done(self) -> bool:
+        return self._until.step is not None and self._asked_for > self._until.step
+
+    @property
     def _time_is_over(self) -> bool:
-        return self._deadline is not None and time.time() >= self._deadline
+        return self._until.deadline is not None and time.time() >= self._until.deadline
 
     def _remember(self, _number: int, _frame: object) -> None:
         self._received = True
@@ -93,7 +101,7 @@ def run_rank(job: Job, terminal: TextIO) -> Outcome:
     Raises:
         TreeringError: training could not start or go on.
     """
-    stop = StopRequest(job.deadline)
+    stop = StopRequest(job.until)
     faulthandler.register(signal.SIGUSR2)  # whoever asks finds in the log where each thread stands
     mark = Marker.of_this_process()
     mark.begin(job.plan.attempt, job.plan.start_step)

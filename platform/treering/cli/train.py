@@ -32,6 +32,10 @@ TimeLimitOption = Annotated[
         help="Stop after this time as a signal would: checkpoint, then exit code 75. Seconds, or such as 23h30m.",
     ),
 ]
+StopAfterOption = Annotated[
+    int | None,
+    typer.Option("--stop-after", min=1, metavar="STEP", help="Stop after this step as a signal would, exit code 75."),
+]
 RunsOption = Annotated[Path | None, typer.Option("--runs", help="Folder of run directories; default: runs/.")]
 
 
@@ -47,6 +51,7 @@ def train(  # noqa: PLR0917 - one argument an option
     no_publish: NoPublishOption = False,
     runs: RunsOption = None,
     time_limit: TimeLimitOption = None,
+    stop_after: StopAfterOption = None,
 ) -> None:
     """Train the run of an experiment, or go on with it from its newest checkpoint.
 
@@ -67,6 +72,7 @@ def train(  # noqa: PLR0917 - one argument an option
     arguments += ["--no-publish"] if no_publish else []
     if time_limit is not None:
         arguments += [f"--time-limit={parse_duration(time_limit)}"]
+    arguments += [f"--stop-after={stop_after}"] if stop_after is not None else []
     arguments += [f"--runs={runs}"] if runs is not None else []
     rank = {**os.environ, **rank_variables(os.environ)}.get("RANK", "0")
     if runs is None and rank == "0":
