@@ -222,7 +222,7 @@ def check_files(
 
 def remove_unfinished(run: RunDirectory) -> list[str]:
     """Removes what an interrupted save or removal left behind; returns the names of the unfinished saves."""
-    remove_nameless(run)
+    _remove_nameless(run)
     found = sorted((run.path / "checkpoints").glob(f"{_SAVING}*"))
     for path in found:
         shutil.rmtree(path)
@@ -233,7 +233,7 @@ def _take_name(path: Path) -> None:
     path.rename(path.with_name(f"{_REMOVING}{path.name}"))
 
 
-def remove_nameless(run: RunDirectory) -> None:
+def _remove_nameless(run: RunDirectory) -> None:
     """Removes the files of checkpoints and conversions that have lost their names."""
     for folder in ("checkpoints", "universal"):
         for path in (run.path / folder).glob(f"{_REMOVING}*"):
@@ -254,7 +254,7 @@ def remove_old(run: RunDirectory, config: CheckpointConfig) -> None:
                 _take_name(each.path)
                 if each.conversion.exists():
                     _take_name(each.conversion)
-        remove_nameless(run)
+        _remove_nameless(run)
     except OSError as error:
         with suppress(OSError):
             sys.stderr.write(f"an old checkpoint could not be removed: {error}\n")
