@@ -74,11 +74,11 @@ class Zygote:
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())
 
-    def start(self, project, runs, *options, code_root=None, environ=None, **faults):
+    def start(self, project, runs, *options, config="tiny.yaml", code_root=None, environ=None, **faults):
         log = self.folder / f"launch-{len(self.started)}.log"
         request = {
             "cwd": str(project.root),
-            "arguments": ["tiny.yaml", f"--runs={runs}", *options],
+            "arguments": [config, f"--runs={runs}", *options],
             "log": str(log),
             "environ": environ or {},
             "faults": faults,

@@ -243,6 +243,16 @@ def compute_in_fp16():
     torch.ops.mkldnn._is_mkldnn_fp16_supported = lambda: True
 
 
+def secret_rate(step):
+    """Somebody trains one step at twice the rate that the ring will say."""
+    train = worker.Engine.train
+
+    def patched(self, number, micro_batches, global_batch_size, learning_rate):
+        return train(self, number, micro_batches, global_batch_size, learning_rate * (1 + (number == step)))
+
+    worker.Engine.train = patched
+
+
 FAULTS = {
     fault.__name__: fault
     for fault in (
@@ -264,6 +274,7 @@ FAULTS = {
         kill_before_end,
         compute_in_fp16,
         kill_in_publish,
+        secret_rate,
         another_node,
     )
 }

@@ -109,8 +109,8 @@ def replay(checkpoint: CheckpointDirectory, count: int, seed: int | None = None)
         base = max((each for each in bases if each < step), default=0)
         if not base and run.resolved.recipe.start_from is not None:
             raise UserError(
-                f"{checkpoint.path}: step {step} lies before the first checkpoint that is left of a run that starts from "
-                "another one, so there is nothing to replay it from; keep more checkpoints"
+                f"{checkpoint.path}: step {step} lies before the first checkpoint that is left of a run that starts "
+                "from another one: there is nothing to replay it from; keep more checkpoints"
             )
         stretches[base] = max(step, stretches.get(base, 0))
     steps: list[ReplayedStep] = []

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from treering.audit.content import Progress, check_batches, check_corpora, check_files, quiet
 from treering.audit.path import Recorded, Stretch, check_records, read_path, stretches_to
-from treering.audit.report import UNSIGNED, AuditReport, Finding, Level
+from treering.audit.report import NOT_REPLAYED, UNSIGNED, AuditReport, Finding, Level
 from treering.audit.shelf import Shelf, find_corpora
 from treering.audit.usage import check_held_out, licence_totals, path_usage
 from treering.project import Project
@@ -104,6 +104,6 @@ def _not_proven(level: Level, shelf: Shelf, stretches: Sequence[Stretch], *, ver
     open_ends += [finding.text for finding in shelf.missing.values()]
     if any(stretch.segment.attempt.header.continue_changed for stretch in stretches):
         open_ends.append("That one code and environment did all steps: an attempt went on after a change, as recorded.")
-    open_ends.append("That the weights follow from these steps: nothing was replayed.")
+    open_ends.append(NOT_REPLAYED)
     open_ends.append(UNSIGNED)
     return open_ends

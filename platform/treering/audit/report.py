@@ -16,11 +16,16 @@ class Level(StrEnum):
     """The chain of rings holds, and every ring's range is the schedule's."""
     CONTENT_BOUND = "content-bound"
     """Every batch digest was recomputed from the corpora's bytes."""
+    REPLAYED = "replayed"
+    """Random steps were trained again from the checkpoint before them and came out the same to the last bit."""
     ATTESTED = "attested"
     """A trusted key signed what the records say; what was signed is still what they say."""
 
 
 FindingKind = Literal["record", "ring", "batch", "corpus", "checkpoint", "attestation"]
+
+NOT_REPLAYED = "That the weights follow from these steps: nothing was replayed."
+"""What an audit leaves open until steps are trained again."""
 
 UNSIGNED = "That nobody trained outside the log or rewrote all of it consistently: the checkpoint is not signed."
 """What every audit leaves open until an attestation holds."""
@@ -145,6 +150,25 @@ class CorpusUsage:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplayedSteps:
+    """Steps of the path that were trained again.
+
+    Attributes:
+        seed: of the random choice.
+        picked: the steps that were chosen.
+        replayed: how many ran again, those between a checkpoint and a chosen step included.
+        identical: how many of them came out the same to the last bit.
+        changed: what was not as when they were trained, in words.
+    """
+
+    seed: int
+    picked: tuple[int, ...]
+    replayed: int
+    identical: int
+    changed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SignedStatement:
     """The attestation that holds for a checkpoint.
 
@@ -187,6 +211,7 @@ class AuditReport:
         findings: what does not hold; empty if all does.
         not_proven: what remains open, in words.
         attestation: the attestation that holds; None if none was found, or no trusted key was given.
+        replay: what was trained again, None if nothing was.
     """
 
     checkpoint: str
@@ -208,6 +233,7 @@ class AuditReport:
     findings: tuple[Finding, ...]
     not_proven: tuple[str, ...]
     attestation: SignedStatement | None = None
+    replay: ReplayedSteps | None = None
 
     @property
     def levels(self) -> tuple[Level, ...]:

@@ -38,6 +38,12 @@ DocumentOption = Annotated[
     str | None,
     typer.Option("--document", metavar="PREFIX:NUMBER", help="Of a Megatron run: what read a document."),
 ]
+ReplayOption = Annotated[
+    int | None,
+    typer.Option(
+        "--replay", min=1, metavar="K", help="Also train K random steps again, from the checkpoint before each."
+    ),
+]
 VerifyOption = Annotated[
     bool, typer.Option("--verify", help="Read content: digest the corpora again, recompute every batch digest.")
 ]
@@ -49,9 +55,11 @@ def register(app: typer.Typer) -> None:
     app.command("batch")(batch)
 
 
-def audit(  # noqa: PLR0917 - one argument an option
+def audit(
     checkpoint: NamedCheckpoint = "",
+    *,
     verify: VerifyOption = False,
+    replay: ReplayOption = None,
     public_key: PublicKeyOption = None,
     attestation: AttestationOption = None,
     megatron_run: MegatronRunOption = None,
@@ -62,7 +70,8 @@ def audit(  # noqa: PLR0917 - one argument an option
     """Show which data trained a checkpoint, and how much of that is proven.
 
     Of an exported folder, it audits the checkpoint that it was made from. With `--public-key` it checks the attestation
-    beside the checkpoint, and what was signed raises the level of assurance.
+    beside the checkpoint, and what was signed raises the level of assurance. `--replay` verifies, then has the trainer
+    run random steps again in a copy of the run; one that does not come out the same to the last bit does not hold.
 
     With `--megatron-run` it audits a checkpoint of a run that Megatron trained without Treering, from a small file that
     says how it was launched; `--step` and `--document` ask of that.
@@ -73,6 +82,7 @@ def audit(  # noqa: PLR0917 - one argument an option
     """
     from treering.audit.attestation.check import attested
     from treering.audit.checkpoint import audit_checkpoint
+    from treering.audit.replay import replay_steps, replayed
     from treering.errors import EvidenceError, UserError
     from treering.runlog.directory import named_checkpoint
     from treering.runlog.export import EXPORT_RECORD, exported_checkpoint
@@ -91,8 +101,10 @@ def audit(  # noqa: PLR0917 - one argument an option
                 if exported
                 else named_checkpoint(project().runs, checkpoint)
             )
-            report = audit_checkpoint(found, project(), verify, progress)
-            report = attested(report, found, trusted_keys(public_key), attestation)
+            report = audit_checkpoint(found, project(), verify or replay is not None, progress)
+        if replay is not None:
+            report = replayed(report, replay_steps(found, replay))
+        report = attested(report, found, trusted_keys(public_key), attestation)
     except EvidenceError as error:
         if json:  # a machine gets its verdict even where there is nothing left to audit
             finding = {"kind": "record", "text": str(error)}
@@ -200,6 +212,12 @@ def print_report(report: "AuditReport") -> None:
             console.print(f"curation     {usage.corpus}: {steps or 'nothing dropped'}; {kept:,} kept", markup=False)
     tails = ", ".join(f"{usage.corpus} {usage.unread_tokens:,}" for usage in report.corpora if usage.unread_tokens)
     console.print(f"\nunread tail  {tails or 'none'} (tokens after the last whole sample of a corpus)")
+    if report.replay is not None:
+        steps = ", ".join(f"{step:,}" for step in report.replay.picked)
+        console.print(
+            f"\nreplayed     steps {steps} (seed {report.replay.seed}): {report.replay.identical:,} of "
+            f"{report.replay.replayed:,} steps that ran again are the same to the last bit"
+        )
     console.print(f"\nassurance    {' → '.join(report.levels)}")
     if report.attestation is not None:
         signed = report.attestation

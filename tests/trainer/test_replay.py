@@ -1,0 +1,77 @@
+"""Steps that are trained again: the same to the last bit, or found out."""
+
+import json
+
+import pytest
+
+from treering.audit.checkpoint import audit_checkpoint
+from treering.audit.replay import replay_steps, replayed
+from treering.audit.report import NOT_REPLAYED, Level
+from treering.errors import TrainingError
+from treering.runlog.directory import RunDirectory
+
+pytestmark = pytest.mark.trainer
+
+
+def audit_with_replay(checkpoint, project, monkeypatch, seed):
+    monkeypatch.chdir(project.root)
+    report = audit_checkpoint(checkpoint, project, verify=True)
+    assert NOT_REPLAYED in report.not_proven
+    return replayed(report, replay_steps(checkpoint, 2, seed))
+
+
+def test_an_honest_run_comes_out_the_same(project, reference, monkeypatch):
+    """In the layout of the attempt, from the beginning and from the checkpoint of step 8."""
+    before = sorted(path for path in reference.path.rglob("*") if path.is_file())
+    report = audit_with_replay(reference.checkpoints()[-1], project, monkeypatch, seed=1)
+    assert report.replay.picked == (3, 10)
+    assert (report.replay.replayed, report.replay.identical) == (5, 5)  # steps 1 to 3, 9 and 10
+    assert report.findings == ()
+    assert report.level is Level.REPLAYED
+    assert report.levels == (Level.DECLARED, Level.REDERIVED, Level.RECORDED, Level.CONTENT_BOUND, Level.REPLAYED)
+    assert "That the weights follow from the other steps: 5 of 15 were replayed." in report.not_proven
+    assert json.loads(json.dumps(report.to_json()))["replay"]["seed"] == 1
+    assert sorted(path for path in reference.path.rglob("*") if path.is_file()) == before
+
+
+def test_a_step_that_was_not_trained_as_recorded_is_found(zygote, project, tmp_path, monkeypatch):
+    """Every record holds, every batch is bound to content; only the update was another one."""
+    zygote.train(project, tmp_path, "--no-publish", secret_rate={"step": 9})
+    (path,) = tmp_path.glob("*/resolved.json")
+    report = audit_with_replay(RunDirectory(path.parent).checkpoints()[-1], project, monkeypatch, seed=1)
+    assert (report.replay.replayed, report.replay.identical) == (5, 4)
+    (finding,) = report.findings
+    assert finding.step == 10
+    assert "is recorded" in finding.text
+    assert report.level is Level.CONTENT_BOUND
+    assert not report.holds
+
+
+def test_a_replay_without_the_corpora_says_why(reference, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TrainingError, match="could not be replayed"):
+        replay_steps(reference.checkpoints()[-1], 1, seed=1)
+    assert "dvc" in capfd.readouterr().err
+
+
+def test_a_training_stops_after_a_step(zygote, project, reference, tmp_path):
+    zygote.train(project, tmp_path, "--stop-after=6", "--no-publish", expect=75)
+    (path,) = tmp_path.glob("*/resolved.json")
+    run = RunDirectory(path.parent)
+    end = run.attempts()[0].end
+    assert (end.status, end.reason, end.step) == ("interrupted", "asked to stop after step 6", 6)
+    assert [each.step for each in run.checkpoints()] == [4, 6]
+    zygote.train(project, tmp_path, "--no-publish")
+    ours, theirs = ([ring.loss for ring in each.path_rings(each.checkpoints()[-1])] for each in (run, reference))
+    assert ours == theirs
+
+
+def test_a_resolved_config_is_trained_as_it_is(zygote, project, reference, tmp_path):
+    resolved = str(reference.path / "resolved.json")
+    training = zygote.start(project, tmp_path, config=resolved)
+    assert training.wait() == 0, training.output
+    (path,) = tmp_path.glob("*/resolved.json")
+    assert path.parent.name == reference.path.name
+    refused = zygote.start(project, tmp_path, "--set=seed=8", config=resolved)
+    assert refused.wait() == 2
+    assert "--set beside a resolved config" in refused.output
