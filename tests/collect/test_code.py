@@ -110,7 +110,7 @@ def test_numeric_sources_hold_the_trainer_without_evaluation():
     sources = source_digests(ROOT, NUMERIC_SOURCES)
     assert "trainer/treering_trainer/model.py" in sources
     folders = {path.name for path in (ROOT / "trainer" / "treering_trainer").iterdir() if path.is_dir()}
-    readers = {"evaluate", "export", "generate"}  # of finished checkpoints
+    readers = {"evaluate", "export", "generate", "replay"}  # of finished checkpoints
     assert folders - {"__pycache__"} <= readers, "a new folder of the trainer must enter NUMERIC_SOURCES"
     assert not any(f"/{reader}/" in path for path in sources for reader in readers)
 
