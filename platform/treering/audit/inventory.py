@@ -11,10 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from treering.audit.attestation.check import open_attestation, statement_findings
+from treering.audit.attestation.check import compare_records, open_attestation
 from treering.audit.attestation.dsse import Envelope
 from treering.audit.attestation.place import SUFFIX, attested_checkpoint
-from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.content import Progress, blame, check_files, quiet
 from treering.audit.history import check_run_log
 from treering.audit.report import Finding, FindingKind
@@ -239,4 +238,4 @@ def _check_attestation(
     if checkpoint is None:
         note(f"{path}: the signature holds; no checkpoint lies beside it to compare")
         return
-    yield from statement_findings(path, statement, checkpoint, audit_checkpoint(checkpoint, project))
+    yield from compare_records(path, statement, checkpoint, project)

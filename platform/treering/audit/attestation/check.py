@@ -122,13 +122,9 @@ def check_attestation(
     findings = compare_files(checkpoint.path, signed, f"the signed statement {file}", progress)
     not_compared = []
     if (checkpoint.run.path / "resolved.json").exists():
-        try:
-            report = audit_checkpoint(checkpoint, project)
-        except EvidenceError as error:
-            findings.append(Finding("record", str(error)))
-        else:
-            findings += report.findings
-            findings += statement_findings(file, statement, checkpoint, report)
+        named = {finding.file for finding in findings}  # a file that was digested needs no second finding
+        more = compare_records(file, statement, checkpoint, project)
+        findings += [each for each in more if each.kind == "attestation" or each.file not in named]
     else:
         not_compared.append(
             f"{checkpoint.run.path}: no run log lies around the checkpoint: signed ring, blend and ancestry were not "
@@ -168,7 +164,7 @@ def attested(
         key, statement = open_attestation(path, trusted)
     except EvidenceError as error:
         return replace(report, findings=(*report.findings, Finding("attestation", str(error), file=str(path))))
-    found = statement_findings(path, statement, checkpoint, report)
+    found = _statement_findings(path, statement, checkpoint, report)
     if report.findings or found:
         return replace(report, findings=(*report.findings, *found))
     at = statement.predicate.attested_at
@@ -189,7 +185,29 @@ def _open(report: AuditReport, what: str) -> AuditReport:
     )
 
 
-def statement_findings(
+def compare_records(
+    file: Path, statement: Statement, checkpoint: CheckpointDirectory, project: Project
+) -> list[Finding]:
+    """Audits the run log and holds it against what was signed; reads records, not the weights.
+
+    Args:
+        file: the attestation.
+        statement: what was signed.
+        checkpoint: the checkpoint.
+        project: where corpora lie; none is needed.
+    """
+    findings: list[Finding] = []
+    try:
+        # Before the audit, which may end at the very record that was changed.
+        findings += _changed_files(file, statement, checkpoint, stretches_to(checkpoint))
+        report = audit_checkpoint(checkpoint, project)
+        findings += [*report.findings, *_changed_facts(file, statement, checkpoint, report)]
+    except EvidenceError as error:
+        findings.append(Finding("record", str(error)))
+    return findings
+
+
+def _statement_findings(
     file: Path, statement: Statement, checkpoint: CheckpointDirectory, report: AuditReport
 ) -> list[Finding]:
     """Where the checkpoint and its run log differ from what was signed; reads records, not the weights.
@@ -197,10 +215,9 @@ def statement_findings(
     Raises:
         EvidenceError: a record on the way cannot be read.
     """
-    stretches = stretches_to(checkpoint)
     return [
-        *_changed_files(file, statement, checkpoint, stretches),
-        *_changed_facts(file, statement, checkpoint, report, stretches),
+        *_changed_files(file, statement, checkpoint, stretches_to(checkpoint)),
+        *_changed_facts(file, statement, checkpoint, report),
     ]
 
 
@@ -235,17 +252,17 @@ def _changed_facts(
     statement: Statement,
     checkpoint: CheckpointDirectory,
     report: AuditReport,
-    stretches: Sequence[Stretch],
 ) -> Iterator[Finding]:
     """Fields of the evidence that the checkpoint and its run log give otherwise."""
+    given = evidence(checkpoint, report, stretches_to(checkpoint))
     signed, found = (
         each.model_dump(mode="json", by_alias=True, exclude={"records"})
-        for each in (statement.predicate.evidence, evidence(checkpoint, report, stretches))
+        for each in (statement.predicate.evidence, given)
     )
-    for place, said, given in differences(signed, found):
+    for place, said, now in differences(signed, found):
         yield Finding(
             "attestation",
-            f"{checkpoint.path}: predicate.evidence.{place} is {given} by the run log, signed was {said} ({file}): the "
+            f"{checkpoint.path}: predicate.evidence.{place} is {now} by the run log, signed was {said} ({file}): the "
             "records were rewritten after the signature, or another checkpoint was signed",
             file=str(checkpoint.path / MANIFEST_FILE),
         )
