@@ -128,7 +128,8 @@ def test_a_node_without_the_shared_folder_is_named(what, zygote, project, tmp_pa
 def test_one_node_lacks_the_memory(zygote, project, tmp_path):
     """The first stage of a model of 100 billion parameters: no rank is refused alone, no memory is taken."""
     large = [f"--set=model.{name}" for name in ("hidden_size=16384", "num_attention_heads=128", "num_layers=32")]
-    printed = refused(start(zygote, project, tmp_path, *large))
+    faults = ({"kill_past_checks": {}}, {"kill_past_checks": {}})
+    printed = refused(start(zygote, project, tmp_path, *large, faults=faults))
     assert "(rank 0), " in printed
     assert "tiny.yaml: parallel: found at least" in printed
     assert "GB of memory that this node gives them: fewer ranks on the node" in printed
@@ -171,7 +172,7 @@ def test_mt_nlg_is_refused_before_anything_starts(zygote, project, tmp_path):
     sizes = ("num_layers=105", "hidden_size=20480", "num_attention_heads=128", "padded_vocab_size=51200")
     layout = ("pipeline=35", "tensor=8", "data=2", "micro_batch_size=2", "activation_recompute=full")
     overrides = [f"--set=model.{size}" for size in sizes] + [f"--set=parallel.{size}" for size in layout]
-    printed = zygote.train(project, tmp_path, *overrides, expect=2)
+    printed = zygote.train(project, tmp_path, *overrides, expect=2, kill_past_checks={})
     assert "tiny.yaml: parallel: found at least" in printed
     assert "GB for 560 ranks of 8x35x2 on this node, expected at most the" in printed
     assert not list(tmp_path.iterdir())

@@ -222,6 +222,11 @@ def kill_in_publish(before):
         publish.cut_run = lambda _run, _final, target: (target.mkdir(), kill_group())
 
 
+def kill_past_checks():
+    """What should have been refused must not begin: such a model would take the machine with it."""
+    launch._hold = lambda *_: kill_group()
+
+
 def another_node(host, disk=None):
     """This rank has a host name of its own, and perhaps a disk of its own where the others share a folder."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -276,6 +281,7 @@ FAULTS = {
         kill_in_publish,
         secret_rate,
         another_node,
+        kill_past_checks,
     )
 }
 
