@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from treering.data.indexed import TokenFile, index_bytes, index_document
+from treering.data.indexed import MappedOffsets, TokenFile, index_bytes, index_document
 from treering.errors import EvidenceError
 
 LENGTHS = np.array([5, 1, 7, 3], dtype=np.int32)
@@ -95,3 +95,32 @@ def test_tokens_of_another_size_are_refused(tmp_path: Path) -> None:
     bin_path.unlink()
     with pytest.raises(EvidenceError, match="No such file"):
         TokenFile.open(bin_path, idx_path)
+
+
+def test_mapped_offsets_answer_like_an_array(tmp_path: Path) -> None:
+    lengths = np.random.default_rng(0).integers(1, 9, 1000).astype(np.int32)
+    (tmp_path / "a.idx").write_bytes(index_bytes(lengths))
+    mapped, offsets = MappedOffsets.open(tmp_path / "a.idx"), np.concatenate(([0], np.cumsum(lengths)))
+    assert len(mapped) == 1001
+    assert (mapped[0], mapped[7], mapped[1000], mapped[-1]) == (0, offsets[7], offsets[1000], offsets[1000])
+    for key in (slice(None), slice(None, -1), slice(1, None), slice(5, 9), slice(990, 2000), slice(9, 5), slice(0, 9, 2)):
+        assert mapped[key].tolist() == offsets[key].tolist()
+    some = np.array([1000, 0, 3, 3, 999])
+    assert mapped[some].tolist() == offsets[some].tolist()
+    for side in ("left", "right"):
+        wanted = np.arange(-1, offsets[-1] + 2)
+        assert np.array_equal(mapped.searchsorted(wanted, side), np.searchsorted(offsets, wanted, side))
+
+
+def test_mapped_offsets_refuse_what_is_no_index_of_single_sequences(tmp_path: Path) -> None:
+    whole, path = index_bytes(LENGTHS), tmp_path / "a.idx"
+    with pytest.raises(EvidenceError, match="a.idx: No such file or directory; expected an index"):
+        MappedOffsets.open(path)
+    for raw, message in (
+        (whole[:-1], "found 121 bytes, expected 122 for 4 sequences"),
+        (b"X" + whole[1:], "found header"),
+        (whole[:26] + bytes([4]) + whole[27:-8], "found 4 sequences of 3 documents, expected one for each"),
+    ):
+        path.write_bytes(raw)
+        with pytest.raises(EvidenceError, match=message):
+            MappedOffsets.open(path)

@@ -109,9 +109,35 @@ def test_a_range_is_its_samples_anywhere(case, lo, length):
         assert (sample.component, sample.epoch, sample.index) == (
             arrays.component[at], arrays.epoch[at], arrays.index[at],
         )  # fmt: skip
+    spans = case.order.spans(lo, lo + length)
+    listed = zip(spans.item.tolist(), spans.document.tolist(), spans.start.tolist(), spans.end.tolist(), strict=True)
+    assert list(listed) == [(at, *span) for at in range(length) for span in case.order.sample(lo + at).spans]
     components, starts = case.order.token_ranges(lo, lo + length)
     assert np.array_equal(components, arrays.component)
     assert np.array_equal(starts, arrays.index * case.order.sequence_length)
+
+
+def test_long_tables_of_documents_with_empty_ones_by_brute_force():
+    # More documents than a chunk, some empty, some over many samples, the last in the unread tail.
+    lengths = np.random.default_rng(1).choice([0, 1, 2, 3, 40], 90_000, p=[0.2, 0.3, 0.3, 0.19, 0.01])
+    lengths = np.append(lengths, [(2 - lengths.sum()) % 8, 3])
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+    order = DataOrder(blend({"a": ("1", int(offsets[-1]))}), {"a": offsets})
+    n = order.components[0].num_samples
+    for g in (0, n // 7, n - 1, n, n + n // 3):
+        held = np.zeros(int(offsets[-1]) + 1, dtype=bool)
+        tokens = np.zeros(int(offsets[-1]) + 1, dtype=np.int64)
+        for index in order.samples(0, g).index.tolist():
+            held[index * 8 : index * 8 + 9] = True
+            tokens[index * 8 : index * 8 + 8] += 1
+        sums, reads = (np.concatenate(([0], np.cumsum(each))) for each in (held, tokens))
+        touched = sums[offsets[1:]] > sums[offsets[:-1]]
+        assert np.array_equal(order.touched(0, g), touched)
+        assert order.documents_touched(0, g) == np.count_nonzero(touched)
+        found = order.document_reads(0, order.read_counts(0, 0, g))
+        assert np.array_equal(found[0], touched)
+        assert np.array_equal(found[1], reads[offsets[1:]] - reads[offsets[:-1]])
+    assert not touched[-1]
 
 
 def test_every_epoch_reads_every_sample_once():

@@ -125,7 +125,7 @@ def step_batch(run: RunDirectory, step: int, project: Project, rank: int | None 
     lo, hi = stretch.sample_range
     layout = segment.attempt.header.layout
     replica = None if rank is None else _replica(layout, rank, segment)
-    places = ((g, *divmod((g - lo) // layout.micro_batch_size, layout.data)) for g in range(lo, hi))
+    places = (divmod(position // layout.micro_batch_size, layout.data) for position in range(hi - lo))
     return StepBatch(
         run=resolved.run_id,
         attempt=segment.attempt.number,
@@ -134,8 +134,8 @@ def step_batch(run: RunDirectory, step: int, project: Project, rank: int | None 
         recomputed_digest=next(batch_digests(stretch, corpora, step, step)),
         rank=rank,
         samples=tuple(
-            _sample(order.sample(g), corpora, shelf, decode, replica=its, micro_batch=micro_batch)
-            for g, micro_batch, its in places
+            _sample(sample, corpora, shelf, decode, replica=its, micro_batch=micro_batch)
+            for sample, (micro_batch, its) in zip(order.samples_with_spans(lo, hi), places, strict=True)
             if replica in (None, its)
         ),
     )

@@ -23,6 +23,7 @@ NUMERIC_SOURCES: Final = (
     "platform/treering/data/feistel.py",
     "platform/treering/data/indexed.py",
     "platform/treering/data/order.py",
+    "platform/treering/data/spans.py",
     "platform/treering/data/weyl.py",
 )
 """Sources, relative to the project's root, that decide the numbers of a training: files, folders, or patterns in which

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from treering.data.chunks import digest_range, map_in_order
-from treering.data.indexed import TokenFile, index_bytes, index_document
+from treering.data.indexed import MappedOffsets, TokenFile, index_bytes, index_document
 from treering.data.manifest import CHUNK_BYTES, read_manifest
 from treering.errors import EvidenceError, NotFoundError
 
@@ -149,6 +149,15 @@ class Corpus:
             EvidenceError: the index is damaged.
         """
         return self._file.document_offsets
+
+    @property
+    def mapped_offsets(self) -> MappedOffsets:
+        """The same, looked up in the memory-mapped index: at once and without memory, unchecked but for its size.
+
+        Raises:
+            EvidenceError: there is no index, or one of another number of documents.
+        """
+        return MappedOffsets.open(self.directory / IDX)
 
     def tokens(self, start: int, stop: int) -> npt.NDArray[np.generic]:
         """Tokens `start` to `stop` (exclusive), a view of the memory-mapped file: uint16 [stop - start].

@@ -65,18 +65,19 @@ class Permutation:
         return self._map(indices, range(ROUNDS - 1, -1, -1))
 
     def _map(self, values: NDArray[np.int64], rounds: range) -> NDArray[np.int64]:
-        result = np.empty(len(values), dtype=np.uint64)
-        for start in range(0, len(values), _CHUNK):
-            block = values[start : start + _CHUNK].astype(np.uint64)
-            self._pass(block, rounds)
-            outside = np.flatnonzero(block >= np.uint64(self.n))
-            while len(outside):
-                walking = block[outside]
-                self._pass(walking, rounds)
-                block[outside] = walking
-                outside = outside[walking >= np.uint64(self.n)]
-            result[start : start + _CHUNK] = block
+        result = values.astype(np.uint64)
+        self._passes(result, rounds)
+        outside = np.flatnonzero(result >= np.uint64(self.n))
+        while len(outside):
+            walking = result[outside]
+            self._passes(walking, rounds)
+            result[outside] = walking
+            outside = outside[walking >= np.uint64(self.n)]
         return result.view(np.int64)
+
+    def _passes(self, values: NDArray[np.uint64], rounds: range) -> None:
+        for start in range(0, len(values), _CHUNK):
+            self._pass(values[start : start + _CHUNK], rounds)
 
     def _pass(self, values: NDArray[np.uint64], rounds: range) -> None:
         """Sends `values` through the network once, in place."""

@@ -10,6 +10,7 @@ Source: megatron-core 0.16.1, `megatron/core/datasets/indexed_dataset.py`, versi
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -147,3 +148,72 @@ class TokenFile:
             raise EvidenceError(f"{idx_path}: the document offsets do not ascend from 0 to {num_sequences}")
         tokens = np.memmap(bin_path, dtype, "r") if size else np.empty(0, dtype)
         return cls(tokens, lengths, starts[documents])
+
+
+@dataclass(frozen=True, slots=True)
+class MappedOffsets:
+    """First token of each document, with the end, looked up in a memory-mapped `.idx`; a `treering.data.spans.Offsets`.
+
+    Opening reads the header and the last entries alone, whatever the number of documents. For an index with one
+    sequence a document, as `index_bytes` writes it; `Corpus.verify` says whether that is what lies there.
+
+    Attributes:
+        num_tokens: tokens of all documents.
+        positions: byte of `.bin` at which each document begins: [num_documents], not aligned.
+        token_width_bytes: bytes of a token.
+    """
+
+    num_tokens: int
+    positions: npt.NDArray[np.int64]
+    token_width_bytes: int
+
+    @classmethod
+    def open(cls, idx_path: Path) -> "MappedOffsets":
+        """Opens an index.
+
+        Raises:
+            EvidenceError: there is none, or it has not one sequence for each document.
+        """
+        try:
+            size = idx_path.stat().st_size
+            with idx_path.open("rb") as file:
+                raw = file.read(_HEADER.size)
+        except OSError as error:
+            raise EvidenceError(f"{idx_path}: {error.strerror}; expected an index of tokens") from None
+        dtype, num_sequences, num_offsets = _read_header(idx_path, raw, size)
+        if num_offsets != num_sequences + 1 or not num_sequences:
+            raise EvidenceError(
+                f"{idx_path}: found {num_sequences} sequences of {num_offsets - 1} documents, expected one for each"
+            )
+        positions = np.memmap(idx_path, "<i8", "r", _HEADER.size + 4 * num_sequences, (num_sequences,))
+        last = np.memmap(idx_path, "<i4", "r", _HEADER.size, (num_sequences,))[-1]
+        width = dtype.itemsize
+        return cls(int(positions[-1]) // width + int(last), np.asarray(positions), width)
+
+    def __len__(self) -> int:
+        return len(self.positions) + 1
+
+    def __getitem__(self, key: Any, /) -> Any:
+        """Offsets by position: a whole number, a slice, or an array of whole numbers of at least 0."""
+        if isinstance(key, slice):
+            start, stop, step = key.indices(len(self))
+            if step != 1:
+                return self[np.arange(start, stop, step)]
+            found = self.positions[start:stop] // self.token_width_bytes
+            return np.append(found, self.num_tokens) if stop == len(self) > start else found
+        if isinstance(key, np.ndarray):
+            found = self.positions[np.minimum(key, len(self) - 2)] // self.token_width_bytes
+            found[key == len(self) - 1] = self.num_tokens
+            return found
+        return int(self[np.array([range(len(self))[key]])][0])
+
+    def searchsorted(self, v: Any, side: str = "left") -> Any:
+        """As `numpy.searchsorted`; that itself would copy the whole of an array that is not aligned."""
+        values = np.asarray(v, dtype=np.int64)
+        low, high = np.zeros(values.shape, dtype=np.int64), np.full(values.shape, len(self), dtype=np.int64)
+        for _ in range(len(self).bit_length()):
+            middle = np.minimum((low + high) // 2, len(self) - 1)
+            at = self[middle]
+            after = (at <= values if side == "right" else at < values) & (low < high)
+            low, high = np.where(after, middle + 1, low), np.where(after, high, np.minimum(middle, high))
+        return low

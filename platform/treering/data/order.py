@@ -13,14 +13,15 @@ The permutation is keyed by the corpus digest, so a corpus is shuffled alike whe
 digest may stand in a blend once.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from treering.data.feistel import Permutation
+from treering.data.spans import Offsets, Span, SpanArrays, document_reads, overlapping, spans_of, touched_chunks
 from treering.data.weyl import MAX_SAMPLES, Interleave, parse_weights
 from treering.errors import NotFoundError, UserError
 
@@ -66,14 +67,6 @@ class Blend(Protocol):
     @property
     def components(self) -> Sequence[BlendComponent]:
         """The components in declared order."""
-
-
-class Span(NamedTuple):
-    """A part of a document: tokens [start, end) of it."""
-
-    document: int
-    start: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +125,7 @@ class Component:
         num_tokens: T.
         num_samples: n, samples of one epoch.
         unread_tokens: tokens after the last sample, which no epoch reads.
-        document_offsets: int64 [num_documents + 1], token offsets of the documents with the end, or None.
+        document_offsets: [num_documents + 1], token offsets of the documents with the end, or None.
     """
 
     corpus: str
@@ -141,10 +134,10 @@ class Component:
     num_tokens: int
     num_samples: int
     unread_tokens: int
-    document_offsets: NDArray[np.int64] | None
+    document_offsets: Offsets | None
 
     @classmethod
-    def of(cls, part: BlendComponent, sequence_length: int, offsets: NDArray[np.int64] | None) -> "Component":
+    def of(cls, part: BlendComponent, sequence_length: int, offsets: Offsets | None) -> "Component":
         """Cuts a corpus into samples.
 
         Raises:
@@ -175,13 +168,13 @@ class DataOrder:
 
     __slots__ = ("_interleave", "components", "seed", "sequence_length")
 
-    def __init__(self, blend: Blend, document_offsets: Mapping[str, NDArray[np.int64]] | None = None) -> None:
+    def __init__(self, blend: Blend, document_offsets: Mapping[str, Offsets] | None = None) -> None:
         """Opens the order of a blend.
 
         Args:
             blend: algorithm, seed, sequence length and components.
-            document_offsets: `Corpus.document_offsets` by corpus name; may lack corpora whose documents are not asked
-                for.
+            document_offsets: `Corpus.document_offsets` or `mapped_offsets` by corpus name; may lack corpora whose
+                documents are not asked for.
 
         Raises:
             UserError: another algorithm, weights that do not sum to exactly 1, a corpus twice, or one shorter than a
@@ -224,9 +217,33 @@ class DataOrder:
         Raises:
             UserError: g is no sample number, or the sample comes from a declared corpus.
         """
-        arrays = self.samples(g, g + 1)
-        component, epoch, index = int(arrays.component[0]), int(arrays.epoch[0]), int(arrays.index[0])
-        return Sample(g, component, epoch, index, self._spans(component, index))
+        return self.samples_with_spans(g, g + 1)[0]
+
+    def samples_with_spans(self, lo: int, hi: int) -> list[Sample]:
+        """Samples [lo, hi), with the documents they hold.
+
+        Raises:
+            UserError: as `samples`.
+        """
+        arrays = self.samples(lo, hi)
+        spans = self._spans(arrays)
+        parts = list(map(Span, spans.document.tolist(), spans.start.tolist(), spans.end.tolist()))
+        ends = np.searchsorted(spans.item, np.arange(1, hi - lo + 1)).tolist()
+        rows = zip(arrays.component.tolist(), arrays.epoch.tolist(), arrays.index.tolist(), [0, *ends], ends, strict=False)
+        return [
+            Sample(g, component, epoch, index, tuple(parts[first:end]))
+            for g, (component, epoch, index, first, end) in enumerate(rows, lo)
+        ]
+
+    def spans(self, lo: int, hi: int) -> SpanArrays:
+        """The parts of documents that samples [lo, hi) hold, by sample (`item` counts from lo), then in order.
+
+        Samples of a component that was opened without documents have none.
+
+        Raises:
+            UserError: as `samples`.
+        """
+        return self._spans(self.samples(lo, hi))
 
     def samples(self, lo: int, hi: int) -> SampleArrays:
         """Samples [lo, hi).
@@ -323,7 +340,9 @@ class DataOrder:
                 f"corpus {self.components[component].corpus!r}: no document {outside[0]}, expected 0 to "
                 f"{len(offsets) - 2}"
             )
-        first, last = self._overlapping(component, offsets[documents], offsets[documents + 1])
+        first, last = overlapping(
+            offsets[documents], offsets[documents + 1], self.sequence_length, self.components[component].num_samples
+        )
         lengths = np.maximum(last - first + 1, 0)
         items = np.repeat(np.arange(len(documents), dtype=np.int64), lengths)
         before = np.cumsum(lengths) - lengths
@@ -392,14 +411,7 @@ class DataOrder:
         Raises:
             UserError: as `exposures`.
         """
-        offsets, length = self._offsets(component), self.sequence_length
-        first, last = self._overlapping(component, offsets[:-1], offsets[1:])
-        read = np.zeros(len(counts) + 1, dtype=np.int64)
-        np.cumsum(counts, out=read[1:])
-        touched = read[np.maximum(last + 1, first)] > read[first]
-        sample, rest = np.divmod(np.minimum(offsets, len(counts) * length), length)
-        inside = np.append(counts, 0)[sample] * rest
-        return touched, np.diff(read[sample] * length + inside)
+        return document_reads(self._offsets(component), counts, self.sequence_length)
 
     def documents_touched(self, component: int, g: int) -> int:
         """How many distinct documents of a component the first g samples hold at least one token of.
@@ -407,7 +419,7 @@ class DataOrder:
         Raises:
             UserError: no such component, a declared one, or one opened without documents.
         """
-        return int(np.count_nonzero(self.touched(component, g)))
+        return sum(int(np.count_nonzero(each)) for each in self._touched(component, g))
 
     def touched(self, component: int, g: int) -> NDArray[np.bool_]:
         """Which documents of a component the first g samples touch, bool [num_documents].
@@ -418,18 +430,15 @@ class DataOrder:
         Raises:
             UserError: as `documents_touched`.
         """
-        count = self.count(component, g)
-        offsets = self._offsets(component)
-        first, last = self._overlapping(component, offsets[:-1], offsets[1:])
-        n = self.components[component].num_samples
-        if count >= n:
-            return first <= last
-        read = np.zeros(n, dtype=np.int8)
-        for start in range(0, count, _CHUNK):
-            read[self._indices(component, start, min(start + _CHUNK, count))[1]] = 1
-        before = np.zeros(n + 1, dtype=np.int64)
-        np.cumsum(read, out=before[1:])
-        return before[np.maximum(last + 1, first)] > before[first]
+        return np.concatenate(list(self._touched(component, g)))
+
+    def _touched(self, component: int, g: int) -> Iterator[NDArray[np.bool_]]:
+        count, offsets, n = self.count(component, g), self._offsets(component), self.components[component].num_samples
+        read = np.zeros(n + 1, dtype=np.bool_)
+        read[:n] = count >= n
+        for start in range(0, count if count < n else 0, _CHUNK):
+            read[self._indices(component, start, min(start + _CHUNK, count))[1]] = True
+        return touched_chunks(offsets, read, self.sequence_length)
 
     def _check(self, component: int, number: int) -> None:
         if not 0 <= component < len(self.components):
@@ -437,7 +446,7 @@ class DataOrder:
         if not 0 <= number <= MAX_SAMPLES:
             raise UserError(f"data order: sample {number} asked for, expected a number in [0, 2**63)")
 
-    def _offsets(self, component: int) -> NDArray[np.int64]:
+    def _offsets(self, component: int) -> Offsets:
         offsets = self.components[component].document_offsets
         if offsets is None:
             raise UserError(
@@ -466,30 +475,13 @@ class DataOrder:
             indices[start - first : stop - first] = self._permutation(component, epoch).permute(positions)
         return epochs, indices
 
-    def _overlapping(
-        self, component: int, starts: NDArray[np.int64], ends: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """First and last sample index that overlap documents [start, end); last < first for one in the unread tail.
-
-        Sample j holds tokens [j * S, j * S + S]; so token t lies in sample t // S, and also in the one before when it
-        is that one's last label (t mod S = 0).
-        """
-        n = self.components[component].num_samples
-        first = np.maximum((starts - 1) // self.sequence_length, 0)
-        last = np.where(ends > starts, (ends - 1) // self.sequence_length, first - 1)
-        return np.minimum(first, n), np.minimum(last, n - 1)
-
-    def _spans(self, component: int, index: int) -> tuple[Span, ...]:
-        offsets = self.components[component].document_offsets
-        if offsets is None:
-            return ()
-        start = index * self.sequence_length
-        end = start + self.sequence_length + 1
-        document = int(np.searchsorted(offsets, start, side="right")) - 1
-        spans = []
-        while document < len(offsets) - 1 and offsets[document] < end:
-            begin, stop = int(offsets[document]), int(offsets[document + 1])
-            if stop > begin:
-                spans.append(Span(document, max(start - begin, 0), min(end, stop) - begin))
-            document += 1
-        return tuple(spans)
+    def _spans(self, arrays: SampleArrays) -> SpanArrays:
+        found = [np.empty((4, 0), dtype=np.int64)]
+        for component, part in enumerate(self.components):
+            rows = np.flatnonzero(arrays.component == component)
+            if part.document_offsets is not None and len(rows):
+                starts = arrays.index[rows] * self.sequence_length
+                spans = spans_of(part.document_offsets, starts, self.sequence_length + 1)
+                found.append(np.stack((rows[spans.item], spans.document, spans.start, spans.end)))
+        joined = np.concatenate(found, axis=1)
+        return SpanArrays(*joined[:, np.argsort(joined[0], kind="stable")])

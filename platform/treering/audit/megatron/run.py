@@ -19,7 +19,7 @@ from treering.data.indexed import read_sequence_lengths
 from treering.data.megatron.blend import MegatronBlend
 from treering.data.megatron.cache import CachedIndex, CacheRead, find_cache, read_order
 from treering.data.megatron.order import MegatronOrder, plan_datasets
-from treering.data.order import Span
+from treering.data.spans import Span
 from treering.errors import ConfigError, EvidenceError, NotFoundError, UserError
 
 DESCRIPTION = "megatron-run.yaml"

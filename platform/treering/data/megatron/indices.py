@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from treering.data.contract import UNDEFINED_EPOCH
 from treering.data.megatron.blend import MegatronBlend
-from treering.data.order import Span
+from treering.data.spans import Span
 from treering.errors import UserError
 
 _SEPARATE_BELOW = 0.80
