@@ -37,7 +37,9 @@ from treering.judge.throughput import ModelShape, num_parameters, peak_of, tflop
 FORMULA = "megatron-2023"
 WARMUP_STEPS = 3
 EAGER = KernelConfig(attention="sdpa_math", optimizer="torch")
-FUSED = KernelConfig(attention="sdpa_flash", bias_gelu="compiled", bias_dropout_add="compiled")
+FUSED = KernelConfig(
+    attention="sdpa_flash", bias_gelu="compiled", bias_dropout_add="compiled", cross_entropy="compiled"
+)
 CHECKED_STEPS = 20
 
 
