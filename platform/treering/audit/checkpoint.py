@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from treering.audit.content import Progress, check_batches, check_corpora, check_files, quiet
+from treering.audit.lineage import check_lineage
 from treering.audit.path import Recorded, Stretch, check_records, read_path, stretches_to
 from treering.audit.report import NOT_REPLAYED, UNSIGNED, AuditReport, Finding, Level
 from treering.audit.shelf import Shelf, find_corpora
@@ -38,6 +39,7 @@ def audit_checkpoint(
     usage = path_usage(stretches, shelf)
     held_out, overlaps = check_held_out(project, shelf, usage)
     findings += overlaps
+    findings += check_lineage(checkpoint, shelf, project, verify=verify)
     bound = None
     if verify:
         findings += shelf.missing.values()

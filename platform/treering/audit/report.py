@@ -22,7 +22,7 @@ class Level(StrEnum):
     """A trusted key signed what the records say; what was signed is still what they say."""
 
 
-FindingKind = Literal["record", "ring", "batch", "corpus", "checkpoint", "attestation"]
+FindingKind = Literal["record", "ring", "batch", "corpus", "checkpoint", "attestation", "lineage"]
 
 NOT_REPLAYED = "That the weights follow from these steps: nothing was replayed."
 """What an audit leaves open until steps are trained again."""
@@ -37,7 +37,7 @@ class Finding:
 
     Attributes:
         kind: what it is about: a record (header, manifest, config), a ring, a batch's content, a corpus, a file of the
-            checkpoint, an attestation.
+            checkpoint, an attestation, what DVC says it was made from.
         text: what failed, where, found, expected, and what helps.
         file: the file concerned.
         line: line of `file`, from 1.

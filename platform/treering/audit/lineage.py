@@ -1,0 +1,214 @@
+"""What DVC says a checkpoint was made from, held against what the checkpoint's own records say.
+
+`dvc.lock` names for a stage the inputs as they lay there *after* its command, whatever the command did with them. So
+an output that was kept across a change (`persist: true`), inherited by an experiment, or made while its data changed
+stands there with inputs that never made it, and `dvc status` calls it up to date. The checkpoint knows better: its
+rings, header and manifest were written while it was made.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from treering.audit.report import Finding
+from treering.audit.shelf import Shelf
+from treering.audit.stores import Store, find_stores
+from treering.config.canonical import short
+from treering.config.model import ModelConfig, OptimizerConfig, ScheduleConfig, Section
+from treering.config.resolve import Recipe, ResolvedBlend
+from treering.errors import TreeringError
+from treering.project import Project
+from treering.runlog.directory import CheckpointDirectory
+
+_SECTIONS: dict[str, type[Section]] = {"model": ModelConfig, "optimizer": OptimizerConfig, "schedule": ScheduleConfig}
+_PLAIN = ("seed", "precision")
+_RESCUE = (
+    "DVC records inputs after a command and keeps such an output as it is; `dvc repro -f` of the stage without "
+    "`persist: true` makes it anew"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """What `dvc.lock` says of the stage that made a checkpoint."""
+
+    file: Path
+    stage: str
+    entry: dict[str, Any]
+    stores: list[Store]
+
+    def md5_of(self, path: str) -> str | None:
+        return next((str(each.get("md5")) for each in self.entry.get("deps", ()) if each.get("path") == path), None)
+
+    def finding(self, text: str, corpus: str | None = None) -> Finding:
+        return Finding("lineage", f"{self.file}: stage {self.stage}: {text}", file=str(self.file), corpus=corpus)
+
+
+def check_lineage(
+    checkpoint: CheckpointDirectory, shelf: Shelf, project: Project, *, verify: bool = False
+) -> list[Finding]:
+    """Compares a checkpoint that is a DVC out with its entry in `dvc.lock`; nothing where DVC claims nothing of it.
+
+    Args:
+        checkpoint: the checkpoint.
+        shelf: the corpora at hand.
+        project: whose `dvc.lock` it is.
+        verify: digest the corpora's files again, to know whether the entry speaks of what lies there.
+    """
+    claim = _claim(checkpoint, project)
+    if claim is None:
+        return []
+    resolved = checkpoint.run.resolved
+    findings = _blend_findings(claim, resolved.blend, project)
+    findings += _recipe_findings(claim, resolved.recipe, [text.partition("=")[0] for text in resolved.overrides])
+    if verify:
+        findings += _corpus_findings(claim, checkpoint, shelf, project)
+    return findings
+
+
+def _claim(checkpoint: CheckpointDirectory, project: Project) -> _Claim | None:
+    """The entry of the stage whose out holds this very checkpoint."""
+    file = project.root / "dvc.lock"
+    try:
+        stages = yaml.safe_load(file.read_text(encoding="utf-8"))["stages"]
+        run = checkpoint.run.path.resolve().relative_to(project.root.resolve()).as_posix()
+        found = [
+            (name, entry, str(out["md5"]))
+            for name, entry in stages.items()
+            for out in entry.get("outs", ())
+            if out.get("path") == run and "md5" in out
+        ]
+    except (OSError, UnicodeDecodeError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError):
+        return None
+    if not found:
+        return None
+    name, entry, md5 = found[0]
+    stores, _ = find_stores(project.root)
+    manifest = checkpoint.path / "manifest.json"
+    tree = _tree(md5, stores) or {}
+    claimed = tree.get(manifest.resolve().relative_to(checkpoint.run.path.resolve()).as_posix())
+    if claimed != _md5(manifest):
+        return None  # another checkpoint lies there than the one that DVC speaks of: `dvc status` says so
+    return _Claim(file, name, entry, stores)
+
+
+def _blend_findings(claim: _Claim, blend: ResolvedBlend, project: Project) -> list[Finding]:
+    path = project.blend.relative_to(project.root).as_posix()
+    said = _content(claim.md5_of(path), project.blend, claim.stores)
+    if said is None:
+        return []
+    try:
+        other = ResolvedBlend.read(said)
+    except TreeringError:
+        return []
+    if other.digest == blend.digest:
+        return []
+    text = (
+        f"is said to have read {path} as blend {_described(other)}, but the checkpoint's rings and manifest say blend "
+        f"{_described(blend)}: it was made before the change and not trained on the other. {_RESCUE}"
+    )
+    return [claim.finding(text)]
+
+
+def _described(blend: ResolvedBlend) -> str:
+    shares = ", ".join(f"{component.corpus} {component.weight}" for component in blend.components)
+    return f"{short(blend.digest)}… ({shares}; seed {blend.seed})"
+
+
+def _recipe_findings(claim: _Claim, recipe: Recipe, overridden: Sequence[str]) -> list[Finding]:
+    """Parameters that DVC says the stage had, and the recipe has otherwise; what the command overrode is no such one."""
+    pairs: list[tuple[str, Any, Any]] = []
+    for values in claim.entry.get("params", {}).values():
+        for name, said in values.items():
+            if name in _PLAIN:
+                pairs.append((name, said, getattr(recipe, name)))
+            elif name in _SECTIONS:
+                pairs += _authored(name, said, getattr(recipe, name))
+    differ = [
+        f"{path} {said}, the checkpoint's recipe says {found}"
+        for path, said, found in pairs
+        if said != found and not any(f"{other}.".startswith(f"{path}.") for other in overridden)
+    ]
+    if not differ:
+        return []
+    text = (
+        f"is said to have trained with {'; '.join(differ)}: the checkpoint is another experiment's and was inherited, "
+        f"not trained. {_RESCUE}"
+    )
+    return [claim.finding(text)]
+
+
+def _authored(name: str, said: Any, recipe: Section) -> list[tuple[str, Any, Any]]:
+    """What DVC says of each authored field of a section, and what the recipe says; defaults are the recipe's matter."""
+    try:
+        section = _SECTIONS[name].model_validate(said)
+    except ValidationError:
+        return []  # an entry of another version says nothing that could be compared
+    fields = [
+        (f"{name}.{field}", getattr(section, field), getattr(recipe, field)) for field in section.model_fields_set
+    ]
+    return sorted((path, told, found) for path, told, found in fields if told is not None)
+
+
+def _corpus_findings(claim: _Claim, checkpoint: CheckpointDirectory, shelf: Shelf, project: Project) -> list[Finding]:
+    """Files of corpora that DVC says were read, and the trainer had opened with another content."""
+    path = project.corpora.relative_to(project.root).as_posix()
+    md5 = claim.md5_of(path)
+    tree = None if md5 is None else _tree(md5, claim.stores) or _workspace_tree(md5, project.corpora)
+    if tree is None:
+        return []
+    findings = []
+    header = checkpoint.run.path_to(checkpoint)[-1].attempt.header
+    for name, digest in header.corpora.items():
+        corpus = shelf.corpora.get(digest)
+        if corpus is None:
+            continue  # reported as missing
+        folder = project.corpus(name).relative_to(project.corpora).as_posix()
+        for file, record in corpus.manifest["files"].items():
+            found, expected = tree.get(f"{folder}/{file}"), record["dvc_md5"]
+            if found is not None and found != expected:
+                text = (
+                    f"is said to have read {path}/{folder}/{file} with md5 {found}, but the trainer had opened corpus "
+                    f"{name} as {digest}, whose file has md5 {expected}: the data changed while or after the stage "
+                    "ran, and DVC records inputs after a command. `dvc checkout` or `dvc repro tokenize` restores them"
+                )
+                findings.append(claim.finding(text, corpus=name))
+    return findings
+
+
+def _content(md5: str | None, path: Path, stores: list[Store]) -> Path | None:
+    """A file with that md5: in its own place, or in a store."""
+    if md5 is None:
+        return None
+    places = [path, *(store.file(md5) for store in stores)]
+    return next((place for place in places if place.is_file() and _md5(place) == md5), None)
+
+
+def _tree(md5: str, stores: list[Store]) -> dict[str, str] | None:
+    """The files of a tracked folder, md5 by path, from the first store that holds its list."""
+    for store in stores:
+        try:
+            entries = json.loads(store.file(md5).read_bytes())
+            return {str(entry["relpath"]): str(entry["md5"]) for entry in entries}
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return None
+
+
+def _workspace_tree(md5: str, folder: Path) -> dict[str, str] | None:
+    """The files of a folder as it lies there, if DVC's md5 of it is this one."""
+    tree = {path.relative_to(folder).as_posix(): _md5(path) for path in folder.rglob("*") if path.is_file()}
+    listed = [{"md5": tree[name], "relpath": name} for name in sorted(tree)]
+    digest = hashlib.md5(json.dumps(listed, sort_keys=True).encode(), usedforsecurity=False).hexdigest()
+    return tree if md5 == f"{digest}.dir" else None
+
+
+def _md5(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
