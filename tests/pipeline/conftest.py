@@ -19,6 +19,7 @@ TINY = {
     "experiment": "tiny",
     "description": "two corpora of Python's own documentation and code",
     "seed": 1,
+    "start_from": None,
     "corpora": [
         {"name": "docs", "licence": "PSF-2.0", "kind": "prose", "jsonl": "texts/docs.jsonl"},
         {"name": "code", "licence": "PSF-2.0", "kind": "code", "jsonl": "texts/code.jsonl"},

@@ -122,7 +122,7 @@ def _described(blend: ResolvedBlend) -> str:
 
 
 def _recipe_findings(claim: _Claim, recipe: Recipe, overridden: Sequence[str]) -> list[Finding]:
-    """Parameters that DVC says the stage had, and the recipe has otherwise; what the command overrode is no such one."""
+    """Parameters that DVC says the stage had and the recipe has otherwise, but for those that the command overrode."""
     pairs: list[tuple[str, Any, Any]] = []
     for values in claim.entry.get("params", {}).values():
         for name, said in values.items():
@@ -133,7 +133,7 @@ def _recipe_findings(claim: _Claim, recipe: Recipe, overridden: Sequence[str]) -
     differ = [
         f"{path} {said}, the checkpoint's recipe says {found}"
         for path, said, found in pairs
-        if said != found and not any(f"{other}.".startswith(f"{path}.") for other in overridden)
+        if said != found and not any(_within(path, other) or _within(other, path) for other in overridden)
     ]
     if not differ:
         return []
@@ -142,6 +142,10 @@ def _recipe_findings(claim: _Claim, recipe: Recipe, overridden: Sequence[str]) -
         f"not trained. {_RESCUE}"
     )
     return [claim.finding(text)]
+
+
+def _within(path: str, other: str) -> bool:
+    return f"{path}.".startswith(f"{other}.")
 
 
 def _authored(name: str, said: Any, recipe: Section) -> list[tuple[str, Any, Any]]:
