@@ -371,6 +371,12 @@ def test_a_published_checkpoint_is_signed_beside_its_folder(built, signer):
     assert check(built, path, signer).holds
 
 
+def test_a_resealed_header_whose_code_is_no_digest(built, signed, signer):
+    path = built.run.path / "attempts" / "0001" / "header.json"
+    reseal(path, code={"digest": "x"})
+    assert str(path) in {finding.file for finding in check(built, signed[0], signer).findings}
+
+
 def test_a_damaged_record_is_named(built, signed, signer):
     path = built.run.path / "attempts" / "0002" / "header.json"
     path.write_text(path.read_text().replace('"backend": "gloo"', '"backend": "nccl"'))

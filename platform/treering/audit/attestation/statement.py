@@ -94,8 +94,8 @@ class Segment(Part):
     last_step: int
     header: Digest
     blend: Digest
-    code: Digest
-    environment: Digest
+    code: str = Field(description="as the header says, in whatever form")
+    environment: str
 
 
 class RecordFile(Part):
