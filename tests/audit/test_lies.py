@@ -104,6 +104,21 @@ def test_persist_claims_a_checkpoint_for_a_blend_that_never_trained_it(repositor
     assert "(red 0.2, green 0.6, blue 0.2; seed 3), but the checkpoint's rings and manifest say blend" in finding.text
     assert "(red 0.5, green 0.3, blue 0.2; seed 3): it was made before the change" in finding.text
 
+    stage(repository, "--resume-from-out", persist=False)
+    assert "15 steps to do" in repository.call("dvc", "repro", "-f"), "what the finding advises"
+    assert audit(repository).holds
+    assert audit(repository).digests["blend"] != before["blend"]
+
+
+def test_what_was_trained_beside_dvc_is_not_what_dvc_speaks_of(repository):
+    stage(repository, persist=False)
+    repository.call("dvc", "repro")
+    path = repository.root / "tiny.yaml"
+    path.write_text(path.read_text().replace("seed: 7", "seed: 8"))
+    repository.call("python", "train.py", "tiny.yaml")
+    assert not up_to_date(repository)
+    assert audit(repository, verify=True).holds
+
 
 def test_an_experiment_inherits_the_checkpoint_of_its_baseline(repository):
     stage(repository, "--resume-from-out", persist=True)

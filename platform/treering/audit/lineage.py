@@ -40,11 +40,9 @@ class _Claim:
 
     file: Path
     stage: str
-    entry: dict[str, Any]
+    deps: dict[str, str]
+    params: dict[str, Any]
     stores: list[Store]
-
-    def md5_of(self, path: str) -> str | None:
-        return next((str(each.get("md5")) for each in self.entry.get("deps", ()) if each.get("path") == path), None)
 
     def finding(self, text: str, corpus: str | None = None) -> Finding:
         return Finding("lineage", f"{self.file}: stage {self.stage}: {text}", file=str(self.file), corpus=corpus)
@@ -75,32 +73,36 @@ def check_lineage(
 def _claim(checkpoint: CheckpointDirectory, project: Project) -> _Claim | None:
     """The entry of the stage whose out holds this very checkpoint."""
     file = project.root / "dvc.lock"
+    stores, _ = find_stores(project.root)
     try:
         stages = yaml.safe_load(file.read_text(encoding="utf-8"))["stages"]
         run = checkpoint.run.path.resolve().relative_to(project.root.resolve()).as_posix()
         found = [
-            (name, entry, str(out["md5"]))
+            (_Claim(file, name, _by_path(entry, "deps"), dict(entry.get("params") or {}), stores), outs[run])
             for name, entry in stages.items()
-            for out in entry.get("outs", ())
-            if out.get("path") == run and "md5" in out
+            if run in (outs := _by_path(entry, "outs"))
         ]
     except (OSError, UnicodeDecodeError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError):
         return None
     if not found:
         return None
-    name, entry, md5 = found[0]
-    stores, _ = find_stores(project.root)
+    claim, md5 = found[0]
     manifest = checkpoint.path / "manifest.json"
     tree = _tree(md5, stores) or {}
-    claimed = tree.get(manifest.resolve().relative_to(checkpoint.run.path.resolve()).as_posix())
+    claimed = tree.get(manifest.relative_to(checkpoint.run.path).as_posix())
     if claimed != _md5(manifest):
         return None  # another checkpoint lies there than the one that DVC speaks of: `dvc status` says so
-    return _Claim(file, name, entry, stores)
+    return claim
+
+
+def _by_path(entry: dict[str, Any], part: str) -> dict[str, str]:
+    """The md5 of each file or folder that an entry lists under `deps` or `outs`."""
+    return {str(each["path"]): str(each["md5"]) for each in entry.get(part) or () if "md5" in each}
 
 
 def _blend_findings(claim: _Claim, blend: ResolvedBlend, project: Project) -> list[Finding]:
     path = project.blend.relative_to(project.root).as_posix()
-    said = _content(claim.md5_of(path), project.blend, claim.stores)
+    said = _content(claim.deps.get(path), project.blend, claim.stores)
     if said is None:
         return []
     try:
@@ -124,8 +126,8 @@ def _described(blend: ResolvedBlend) -> str:
 def _recipe_findings(claim: _Claim, recipe: Recipe, overridden: Sequence[str]) -> list[Finding]:
     """Parameters that DVC says the stage had and the recipe has otherwise, but for those that the command overrode."""
     pairs: list[tuple[str, Any, Any]] = []
-    for values in claim.entry.get("params", {}).values():
-        for name, said in values.items():
+    for values in claim.params.values():
+        for name, said in values.items() if isinstance(values, dict) else ():
             if name in _PLAIN:
                 pairs.append((name, said, getattr(recipe, name)))
             elif name in _SECTIONS:
@@ -163,7 +165,7 @@ def _authored(name: str, said: Any, recipe: Section) -> list[tuple[str, Any, Any
 def _corpus_findings(claim: _Claim, checkpoint: CheckpointDirectory, shelf: Shelf, project: Project) -> list[Finding]:
     """Files of corpora that DVC says were read, and the trainer had opened with another content."""
     path = project.corpora.relative_to(project.root).as_posix()
-    md5 = claim.md5_of(path)
+    md5 = claim.deps.get(path)
     tree = None if md5 is None else _tree(md5, claim.stores) or _workspace_tree(md5, project.corpora)
     if tree is None:
         return []

@@ -61,7 +61,7 @@ def find_cache(blend: MegatronBlend, folder: Path | None, places: Sequence[Path]
     Args:
         blend: what the run named.
         folder: `--data-cache-path`; None: each prefix has its own folder, and the blend is not cached.
-        places: where the prefixes lie today; a description may name either.
+        places: where the prefixes lie today; a description may name either. One of another place is not taken.
     """
     found = []
     said = {
@@ -72,7 +72,7 @@ def find_cache(blend: MegatronBlend, folder: Path | None, places: Sequence[Path]
     }
     for component, place in enumerate(places):
         wanted = {**said, "num_samples": blend.requested()[component]}
-        paths = {blend.prefixes[component], str(place)}
+        paths = {blend.prefixes[component], str(place), str(place.resolve())}
         fitting = [
             path
             for path, told in _descriptions(folder or place / "cache" / "GPTDataset_indices", "GPTDataset", blend)
