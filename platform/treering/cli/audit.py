@@ -9,7 +9,6 @@ import typer
 
 from treering.cli.megatron import audit_megatron
 from treering.cli.output import (
-    AttestationOption,
     JsonOption,
     NamedCheckpoint,
     PublicKeyOption,
@@ -46,6 +45,9 @@ ReplayOption = Annotated[
 ]
 VerifyOption = Annotated[
     bool, typer.Option("--verify", help="Read content: digest the corpora again, recompute every batch digest.")
+]
+AttestationOption = Annotated[
+    Path | None, typer.Option("--attestation", metavar="FILE", help="Default: the one beside the checkpoint.")
 ]
 
 

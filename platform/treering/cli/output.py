@@ -34,9 +34,6 @@ PublicKeyOption = Annotated[
     list[Path] | None,
     typer.Option("--public-key", metavar="FILE", help="A key whose signature counts, in PEM; repeatable."),
 ]
-AttestationOption = Annotated[
-    Path | None, typer.Option("--attestation", metavar="FILE", help="Default: the one beside the checkpoint.")
-]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 DEFAULT_CONFIG = Path("experiments/demo.yaml")

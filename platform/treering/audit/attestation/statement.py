@@ -14,7 +14,7 @@ from pydantic.alias_generators import to_camel
 
 import treering
 from treering.audit.path import Stretch
-from treering.audit.report import AuditReport, Level
+from treering.audit.report import UNSIGNED, AuditReport, Level
 from treering.config.canonical import DIGEST_PREFIX, canonical_json, digest_file, parse_json
 from treering.config.model import Digest
 from treering.errors import EvidenceError
@@ -272,7 +272,7 @@ def build(checkpoint: CheckpointDirectory, report: AuditReport, stretches: Seque
                 level=report.level,
                 steps_recorded=report.steps_recorded,
                 steps_content_bound=report.steps_content_bound,
-                not_proven=report.not_proven,
+                not_proven=tuple(text for text in report.not_proven if text != UNSIGNED),
             ),
             attested_at=at,
             tool=Tool(version=treering.__version__),
