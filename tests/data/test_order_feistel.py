@@ -111,3 +111,15 @@ def test_neighbours_are_scattered():
     indices = Permutation.of_epoch(100_000, 5, DIGEST, 0).permute(np.arange(100_000))
     assert abs(np.corrcoef(indices[:-1], indices[1:])[0, 1]) < 0.02
     assert abs(np.corrcoef(np.arange(100_000), indices)[0, 1]) < 0.02
+
+
+@pytest.mark.parametrize("n", [65_537, 131_072, 131_073, 262_145, 3_000_000, 2**34 + 1])
+def test_many_values_at_once_are_the_same_as_a_few(n):
+    # Many go by tables of the round function and through several chunks, a few by its arithmetic.
+    permutation = Permutation.of_epoch(n, 7, DIGEST, 3)
+    positions = np.random.default_rng(n).integers(0, n, 80_000)
+    indices = permutation.permute(positions)
+    few = [permutation.permute(positions[start : start + 500]) for start in range(0, 80_000, 500)]
+    assert np.array_equal(indices, np.concatenate(few))
+    assert np.array_equal(permutation.inverse(indices), positions)
+    assert [scalar_permute(n, 7, DIGEST, 3, p) for p in positions[:50].tolist()] == indices[:50].tolist()

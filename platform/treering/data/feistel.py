@@ -29,6 +29,7 @@ _MULTIPLIER_2 = np.uint64(0x94D049BB133111EB)
 _SHIFT = np.uint64(32)
 # Small enough for the scratch arrays to stay in the cache, which is worth a factor of three.
 _CHUNK = 1 << 15
+_MAX_TABLE_BITS = 16
 
 
 @lru_cache(maxsize=4096)
@@ -65,37 +66,78 @@ class Permutation:
         return self._map(indices, range(ROUNDS - 1, -1, -1))
 
     def _map(self, values: NDArray[np.int64], rounds: range) -> NDArray[np.int64]:
-        result = values.astype(np.uint64)
-        self._passes(result, rounds)
-        outside = np.flatnonzero(result >= np.uint64(self.n))
+        result, n = values.astype(np.uint64), np.uint64(self.n)
+        # Tables of F pay where there are more values to send through than entries to make.
+        tabled = self._half_bits[1] <= _MAX_TABLE_BITS and len(values) > 4 << self._half_bits[1]
+        tables = _tables(self.n, self.keys) if tabled else None
+        late = [np.empty(0, dtype=np.int64)]
+        for start in range(0, len(result), _CHUNK):
+            block = result[start : start + _CHUNK]
+            self._pass(block, rounds, tables)
+            outside = np.flatnonzero(block >= n)
+            while len(outside) > len(block) // 32:
+                outside = self._walk(block, outside, rounds, tables)
+            late.append(outside + start)
+        outside = np.concatenate(late)  # the last few of all blocks together: a pass over few costs as much as over many
         while len(outside):
-            walking = result[outside]
-            self._passes(walking, rounds)
-            result[outside] = walking
-            outside = outside[walking >= np.uint64(self.n)]
+            outside = self._walk(result, outside, rounds, tables)
         return result.view(np.int64)
 
-    def _passes(self, values: NDArray[np.uint64], rounds: range) -> None:
-        for start in range(0, len(values), _CHUNK):
-            self._pass(values[start : start + _CHUNK], rounds)
+    def _walk(
+        self, values: NDArray[np.uint64], outside: NDArray[np.int64], rounds: range, tables: "_Tables | None"
+    ) -> NDArray[np.int64]:
+        """Sends the values at `outside` through once more; returns where they are still outside [0, n)."""
+        walking = values[outside]
+        self._pass(walking, rounds, tables)
+        values[outside] = walking
+        return outside[walking >= np.uint64(self.n)]
 
-    def _pass(self, values: NDArray[np.uint64], rounds: range) -> None:
-        """Sends `values` through the network once, in place."""
+    @property
+    def _half_bits(self) -> tuple[int, int]:
+        """Bits of the left and of the right half of a value."""
         bits = (self.n - 1).bit_length()
-        left_bits, right_bits = bits // 2, bits - bits // 2
-        left_mask, right_mask = np.uint64((1 << left_bits) - 1), np.uint64((1 << right_bits) - 1)
-        left, right = values >> np.uint64(right_bits), values & right_mask
-        z, shifted = np.empty_like(values), np.empty_like(values)
+        return bits // 2, bits - bits // 2
+
+    def _pass(self, values: NDArray[np.uint64], rounds: range, tables: "_Tables | None" = None) -> None:
+        """Sends `values` through the network once, in place; by the arithmetic of F, or by tables of it."""
+        left_bits, right_bits = self._half_bits
+        signed = values.view(np.int64)  # numpy looks up by signed numbers; halves are far from the sign
+        left, right = signed >> right_bits, signed & ((1 << right_bits) - 1)
+        z = np.empty_like(signed)
         for i in rounds:
-            source, target, mask = (left, right, right_mask) if i % 2 else (right, left, left_mask)
-            np.bitwise_xor(source, np.uint64(self.keys[i]), out=z)
-            np.multiply(z, _MULTIPLIER_1, out=z)
-            np.right_shift(z, _SHIFT, out=shifted)
-            np.bitwise_xor(z, shifted, out=z)
-            np.multiply(z, _MULTIPLIER_2, out=z)
-            np.right_shift(z, _SHIFT, out=shifted)
-            np.bitwise_xor(z, shifted, out=z)
-            np.bitwise_and(z, mask, out=z)
+            source, target, bits = (left, right, right_bits) if i % 2 else (right, left, left_bits)
+            if tables is None:
+                _scramble(source.view(np.uint64), self.keys[i], bits, out=z.view(np.uint64))
+            else:
+                np.take(tables[i], source, out=z, mode="wrap")  # "raise", the default, would copy `z`
             np.bitwise_xor(target, z, out=target)
-        np.left_shift(left, np.uint64(right_bits), out=left)
-        np.bitwise_or(left, right, out=values)
+        np.left_shift(left, right_bits, out=left)
+        np.bitwise_or(left, right, out=signed)
+
+
+_Tables = tuple[NDArray[np.int64], ...]
+
+
+@lru_cache(maxsize=4)
+def _tables(n: int, keys: tuple[int, ...]) -> _Tables:
+    """F of every half, by round: int64 [2**bits of the half that it is applied to]."""
+    left_bits, right_bits = Permutation(n, keys)._half_bits
+    tables = []
+    for i, key in enumerate(keys):
+        source, bits = (left_bits, right_bits) if i % 2 else (right_bits, left_bits)
+        values = np.arange(1 << source, dtype=np.uint64)
+        _scramble(values, key, bits, out=values)
+        tables.append(values.view(np.int64))
+    return tuple(tables)
+
+
+def _scramble(values: NDArray[np.uint64], key: int, bits: int, out: NDArray[np.uint64]) -> None:
+    """The lowest `bits` bits of F(value, key)."""
+    np.bitwise_xor(values, np.uint64(key), out=out)
+    np.multiply(out, _MULTIPLIER_1, out=out)
+    shifted = out >> _SHIFT
+    np.bitwise_xor(out, shifted, out=out)
+    np.multiply(out, _MULTIPLIER_2, out=out)
+    np.right_shift(out, _SHIFT, out=shifted)
+    np.bitwise_xor(out, shifted, out=out)
+    np.bitwise_and(out, np.uint64((1 << bits) - 1), out=out)

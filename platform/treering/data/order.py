@@ -26,7 +26,7 @@ from treering.data.weyl import MAX_SAMPLES, Interleave, parse_weights
 from treering.errors import NotFoundError, UserError
 
 ALGORITHM = "treering-1"
-_CHUNK = 1 << 22
+_CHUNK = 1 << 19
 
 
 class BlendComponent(Protocol):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-_CHUNK = 1 << 15
+_CHUNK = 1 << 16
 
 
 class Offsets(Protocol):
