@@ -20,7 +20,9 @@ from random_blend import random_blend
 
 from treering.audit.content import batch_digests
 from treering.audit.path import Stretch
+from treering.config.resolve import ResolvedBlend
 from treering.config.schedule import Schedule
+from treering.data.corpus import Corpus
 from treering.runlog.directory import PathSegment
 
 WEIGHTS = {"a": "0.4", "b": "0.3", "c": "0.2", "d": "0.1"}
@@ -38,18 +40,25 @@ def main() -> None:
         print(json.dumps(measure(Path(folder), arguments), indent=2))
 
 
+def random_stretch(folder: Path, length: int, samples: int, batch: int, tokens: int) -> tuple[Stretch, list[Corpus]]:
+    """Steps over a blend of four corpora of random tokens, `tokens` each, written below `folder`."""
+    blend, corpora = random_blend(folder, WEIGHTS, sequence_length=length, num_tokens=tokens, vocabulary=8192)
+    schedule = Schedule(
+        sequence_length=length, train_tokens=samples * length, global_batch_size=batch, peak_learning_rate=1.0
+    )
+    return stretch_of(schedule, blend), corpora
+
+
+def stretch_of(schedule: Schedule, blend: ResolvedBlend) -> Stretch:
+    """All steps of a schedule, of no run: data order and digests need none."""
+    return Stretch(cast("PathSegment", SimpleNamespace()), 1, schedule.num_steps, schedule, blend)
+
+
 def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, float]:
     """Both timings; the files are in the page cache, since they were just written."""
     length = arguments.sequence_length
-    blend, corpora = random_blend(folder, WEIGHTS, sequence_length=length, num_tokens=arguments.tokens, vocabulary=8192)
-    schedule = Schedule(
-        sequence_length=length,
-        train_tokens=arguments.samples * length,
-        global_batch_size=arguments.batch,
-        peak_learning_rate=1.0,
-    )
-    # The digests need no run log: the stretch only says which samples a step reads.
-    stretch = Stretch(cast("PathSegment", SimpleNamespace()), 1, schedule.num_steps, schedule, blend)
+    stretch, corpora = random_stretch(folder, length, arguments.samples, arguments.batch, arguments.tokens)
+    schedule = stretch.schedule
 
     started = time.process_time()
     steps = sum(1 for _ in batch_digests(stretch, corpora, 1, schedule.num_steps))

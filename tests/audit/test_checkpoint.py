@@ -2,14 +2,17 @@
 
 import shutil
 from collections import defaultdict
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from treering.audit.checkpoint import audit_checkpoint
+from treering.audit.path import stretches_to
 from treering.audit.report import CurationStep, HeldOut, Level
-from treering.audit.usage import curation_of
+from treering.audit.shelf import find_corpora
+from treering.audit.usage import curation_of, path_usage
 from treering.data.corpus import Corpus
 from treering.data.manifest import write_manifest
 from treering.runlog.directory import find_checkpoint
@@ -64,6 +67,14 @@ def test_usage_equals_brute_force(built, which):
         assert usage.num_documents == len(built.texts[usage.corpus])
     assert [usage.licence for usage in report.corpora] == ["CC0-1.0", "MIT", "Apache-2.0"]
     assert report.corpora[2].documents_touched < 200
+
+
+def test_usage_without_documents_is_the_same_but_for_them(built):
+    path = stretches_to(built.last)
+    shelf = find_corpora(built.project, [stretch.blend for stretch in path])
+    whole, quick = path_usage(path, shelf), path_usage(path, shelf, documents=False)
+    assert quick.corpora == tuple(replace(each, documents_touched=None, licences=None) for each in whole.corpora)
+    assert not quick.touched
 
 
 @pytest.mark.parametrize("which", ["first", "last"])

@@ -31,7 +31,7 @@ class _Range:
     hi: int
 
 
-def _ranges(stretches: Sequence[Stretch], shelf: Shelf) -> list[_Range]:
+def _ranges(stretches: Sequence[Stretch], shelf: Shelf, *, documents: bool) -> list[_Range]:
     """What the path read, attempts that go on in one blend joined."""
     ranges: list[_Range] = []
     for stretch in stretches:
@@ -39,7 +39,8 @@ def _ranges(stretches: Sequence[Stretch], shelf: Shelf) -> list[_Range]:
         if ranges and ranges[-1].blend.digest == stretch.blend.digest and ranges[-1].hi == lo:
             ranges[-1] = replace(ranges[-1], hi=hi)
         else:
-            ranges.append(_Range(stretch.blend, shelf.order(stretch.blend), lo, hi))
+            order = shelf.order(stretch.blend) if documents else DataOrder(stretch.blend)
+            ranges.append(_Range(stretch.blend, order, lo, hi))
     return ranges
 
 
@@ -56,18 +57,27 @@ class PathUsage:
     touched: Mapping[str, NDArray[np.bool_]]
 
 
-def path_usage(stretches: Sequence[Stretch], shelf: Shelf) -> PathUsage:
-    """What a path read of each corpus, by the data order."""
+def path_usage(stretches: Sequence[Stretch], shelf: Shelf, documents: bool = True) -> PathUsage:
+    """What a path read of each corpus, by the data order.
+
+    Args:
+        stretches: the path.
+        shelf: the corpora at hand.
+        documents: whether to look at documents: which were touched, tokens by licence. That takes seconds for hundreds
+            of millions of them; samples, tokens and epochs take milliseconds, whatever their number.
+    """
     places: dict[str, list[tuple[_Range, int]]] = {}
-    for each in _ranges(stretches, shelf):
+    for each in _ranges(stretches, shelf, documents=documents):
         for position, component in enumerate(each.blend.components):
             places.setdefault(component.digest or component.corpus, []).append((each, position))
     touched: dict[str, NDArray[np.bool_]] = {}
-    return PathUsage(tuple(_corpus_usage(found, shelf, touched) for found in places.values()), touched)
+    return PathUsage(
+        tuple(_corpus_usage(found, shelf, touched, documents=documents) for found in places.values()), touched
+    )
 
 
 def _corpus_usage(
-    places: Sequence[tuple[_Range, int]], shelf: Shelf, touched: dict[str, NDArray[np.bool_]]
+    places: Sequence[tuple[_Range, int]], shelf: Shelf, touched: dict[str, NDArray[np.bool_]], *, documents: bool
 ) -> CorpusUsage:
     """Adds up what was read of one corpus; puts the documents touched into `touched`."""
     last, last_position = places[-1]
@@ -75,7 +85,8 @@ def _corpus_usage(
     corpus = shelf.corpora.get(component.digest or "")
     samples = tokens = 0
     planned = realised = Fraction(0)
-    document_tokens = np.zeros(0 if corpus is None else corpus.num_documents, dtype=np.int64)
+    looked_into = corpus if documents else None
+    document_tokens = np.zeros(0 if looked_into is None else looked_into.num_documents, dtype=np.int64)
     for each, position in places:
         order = each.order
         epoch_samples = order.components[position].num_samples
@@ -84,9 +95,9 @@ def _corpus_usage(
         tokens += count * order.sequence_length
         realised += Fraction(count, epoch_samples)
         planned += Fraction(each.blend.components[position].weight) * (each.hi - each.lo) / epoch_samples
-        if corpus is not None:
+        if looked_into is not None:
             held, read = order.document_reads(position, order.read_counts(position, each.lo, each.hi))
-            touched[corpus.digest] = touched.get(corpus.digest, np.zeros_like(held)) | held
+            touched[looked_into.digest] = touched.get(looked_into.digest, np.zeros_like(held)) | held
             document_tokens += read
     return CorpusUsage(
         corpus=component.corpus,
@@ -97,11 +108,11 @@ def _corpus_usage(
         tokens=tokens,
         planned_epochs=float(planned),
         realised_epochs=float(realised),
-        documents_touched=None if corpus is None else int(np.count_nonzero(touched[corpus.digest])),
+        documents_touched=None if looked_into is None else int(np.count_nonzero(touched[looked_into.digest])),
         num_documents=component.num_documents,
         unread_tokens=last.order.components[last_position].unread_tokens,
         path=None if corpus is None else str(corpus.directory),
-        licences=None if corpus is None else _by_licence(corpus, document_tokens),
+        licences=None if looked_into is None else _by_licence(looked_into, document_tokens),
         curation=() if corpus is None else curation_of(corpus),
     )
 
