@@ -29,7 +29,7 @@ _MULTIPLIER_2 = np.uint64(0x94D049BB133111EB)
 _SHIFT = np.uint64(32)
 # Small enough for the scratch arrays to stay in the cache, which is worth a factor of three.
 _CHUNK = 1 << 15
-_MAX_TABLE_BITS = 16
+_MAX_TABLE_BITS = 16  # of the larger half: tables above 4 MB leave the cache
 
 
 @lru_cache(maxsize=4096)
@@ -98,7 +98,7 @@ class Permutation:
         bits = (self.n - 1).bit_length()
         return bits // 2, bits - bits // 2
 
-    def _pass(self, values: NDArray[np.uint64], rounds: range, tables: "_Tables | None" = None) -> None:
+    def _pass(self, values: NDArray[np.uint64], rounds: range, tables: "_Tables | None") -> None:
         """Sends `values` through the network once, in place; by the arithmetic of F, or by tables of it."""
         left_bits, right_bits = self._half_bits
         signed = values.view(np.int64)  # numpy looks up by signed numbers; halves are far from the sign
