@@ -6,6 +6,8 @@ import pytest
 import torch
 from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchCheckpointEngine
 from deepspeed.runtime.fp16.loss_scaler import LossScaler
+from deepspeed.runtime.zero.config import ZeroStageEnum
+from deepspeed.utils.tensor_fragment import fragment_address
 
 from treering.errors import EvidenceError
 from treering.runlog.directory import RunDirectory
@@ -62,3 +64,32 @@ def test_a_forged_checkpoint_runs_nothing(zygote, project, tmp_path):
         convert(RunDirectory(path.parent).checkpoints()[-1])
     assert list((path.parent / "universal").glob("*step*")) == []
     assert not (tmp_path / "ran").exists()
+
+
+class WrittenAsAttribute:
+    """What the pickle of an old Python asks for: an attribute of something, by name."""
+
+    def __init__(self, of, name):
+        self.asked_for = (of, name)
+
+    def __reduce__(self):
+        return getattr, self.asked_for
+
+
+def test_members_of_enumerations_as_older_pythons_write_them(tmp_path):
+    """Python before 3.11.4 writes `getattr(ZeroStageEnum, "optimizer_states")`."""
+    path = tmp_path / "state.pt"
+    torch.save({"zero_stage": WrittenAsAttribute(ZeroStageEnum, "optimizer_states")}, path)
+    with only_state(tmp_path):
+        assert TorchCheckpointEngine().load(str(path)) == {"zero_stage": ZeroStageEnum.optimizer_states}
+
+
+@pytest.mark.parametrize(
+    ("of", "name"), [(ZeroStageEnum, "mro"), (ZeroStageEnum, "__members__"), (fragment_address, "__init__")]
+)
+def test_other_attributes_are_refused(of, name, tmp_path):
+    path = tmp_path / "state.pt"
+    torch.save({"zero_stage": WrittenAsAttribute(of, name)}, path)
+    said = f"holds more than training state.*attribute '{name}' of"
+    with pytest.raises(EvidenceError, match=said), only_state(tmp_path):
+        TorchCheckpointEngine().load(str(path))

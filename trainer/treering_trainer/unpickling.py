@@ -4,6 +4,8 @@ import os
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
+from typing import Any
 
 import torch
 from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler
@@ -12,9 +14,20 @@ from deepspeed.utils.tensor_fragment import fragment_address
 
 from treering.errors import EvidenceError
 
-# What DeepSpeed 0.19.8 puts into the optimizer's files beside tensors and plain values.
 _FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
-_STATE = [DynamicLossScaler, LossScaler, ZeroStageEnum, fragment_address]
+
+
+def _enum_member(kind: Any, name: str) -> Enum:
+    """What Python before 3.11.4 writes as `getattr(kind, name)` for a member of an enumeration, and nothing else."""
+    if not (isinstance(kind, type) and issubclass(kind, Enum) and name in kind.__members__):
+        raise pickle.UnpicklingError(f"attribute {name!r} of {kind!r}")
+    return kind[name]
+
+
+# What DeepSpeed 0.19.8 puts into the optimizer's files beside tensors and plain values.
+_STATE: list[Any] = [
+    DynamicLossScaler, LossScaler, ZeroStageEnum, fragment_address, (_enum_member, "builtins.getattr"),
+]  # fmt: skip
 
 
 @contextmanager
