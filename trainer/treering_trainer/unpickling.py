@@ -20,7 +20,7 @@ _FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 def _enum_member(kind: Any, name: str) -> Enum:
     """What Python before 3.11.4 writes as `getattr(kind, name)` for a member of an enumeration, and nothing else."""
     if not (isinstance(kind, type) and issubclass(kind, Enum) and name in kind.__members__):
-        raise pickle.UnpicklingError(f"attribute {name!r} of {kind!r}")
+        raise pickle.UnpicklingError(f"attribute {name!r} of {kind!r}. ")
     return kind[name]
 
 
@@ -48,7 +48,7 @@ def only_state(where: object) -> Iterator[None]:
         with torch.serialization.safe_globals(_STATE):
             yield
     except pickle.UnpicklingError as error:
-        found = str(error).partition("WeightsUnpickler error: ")[2].partition(". ")[0]
+        found = str(error).partition("WeightsUnpickler error: ")[2].partition(". ")[0].strip()
         raise EvidenceError(f"{where}: holds more than training state, of which nothing was run ({found})") from error
     finally:
         if before is None:
