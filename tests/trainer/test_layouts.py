@@ -9,6 +9,8 @@ import pytest
 import torch
 from trained import rings, run_of
 
+from treering.audit.checkpoint import audit_checkpoint
+from treering.audit.report import Level
 from treering.runlog.directory import RunDirectory
 from treering_trainer.checkpoint import read_weights
 
@@ -22,6 +24,9 @@ RECIPE = (
     "--set=validation=null",
     "--no-publish",
 )
+OWN = ("checkpoint", "digests", "path", "not_proven")
+"""What an audit says of the attempts and files themselves."""
+
 LAYOUTS = ("2x1x1", "1x2x1", "1x1x2", "2x2x1", "2x1x2", "1x2x2", "2x2x2")
 
 
@@ -71,6 +76,27 @@ def test_recomputation_moves_no_bit_in_one_process(zygote, project, alone, tmp_p
     assert [(ring.loss, ring.grad_norm) for ring in rings(run_of(tmp_path))] == [
         (ring.loss, ring.grad_norm) for ring in rings(alone)
     ]
+
+
+def test_audits_do_not_depend_on_the_layout(zygote, project, alone, tmp_path):
+    """Made in one process, in all dimensions at once, or laid anew midway: the same answers but for the attempts."""
+    (tmp_path / "all").mkdir()
+    zygote.train(project, tmp_path / "all", *RECIPE, *layout("2x2x2"))
+    zygote.train(project, tmp_path / "laid anew", *RECIPE, *layout("2x2x2"), "--stop-after=12", expect=75)
+    zygote.train(project, tmp_path / "laid anew", *RECIPE, *layout("1x1x1"), "--continue-changed")
+    anew = run_of(tmp_path / "laid anew")
+    assert [str(attempt.header.layout) for attempt in anew.attempts()] == ["2x2x2", "1x1x1"]
+    reports = [
+        audit_checkpoint(run.checkpoints()[-1], project, verify=True) for run in (alone, run_of(tmp_path / "all"), anew)
+    ]
+    for report in reports:
+        assert report.level is Level.CONTENT_BOUND
+        assert {name: report.digests[name] for name in ("recipe", "blend", "tokenizer")} == {
+            name: reports[0].digests[name] for name in ("recipe", "blend", "tokenizer")
+        }
+    answers = [{name: value for name, value in report.to_json().items() if name not in OWN} for report in reports]
+    assert answers[0] == answers[1] == answers[2]
+    assert [(each.attempt, each.first_step, each.last_step) for each in reports[2].path] == [(1, 1, 12), (2, 13, 30)]
 
 
 def eventually(holds, seconds=120.0):
