@@ -61,9 +61,10 @@ def on_path(checkpoint, reading):
 
 
 def exposed_of(built, *texts):
-    shelf, unanswered = corpora_of(built.project, project_runs(built.project))
+    runs = project_runs(built.project)
+    shelf, unanswered = corpora_of(built.project, runs)
     assert not unanswered
-    return find_exposures(built.project, select([Selector.parse(text) for text in texts], shelf), shelf)
+    return find_exposures(runs, select([Selector.parse(text) for text in texts], shelf), shelf)
 
 
 def test_every_document_of_every_run(built, annealed):

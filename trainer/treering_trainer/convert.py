@@ -14,11 +14,10 @@ from treering.config.canonical import canonical_json
 from treering.errors import TrainingError, TreeringError, UserError
 from treering.project import Project
 from treering.runlog.directory import find_checkpoint
+from treering_trainer.ending import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from treering_trainer.relayout import Conversion
-
-_EXIT_INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return TrainingError.exit_code
     except KeyboardInterrupt:
         sys.stderr.write("treering: interrupted; the same command starts anew\n")
-        return _EXIT_INTERRUPTED
+        return EXIT_INTERRUPTED
     sys.stdout.write(f"{canonical_json(_to_json(conversion)) if options.json else _describe(conversion)}\n")
     return 0
 

@@ -4,15 +4,13 @@ Telemetry fails open: a line that cannot be read is passed over, and of a very l
 Readings are joined to the step that was under way when they were taken.
 """
 
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
 
+from treering.collect.telemetry import newest_rows
 from treering.runlog.directory import RunDirectory
 from treering_dashboard.frames.rings import FACTS, column
 
@@ -64,7 +62,7 @@ def read_telemetry(run: RunDirectory, path: pd.DataFrame) -> Telemetry:
             continue
         for file in attempt.telemetry_files()[:MAX_FILES]:
             lost = 0
-            for line in _lines(file):
+            for line in newest_rows(file, MAX_BYTES):
                 ranks.add(line.get("rank"))
                 reasons.update(line.get("reasons") or {})
                 lost = line.get("dropped") or lost
@@ -94,21 +92,3 @@ def _by_step(readings: pd.DataFrame, path: pd.DataFrame, names: list[str]) -> pd
     grouped = pd.concat(placed).groupby("step")[names]
     parts = [grouped.mean(), grouped.min().add_suffix("_min"), grouped.max().add_suffix("_max")]
     return path[list(FACTS)].merge(pd.concat(parts, axis=1), left_on="step", right_index=True, how="inner")
-
-
-def _lines(file: Path) -> Iterator[dict[str, Any]]:
-    try:
-        with file.open("rb") as opened:
-            size = opened.seek(0, 2)
-            opened.seek(max(0, size - MAX_BYTES))
-            lines = opened.read().split(b"\n")
-    except OSError:
-        return
-    for line in lines[1 if size > MAX_BYTES else 0 : -1]:
-        try:
-            row = json.loads(line)
-            float(row["time"])
-            row["values"].items()
-        except (ValueError, KeyError, TypeError, AttributeError):
-            continue
-        yield row

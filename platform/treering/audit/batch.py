@@ -11,6 +11,7 @@ from treering.config.canonical import digest_file, short
 from treering.config.resolve import RUN_ID_LENGTH
 from treering.data.corpus import Corpus
 from treering.data.order import Sample
+from treering.data.text import TextOf
 from treering.errors import EvidenceError, NotFoundError
 from treering.project import Project
 from treering.runlog.directory import PathSegment, RunDirectory
@@ -175,8 +176,6 @@ def _decoder(project: Project, digest: str | None) -> Callable[[list[int]], str]
     Raises:
         EvidenceError: another tokenizer, or none, lies in its place.
     """
-    from tokenizers import Tokenizer  # noqa: PLC0415 - heavy, and only needed for text
-
     path = project.tokenizer
     found = digest_file(path) if path.exists() else "nothing"
     if found != digest:
@@ -184,12 +183,7 @@ def _decoder(project: Project, digest: str | None) -> Callable[[list[int]], str]
             f"{path}: {found} lies there, the run's corpora were cut by tokenizer {digest}; "
             "`dvc checkout` of the matching commit brings it back"
         )
-    tokenizer = Tokenizer.from_file(str(path))
-
-    def decode(tokens: list[int]) -> str:
-        return str(tokenizer.decode(tokens, skip_special_tokens=False))
-
-    return decode
+    return TextOf(path).decode
 
 
 def _sample(

@@ -18,7 +18,7 @@ from treering.data.curate.words import words
 from treering.data.ngrams import NGRAM_WORDS
 from treering.errors import NotFoundError, UserError
 from treering.project import Project
-from treering.runlog.directory import CheckpointDirectory
+from treering.runlog.directory import CheckpointDirectory, RunDirectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,8 @@ def find_contamination(
     files = sorted(folder.glob("*.jsonl"))
     if not files:
         raise UserError(f"{folder}: found no task (*.jsonl), expected at least one; `dvc repro curate` makes them")
-    shelf, unanswered = corpora_of(project, [segment.run for segment in checkpoint.run.path_to(checkpoint)])
+    runs = list({segment.run.path: segment.run for segment in checkpoint.run.path_to(checkpoint)}.values())
+    shelf, unanswered = corpora_of(project, runs)
     finder = TextFinder(project, shelf, unanswered)
     if not finder.corpora:
         raise NotFoundError("; ".join(unanswered))
@@ -146,7 +147,7 @@ def find_contamination(
         texts = dict(_examples(file))
         checkable = sum(any(len(words(text)) >= NGRAM_WORDS for text in parts) for parts in texts.values())
         matches = finder.find_all(texts)
-        mine = list(_exposed(file.stem, matches, checkpoint, project, finder, unanswered))
+        mine = list(_exposed(file.stem, matches, checkpoint, runs, finder, unanswered))
         examples += mine
         seen = {each.id for each in mine if each.seen}
         digest = digest_file(file)
@@ -168,12 +169,12 @@ def _exposed(  # noqa: PLR0917 - private, called once
     task: str,
     matches: Mapping[str, Sequence[TextMatch]],
     checkpoint: CheckpointDirectory,
-    project: Project,
+    runs: Sequence[RunDirectory],
     finder: TextFinder,
     unanswered: list[str],
 ) -> Iterator[Example]:
     flat = [match for found in matches.values() for match in found]
-    traced = iter(traced_matches(project, flat, finder.shelf, unanswered))
+    traced = iter(traced_matches(runs, flat, finder.shelf, unanswered))
     for name, found in matches.items():
         documents = [next(traced).document for _match in found]
         seen = seen_by(checkpoint, documents)

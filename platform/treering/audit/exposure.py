@@ -326,17 +326,17 @@ def corpora_of(project: Project, runs: Iterable[RunDirectory]) -> tuple[Shelf, l
 
 
 def find_exposures(
-    project: Project, documents: Mapping[str, NDArray[np.int64]], shelf: Shelf, progress: Progress = quiet
+    runs: Sequence[RunDirectory], documents: Mapping[str, NDArray[np.int64]], shelf: Shelf, progress: Progress = quiet
 ) -> Exposed:
-    """Looks into every attempt of every run of a project for some documents.
+    """Looks into every attempt of some runs for some documents.
 
     Args:
-        project: the project.
+        runs: the runs, from `project_runs` for all of a project.
         documents: numbers of documents by digest of their corpus.
         shelf: the corpora, from `corpora_of`.
         progress: told about each attempt.
     """
-    exposed = Exposed(documents, shelf, project_runs(project), [])
+    exposed = Exposed(documents, shelf, runs, [])
     segments = [PathSegment(run, attempt, None) for run in exposed.runs for attempt in run.attempts()]
     for done, segment in enumerate(segments, 1):
         exposed.reads_of(segment)

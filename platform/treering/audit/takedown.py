@@ -124,7 +124,8 @@ def takedown(
     Raises:
         EvidenceError: a document table at hand cannot be read.
     """
-    shelf, unanswered = corpora_of(project, project_runs(project))
+    runs = project_runs(project)
+    shelf, unanswered = corpora_of(project, runs)
     decisions = _Decisions(project, unanswered)
     entries: list[Entry] = []
     owners: dict[tuple[str, int], tuple[str, bool]] = {}
@@ -143,7 +144,7 @@ def takedown(
         digest: np.array(sorted(number for each, number in owners if each == digest), dtype=np.int64)
         for digest in dict.fromkeys(digest for digest, _number in owners)
     }
-    exposed = find_exposures(project, documents, shelf, progress)
+    exposed = find_exposures(runs, documents, shelf, progress)
     checkpoints = tuple(exposed.checkpoints())
     taken = (
         TakenDocument(asked, near, each)

@@ -238,7 +238,7 @@ def trace_text(project: Project, text: str, progress: Progress = quiet) -> TextT
             "; ".join(unanswered) or f"{project.corpora}: no corpus there; `dvc repro tokenize` makes them"
         )
     matches = finder.find(text)
-    traced = traced_matches(project, matches, shelf, unanswered, progress)
+    traced = traced_matches(runs, matches, shelf, unanswered, progress)
     documents = [each.document for each in traced]
     checkpoints = [seen_by(checkpoint, documents) for run in runs for checkpoint in _sound_checkpoints(run, unanswered)]
     return TextTrace(
@@ -247,14 +247,18 @@ def trace_text(project: Project, text: str, progress: Progress = quiet) -> TextT
 
 
 def traced_matches(
-    project: Project, matches: Sequence[TextMatch], shelf: Shelf, unanswered: list[str], progress: Progress = quiet
+    runs: Sequence[RunDirectory],
+    matches: Sequence[TextMatch],
+    shelf: Shelf,
+    unanswered: list[str],
+    progress: Progress = quiet,
 ) -> list[TracedMatch]:
-    """The steps that read what matched, in the order of the matches."""
+    """The steps of some runs that read what matched, in the order of the matches."""
     numbers: dict[str, list[int]] = {}
     for match in matches:
         numbers.setdefault(match.corpus_digest, []).append(match.number)
     documents = {digest: np.unique(found) for digest, found in numbers.items()}
-    exposed = find_exposures(project, documents, shelf, progress)
+    exposed = find_exposures(runs, documents, shelf, progress)
     unanswered += exposed.unanswered
     by_place = {(each.corpus_digest, each.number): each for each in exposed.traced()}
     traced = []

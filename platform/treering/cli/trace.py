@@ -75,7 +75,8 @@ def trace(
     if text is not None:
         _trace_text(here, text, limit, json=json)
         return
-    shelf, unanswered = corpora_of(here, project_runs(here))
+    runs = project_runs(here)
+    shelf, unanswered = corpora_of(here, runs)
     documents = select(selectors, shelf)
     if not documents:
         asked = ", ".join(str(selector) for selector in selectors)
@@ -84,7 +85,7 @@ def trace(
             f"curation dropped{''.join(f'; {text}' for text in unanswered)}"
         )
     with progress_bars() as progress:
-        exposed = find_exposures(here, documents, shelf, progress)
+        exposed = find_exposures(runs, documents, shelf, progress)
     traced, checkpoints = list(exposed.traced(limit)), list(exposed.checkpoints())
     unanswered += exposed.unanswered
     if json:

@@ -7,10 +7,11 @@ watts, memory in bytes, temperature in degrees Celsius, clocks in MHz.
 """
 
 import json
+import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +28,28 @@ DEVICE_METRICS: Final = (
     "device/memory_clock",
 )  # fmt: skip
 STEP_METRICS: Final = ("rank/step", "rank/compute", "rank/communication", "rank/tflops")
+
+
+def newest_rows(path: Path, max_bytes: int) -> Iterator[dict[str, Any]]:
+    """The complete rows in the last `max_bytes` of a rank's telemetry; a file that is missing has none.
+
+    A row without a time or without values is left out, and so is a torn last line.
+    """
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - max_bytes))
+            lines = file.read().split(b"\n")
+    except OSError:
+        return
+    for line in lines[1 if size > max_bytes else 0 : -1]:
+        try:
+            row = json.loads(line)
+            float(row["time"])
+            row["values"].items()
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+        yield row
 
 
 class HostSensors:

@@ -59,6 +59,10 @@ class TextOf:
         found: list[str] = self._tokenizer.decode_batch(tokens, skip_special_tokens=True)
         return found
 
+    def decode(self, tokens: list[int]) -> str:
+        """Text of some tokens, end-of-document tokens spelled out."""
+        return str(self._tokenizer.decode(tokens, skip_special_tokens=False))
+
     def token_bytes(self, corpus: Corpus, number: int) -> npt.NDArray[np.int64]:
         """Where each token of a document ends in the UTF-8 bytes of its text: int64 [num_tokens].
 

@@ -4,13 +4,12 @@ Training is synchronous, so every rank's step takes as long as the slowest one's
 computed in it, and how long it waited for others.
 """
 
-import json
 import statistics
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from treering.collect.telemetry import newest_rows
 from treering.runlog.directory import AttemptDirectory
 
 _TAIL_BYTES: Final = 64 << 10
@@ -47,7 +46,7 @@ def rank_speeds(attempt: AttemptDirectory) -> list[RankSpeed]:
 
 def _speed(path: Path) -> RankSpeed | None:
     rank, readings = 0, []
-    for line in _newest(path):
+    for line in newest_rows(path, _TAIL_BYTES):
         values = line["values"]
         if "rank/step" in values:
             rank = int(line["rank"])
@@ -65,20 +64,3 @@ def _speed(path: Path) -> RankSpeed | None:
         communication_s=median("rank/communication"),
         tflops=median("rank/tflops"),
     )
-
-
-def _newest(path: Path) -> Iterator[Mapping[str, Any]]:
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - _TAIL_BYTES))
-            lines = file.read().split(b"\n")
-    except OSError:
-        return
-    for line in lines[1 if size > _TAIL_BYTES else 0 : -1]:
-        try:
-            row = json.loads(line)
-            row["values"].items()
-        except (ValueError, KeyError, TypeError, AttributeError):
-            continue
-        yield row

@@ -19,8 +19,7 @@ from treering.errors import NotFoundError, TrainingError, TreeringError
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory, RunDirectory, find_run
 from treering.runlog.records import Evaluation
-
-_EXIT_INTERRUPTED = 130
+from treering_trainer.ending import EXIT_INTERRUPTED
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return TrainingError.exit_code
     except KeyboardInterrupt:
         sys.stderr.write("treering: interrupted; the same command goes on from here\n")
-        return _EXIT_INTERRUPTED
+        return EXIT_INTERRUPTED
     return 0
 
 

@@ -13,11 +13,10 @@ from treering.errors import TrainingError, TreeringError
 from treering.project import Project
 from treering.runlog.directory import named_checkpoint
 from treering.runlog.export import ExportDtype, ExportFormat
+from treering_trainer.ending import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from treering_trainer.export.folder import Progress
-
-_EXIT_INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return TrainingError.exit_code
     except KeyboardInterrupt:
         sys.stderr.write("treering: interrupted; nothing was left behind\n")
-        return _EXIT_INTERRUPTED
+        return EXIT_INTERRUPTED
     return 0
 
 

@@ -17,8 +17,8 @@ from treering.data.tokenizer import check_tokenizer, end_of_document
 from treering.errors import TrainingError, TreeringError, UserError
 from treering.project import Project
 from treering.runlog.directory import named_checkpoint
+from treering_trainer.ending import EXIT_INTERRUPTED
 
-_EXIT_INTERRUPTED = 130
 _STDIN = "-"
 # A byte-level model may say escape sequences, which a terminal would obey.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return TrainingError.exit_code
     except KeyboardInterrupt:
         sys.stderr.write("\ntreering: interrupted\n")
-        return _EXIT_INTERRUPTED
+        return EXIT_INTERRUPTED
     return 0
 
 
