@@ -11,4 +11,11 @@ LOGO = str(Path(treering_dashboard.__file__).with_name("logo.svg"))
 
 st.set_page_config(page_title="Treering", page_icon=LOGO, layout="wide")
 st.logo(LOGO, size="medium")
-st.navigation([runs.link(), run.link(), compare.link(), audit.link()], position="top").run()
+# In the top bar the pages of the unnamed section stand by themselves, the others open under the section's name.
+SECTIONS = {
+    "": [runs.link(), run.link(), compare.link()],
+    "Data": [
+        audit.link(),
+    ],
+}
+st.navigation(SECTIONS, position="top").run()

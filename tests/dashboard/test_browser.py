@@ -62,7 +62,8 @@ def test_numbers_axis_and_pages_of_a_real_run(lay_run, tmp_path, request) -> Non
         )
         assert f"run={run.path.name}" in page.url
 
-        page.get_by_role("link", name="Audit").click()
+        page.get_by_test_id("stTopNavSection").click()
+        page.get_by_role("menuitem", name="Audit").click()
         page.wait_for_url(re.compile(r"/audit\?"))
         wait_until_drawn(page)
         page.get_by_text("recorded: 306 of 306 steps").wait_for()
