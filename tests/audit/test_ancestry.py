@@ -2,11 +2,14 @@
 
 from collections import defaultdict
 
+import numpy as np
 import pytest
 import run_records
 
 from treering.audit.checkpoint import audit_checkpoint
-from treering.audit.report import Level
+from treering.audit.difference import compare_checkpoints
+from treering.audit.exposure import corpora_of, find_exposures
+from treering.audit.report import Level, PassedOver
 from treering.data.order import DataOrder
 from treering.errors import EvidenceError
 
@@ -129,3 +132,83 @@ def test_a_run_that_starts_from_nothing_has_no_ancestor(built):
     built.cut_checkpoint(run, 1, rings[-1])
     with pytest.raises(EvidenceError, match="expected nothing by start_from"):
         audit_checkpoint(run.checkpoints()[0], built.project)
+
+
+@pytest.fixture
+def around(built):
+    """Back from step 9 to step 6, on in a run that passes over the batches of three steps."""
+    run = built.start_run(*start_from(built, "continue"), "start_from.skip_steps=3")
+    rings = built.lay_attempt(run, 1, range(7, 11), run_records.parent(built.first))
+    built.cut_checkpoint(run, 1, rings[-1])
+    return run
+
+
+def test_samples_passed_over_are_neither_read_nor_applied(built, around):
+    seam, end = built.schedule.samples_after(6), built.schedule.samples_after(9)
+    assert around.resolved.schedule.samples_of(7, 10) == (end, end + built.schedule.samples_after(10) - seam)
+    report = audit_checkpoint(around.checkpoints()[0], built.project, verify=True)
+    assert report.findings == ()
+    assert report.level is Level.CONTENT_BOUND
+    assert report.passed_over == (PassedOver(around.id, 7, seam, end),)
+    assert report.consumed_samples == sum(usage.samples for usage in report.corpora) == built.schedule.samples_after(10)
+    found = compare_checkpoints(around.checkpoints()[0], built.last, built.project)
+    assert found.first_step == 7
+    ranges = (*around.resolved.schedule.sample_range(7), *built.schedule.sample_range(7))
+    expected = "{:,} and 0 samples were passed over: samples {:,} to {:,} and {:,} to {:,}".format(end - seam, *ranges)
+    assert found.reason == expected
+
+
+def test_a_document_of_the_batches_passed_over_is_off_the_path(built, around):
+    seam, end = built.schedule.samples_after(6), built.schedule.samples_after(9)
+    read = [*range(seam), *range(end, end + built.schedule.samples_after(10) - seam)]
+    held = [
+        {
+            (sample.component, span.document)
+            for g in numbers
+            for sample in [built.order.sample(g)]
+            for span in sample.spans
+        }
+        for numbers in (read, range(seam, end))
+    ]
+    component, document = min(held[1] - held[0])
+    shelf, _ = corpora_of(built.project, [built.run, around])
+    corpus = list(built.corpora.values())[component]
+    exposed = find_exposures([built.run, around], {corpus.digest: np.array([document])}, shelf)
+    seen = {(each.run, each.step): each for each in exposed.checkpoints()}
+    assert seen[around.id, 10].clean
+    assert not seen[built.run.id, built.last.step].clean
+    assert all(built.run.id == each.run for traced in exposed.traced() for each in traced.exposures)
+
+
+def test_passing_over_twice_adds_up(built, around):
+    """Another spike, another branch: from the branch's checkpoint, over the next two batches."""
+    options = (f"start_from.run='{around.id}'", "start_from.step=10", "start_from.schedule=continue")
+    run = built.start_run(*options, "start_from.skip_steps=2")
+    rings = built.lay_attempt(run, 1, range(11, 13), run_records.parent(around.checkpoints()[0]))
+    built.cut_checkpoint(run, 1, rings[-1])
+    report = audit_checkpoint(run.checkpoints()[0], built.project, verify=True)
+    assert report.findings == ()
+    first = built.schedule.samples_after(9) - built.schedule.samples_after(6)
+    second = built.schedule.samples_after(10) + first
+    assert report.passed_over == (
+        PassedOver(around.id, 7, built.schedule.samples_after(6), built.schedule.samples_after(9)),
+        PassedOver(run.id, 11, second, second + 2 * 16),
+    )
+    assert run.resolved.schedule.sample_range(11) == (second + 2 * 16, second + 3 * 16)
+
+
+def test_a_restarted_schedule_begins_after_the_samples_passed_over(built):
+    options = (*SHIFTED, *start_from(built, "restart"), "schedule.rampup=null", "start_from.skip_steps=2")
+    run = built.start_run(*options)
+    assert run.resolved.schedule.sample_range(7) == (32, 48)
+    rings = built.lay_attempt(run, 1, range(7, 9), run_records.parent(built.first))
+    built.cut_checkpoint(run, 1, rings[-1])
+    report = audit_checkpoint(run.checkpoints()[0], built.project, verify=True)
+    assert report.findings == ()
+    assert report.passed_over == (PassedOver(run.id, 7, 0, 32),)
+
+
+def test_a_start_without_skipping_keeps_its_id(built):
+    """Runs from before there was such a field have the same digest."""
+    run = built.start_run(*SHIFTED, *start_from(built, "continue"))
+    assert "skipped_samples" not in run.resolved.recipe.model_dump(mode="json")["start_from"]

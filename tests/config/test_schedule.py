@@ -224,3 +224,19 @@ def test_from_config():
     assert built.stages[-1].batch_size == 64
     steps = schedule.model_copy(update={"rampup": None, "batch_steps": "0:32 1K:64"})
     assert [stage.batch_size for stage in Schedule.from_config(steps, optimizer, 128).stages] == [32, 64]
+
+
+def test_samples_passed_over_move_the_samples_alone():
+    """Batch sizes, learning rates and the end are those of a schedule that passes over nothing."""
+    fields = {"sequence_length": 16, "train_tokens": 160 * 16, "global_batch_size": 16, "peak_learning_rate": 1e-3}
+    plain = Schedule(**fields, rampup=Rampup(4, 4, 48))
+    moved = Schedule(**fields, rampup=Rampup(4, 4, 48), skipped_samples=24)
+    assert moved.num_steps == plain.num_steps
+    for step in range(1, plain.num_steps + 1):
+        lo, hi = plain.sample_range(step)
+        assert moved.sample_range(step) == (lo + 24, hi + 24)
+        assert moved.samples_after(step) == plain.samples_after(step)
+        assert moved.batch_size(step) == plain.batch_size(step)
+        assert moved.step_learning_rate(step) == plain.step_learning_rate(step)
+        assert {moved.step_of_sample(sample) for sample in range(lo + 24, hi + 24)} == {step}
+    assert moved.samples_of(3, 5) == (moved.sample_range(3)[0], moved.sample_range(5)[1])

@@ -120,6 +120,33 @@ def test_annealing_on_another_blend(zygote, project, reference, runs):
     assert "finished at step 10; nothing to train" in zygote.train(project, runs, *options)
 
 
+def test_a_branch_around_a_spike(zygote, project, reference, runs):
+    """Back to step 8 and over the next three batches: the branch reads what the reference read three steps later."""
+    skip = "--set=start_from.skip_steps=3"
+    printed = zygote.train(project, runs, "--no-publish", DECAY, *start_from(reference, 8, "continue"), skip)
+    assert f"attempt 1 starts from the checkpoint of step 8 of run {reference.id}" in printed
+    run = child_of(runs, reference)
+    theirs = {ring.step: ring for ring in reference.path_rings(reference.checkpoints()[-1])}
+    mine = list(run.attempts()[0].rings())
+    assert [ring.step for ring in mine] == list(range(9, 16))
+    for ring in mine[:4]:
+        assert ring.batch_digest == theirs[ring.step + 3].batch_digest
+        assert (ring.sample_start, ring.sample_end) == (
+            theirs[ring.step + 3].sample_start,
+            theirs[ring.step + 3].sample_end,
+        )
+    for ring in mine:
+        assert (ring.consumed_samples, ring.learning_rate) == (
+            theirs[ring.step].consumed_samples,
+            theirs[ring.step].learning_rate,
+        )
+    report = audit_checkpoint(run.checkpoints()[-1], project, verify=True)
+    assert report.findings == ()
+    assert report.level is Level.CONTENT_BOUND
+    gap = (theirs[9].sample_start, theirs[11].sample_end)
+    assert [(each.step, each.sample_start, each.sample_end) for each in report.passed_over] == [(9, *gap)]
+
+
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [

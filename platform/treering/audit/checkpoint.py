@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from treering.audit.content import Progress, check_batches, check_corpora, check_files, quiet
 from treering.audit.lineage import check_lineage
-from treering.audit.path import Recorded, Stretch, check_records, read_path, stretches_to
+from treering.audit.path import Recorded, Stretch, check_records, passed_over, read_path, stretches_to
 from treering.audit.report import NOT_REPLAYED, UNSIGNED, AuditReport, Finding, Level
 from treering.audit.shelf import Shelf, find_corpora
 from treering.audit.usage import check_held_out, licence_totals, path_usage
@@ -55,6 +55,7 @@ def audit_checkpoint(
         experiment=resolved.experiment,
         run=resolved.run_id,
         path=tuple(stretch.describe() for stretch in stretches),
+        passed_over=tuple(passed_over(stretches)),
         step=manifest.step,
         consumed_samples=manifest.consumed_samples,
         consumed_tokens=manifest.consumed_tokens,

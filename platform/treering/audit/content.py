@@ -167,16 +167,12 @@ def batch_digests(stretch: Stretch, corpora: Sequence[Corpus], first_step: int, 
         first_step: first step.
         last_step: last step, inclusive.
     """
-    samples = _sample_digests(DataOrder(stretch.blend), corpora, *_range_of(stretch, first_step, last_step))
+    samples = _sample_digests(DataOrder(stretch.blend), corpora, *stretch.schedule.samples_of(first_step, last_step))
     for step in range(first_step, last_step + 1):
         state = hashlib.sha256()
         for digest in itertools.islice(samples, stretch.schedule.batch_size(step)):
             state.update(digest)
         yield DIGEST_PREFIX + state.hexdigest()
-
-
-def _range_of(stretch: Stretch, first_step: int, last_step: int) -> tuple[int, int]:
-    return stretch.schedule.samples_before(first_step), stretch.schedule.samples_after(last_step)
 
 
 def _sample_digests(order: DataOrder, corpora: Sequence[Corpus], lo: int, hi: int) -> Iterator[bytes]:

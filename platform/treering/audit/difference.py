@@ -144,6 +144,11 @@ def _why(left: Stretch, right: Stretch, step: int) -> str:
     if left.blend.digest != right.blend.digest:
         return f"the blends differ: {_described(left)} and {_described(right)}"
     ranges = left.schedule.sample_range(step), right.schedule.sample_range(step)
+    skipped = [side.schedule.skipped_samples for side in (left, right)]
+    if skipped[0] != skipped[1]:
+        return "{:,} and {:,} samples were passed over: samples {:,} to {:,} and {:,} to {:,}".format(
+            *skipped, *ranges[0], *ranges[1]
+        )
     if ranges[0] != ranges[1]:
         return "the schedules differ: samples {:,} to {:,} and {:,} to {:,}".format(*ranges[0], *ranges[1])
     return "blend and schedule are the same, so one of the two was not fed what its data order says: audit both"

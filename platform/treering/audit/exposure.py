@@ -277,13 +277,14 @@ def seen_by(checkpoint: CheckpointDirectory, documents: Sequence[TracedDocument]
 
 
 def steps_of(schedule: Schedule, samples: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The step that reads each sample of a schedule: int64, shape as `samples`."""
+    """The step that reads each sample of the data order by a schedule: int64, shape as `samples`."""
+    consumed = samples - schedule.skipped_samples
     starts, sizes, steps = (
         np.array([getattr(stage, name) for stage in schedule.stages], dtype=np.int64)
         for name in ("start_sample", "batch_size", "first_step")
     )
-    stage = np.searchsorted(starts, samples, side="right") - 1
-    found: NDArray[np.int64] = steps[stage] + (samples - starts[stage]) // sizes[stage]
+    stage = np.searchsorted(starts, consumed, side="right") - 1
+    found: NDArray[np.int64] = steps[stage] + (consumed - starts[stage]) // sizes[stage]
     return found
 
 
@@ -350,7 +351,7 @@ def _exposures(read: _Read, item: int, offset: int, num_tokens: int) -> Iterator
     lo, hi = np.searchsorted(found.item, [item, item + 1])
     for each in range(int(lo), int(hi)):
         step, sample = int(read.steps[each]), int(found.sample[each])
-        position = sample - stretch.schedule.samples_before(step)
+        position = sample - stretch.schedule.sample_range(step)[0]
         micro_batch, layout = position // header.layout.micro_batch_size, header.layout
         first = int(found.index[each]) * length
         yield Exposure(

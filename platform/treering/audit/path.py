@@ -5,9 +5,10 @@ Nothing here reads a token. It finds what the rings *say*; `treering.audit.conte
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
-from treering.audit.report import AttemptOnPath, Finding
+from treering.audit.report import AttemptOnPath, Finding, PassedOver
 from treering.config.canonical import short
 from treering.config.resolve import RUN_ID_LENGTH, ResolvedBlend
 from treering.config.schedule import Schedule
@@ -37,7 +38,7 @@ class Stretch:
     @property
     def sample_range(self) -> tuple[int, int]:
         """The samples [lo, hi) that the stretch reads, by the schedule."""
-        return self.schedule.samples_before(self.first_step), self.schedule.samples_after(self.last_step)
+        return self.schedule.samples_of(self.first_step, self.last_step)
 
     def describe(self) -> AttemptOnPath:
         """The stretch for a report."""
@@ -88,6 +89,18 @@ def stretches_of(path: Sequence[PathSegment]) -> list[Stretch]:
         found.append(Stretch(segment, done + 1, last, schedule, resolved.blend))
         done = last
     return found
+
+
+def passed_over(stretches: Sequence[Stretch]) -> Iterator[PassedOver]:
+    """The samples that runs on a path passed over where they started, by their recipes."""
+    for before, stretch in pairwise(stretches):
+        run, start = stretch.segment.run, stretch.segment.run.resolved.recipe.start_from
+        if start is None or run.path == before.segment.run.path:
+            continue
+        lo, _ = stretch.sample_range
+        expected = before.sample_range[1] if start.schedule == "continue" else 0
+        if expected < lo:
+            yield PassedOver(run.id, stretch.first_step, expected, lo)
 
 
 def _check_start(segment: PathSegment, before: Stretch | None) -> None:

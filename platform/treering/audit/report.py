@@ -85,6 +85,23 @@ class AttemptOnPath:
 
 
 @dataclass(frozen=True, slots=True)
+class PassedOver:
+    """Samples of a data order that a run passed over: neither read nor applied.
+
+    Attributes:
+        run: id of the run.
+        step: its first step, before which they would have been read.
+        sample_start: the first of them.
+        sample_end: end of their range, exclusive.
+    """
+
+    run: str
+    step: int
+    sample_start: int
+    sample_end: int
+
+
+@dataclass(frozen=True, slots=True)
 class CurationStep:
     """What one step of curation decided about a corpus.
 
@@ -196,6 +213,7 @@ class AuditReport:
         experiment: name of the experiment.
         run: id of its run.
         path: the attempts that led to it, from the root on.
+        passed_over: samples that the path passed over on purpose, as around a loss spike.
         step: steps on the path.
         consumed_samples: samples read.
         consumed_tokens: tokens read.
@@ -218,6 +236,7 @@ class AuditReport:
     experiment: str
     run: str
     path: tuple[AttemptOnPath, ...]
+    passed_over: tuple[PassedOver, ...]
     step: int
     consumed_samples: int
     consumed_tokens: int

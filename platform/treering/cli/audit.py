@@ -168,15 +168,7 @@ def progress_bars() -> "Iterator[Progress]":
 
 def print_report(report: "AuditReport") -> None:
     """Prints an audit for people."""
-    console.print(f"checkpoint   {report.checkpoint}")
-    console.print(f"experiment   {report.experiment}")
-    console.print(f"run          {report.run}")
-    for number, attempt in enumerate(report.path):
-        console.print(f"{'' if number else 'path':<12} {_attempt(attempt, report.run)}")
-    console.print(f"step         {report.step:,}, of which {report.applied_steps:,} applied")
-    console.print(f"consumed     {report.consumed_samples:,} samples, {report.consumed_tokens:,} tokens\n")
-    for name, digest in report.digests.items():
-        console.print(f"{name:<12} {digest or 'none'}")
+    _print_path(report)
     console.print()
     print_table(
         ("corpus", "samples", "tokens", "epochs planned", "realised", "documents touched"),
@@ -230,6 +222,23 @@ def print_report(report: "AuditReport") -> None:
     for finding in report.findings:
         console.print(f"FAILED       {finding.text}", markup=False)
     console.print(f"\n{report.verdict}")
+
+
+def _print_path(report: "AuditReport") -> None:
+    console.print(f"checkpoint   {report.checkpoint}")
+    console.print(f"experiment   {report.experiment}")
+    console.print(f"run          {report.run}")
+    for number, attempt in enumerate(report.path):
+        console.print(f"{'' if number else 'path':<12} {_attempt(attempt, report.run)}")
+    for gap in report.passed_over:
+        console.print(
+            f"passed over  samples {gap.sample_start:,} to {gap.sample_end:,} before step {gap.step:,} of run "
+            f"{gap.run}: neither read nor applied"
+        )
+    console.print(f"step         {report.step:,}, of which {report.applied_steps:,} applied")
+    console.print(f"consumed     {report.consumed_samples:,} samples, {report.consumed_tokens:,} tokens\n")
+    for name, digest in report.digests.items():
+        console.print(f"{name:<12} {digest or 'none'}")
 
 
 def _attempt(attempt: "AttemptOnPath", run: str) -> str:

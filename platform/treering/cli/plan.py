@@ -156,6 +156,8 @@ def _print_plan(document: dict[str, Any]) -> None:
     if start := recipe.get("start_from"):
         other = short(start["run"], RUN_ID_LENGTH)
         console.print(f"start       step {start['step']} of run {other}, schedule: {start['schedule']}")
+        if skipped := start.get("skipped_samples"):
+            console.print(f"passed over {skipped:,} samples of the data order before its first step")
     console.print(f"blend       {found['blend_source']}")
     console.print(
         f"model       {_count(found['parameters'])} parameters: {model['num_layers']} layers, hidden "

@@ -5,13 +5,14 @@ by the checkpoint's digest, so that whoever trains both again gets the same ids;
 checkpoint.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from treering.config.model import Digest, PositiveInt, Section
+from treering.config.model import Digest, GrowingSection, PositiveInt, Section
 
 ScheduleOrigin = Literal["restart", "continue"]
+Count = Annotated[int, Field(ge=0)]
 
 
 class StartConfig(Section):
@@ -27,12 +28,30 @@ class StartConfig(Section):
         description="`restart`: batch size, learning rate and train_tokens count from that checkpoint (annealing); "
         "`continue`: they count from the other run's beginning (a longer run)",
     )
+    skip_steps: Count = Field(
+        0,
+        description="batches of the data order to pass over, neither read nor applied: those of so many steps from the "
+        "first one on (a way around a loss spike: PaLM went back about 100 steps and skipped 200 to 500 batches, "
+        "arXiv 2204.02311, section 5.1)",
+    )
 
 
-class ResolvedStart(Section):
+class ResolvedStart(GrowingSection):
     """The same by content."""
+
+    added = frozenset({"skipped_samples"})
 
     run: Digest
     step: PositiveInt
     consumed_samples: PositiveInt = Field(description="read on the way to that checkpoint")
     schedule: ScheduleOrigin
+    skipped_samples: Count = Field(
+        0,
+        description="passed over in the data order before this run's first sample; where the schedule continues, by "
+        "the runs before it too",
+    )
+
+    @property
+    def schedule_start_step(self) -> int:
+        """The step after which the schedule begins to count: this one, or the root's 0 where it continues."""
+        return self.step if self.schedule == "restart" else 0

@@ -5,6 +5,8 @@ blend, tokenizer, and where it starts from if not from nothing) names the run; t
 """
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -172,19 +174,14 @@ class Resolved(Section):
     @property
     def schedule(self) -> Schedule:
         """The schedule as functions of step and consumed samples."""
-        start = self._own_schedule_start
+        start = self.recipe.start_from
         return Schedule.from_config(
             self.recipe.schedule,
             self.recipe.optimizer,
             self.blend.sequence_length,
-            start_step=0 if start is None else start.step,
+            start_step=0 if start is None else start.schedule_start_step,
+            skipped_samples=0 if start is None else start.skipped_samples,
         )
-
-    @property
-    def _own_schedule_start(self) -> ResolvedStart | None:
-        """Where the schedule begins, if it does not count from the root of the path."""
-        start = self.recipe.start_from
-        return start if start is not None and start.schedule == "restart" else None
 
     @property
     def first_step(self) -> int:
@@ -193,8 +190,9 @@ class Resolved(Section):
 
     def consumed_samples(self, step: int) -> int:
         """Samples that the path up to and with a step has read, those of the runs before this one included."""
-        start = self._own_schedule_start
-        return (0 if start is None else start.consumed_samples) + self.schedule.samples_after(step)
+        start = self.recipe.start_from
+        before = start.consumed_samples if start is not None and start.schedule == "restart" else 0
+        return before + self.schedule.samples_after(step)
 
     def consumed_tokens(self, step: int) -> int:
         """The same in tokens."""
@@ -280,11 +278,14 @@ def check_blend_fits(experiment: Experiment, blend: ResolvedBlend, source: str) 
             )  # fmt: skip
 
 
-def resolve_start(start: StartConfig, runs: Path, source: str) -> tuple[ResolvedStart, Resolved]:
+def resolve_start(
+    start: StartConfig, experiment: Experiment, runs: Path, source: str
+) -> tuple[ResolvedStart, Resolved]:
     """Finds the run that another one starts from.
 
     Args:
         start: as authored.
+        experiment: the experiment that starts there.
         runs: folder of run directories.
         source: the experiment's file, for errors.
 
@@ -292,7 +293,7 @@ def resolve_start(start: StartConfig, runs: Path, source: str) -> tuple[Resolved
         The start by content, and the other run's config.
 
     Raises:
-        ConfigError: no or several runs have that id, or the run has no such step.
+        ConfigError: no or several runs have that id, the run has no such step, or no schedule can be made.
         EvidenceError: the other run's config was changed.
     """
     found = sorted(runs.glob(f"{start.run[:RUN_ID_LENGTH]}*/resolved.json"))
@@ -319,7 +320,25 @@ def resolve_start(start: StartConfig, runs: Path, source: str) -> tuple[Resolved
         consumed_samples=other.consumed_samples(start.step),
         schedule=start.schedule,
     )
-    return resolved, other
+    with _written_in(source):
+        schedule = Schedule.from_config(
+            experiment.schedule,
+            experiment.optimizer,
+            experiment.blend.sequence_length,
+            start_step=resolved.schedule_start_step,
+        )
+    first, end = schedule.samples_of(start.step + 1, start.step + start.skip_steps)
+    before = other.schedule.skipped_samples if start.schedule == "continue" else 0
+    return resolved.model_copy(update={"skipped_samples": before + end - first}), other
+
+
+@contextmanager
+def _written_in(source: str) -> Iterator[None]:
+    """Names the file in errors of a schedule, which does not know where it was written."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(source, error.path, error.found, error.expected) from None
 
 
 def check_start_fits(resolved: Resolved, other: Resolved, source: str) -> None:
@@ -384,7 +403,9 @@ def resolve(
             or the run to start from is missing or does not fit.
     """
     check_blend_fits(experiment, blend, source)
-    start, other = (None, None) if experiment.start_from is None else resolve_start(experiment.start_from, runs, source)
+    start, other = None, None
+    if experiment.start_from is not None:
+        start, other = resolve_start(experiment.start_from, experiment, runs, source)
     model = experiment.model
     resolved = Resolved(
         experiment=experiment.experiment,
@@ -412,10 +433,8 @@ def resolve(
     )
     parallel = experiment.parallel
     replicas = 1 if parallel.data == "auto" else parallel.data
-    try:
+    with _written_in(source):
         schedule = resolved.schedule
-    except ConfigError as error:  # the schedule does not know the file that it was written in
-        raise ConfigError(source, error.path, error.found, error.expected) from None
     if other is not None:
         check_start_fits(resolved, other, source)
     least = parallel.least_micro_batches

@@ -2,8 +2,9 @@
 
 Pure arithmetic between the resolved config and everyone who needs it: the trainer steps by it, `treering plan` prints
 its milestones, the audit holds rings against it. Steps count from 1; step t reads the samples [C(t - 1), C(t)), where
-C(t), `samples_before(t + 1)`, is what t steps have consumed. A batch schedule is a short list of stages of equal batch
-size, so every question costs a search among the stages and never a walk over the steps.
+C(t), `samples_before(t + 1)`, is what t steps have consumed; where samples were passed over, their number is added to
+both ends. A batch schedule is a short list of stages of equal batch size, so every question costs a search among the
+stages and never a walk over the steps.
 """
 
 import math
@@ -182,6 +183,8 @@ class Schedule:
         batch_steps: explicit batch sizes by consumed tokens, `0:768 250B:1536`, or None; not together with a ramp.
         start_step: steps that were done before the schedule begins, whose samples it does not count; its first step is
             the next one.
+        skipped_samples: samples of the data order that are passed over before the first one; they count as nothing
+            read, so batch size and learning rate know nothing of them.
     """
 
     sequence_length: int
@@ -194,12 +197,19 @@ class Schedule:
     rampup: Rampup | None = None
     batch_steps: str | None = None
     start_step: int = 0
+    skipped_samples: int = 0
     stages: tuple[Stage, ...] = field(init=False, repr=False, compare=False)
     num_steps: int = field(init=False, repr=False, compare=False)
 
     @classmethod
     def from_config(
-        cls, schedule: ScheduleConfig, optimizer: OptimizerConfig, sequence_length: int, start_step: int = 0
+        cls,
+        schedule: ScheduleConfig,
+        optimizer: OptimizerConfig,
+        sequence_length: int,
+        *,
+        start_step: int = 0,
+        skipped_samples: int = 0,
     ) -> Self:
         """The schedule of a recipe.
 
@@ -218,6 +228,7 @@ class Schedule:
             rampup=None if rampup is None else Rampup(rampup.start, rampup.increment, rampup.samples),
             batch_steps=schedule.batch_steps,
             start_step=start_step,
+            skipped_samples=skipped_samples,
         )
 
     def __post_init__(self) -> None:
@@ -270,7 +281,7 @@ class Schedule:
         return self.stage(step).batch_size
 
     def samples_before(self, step: int) -> int:
-        """Consumed samples before a step (from 1): the first sample that it reads."""
+        """Consumed samples before a step (from 1)."""
         stage = self.stage(step)
         return stage.start_sample + (step - stage.first_step) * stage.batch_size
 
@@ -283,17 +294,26 @@ class Schedule:
         return self.samples_after(step) * self.sequence_length
 
     def sample_range(self, step: int) -> tuple[int, int]:
-        """The samples [start, end) that a step (from 1) reads."""
-        return self.samples_before(step), self.samples_after(step)
+        """The samples [start, end) of the data order that a step (from 1) reads."""
+        return self.samples_of(step, step)
+
+    def samples_of(self, first_step: int, last_step: int) -> tuple[int, int]:
+        """The samples [start, end) of the data order that steps `first_step` to `last_step` (inclusive) read."""
+        skipped = self.skipped_samples
+        return skipped + self.samples_before(first_step), skipped + self.samples_after(last_step)
 
     def step_of_sample(self, sample: int) -> int:
-        """The step (from 1) that reads a sample (from 0)."""
+        """The step (from 1) that reads a sample of the data order (from `skipped_samples`)."""
+        return self._step_consuming(sample - self.skipped_samples)
+
+    def _step_consuming(self, sample: int) -> int:
+        """The step (from 1) that reads the `sample`-th sample (from 0) of all that are read."""
         stage = self.stages[bisect_right(self.stages, sample, key=lambda stage: stage.start_sample) - 1]
         return stage.first_step + (sample - stage.start_sample) // stage.batch_size
 
     def step_reaching(self, tokens: int) -> int:
         """The first step after which at least `tokens` (above 0) are consumed."""
-        return self.step_of_sample(-(-tokens // self.sequence_length) - 1)
+        return self._step_consuming(-(-tokens // self.sequence_length) - 1)
 
     def learning_rate(self, consumed_samples: int) -> float:
         """Learning rate as a function of consumed samples alone: linear warm-up, then cosine to the minimum.
