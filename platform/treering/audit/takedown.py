@@ -89,24 +89,37 @@ class Takedown:
 
 
 def read_list(path: Path) -> list[Selector]:
-    """Reads a list: one entry a line, empty lines and what follows ` #` left out.
+    """Reads a list from a file.
 
     Raises:
         UserError: it cannot be read, is empty, or a line is no entry.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: found an unreadable file ({error}), expected a list of documents") from None
+    return parse_list(text, str(path))
+
+
+def parse_list(text: str, name: str) -> list[Selector]:
+    """Reads a list: one entry a line, empty lines and what follows ` #` left out.
+
+    Args:
+        text: the list.
+        name: what to call it in errors.
+
+    Raises:
+        UserError: it is empty, or a line is no entry.
+    """
     found = []
-    for number, line in enumerate(lines, 1):
-        text = "" if line.startswith("#") else line.partition(" #")[0].strip()
+    for number, line in enumerate(text.splitlines(), 1):
+        entry = "" if line.startswith("#") else line.partition(" #")[0].strip()
         try:
-            found += [Selector.parse(text)] if text else []
+            found += [Selector.parse(entry)] if entry else []
         except UserError as error:
-            raise UserError(f"{path} line {number}: {error}") from None
+            raise UserError(f"{name} line {number}: {error}") from None
     if not found:
-        raise UserError(f"{path}: found no entry, expected lines like CORPUS:ID, source=PATTERN or licence=NAME")
+        raise UserError(f"{name}: found no entry, expected lines like CORPUS:ID, source=PATTERN or licence=NAME")
     return found
 
 

@@ -57,11 +57,9 @@ def trace(
 
     Example: `treering trace --document code:django/urls/base.py`, or `treering trace --licence MIT --limit 0`
     """
-    from dataclasses import asdict
-
-    from treering.audit.exposure import corpora_of, find_exposures, project_runs
-    from treering.audit.selection import Selector, select
-    from treering.errors import NotFoundError, UserError
+    from treering.audit.selection import Selector
+    from treering.audit.trace import trace_documents
+    from treering.errors import UserError
 
     selectors = [
         *(Selector.parse(text) for text in document or ()),
@@ -69,38 +67,20 @@ def trace(
         *(Selector("licence", text) for text in licence or ()),
     ]
     if bool(selectors) == (text is not None):
-        found = "both documents and a text" if selectors else "nothing to look for"
-        raise UserError(f"trace: found {found}, expected --document, --source and --licence, or --text")
+        given = "both documents and a text" if selectors else "nothing to look for"
+        raise UserError(f"trace: found {given}, expected --document, --source and --licence, or --text")
     here = project()
     if text is not None:
         _trace_text(here, text, limit, json=json)
         return
-    runs = project_runs(here)
-    shelf, unanswered = corpora_of(here, runs)
-    documents = select(selectors, shelf)
-    if not documents:
-        asked = ", ".join(str(selector) for selector in selectors)
-        raise NotFoundError(
-            f"{here.corpora}: no document of a corpus at hand is meant by {asked}; `treering takedown` also says what "
-            f"curation dropped{''.join(f'; {text}' for text in unanswered)}"
-        )
     with progress_bars() as progress:
-        exposed = find_exposures(runs, documents, shelf, progress)
-    traced, checkpoints = list(exposed.traced(limit)), list(exposed.checkpoints())
-    unanswered += exposed.unanswered
+        found = trace_documents(here, selectors, limit=limit, progress=progress)
     if json:
-        print_json(
-            {
-                "num_documents": exposed.num_documents,
-                "documents": [asdict(each) for each in traced],
-                "checkpoints": [{**asdict(each), "clean": each.clean} for each in checkpoints],
-                "unanswered": unanswered,
-            }
-        )
+        print_json(found.to_json())
         return
-    _print_documents(traced, exposed.num_documents)
-    _print_checkpoints(checkpoints)
-    _print_unanswered(unanswered)
+    _print_documents(found.documents, found.num_documents)
+    _print_checkpoints(found.checkpoints)
+    _print_unanswered(found.unanswered)
 
 
 def _trace_text(here: "Project", file: Path, limit: int, *, json: bool) -> None:

@@ -1,0 +1,61 @@
+"""From documents, by id, source or licence, to every step and every checkpoint that read them."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from treering.audit.content import Progress, quiet
+from treering.audit.exposure import CheckpointExposure, TracedDocument, corpora_of, find_exposures, project_runs
+from treering.audit.selection import Selector, select
+from treering.errors import NotFoundError
+from treering.project import Project
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentTrace:
+    """What read some documents.
+
+    Attributes:
+        num_documents: how many documents are meant.
+        documents: those of them that were asked to be shown, with their exposures.
+        checkpoints: what every checkpoint of every run saw of all of them.
+        unanswered: what could not be looked into.
+    """
+
+    num_documents: int
+    documents: tuple[TracedDocument, ...]
+    checkpoints: tuple[CheckpointExposure, ...]
+    unanswered: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The answer as JSON values, with the verdict of each checkpoint."""
+        return {**asdict(self), "checkpoints": [{**asdict(each), "clean": each.clean} for each in self.checkpoints]}
+
+
+def trace_documents(
+    project: Project, selectors: Sequence[Selector], *, limit: int | None = None, progress: Progress = quiet
+) -> DocumentTrace:
+    """Finds every step of every run that read some documents, and the checkpoints that saw them.
+
+    Args:
+        project: the project.
+        selectors: which documents; any of them counts.
+        limit: how many documents to name with their exposures, None for all.
+        progress: told about each attempt.
+
+    Raises:
+        NotFoundError: no document of a corpus at hand is meant.
+        EvidenceError: a document table at hand cannot be read.
+    """
+    runs = project_runs(project)
+    shelf, unanswered = corpora_of(project, runs)
+    documents = select(selectors, shelf)
+    if not documents:
+        asked = ", ".join(str(selector) for selector in selectors)
+        raise NotFoundError(
+            f"{project.corpora}: no document of a corpus at hand is meant by {asked}; `treering takedown` also says "
+            f"what curation dropped{''.join(f'; {text}' for text in unanswered)}"
+        )
+    exposed = find_exposures(runs, documents, shelf, progress)
+    traced, checkpoints = tuple(exposed.traced(limit)), tuple(exposed.checkpoints())
+    return DocumentTrace(exposed.num_documents, traced, checkpoints, (*unanswered, *exposed.unanswered))
