@@ -11,7 +11,8 @@ from treering.config.canonical import short
 from treering.errors import TreeringError
 from treering.runlog.directory import CheckpointDirectory
 from treering_dashboard.frames import cached
-from treering_dashboard.panels.choice import choose_run, no_runs
+from treering_dashboard.panels.answer import command, error_box
+from treering_dashboard.panels.choice import choose_checkpoint, no_checkpoint, no_runs
 from treering_dashboard.panels.tables import table
 from treering_dashboard.panels.text import NOTHING, count, number
 
@@ -30,33 +31,18 @@ def page() -> None:
         no_runs()
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        run = choose_run(runs)
-        checkpoints = {checkpoint.path.name: checkpoint for checkpoint in reversed(run.checkpoints())}
-        if checkpoints:
-            name = st.selectbox(
-                "Checkpoint",
-                list(checkpoints),
-                key="checkpoint",
-                bind="query-params",
-                label_visibility="collapsed",
-                width=220,
-            )
-    if not checkpoints:
-        st.info(
-            "This run has no complete checkpoint yet; there is nothing to audit.", icon=":material/hourglass_empty:"
-        )
+        checkpoint = choose_checkpoint(runs)
+    if checkpoint is None:
+        no_checkpoint()
         return
-    _audit(checkpoints[name or next(iter(checkpoints))])
+    _audit(checkpoint)
 
 
 def _audit(checkpoint: CheckpointDirectory) -> None:
     try:
         report = cached.audit(checkpoint)
     except TreeringError as error:
-        st.error(
-            "There is nothing to audit: a record that the audit stands on does not hold.", icon=":material/gpp_bad:"
-        )
-        st.code(str(error), language=None, wrap_lines=True)
+        error_box("There is nothing to audit: a record that the audit stands on does not hold.", error)
         return
     _verdict(report)
     st.markdown("###### What was read of each corpus")
@@ -74,7 +60,7 @@ def _audit(checkpoint: CheckpointDirectory) -> None:
         table(pd.DataFrame({"Part": list(digests), "Digest": list(digests.values())}), "Digests", rows=10)
         st.markdown("###### Prove the content")
         where = Path(report.checkpoint).relative_to(cached.project().root)
-        st.code(f"treering audit {where} --verify", language="bash", wrap_lines=True)
+        command(f"treering audit {where} --verify")
 
 
 def _verdict(report: AuditReport) -> None:

@@ -18,6 +18,7 @@ from treering_dashboard.frames.buckets import downsample
 from treering_dashboard.frames.rings import RunFrames, column
 from treering_dashboard.frames.scores import headline_scores
 from treering_dashboard.frames.smoothing import WEIGHT, smooth
+from treering_dashboard.panels.answer import error_box
 from treering_dashboard.panels.axis import Placement, XAxis, choose_axis
 from treering_dashboard.panels.charts import OKABE_ITO, Line, Marks, Panel, draw_stack
 from treering_dashboard.panels.choice import keep_choice, no_runs, run_label
@@ -197,8 +198,7 @@ def _config(runs: Sequence[RunDirectory]) -> None:
         try:
             documents.append(comparable(run))
         except EvidenceError as error:
-            st.error("A record does not hold, so configs cannot be compared.", icon=":material/gpp_bad:")
-            st.code(str(error), language=None, wrap_lines=True)
+            error_box("A record does not hold, so configs cannot be compared.", error)
             return
     found = differences(documents)
     if not found:
@@ -221,8 +221,7 @@ def _scores(runs: Sequence[RunDirectory]) -> None:
     for run in runs:
         evaluations, problem = cached.evaluations(run)
         if problem:
-            st.error("An evaluation's record does not hold.", icon=":material/gpp_bad:")
-            st.code(problem, language=None, wrap_lines=True)
+            error_box("An evaluation's record does not hold.", problem)
             return
         scores = headline_scores(evaluations[-1]) if evaluations else []
         names.append(f"{run_label(run)} at {evaluations[-1].step}" if evaluations else run_label(run))

@@ -11,6 +11,7 @@ from treering_dashboard.frames.rings import RunFrames
 from treering_dashboard.frames.scores import perplexity_frame, score_frame
 from treering_dashboard.frames.summary import RunSummary
 from treering_dashboard.frames.telemetry import Telemetry
+from treering_dashboard.panels.answer import error_box
 from treering_dashboard.panels.axis import Placement, XAxis, choose_axis, choose_window
 from treering_dashboard.panels.charts import Marks, draw_stack
 from treering_dashboard.panels.choice import choose_run, no_runs
@@ -97,8 +98,7 @@ def _charts(run: RunDirectory, frames: RunFrames, axis: XAxis, *, show_replaced:
     with evaluation:
         st.markdown("###### Evaluation over training")
         if problem:
-            st.error("An evaluation's record does not hold.", icon=":material/gpp_bad:")
-            st.code(problem, language=None, wrap_lines=True)
+            error_box("An evaluation's record does not hold.", problem)
         panels = score_panels(score_frame(evaluations), perplexity_frame(evaluations), frames, x)
         panels += validation_panel(frames, x)
         if panels:

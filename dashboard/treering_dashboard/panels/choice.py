@@ -1,4 +1,4 @@
-"""Choosing a run, and what a page says while there is none."""
+"""Choosing a run and a checkpoint, and what a page says while there is none."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 import streamlit as st
 
 from treering.errors import EvidenceError
-from treering.runlog.directory import RunDirectory
+from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering_dashboard.frames import cached
 
 _FIRST_STEPS: Final = """\
@@ -44,21 +44,57 @@ def keep_choice(key: str, value: str | Sequence[str]) -> None:
         st.session_state[key] = value
 
 
-def choose_run(runs: Sequence[RunDirectory]) -> RunDirectory:
-    """A box with all runs, newest first; the choice stands in the URL by its id and holds for the other pages."""
-    by_name = {run.path.name: run for run in runs}
+def choose_run(runs: Sequence[RunDirectory], side: str = "") -> RunDirectory:
+    """A box with all runs, newest first; the choice stands in the URL by its id.
+
+    Args:
+        runs: at least one.
+        side: stands before the name in the URL; the run without one holds for the other pages as well.
+    """
+    by_name, key = {run.path.name: run for run in runs}, f"{side}run"
     last = st.session_state.get(_LAST_RUN)
-    keep_choice("run", last if last in by_name else next(iter(by_name)))
+    keep_choice(key, last if last in by_name else next(iter(by_name)))
     name = st.selectbox(
         "Run",
         list(by_name),
         index=None,
         required=True,
-        key="run",
+        key=key,
         bind="query-params",
         label_visibility="collapsed",
         width=190,
     )
     name = name or next(iter(by_name))
-    st.session_state[_LAST_RUN] = name
+    if not side:
+        st.session_state[_LAST_RUN] = name
     return by_name[name]
+
+
+def choose_checkpoint(runs: Sequence[RunDirectory], side: str = "") -> CheckpointDirectory | None:
+    """Two boxes, a run's and that of its complete checkpoints, newest first.
+
+    Args:
+        runs: at least one.
+        side: stands before both names in the URL, where a page is about two checkpoints.
+
+    Returns:
+        The checkpoint, None where the run has none.
+    """
+    run = choose_run(runs, side)
+    checkpoints = {checkpoint.path.name: checkpoint for checkpoint in reversed(run.checkpoints())}
+    if not checkpoints:
+        return None
+    name = st.selectbox(
+        "Checkpoint",
+        list(checkpoints),
+        key=f"{side}checkpoint",
+        bind="query-params",
+        label_visibility="collapsed",
+        width=190,
+    )
+    return checkpoints[name or next(iter(checkpoints))]
+
+
+def no_checkpoint() -> None:
+    """What a page says of a run without a complete checkpoint."""
+    st.info("This run has no complete checkpoint yet; there is nothing to audit.", icon=":material/hourglass_empty:")

@@ -7,6 +7,7 @@ from typing import Final, Literal
 import streamlit as st
 
 from treering_dashboard.frames.summary import RunSummary, State
+from treering_dashboard.panels.answer import error_box
 from treering_dashboard.panels.text import NOTHING, age, count, duration, number, plural
 
 Colour = Literal["red", "orange", "blue", "green", "violet", "gray"]
@@ -110,8 +111,6 @@ def problem_box(problems: tuple[str, ...]) -> None:
     """What of the evidence does not hold, in the errors' own words."""
     if not problems:
         return
-    st.error(
-        "The evidence of this run does not hold. Shown below is what stands before the fault.",
-        icon=":material/gpp_bad:",
+    error_box(
+        "The evidence of this run does not hold. Shown below is what stands before the fault.", "\n".join(problems)
     )
-    st.code("\n".join(problems), language=None, wrap_lines=True)

@@ -1,0 +1,54 @@
+"""What stands beside an answer: an error in its own words, the equal command, what could not be looked into."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import streamlit as st
+
+from treering.errors import EvidenceError, TreeringError
+
+_ASKED: Final = "asked"
+
+
+def error_box(title: str, error: TreeringError | str) -> None:
+    """What does not hold, or what is missing, and the error's own text, which names the place and the remedy.
+
+    Args:
+        title: what there is no answer to, in a sentence.
+        error: the error; a text is what does not hold of the evidence.
+    """
+    if isinstance(error, str | EvidenceError):
+        st.error(title, icon=":material/gpp_bad:")
+    else:
+        st.warning(title, icon=":material/help:")
+    st.code(str(error), language=None, wrap_lines=True)
+
+
+def command(line: str) -> None:
+    """The command that gives the same answer in a terminal, to copy."""
+    st.caption("The same in a terminal, in the project's folder; `--json` for machines")
+    st.code(line, language="bash", wrap_lines=True)
+
+
+def open_ends(title: str, texts: Sequence[str]) -> None:
+    """What an answer leaves open, one line each; nothing where there is nothing."""
+    if not texts:
+        return
+    st.markdown(f"###### {title}")
+    st.text("\n".join(f"·  {text.replace('`', '')}" for text in texts))
+
+
+def asked(question: str, label: str, *, costly: bool) -> bool:
+    """Whether to answer now: at once, or where it costs more than a second, once the visitor has pressed a button.
+
+    Args:
+        question: what is asked, and of what; another one has a button again.
+        label: of the button.
+        costly: whether the answer takes long.
+    """
+    questions: set[str] = st.session_state.setdefault(_ASKED, set())
+    if costly and question not in questions:
+        if not st.button(label, icon=":material/search:", key=f"ask {question}"):
+            return False
+        questions.add(question)
+    return True
