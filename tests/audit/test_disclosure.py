@@ -23,7 +23,7 @@ from treering.errors import EvidenceError, NotFoundError, UserError
 from treering.runlog.records import Evaluation
 
 SECTIONS = """\
-# Public Summary of Training Content
+# Public Summary of Training Content for General-Purpose AI models
 ## 1. General information
 ### 1.1. Provider identification
 ### 1.2. Model identification
@@ -130,8 +130,10 @@ def test_packages_are_ancestors_and_public_sources(built):
     ]
     text = training_summary(facts)
     public = text[text.index("### 2.1.") : text.index("### 2.2.")]
-    assert "☒ Yes" in public
-    assert "| red | pkg:pypi/sympy@1.14.0, pkg:pypi/django@5.2.19 | CC0-1.0 |" in public
+    assert "☒ Yes ☐ No" in public
+    assert "datasets concerned: ☒ Text ☐ Image ☐ Video ☐ Audio ☐ Other" in public
+    tokens = built.corpora["red"].num_tokens
+    assert f"| red | {tokens:,} | pkg:pypi/sympy@1.14.0, pkg:pypi/django@5.2.19 | CC0-1.0 |" in public
     other = text[text.index("### 2.6.") : text.index("## 3.")]
     assert "| green | jsonl |" in other
     assert "| red |" not in other
@@ -174,10 +176,54 @@ def test_the_summary_has_the_templates_headings(facts):
     assert "Last update: 01/01/1970" in text
 
 
+#: The fields that the template asks for under each question, as appendix A of CycloneDX's guide to ML-BOMs lists them.
+FIELDS = {
+    "1.3": ["Latest date of data acquisition/collection for model training"],
+    "2.1": ["List of large publicly available datasets", "General description of other publicly available datasets"],
+    "2.2.1": ["Modality(ies) of the content covered"],
+    "2.2.2": ["Modality(ies) of the content covered", "If publicly known", "General description of non-publicly known"],
+    "2.3": [
+        "Crawler name(s)/identifier(s)",
+        "Purposes of the crawler(s)",
+        "General description of crawler behaviour",
+        "Period of data collection",
+        "Comprehensive description of the type of content and online sources crawled",
+        "Type of modality covered",
+        "Summary of the most relevant domain names crawled",
+        "Additional comments (optional)",
+    ],
+    "2.4": ["General description of the provider's services or products", "Additional comments (optional)"],
+    "2.5": [
+        "Modality of the synthetic data",
+        "General-purpose AI model(s) used to generate the synthetic data",
+        "Information about other AI models",
+        "Additional comments (optional)",
+    ],
+    "2.6": ["Narrative description of these data sources and the data", "Additional comments (optional)"],
+    "3.1": ["Signatory to the Code of Practice", "Describe the measures", "Additional comments (optional)"],
+    "3.2": ["General description of measures taken"],
+    "3.3": ["Other relevant information about data processing (optional)"],
+}
+
+
+@pytest.mark.parametrize("section", FIELDS)
+def test_every_field_of_the_template_stands_in_its_section_in_order(facts, section):
+    text = training_summary(facts)
+    begin = text.index(f"# {section}. ")
+    end = text.find("\n#", begin)
+    rest = text[begin : end if end > 0 else None]
+    for field in FIELDS[section]:
+        assert field in rest
+        rest = rest[rest.index(field) + len(field) :]
+
+
 def test_the_summary_invents_nothing(built, facts):
     text = training_summary(facts)
     held = sum(corpus.num_tokens for corpus in built.corpora.values())
-    assert f"☒ Less than 1 billion tokens ({held:,} tokens in the corpora, 2,688 tokens read in training)" in text
+    assert (
+        "| ☒ Text | ☒ Less than 1 billion tokens ☐ 1 billion to 10 trillions tokens ☐ More than 10 trillions tokens "
+        f"({held:,} tokens in the corpora, 2,688 tokens read in training)"
+    ) in text
     for name in ("red", "green", "blue"):
         assert f"{name}: **[provider: languages; no filter is on record]**" in text
     public = text[text.index("### 2.1.") : text.index("### 2.2.")]

@@ -64,6 +64,11 @@ class CorpusFacts:
         return () if self.manifest is None else tuple(self.manifest["source"])
 
     @property
+    def num_tokens(self) -> int:
+        """Tokens that it holds; 0 if it is not at hand."""
+        return 0 if self.manifest is None else int(self.manifest["num_tokens"])
+
+    @property
     def steps(self) -> tuple[Mapping[str, Any], ...]:
         """Curation steps that made it, as its manifest holds them."""
         return () if self.manifest is None else tuple(self.manifest["curation"])

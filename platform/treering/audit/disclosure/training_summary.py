@@ -1,8 +1,12 @@
 """The summary of training content, in Markdown after the template of the AI Act.
 
 Source: European Commission, Explanatory Notice and Template for the Public Summary of Training Content for
-general-purpose AI models required by Article 53(1)(d) of Regulation (EU) 2024/1689, 24 July 2025; its headings and
-questions in its order. What the records say is filled in; what only the provider knows is left as a named blank.
+general-purpose AI models required by Article 53(1)(d) of Regulation (EU) 2024/1689, C(2025) 5235 of 24 July 2025,
+adopted as C(2025) 8311 on 5 December 2025; its headings and questions in its order. Checked against texts that follow
+it, not against the Commission's own file: the summaries of Apertus (Swiss AI Initiative, 1 September 2025; headings,
+questions and ranges word for word) and of SmolLM3 (Hugging Face, 2025), and appendix A of CycloneDX's guide to ML-BOMs,
+which lists the fields under every question. What the records say is filled in; what only the provider knows is left as
+a named blank.
 """
 
 import time
@@ -15,6 +19,9 @@ _TEXT_SIZES = (
     (10**13, "1 billion to 10 trillions tokens"),
     (None, "More than 10 trillions tokens"),
 )
+_MODALITIES = ("Text", "Image", "Video", "Audio", "Other")
+_COVERED = "modality(ies) of the content covered by the datasets concerned"
+_COMMENTS = "Additional comments (optional)"
 _PUBLIC = "pkg:"
 
 
@@ -27,7 +34,7 @@ def training_summary(facts: ModelFacts, at: float | None = None) -> str:
     """
     day = time.strftime("%d/%m/%Y", time.gmtime(time.time() if at is None else at))
     lines = [
-        "# Public Summary of Training Content",
+        "# Public Summary of Training Content for General-Purpose AI models",
         "",
         f"Version of the Summary: {blank('version of this summary')}",
         "",
@@ -52,9 +59,10 @@ def text_size(tokens: int) -> str:
 
 def _general(facts: ModelFacts) -> Iterator[str]:
     report, recipe = facts.report, facts.resolved.recipe
-    held = sum(int(each.manifest["num_tokens"]) for each in facts.corpora if each.manifest is not None)
+    held = sum(each.num_tokens for each in facts.corpora)
     absent = [each.usage.corpus for each in facts.corpora if each.manifest is None]
-    size = f"☒ {text_size(held)} ({held:,} tokens in the corpora, {report.consumed_tokens:,} tokens read in training)"
+    ranges = _chosen(text_size(held), (words for _, words in _TEXT_SIZES))
+    size = f"{ranges} ({held:,} tokens in the corpora, {report.consumed_tokens:,} tokens read in training)"
     if absent:
         size += f"; {blank(f'size of the corpora that were not at hand: {_and(absent)}')}"
     kinds = _and(sorted({str(each.parameter("extract", "kind")) for each in facts.corpora} - {"None"}))
@@ -85,8 +93,11 @@ def _general(facts: ModelFacts) -> Iterator[str]:
         "| Modality | Training data size | Types of content |",
         "| --- | --- | --- |",
         f"| ☒ Text | {size} | {kinds or blank('types of content')} |",
+        *(f"| ☐ {other} | | |" for other in _MODALITIES[1:]),
         "",
-        f"Latest date of data acquisition/collection for model training: {blank('date; the records hold versions')}",
+        f"Latest date of data acquisition/collection for model training: {blank('MM/YYYY; the records hold versions')}",
+        "",
+        f"Is the model continuously trained on new data after this date? {_unknown('they hold this checkpoint alone')}",
         "",
         f"Description of the linguistic characteristics of the overall training data: {_languages(facts.corpora)}",
         "",
@@ -96,7 +107,26 @@ def _general(facts: ModelFacts) -> Iterator[str]:
         "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
         *(_corpus_row(each) for each in facts.corpora),
         "",
+        f"{_COMMENTS}:",
+        "",
     )
+
+
+def _chosen(one: str, of: Iterable[str]) -> str:
+    """The template's boxes, one of them ticked."""
+    return " ".join(f"{'☒' if each == one else '☐'} {each}" for each in of)
+
+
+def _if_yes(*fields: str, comments: bool = True) -> Iterator[str]:
+    """What the template asks further of those who answer yes, left open."""
+    yield from ("If yes:", "")
+    yield from (f"- {field}:" for field in (*fields, *[_COMMENTS] * comments))
+    yield ""
+
+
+def _public_row(corpus: CorpusFacts) -> str:
+    terms = "; ".join(share.licence for share in corpus.licences)
+    return f"| {corpus.usage.corpus} | {corpus.num_tokens:,} | {_cell(', '.join(corpus.sources))} | {_cell(terms)} |"
 
 
 def _corpus_row(corpus: CorpusFacts) -> str:
@@ -133,26 +163,30 @@ def _sources(facts: ModelFacts) -> Iterator[str]:
         "### 2.1. Publicly available datasets",
         "",
         "Have you used publicly available datasets to train the model? "
-        + ("☒ Yes" if public else _unknown("whether any of the sources listed in 2.6 is one")),
+        + ("☒ Yes ☐ No" if public else _unknown("whether any of the sources listed in 2.6 is one")),
         "",
     )
     if public:
         yield from (
-            "Modality(ies) of the content covered by the datasets concerned: ☒ Text",
+            f"If yes, specify the {_COVERED}: {_chosen('Text', _MODALITIES)}",
             "",
-            "List of large publicly available datasets: packages of public registries, by package URL.",
+            "List of large publicly available datasets: packages of public registries, by package URL, of any size.",
             "",
-            "| Corpus | Sources | Licences |",
-            "| --- | --- | --- |",
-            *(
-                f"| {each.usage.corpus} | {_cell(', '.join(each.sources))} | "
-                f"{_cell('; '.join(share.licence for share in each.licences))} |"
-                for each in public
-            ),
+            "| Corpus | Tokens | Sources | Licences |",
+            "| --- | ---: | --- | --- |",
+            *(_public_row(each) for each in public),
             "",
             "General description of other publicly available datasets not listed above: "
             + blank("description, if sources of 2.6 belong here"),
             "",
+            f"{_COMMENTS}:",
+            "",
+        )
+    else:
+        yield from _if_yes(
+            _COVERED.capitalize(),
+            "List of large publicly available datasets",
+            "General description of other publicly available datasets not listed above",
         )
     yield from (
         "### 2.2. Private non-publicly available datasets obtained from third parties",
@@ -162,15 +196,31 @@ def _sources(facts: ModelFacts) -> Iterator[str]:
         "Have you concluded transactional commercial licensing agreement(s) with rightsholder(s) or with their "
         f"representatives? {_unknown('the records hold licences, not contracts')}",
         "",
+        *_if_yes(_COVERED.capitalize(), comments=False),
         "#### 2.2.2. Private datasets obtained from other third parties",
         "",
-        "Have you obtained private datasets from third parties that are not licensed as described in Section 2.2.1? "
+        "Have you obtained private datasets from third parties that are not licensed as described in Section 2.2.1, "
+        "such as data obtained from providers of private databases, or data intermediaries? "
         + _unknown("the records do not say from whom data was obtained"),
         "",
+        *_if_yes(
+            _COVERED.capitalize(),
+            "If publicly known, list of private datasets obtained from other third parties",
+            "General description of non-publicly known private datasets obtained from third parties",
+        ),
         "### 2.3. Data crawled and scraped from online sources",
         "",
         f"Were crawlers used by the provider or on behalf of? {_unknown('the records name no crawler')}",
         "",
+        *_if_yes(
+            "Crawler name(s)/identifier(s)",
+            "Purposes of the crawler(s)",
+            "General description of crawler behaviour",
+            "Period of data collection",
+            "Comprehensive description of the type of content and online sources crawled",
+            "Type of modality covered",
+            "Summary of the most relevant domain names crawled",
+        ),
         "### 2.4. User data",
         "",
         "Was data from user interactions with the AI model (e.g. user input and prompts) used to train the model? "
@@ -179,18 +229,28 @@ def _sources(facts: ModelFacts) -> Iterator[str]:
         "Was data collected from user interactions with the provider's other services or products used to train the "
         f"model? {_unknown('not on record')}",
         "",
+        *_if_yes(
+            "General description of the provider's services or products that were used to collect the user data",
+            "Type of modality covered",
+        ),
         "### 2.5. Synthetic data",
         "",
         "Was synthetic AI-generated data created by the provider or on their behalf to train the model? "
         + _unknown("not on record"),
         "",
+        *_if_yes(
+            "Modality of the synthetic data",
+            "General-purpose AI model(s) used to generate the synthetic data, if available on the market",
+            "Information about other AI models, including provider's own AI model(s) not available on the market, used "
+            "to generate synthetic data to train the model",
+        ),
         "### 2.6. Other sources of data",
         "",
         "Have data sources other than those described in Sections 2.1 to 2.5 been used to train the model? "
         + (
             _unknown("the records do not say to which section these belong")
             if other
-            else "☒ No: 2.1 lists every corpus on record"
+            else "☐ Yes ☒ No: 2.1 lists every corpus on record"
         ),
         "",
     )
@@ -200,7 +260,7 @@ def _sources(facts: ModelFacts) -> Iterator[str]:
             f"| {each.usage.corpus} | {_cell(', '.join(each.sources)) or blank('sources; it was not at hand')} |"
             for each in other
         )
-        yield ""
+        yield from ("", *_if_yes("Narrative description of these data sources and the data"))
 
 
 def _processing(facts: ModelFacts) -> Iterator[str]:
@@ -213,8 +273,12 @@ def _processing(facts: ModelFacts) -> Iterator[str]:
         "Are you a Signatory to the Code of Practice for general-purpose AI models that includes commitments to "
         f"respect reservations of rights from the TDM exception or limitation? {_unknown('not on record')}",
         "",
-        "Measures implemented before model training to respect reservations of rights: "
+        "Describe the measures implemented before model training to respect reservations of rights from the TDM "
+        "exception or limitation before and during data collection, including the opt-out protocols and solutions "
+        "honoured by the provider or, as applicable, by third parties from which datasets have been obtained: "
         + blank("measures and opt-out protocols; the records hold the licence of each document, listed in 1.3"),
+        "",
+        f"{_COMMENTS}:",
         "",
         "### 3.2. Removal of illegal content",
         "",
@@ -228,7 +292,8 @@ def _processing(facts: ModelFacts) -> Iterator[str]:
         "",
         "### 3.3. Other information (optional)",
         "",
-        f"Corpora, licences and amounts were read from the run's records by an audit: {report.verdict}, "
+        "Other relevant information about data processing (optional): "
+        f"corpora, licences and amounts were read from the run's records by an audit: {report.verdict}, "
         f"level of assurance {report.level}. Not proven by it:",
         "",
         *(f"- {text}" for text in report.not_proven),
