@@ -310,7 +310,9 @@ def table(found: Mapping[str, Any]) -> str:
         f"{found['corpora']} corpora, {found['num_samples']:,} samples, {found['num_documents']:,} documents; CPU time "
         f"on {machine['cores']} cores with a load of {machine['load_average']:.1f}",
         *("  ".join((f"{a:<46}", f"{b:>34}", f"{c:>26}", f"{d:>16}")).rstrip() for a, b, c, d in rows),
-        f"Megatron's was built at {found['megatron']['part']:g} of that (in {found['megatron']['build_s']:.1f} s);"
+        "Megatron's was built at the same scale."
+        if found["megatron"]["part"] == 1
+        else f"Megatron's was built at {found['megatron']['part']:g} of that (in {found['megatron']['build_s']:.1f} s);"
         " its column is extrapolated linearly.",
         "",
         f"{'samples before the checkpoint':<30}  summary, ms  step, ms  document, ms  exposures  in one training, ms",
