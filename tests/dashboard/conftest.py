@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,10 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import run_records
+from audited_project import lay_project
 
 from treering.config.canonical import digest_bytes
 from treering.config.resolve import Resolved, ResolvedBlend, resolve
 from treering.config.schema import Experiment
+from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory, checkpoint_name
 from treering.runlog.records import AttemptEnd, AttemptHeader, Evaluation, FileRecord, Kernel, Parent
 from treering.runlog.ring import Ring
@@ -303,3 +306,19 @@ def lay_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pa
     """`lay_run(steps=…)` makes a run below a project that the dashboard will show."""
     monkeypatch.setenv("TREERING_ROOT", str(tmp_path))
     return lambda **values: make_run(RunPlan(root=tmp_path, **values))
+
+
+@pytest.fixture(scope="session")
+def audited_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("audited")
+    lay_project(root)
+    return root
+
+
+@pytest.fixture
+def audited(audited_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project with real corpora and a run of two attempts that read them; the dashboard shows it."""
+    root = tmp_path / "audited"
+    shutil.copytree(audited_template, root)
+    monkeypatch.setenv("TREERING_ROOT", str(root))
+    return Project(root)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 import pytest
+from dashboard_page import metrics, page, texts
 from streamlit.testing.v1 import AppTest
 
 from treering.runlog.directory import RunDirectory
@@ -17,24 +18,6 @@ from treering.runlog.incidents import Incident, append_incident
 from treering.runlog.lock import acquire
 
 APP = str(Path(__file__).parents[2] / "dashboard" / "app.py")
-
-
-def page(name: str, **query: object) -> AppTest:
-    app = AppTest.from_string(f"from treering_dashboard.pages import {name}\n{name}.page()", default_timeout=30)
-    for key, value in query.items():
-        app.query_params[key] = value
-    app.run()
-    assert not app.exception
-    return app
-
-
-def texts(app: AppTest) -> str:
-    parts = [*app.markdown, *app.text, *app.caption, *app.code, *app.error, *app.info]
-    return "\n".join(str(element.value) for element in parts)
-
-
-def metrics(app: AppTest) -> dict[str, str]:
-    return {metric.label: metric.value for metric in app.metric}
 
 
 def charts(app: AppTest) -> list[tuple[dict, dict[str, pd.DataFrame]]]:

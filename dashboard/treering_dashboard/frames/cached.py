@@ -49,11 +49,16 @@ def runs() -> list[RunDirectory]:
 
 def version(run: RunDirectory, records: Sequence[str] = _RECORDS) -> Version:
     """Names, sizes and times of the run's records: equal as long as nothing was written."""
+    return file_version(run.path, *records)
+
+
+def file_version(folder: Path, *patterns: str) -> Version:
+    """Names, sizes and times of a folder's files."""
     found = []
-    for pattern in records:
-        for path in sorted(run.path.glob(pattern)):
+    for pattern in patterns:
+        for path in sorted(folder.glob(pattern)):
             status = path.stat()
-            found.append((str(path.relative_to(run.path)), status.st_size, status.st_mtime_ns))
+            found.append((str(path.relative_to(folder)), status.st_size, status.st_mtime_ns))
     return tuple(found)
 
 
@@ -98,9 +103,8 @@ def audit(checkpoint: CheckpointDirectory) -> AuditReport:
     Raises:
         EvidenceError: a record that it stands on does not hold.
     """
-    corpora = sorted(project().corpora.glob("*/*/manifest.json"))
-    seen = tuple((str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in corpora)
-    return _audit(str(checkpoint.path), version(checkpoint.run) + seen)
+    corpora = file_version(project().corpora, "*/*/manifest.json")
+    return _audit(str(checkpoint.path), version(checkpoint.run) + corpora)
 
 
 @st.cache_data(max_entries=64, show_spinner=False)

@@ -84,6 +84,7 @@ def choose_checkpoint(runs: Sequence[RunDirectory], side: str = "") -> Checkpoin
     checkpoints = {checkpoint.path.name: checkpoint for checkpoint in reversed(run.checkpoints())}
     if not checkpoints:
         return None
+    keep_choice(f"{side}checkpoint", next(iter(checkpoints)))
     name = st.selectbox(
         "Checkpoint",
         list(checkpoints),

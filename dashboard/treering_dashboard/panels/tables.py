@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -30,6 +31,7 @@ def table(
     numbers: Sequence[str] = (),
     rows: int = 8,
     widths: Mapping[str, int] | None = None,
+    columns: Mapping[str, Any] | None = None,
 ) -> None:
     """A quiet table of at most `rows` rows before it scrolls.
 
@@ -39,6 +41,7 @@ def table(
         numbers: columns aligned to the right.
         rows: shown before it scrolls.
         widths: pixels of columns that leave the rest to the others.
+        columns: columns that are no text.
     """
     st.dataframe(
         frame,
@@ -50,6 +53,7 @@ def table(
         column_config={
             **{name: st.column_config.TextColumn(width=width) for name, width in (widths or {}).items()},
             **{name: st.column_config.TextColumn(alignment="right") for name in numbers},
+            **(columns or {}),
         },
     )
 

@@ -1,0 +1,122 @@
+"""Answers about checkpoints with a memory, kept until a file that they stand on changes.
+
+The key is the question and the size and time of each of those files, as in `cached`.
+"""
+
+import os
+from dataclasses import dataclass
+from glob import escape
+from pathlib import Path
+from typing import Final
+
+import streamlit as st
+
+from treering.audit.contamination import Contamination, find_contamination
+from treering.audit.difference import CheckpointDifference, compare_checkpoints
+from treering.audit.megatron.run import DESCRIPTION, LATEST, AuditedRun
+from treering.data.corpus import DOCUMENTS
+from treering.project import Project
+from treering.runlog.directory import CheckpointDirectory
+from treering_dashboard.frames.cached import Version, file_version, project, version
+
+_DEPTH: Final = 3
+_OTHERS: Final = frozenset({"data", "runs", "published", "node_modules", "__pycache__"})
+"""Folders of a project that hold no description of a Megatron run, and may hold very many files."""
+
+
+def difference_of(a: CheckpointDirectory, b: CheckpointDirectory) -> CheckpointDifference:
+    """What two checkpoints read differently.
+
+    Raises:
+        EvidenceError: a record or a ring on the way to one of them does not hold.
+    """
+    return _difference(project(), a.path, b.path, path_version(a) + path_version(b) + _corpora())
+
+
+@st.cache_data(max_entries=16, show_spinner="Comparing what the two checkpoints read …")
+def _difference(project: Project, a: Path, b: Path, version: Version) -> CheckpointDifference:
+    del version  # part of the key alone
+    return compare_checkpoints(CheckpointDirectory(a), CheckpointDirectory(b), project)
+
+
+def contamination_of(checkpoint: CheckpointDirectory) -> Contamination:
+    """What a checkpoint read of the project's evaluation tasks.
+
+    Raises:
+        TreeringError: see `find_contamination`.
+    """
+    here = project()
+    looked_at = _corpora() + file_version(here.tasks, "*.jsonl") + file_version(here.index, "*/*")
+    return _contamination(here, checkpoint.path, path_version(checkpoint) + looked_at)
+
+
+@st.cache_data(max_entries=16, show_spinner="Looking for every example in what was read …")
+def _contamination(project: Project, checkpoint: Path, version: Version) -> Contamination:
+    del version  # part of the key alone
+    return find_contamination(CheckpointDirectory(checkpoint), project)
+
+
+def path_version(checkpoint: CheckpointDirectory) -> Version:
+    """The records of every run on a checkpoint's path, each below its run's folder.
+
+    Raises:
+        EvidenceError: a record on the way is missing or names one that differs.
+    """
+    runs = {segment.run.path: segment.run for segment in checkpoint.run.path_to(checkpoint)}
+    return tuple((f"{path}/{name}", size, time) for path, run in runs.items() for name, size, time in version(run))
+
+
+def _corpora() -> Version:
+    return file_version(project().corpora, "*", "*/*/*")
+
+
+def megatron_descriptions() -> list[Path]:
+    """The descriptions of Megatron runs in the project's folders, relative to its root; data and runs are left out."""
+    root = project().root
+    found = []
+    for folder, names, files in os.walk(root):
+        depth = len(Path(folder).relative_to(root).parts)
+        names[:] = sorted(n for n in names if depth < _DEPTH and not n.startswith(".") and n not in _OTHERS)
+        if DESCRIPTION in files:
+            found.append((Path(folder) / DESCRIPTION).relative_to(root))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A Megatron run, and its files as they were when its order was made."""
+
+    run: AuditedRun
+    version: Version
+
+    @property
+    def holds(self) -> bool:
+        return self.version == _megatron_version(self.run)
+
+
+def megatron_run(path: Path, *, verify: bool) -> AuditedRun:
+    """A Megatron run whose order was made.
+
+    Args:
+        path: its description, or the folder of one.
+        verify: compare cached indices with a rebuild.
+
+    Raises:
+        TreeringError: see `AuditedRun.open`.
+    """
+    return _megatron_run(path, verify).run
+
+
+@st.cache_resource(max_entries=2, show_spinner="Making Megatron's data order …", validate=lambda opened: opened.holds)
+def _megatron_run(path: Path, verify: bool) -> _Opened:
+    run = AuditedRun.open(path, verify=verify)
+    return _Opened(run, _megatron_version(run))
+
+
+def _megatron_version(run: AuditedRun) -> Version:
+    folder = run.source.parent
+    found = file_version(folder, escape(run.source.name), LATEST)
+    for entry in run.run.data:
+        place = folder / entry.prefix
+        found += file_version(place.parent, f"{escape(place.name)}.idx", DOCUMENTS)
+    return found if run.run.cache is None else found + file_version(folder / run.run.cache, "*")

@@ -1,0 +1,134 @@
+"""What two checkpoints read differently: the first step that differs and why, blends, samples of only one of them."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import pandas as pd
+import streamlit as st
+from streamlit.navigation.page import StreamlitPage
+
+from treering.audit.difference import CheckpointDifference
+from treering.errors import TreeringError
+from treering.runlog.directory import CheckpointDirectory, RunDirectory
+from treering_dashboard.frames import cached
+from treering_dashboard.frames.audits import difference_of
+from treering_dashboard.panels.answer import asked, command, error_box, open_ends
+from treering_dashboard.panels.choice import choose_checkpoint, keep_choice, no_checkpoint, no_runs
+from treering_dashboard.panels.tables import table
+from treering_dashboard.panels.text import count, plural
+
+OTHER: Final = "other_"
+"""Before the names of checkpoint B in the URL; A is the page's `run` and `checkpoint`, as everywhere."""
+
+MANY_SAMPLES: Final = 10_000_000
+"""Samples of both that take about a second to compare."""
+
+_COUNTS = ("Reads A", "Reads B", "Only A", "Only B", "Both", "Documents only A", "Documents only B")
+
+
+def link() -> StreamlitPage:
+    """The page's place in the navigation."""
+    return st.Page(page, title="Differences", url_path="differences", icon=":material/difference:")
+
+
+def page() -> None:
+    """Draws the difference of the two checkpoints that the URL names."""
+    runs = cached.runs()
+    if not runs:
+        no_runs()
+        return
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.badge("A", color="blue")
+        a = choose_checkpoint(runs)
+        st.space("small")
+        st.badge("B", color="orange")
+        _prefer_another(runs, a)
+        b = choose_checkpoint(runs, OTHER)
+    if a is None or b is None:
+        no_checkpoint()
+        return
+    try:
+        samples = sum(each.manifest.consumed_samples for each in (a, b))
+        question = f"difference {a.path} {b.path}"
+        if asked(question, f"Compare {count(samples)} samples", costly=samples > MANY_SAMPLES):
+            _difference(difference_of(a, b))
+    except TreeringError as error:
+        error_box("These two cannot be compared: a record on the way to one of them does not hold.", error)
+    command(f"treering diff {_place(a)} {_place(b)}")
+
+
+def _prefer_another(runs: Sequence[RunDirectory], a: CheckpointDirectory | None) -> None:
+    """B is another run, newest first, or the first checkpoint of the only one: a difference, where there is one."""
+    if a is None:
+        return
+    others = [run for run in runs if run.path != a.run.path and run.checkpoints()]
+    keep_choice(f"{OTHER}run", (others[0] if others else a.run).path.name)
+    if not others:
+        keep_choice(f"{OTHER}checkpoint", a.run.checkpoints()[0].path.name)
+
+
+def _place(checkpoint: CheckpointDirectory) -> str:
+    return str(checkpoint.path.relative_to(cached.project().root))
+
+
+def _difference(found: CheckpointDifference) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if found.first_step is None:
+            st.badge("same data", icon=":material/check_circle:", color="green")
+        else:
+            st.badge(f"differ from step {count(found.first_step)}", icon=":material/call_split:", color="orange")
+        st.text(found.reason)
+    cells = st.columns(5, gap="small")
+    only = [sum(getattr(each, name) for each in found.corpora) for name in ("only_a", "only_b", "both")]
+    for cell, (label, value, detail) in zip(
+        cells,
+        (
+            ("A read", count(found.a.consumed_samples), f"samples in {plural(found.a.step, 'step')}"),
+            ("B read", count(found.b.consumed_samples), f"samples in {plural(found.b.step, 'step')}"),
+            ("Only A", count(only[0]), "samples that B never read"),
+            ("Only B", count(only[1]), "samples that A never read"),
+            ("Both", count(only[2]), "samples"),
+        ),
+        strict=True,
+    ):
+        with cell:
+            st.metric(label, value, delta_description=detail)
+    st.markdown("###### Effective blends, and what only one of them read")
+    frame = corpora_frame(found)
+    largest = float(frame[["Share A", "Share B"]].to_numpy().max())
+    share = partial(st.column_config.ProgressColumn, format="%.2f %%", min_value=0.0, max_value=largest, width=130)
+    table(
+        frame,
+        "Share, samples and documents of each corpus in A and B",
+        numbers=_COUNTS,
+        rows=20,
+        columns={"Share A": share(color="blue"), "Share B": share(color="orange")},
+    )
+    st.caption("A sample is a place in a corpus, counted once however often it was read; reads count each time.")
+    open_ends("Not looked into", found.missing)
+
+
+def corpora_frame(found: CheckpointDifference) -> pd.DataFrame:
+    """One row a corpus; shares in percent."""
+    return pd.DataFrame(
+        [
+            {
+                "Corpus": each.corpus,
+                "Share A": 100 * each.share_a,
+                "Share B": 100 * each.share_b,
+                "Reads A": count(each.reads_a),
+                "Reads B": count(each.reads_b),
+                "Only A": count(each.only_a),
+                "Only B": count(each.only_b),
+                "Both": count(each.both),
+                "Documents only A": _documents(each.documents_only_a),
+                "Documents only B": _documents(each.documents_only_b),
+            }
+            for each in found.corpora
+        ]
+    )
+
+
+def _documents(value: int | None) -> str:
+    return "corpus not at hand" if value is None else count(value)
