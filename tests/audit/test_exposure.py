@@ -2,6 +2,7 @@
 
 import json
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -105,6 +106,17 @@ def test_checkpoints_saw_what_their_paths_read(text, built, annealed):
             for run, attempt, step, *_ in truth[key]
         )
     assert text != "source=*" or any(each.off_path for each in found)
+
+
+def test_a_superseded_checkpoint_saw_what_it_saw(built):
+    """Its weights still lie there: a takedown that left them out would be wrong."""
+    (before, _) = takedown(built.project, [Selector.parse("source=*")]).checkpoints
+    target = built.run.path / "superseded-0001" / built.first.path.name
+    target.parent.mkdir()
+    built.first.path.rename(target)
+    (_, after) = takedown(built.project, [Selector.parse("source=*")]).checkpoints
+    assert (before.superseded, after.superseded) == (False, True)
+    assert after == replace(before, path=str(target))
 
 
 def test_steps_of_samples(built):

@@ -101,6 +101,11 @@ class CheckpointExposure:
         """Whether its path read nothing of them."""
         return not self.exposures
 
+    @property
+    def superseded(self) -> bool:
+        """Whether a later attempt wrote the checkpoint of this step again; it is whole, but nothing goes on from it."""
+        return Path(self.path).parent.name.startswith("superseded-")
+
 
 @dataclass(frozen=True, slots=True)
 class _Read:
@@ -201,9 +206,9 @@ class Exposed:
         )
 
     def checkpoints(self) -> Iterator[CheckpointExposure]:
-        """What every checkpoint of the runs saw; one whose records do not hold is named in `unanswered`."""
+        """What every checkpoint of the runs saw, superseded ones too; what does not hold is named in `unanswered`."""
         for run in self.runs:
-            for checkpoint in run.checkpoints():
+            for checkpoint in (*run.checkpoints(), *run.superseded()):
                 try:
                     yield self.checkpoint(checkpoint)
                 except EvidenceError as error:

@@ -119,7 +119,7 @@ def _recorded(run: RunDirectory) -> Iterator[tuple[str, str, Path]]:
     yield f"blend of run {run.id}", run.resolved.blend.digest, run.path
     for attempt in run.attempts():
         yield f"attempt {attempt.number} of run {run.id}", attempt.header_digest, attempt.path
-    for checkpoint in run.checkpoints():
+    for checkpoint in (*run.checkpoints(), *run.superseded()):
         what = f"checkpoint of step {checkpoint.step} of run {run.id}"
         yield what, checkpoint.digest, checkpoint.path
         for file in checkpoint.manifest.files:

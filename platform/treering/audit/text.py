@@ -270,7 +270,7 @@ def traced_matches(
 
 
 def _sound_checkpoints(run: RunDirectory, unanswered: list[str]) -> Iterator[CheckpointDirectory]:
-    for checkpoint in run.checkpoints():
+    for checkpoint in (*run.checkpoints(), *run.superseded()):
         try:
             run.path_to(checkpoint)
         except EvidenceError as error:

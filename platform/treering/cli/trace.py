@@ -402,7 +402,7 @@ def _print_checkpoints(checkpoints: "Iterable[CheckpointExposure]") -> None:
     rows = [
         [
             short(each.run, 8),
-            f"{each.step:,}",
+            f"{each.step:,}" + (" superseded" if each.superseded else ""),
             "clean" if each.clean else "seen",
             f"{each.documents:,}",
             f"{each.exposures:,}",

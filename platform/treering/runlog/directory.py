@@ -248,6 +248,11 @@ class RunDirectory:
         found = [CheckpointDirectory(path) for path in folder.glob("step-*") if _CHECKPOINT_NAME.match(path.name)]
         return sorted(found, key=lambda checkpoint: checkpoint.step)
 
+    def superseded(self) -> list[CheckpointDirectory]:
+        """Complete checkpoints that a later attempt wrote again, in the order of the attempts that wrote them first."""
+        found = [path for path in self.path.glob("superseded-*/step-*") if _CHECKPOINT_NAME.match(path.name)]
+        return [CheckpointDirectory(path) for path in sorted(found)]
+
     def evaluations(self) -> list[Evaluation]:
         """Scores of the run's checkpoints, by step."""
         return [Evaluation.read(path)[0] for path in sorted((self.path / "evaluations").glob("step-*.json"))]

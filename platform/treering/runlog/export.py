@@ -10,7 +10,7 @@ from treering.config.model import Digest, ModelConfig, PositiveInt
 from treering.config.resolve import RUN_ID_LENGTH
 from treering.errors import EvidenceError, NotFoundError
 from treering.project import Project
-from treering.runlog.directory import CheckpointDirectory, checkpoint_name
+from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import FileRecord, Record
 
 ExportFormat = Literal["safetensors", "huggingface"]
@@ -50,13 +50,12 @@ def exported_checkpoint(folder: Path, project: Project) -> CheckpointDirectory:
         found = digest_file(path) if path.is_file() else "missing"
         if found != file.digest:
             raise EvidenceError(f"{path}: {found}, expected {file.digest} by {EXPORT_RECORD}; export it again")
-    run, name = project.run(short(record.run, RUN_ID_LENGTH)), checkpoint_name(record.step)
-    places = (run / "checkpoints", *sorted(run.glob("superseded-*")), project.published / "checkpoints")
-    for path in (place / name for place in places):
-        checkpoint = CheckpointDirectory(path)
-        if (path / "manifest.json").exists() and checkpoint.digest == record.checkpoint:
+    run = RunDirectory(project.run(short(record.run, RUN_ID_LENGTH)))
+    for checkpoint in (*run.checkpoints(), *run.superseded(), *RunDirectory(project.published).checkpoints()):
+        there = checkpoint.step == record.step and (checkpoint.path / "manifest.json").exists()
+        if there and checkpoint.digest == record.checkpoint:
             return checkpoint
     raise NotFoundError(
-        f"{folder}: was exported from checkpoint {record.checkpoint}, which stands neither in {run} nor in "
+        f"{folder}: was exported from checkpoint {record.checkpoint}, which stands neither in {run.path} nor in "
         f"{project.published}"
     )
