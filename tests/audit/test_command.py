@@ -1,6 +1,8 @@
 """`treering audit`, `treering batch` and `treering blend` as a user types them."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 import typer
@@ -12,6 +14,8 @@ from treering.config.canonical import digest_file
 from treering.config.resolve import ResolvedBlend
 from treering.data.manifest import write_manifest
 from treering.errors import ConfigError, EvidenceError, UserError
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -160,3 +164,17 @@ def test_audit_says_what_is_never_read(built, invoke):
     tails = {name: (corpus.num_tokens - 1) % 16 for name, corpus in built.corpora.items()}
     said = ", ".join(f"{name} {tail}" for name, tail in tails.items() if tail)
     assert f"unread tail  {said or 'none'} (tokens after" in invoke("audit", built.last.path).stdout
+
+
+def test_the_documented_python_answers(built):
+    """The code block of docs/audit.md, run as it stands there in a project's folder."""
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "audit.md").read_text(), re.DOTALL)
+    names = {}
+    exec(compile(code, "docs/audit.md", "exec"), names)  # noqa: S102 - the project's own text
+    assert names["report"].verdict == f"content-bound: {built.last.step} of {built.last.step} steps"
+    assert sum(names["tokens"].values()) == built.last.manifest.consumed_tokens
+    assert names["batch"].content_bound
+    assert len(names["trace"].documents) == 3
+    assert built.last.step in names["saw"]
+    assert names["newer"].first_step == built.first.step + 1
+    assert len(names["elsewhere"]) == sum(built.schedule.batch_size(built.last.step - back) for back in range(6))
