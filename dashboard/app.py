@@ -5,7 +5,7 @@ from pathlib import Path
 import streamlit as st
 
 import treering_dashboard
-from treering_dashboard.pages import audit, compare, differences, run, runs
+from treering_dashboard.pages import audit, compare, contamination, differences, run, runs
 
 LOGO = str(Path(treering_dashboard.__file__).with_name("logo.svg"))
 
@@ -16,6 +16,7 @@ SECTIONS = {
     "": [runs.link(), run.link(), compare.link()],
     "Data": [
         audit.link(),
+        contamination.link(),
         differences.link(),
     ],
 }

@@ -10,7 +10,7 @@ from treering_dashboard.frames import cached
 from treering_dashboard.frames.summary import STATES, RunSummary
 from treering_dashboard.pages import compare, run
 from treering_dashboard.panels.choice import no_runs
-from treering_dashboard.panels.state import HUES, SIGNS, sign_text
+from treering_dashboard.panels.state import SIGNS, sign_text, state_column
 from treering_dashboard.panels.tables import ROW_HEIGHT, height
 from treering_dashboard.panels.text import NOTHING, age, number, plural
 
@@ -56,11 +56,7 @@ def _table() -> None:
         key="runs",
         alt="All runs, newest activity first",
         column_config={
-            "State": st.column_config.MultiselectColumn(
-                options=[sign_text(state) for state in STATES],
-                color=[HUES[SIGNS[state].colour] for state in STATES],
-                width=140,
-            ),
+            "State": state_column({sign_text(state): SIGNS[state].colour for state in STATES}, 140),
             "Progress": st.column_config.ProgressColumn(format="percent", min_value=0.0, max_value=1.0, width=130),
             **{name: st.column_config.TextColumn(alignment="right") for name in _NUMBERS},
         },

@@ -1,10 +1,12 @@
 """The state line: the first thing to look at when paged."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 import streamlit as st
+from streamlit.elements.lib.column_types import ColumnConfig
 
 from treering_dashboard.frames.summary import RunSummary, State
 from treering_dashboard.panels.answer import error_box
@@ -72,6 +74,17 @@ SIGNS: Final[dict[State, Sign]] = {
 def sign_text(state: State) -> str:
     """Shape and word, for a table's cell."""
     return f"{SIGNS[state].glyph} {SIGNS[state].word}"
+
+
+def state_column(colours: Mapping[str, Colour], width: int) -> ColumnConfig:
+    """A table's column of states, each cell a list with one text of shape and word, coloured as badges are.
+
+    Args:
+        colours: of each text.
+        width: pixels.
+    """
+    hues = [HUES[colour] for colour in colours.values()]
+    return st.column_config.MultiselectColumn(options=list(colours), color=hues, width=width)
 
 
 def badge(state: State) -> None:

@@ -3,10 +3,10 @@
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 import streamlit as st
+from streamlit.elements.lib.column_types import ColumnConfig
 
 from treering.config.canonical import short
 from treering.errors import EvidenceError
@@ -31,7 +31,7 @@ def table(
     numbers: Sequence[str] = (),
     rows: int = 8,
     widths: Mapping[str, int] | None = None,
-    columns: Mapping[str, Any] | None = None,
+    columns: Mapping[str, ColumnConfig] | None = None,
 ) -> None:
     """A quiet table of at most `rows` rows before it scrolls.
 
