@@ -13,15 +13,18 @@ from typer.testing import CliRunner
 
 from treering.audit.contamination import find_contamination
 from treering.audit.exposure import corpora_of, project_runs
-from treering.audit.text import TextFinder, trace_text
+from treering.audit.text import trace_text
+from treering.audit.text_match import TextFinder
 from treering.cli import trace as trace_command
 from treering.config.canonical import digest_file
 from treering.config.load import load_experiment
 from treering.config.resolve import resolve
 from treering.data.blend import resolve_blend
 from treering.data.corpus import Corpus
-from treering.data.curate.words import run_hashes, word_hashes, words
-from treering.data.ngrams import NgramIndex, build_index, index_directory
+from treering.data.curate.words import words
+from treering.data.ngram_build import build_index
+from treering.data.ngram_hashes import ngram_hashes
+from treering.data.ngrams import NgramIndex, index_directory
 from treering.data.order import DataOrder
 from treering.data.text import TextOf
 from treering.data.tokenize import load_tokenizer
@@ -99,21 +102,13 @@ def test_an_index_holds_every_ngram_of_every_document(planted):
         truth = [ngrams(text) for text in planted.texts[name]]
         assert index.facts == planted.facts[name]
         assert index.facts.num_entries == sum(map(len, truth))
-        assert index.facts.bytes_per_token == 12 * index.facts.num_entries / corpus.num_tokens
-        for number, text in enumerate(planted.texts[name][:10]):
-            runs = run_hashes(word_hashes(text), 13)
-            positions, documents = index.lookup(runs)
-            assert set(positions[documents == number].tolist()) == set(range(len(runs)))
-
-
-def test_the_parts_of_a_build_make_one_sorted_index(planted, tmp_path, monkeypatch):
-    monkeypatch.setattr("treering.data.ngrams._FLUSH", 100)
-    monkeypatch.setattr("treering.data.ngrams._BATCH", 7)
-    corpus = planted.corpora["letters"]
-    build_index(corpus, TextOf(planted.project.tokenizer), tmp_path)
-    for name in ("hashes.bin", "documents.bin"):
-        one, other = (index_directory(root, corpus.digest) / name for root in (tmp_path, planted.project.index))
-        assert one.read_bytes() == other.read_bytes()
+        assert index.facts.num_bytes == 8 * index.facts.num_entries + 16  # one block
+        for text in planted.texts[name]:
+            runs, _ = ngram_hashes([text], 13)
+            found = [index.documents(*place).tolist() for place in zip(*index.lookup(runs), strict=True)]
+            spoken = words(text)
+            wanted = [tuple(spoken[at : at + 13]) for at in range(len(runs))]
+            assert found == [[n for n, held in enumerate(truth) if ngram in held] for ngram in wanted]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -174,11 +169,11 @@ def test_an_index_of_another_corpus_is_refused(planted, tmp_path):
     corpora = planted.corpora
     build_index(corpora["letters"], TextOf(planted.project.tokenizer), tmp_path)
     directory = index_directory(tmp_path, corpora["letters"].digest)
-    with pytest.raises(EvidenceError, match="built from"):
+    with pytest.raises(EvidenceError, match="built from corpus_digest"):
         NgramIndex(directory, corpora["numbers"])
-    with (directory / "hashes.bin").open("ab") as file:
+    with (directory / "entries.bin").open("ab") as file:
         file.write(b"12345678")
-    with pytest.raises(EvidenceError, match="with files of"):
+    with pytest.raises(EvidenceError, match=r"entries.bin: found \d+ bytes, expected"):
         NgramIndex(directory, corpora["letters"])
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from treering.audit.content import Progress, quiet
 from treering.audit.exposure import corpora_of, seen_by
-from treering.audit.text import TextFinder, TextMatch, traced_matches
+from treering.audit.text import traced_matches
+from treering.audit.text_match import TextFinder, TextMatch
 from treering.config.canonical import digest_file
 from treering.data.curate.decontaminate import LABELS, row_texts, task_rows
 from treering.data.curate.words import words

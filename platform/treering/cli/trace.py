@@ -31,6 +31,10 @@ TextOption = Annotated[
 LimitOption = Annotated[
     int, typer.Option("--limit", min=0, help="How many documents to show with their exposures; counts are of all.")
 ]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, help="Processes; default: one for each core, fewer for small corpora."),
+]
 BeforeOption = Annotated[int, typer.Option("--before", min=0, help="How many steps before the spike to show.")]
 
 
@@ -110,16 +114,20 @@ def _trace_text(here: "Project", file: Path, limit: int, *, json: bool) -> None:
 
 
 def index(
-    force: Annotated[bool, typer.Option("--force", help="Build anew what is there.")] = False, json: JsonOption = False
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Build anew what is there.")] = False,
+    workers: WorkersOption = None,
+    json: JsonOption = False,
 ) -> None:
     """Index the training corpora by their runs of 13 words, for `trace --text` and `contamination`.
 
-    Example: `treering index`
+    Example: `treering index`, or `treering index --force --workers 2`
     """
     from dataclasses import asdict
 
     from treering.data.corpus import Corpus
-    from treering.data.ngrams import NgramIndex, build_index, index_directory
+    from treering.data.ngram_build import build_index
+    from treering.data.ngrams import NgramIndex, index_directory
     from treering.data.text import TextOf
     from treering.errors import NotFoundError, TreeringError
 
@@ -135,7 +143,7 @@ def index(
                 facts = None if force else NgramIndex(index_directory(here.index, corpus.digest), corpus).facts
             except TreeringError:
                 facts = None
-            found.append(facts or build_index(corpus, text_of, here.index, progress))
+            found.append(facts or build_index(corpus, text_of, here.index, progress, workers))
     if json:
         print_json([{**asdict(each), "bytes_per_token": each.bytes_per_token} for each in found])
         return

@@ -4,7 +4,7 @@ import hashlib
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
 
@@ -30,9 +30,16 @@ def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], work
     Twice as many items as threads are under way at a time, so that a long list costs no memory.
     """
     with ThreadPoolExecutor(workers) as pool:
-        remaining = iter(items)
-        pending: deque[Future[Result]] = deque(pool.submit(function, item) for item in islice(remaining, 2 * workers))
-        while pending:
-            result = pending.popleft().result()
-            pending.extend(pool.submit(function, item) for item in islice(remaining, 1))
-            yield result
+        yield from in_order(pool, function, items, 2 * workers)
+
+
+def in_order(
+    pool: Executor, function: Callable[[Item], Result], items: Iterable[Item], under_way: int
+) -> Iterator[Result]:
+    """The same in a pool that is there already, with so many items under way at a time."""
+    remaining = iter(items)
+    pending: deque[Future[Result]] = deque(pool.submit(function, item) for item in islice(remaining, under_way))
+    while pending:
+        result = pending.popleft().result()
+        pending.extend(pool.submit(function, item) for item in islice(remaining, 1))
+        yield result

@@ -1,40 +1,43 @@
 """An index from runs of words to the documents of a corpus that hold them.
 
-    .treering/index/<first 16 hex of the corpus digest>/{index.json, hashes.bin, documents.bin}
+    .treering/index/<first 16 hex of the corpus digest>/{index.json, entries.bin, blocks.bin}
 
-Every distinct 13-gram of a document is one entry: its 64-bit hash and the document's number, sorted by hash; a lookup is
-a binary search in two memory-mapped files. Built from the corpus's tokens, so that it is bound to the corpus's digest;
-built in parts by the hash's highest bits, so that neither corpus nor index is ever whole in memory. A hash only names
+Every distinct 13-gram of a document is one entry of 64 bits: as much of its hash as fits above the document's number.
+Entries lie in parts by the highest bits of the hash, which they leave out, and ascend within a part. Of every block of
+4,096 entries `blocks.bin` holds the first one and a checksum: a lookup is a binary search in it and one in the blocks
+that it names, which are checked when they are read, so that damage is never taken for "not there". A hash only names
 candidates: whoever asks compares words.
 """
 
 import json
-import shutil
-import time
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
-from treering.config.canonical import short
+from treering.config.canonical import digest_file, digest_json, parse_json, short
 from treering.data.corpus import Corpus
-from treering.data.curate.words import Hashes, run_hashes, word_hashes
-from treering.data.text import TextOf
+from treering.data.curate.words import Hashes
 from treering.errors import EvidenceError, NotFoundError
 
 NGRAM_WORDS = 13
 """Words of an n-gram, as in decontamination (GPT-3, arXiv 2005.14165, and MT-NLG, arXiv 2201.11990)."""
 
-INDEX, HASHES, DOCUMENTS = "index.json", "hashes.bin", "documents.bin"
-_ENTRY = np.dtype([("hash", "<u8"), ("document", "<u4")])
-_PART_BITS = 6
-_FLUSH = 1 << 20
-_BATCH = 256
+INDEX, ENTRIES, BLOCKS = "index.json", "entries.bin", "blocks.bin"
+FORMAT = 2
+BLOCK_ENTRIES = 4096
+ENTRY_BYTES = 8
+MOST_PART_BITS = 16
 _NAME_LENGTH = 16
+_REMEDY = "`treering index --force` builds it anew"
+
+Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +48,26 @@ class IndexFacts:
         corpus: name of the corpus.
         corpus_digest: its identity.
         tokenizer: digest of the tokenizer that turned its tokens back into text.
+        unicode: version of the character tables that said what a letter is.
         ngram_words: words of an n-gram.
         num_documents: documents indexed.
         num_tokens: their tokens.
         num_entries: distinct n-grams, counted for each document.
         num_bytes: size of the index.
+        workers: processes that built it.
         seconds: time that the build took.
     """
 
     corpus: str
     corpus_digest: str
     tokenizer: str
+    unicode: str
     ngram_words: int
     num_documents: int
     num_tokens: int
     num_entries: int
     num_bytes: int
+    workers: int
     seconds: float
 
     @property
@@ -69,52 +76,169 @@ class IndexFacts:
         return self.num_bytes / self.num_tokens
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How entries are made.
+
+    Attributes:
+        part_bits: highest bits of a hash, which name its part.
+        document_bits: bits of an entry that hold the document's number.
+    """
+
+    part_bits: int
+    document_bits: int
+
+    @property
+    def num_parts(self) -> int:
+        """How many parts there are."""
+        return 1 << self.part_bits
+
+    @property
+    def document_mask(self) -> np.uint64:
+        """The bits of the document's number."""
+        return np.uint64((1 << self.document_bits) - 1)
+
+    def parts(self, hashes: Hashes) -> npt.NDArray[np.uint16]:
+        """The part of each hash."""
+        # Two shifts: one by 64 is undefined.
+        return (hashes >> np.uint64(1) >> np.uint64(63 - self.part_bits)).astype(np.uint16)
+
+    def entries(self, hashes: Hashes, documents: Numbers | int) -> Hashes:
+        """The entry of each hash in its part."""
+        bits = np.uint64(self.document_bits)
+        return (hashes << np.uint64(self.part_bits)) >> bits << bits | np.asarray(documents).astype(np.uint64)
+
+    def documents(self, entries: Hashes) -> Numbers:
+        """The document's number of each entry."""
+        return (entries & self.document_mask).astype(np.int64)
+
+
 class NgramIndex:
     """An index on disk, opened.
 
     Args:
         directory: where it lies.
-        corpus: the corpus that it must have been built from.
+        corpus: the corpus that it must have been built from; without one it is only held against itself.
+
+    Attributes:
+        facts: what it was built from.
 
     Raises:
         NotFoundError: there is none.
-        EvidenceError: it was built from another corpus, or is not whole.
+        EvidenceError: it was built from another corpus or by another version, or is not whole.
     """
 
-    def __init__(self, directory: Path, corpus: Corpus) -> None:
+    def __init__(self, directory: Path, corpus: Corpus | None = None) -> None:
+        self._directory = directory
+        document = _read_document(directory, corpus)
         try:
-            self.facts = IndexFacts(**json.loads((directory / INDEX).read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            raise NotFoundError(
-                f"{directory}: no index of corpus {corpus.name} ({short(corpus.digest)}); `treering index` builds it"
-            ) from None
-        except (ValueError, TypeError) as error:
-            raise EvidenceError(f"{directory / INDEX}: not an index ({error}); `treering index` builds it anew") from error
-        sizes = [(directory / name).stat().st_size for name in (HASHES, DOCUMENTS)]
-        expected = [self.facts.num_entries * 8, self.facts.num_entries * 4]
-        if self.facts.corpus_digest != corpus.digest or sizes != expected:
-            raise EvidenceError(
-                f"{directory}: built from {self.facts.corpus_digest} with files of {sizes} bytes, expected "
-                f"{corpus.digest} and {expected}; `treering index --force` builds it anew"
-            )
-        self._hashes = _mapped(directory / HASHES, "<u8")
-        self._documents = _mapped(directory / DOCUMENTS, "<u4")
+            self.facts = IndexFacts(**document["facts"])
+            self._layout = Layout(**document["layout"])
+            self._part_starts = _starts(document["part_entries"])
+            blocks_digest = document["blocks"]
+        except (KeyError, TypeError) as error:
+            raise EvidenceError(f"{directory / INDEX}: not an index ({error}); {_REMEDY}") from error
+        self._check_origin(corpus)
+        self._block_starts = _starts(blocks_of(np.diff(self._part_starts)))
+        num_blocks, num_entries = int(self._block_starts[-1]), int(self._part_starts[-1])
+        expected = {ENTRIES: num_entries * ENTRY_BYTES, BLOCKS: num_blocks * 2 * ENTRY_BYTES}
+        for name, size in expected.items():
+            found = (directory / name).stat().st_size if (directory / name).is_file() else None
+            if found != size:
+                said = "no such file" if found is None else f"found {found} bytes"
+                raise EvidenceError(f"{directory / name}: {said}, expected {size} bytes; {_REMEDY}")
+        if digest_file(directory / BLOCKS) != blocks_digest:
+            raise EvidenceError(f"{directory / BLOCKS}: it was changed after it was written; {_REMEDY}")
+        blocks = _mapped(directory / BLOCKS)
+        self._first, self._checksums = blocks[:num_blocks], blocks[num_blocks:]
+        self._entries = _mapped(directory / ENTRIES)
+        self._checked = np.zeros(num_blocks, dtype=bool)
 
-    def lookup(self, hashes: Hashes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Documents that hold one of some n-grams, by their hashes alone.
+    def _check_origin(self, corpus: Corpus | None) -> None:
+        facts = self.facts
+        expected = {"unicode": unicodedata.unidata_version, "ngram_words": NGRAM_WORDS}
+        if corpus is not None:
+            expected["corpus_digest"] = corpus.digest
+        for name, value in expected.items():
+            if getattr(facts, name) != value:
+                raise EvidenceError(
+                    f"{self._directory}: built from {name} {getattr(facts, name)}, expected {value}; {_REMEDY}"
+                )
+
+    def lookup(self, hashes: Hashes) -> tuple[Numbers, Numbers]:
+        """Where the entries of some n-grams lie.
 
         Args:
-            hashes: from `run_hashes` of `NGRAM_WORDS` words.
+            hashes: from `ngram_hashes` of `NGRAM_WORDS` words.
 
         Returns:
-            Positions in `hashes` and numbers of documents, int64 of one length.
+            The first entry of each, and how many there are: how many documents hold it, by its hash alone. int64
+            [len(hashes)].
+
+        Raises:
+            EvidenceError: a block that was read is damaged.
         """
-        first = np.searchsorted(self._hashes, hashes, side="left")
-        counts = np.searchsorted(self._hashes, hashes, side="right") - first
-        positions = np.repeat(np.arange(len(hashes), dtype=np.int64), counts)
-        before = np.cumsum(counts) - counts
-        entries = first[positions] + np.arange(len(positions), dtype=np.int64) - before[positions]
-        return positions, self._documents[entries].astype(np.int64)
+        parts, entries = self._layout.parts(hashes), self._layout.entries(hashes, 0)
+        first = self._rank(parts, entries, "left")
+        return first, self._rank(parts, entries | self._layout.document_mask, "right") - first
+
+    def documents(self, first: int, count: int) -> Numbers:
+        """The documents of entries that `lookup` has named, or of the first of them: ascending, int64 [count].
+
+        Raises:
+            EvidenceError: a block that was read is damaged.
+        """
+        part = int(np.searchsorted(self._part_starts, first, side="right")) - 1
+        start = int(self._part_starts[part])
+        blocks = range((first - start) // BLOCK_ENTRIES, -(-(first + count - start) // BLOCK_ENTRIES))
+        for block in blocks:
+            self._block(part, block)
+        return self._layout.documents(self._entries[first : first + count])
+
+    def check(self, advance: Callable[[int], None] = lambda _bytes: None) -> Iterator[str]:
+        """Reads every block; what is damaged, in words.
+
+        Args:
+            advance: told how many bytes more have been read.
+        """
+        for part, (start, end) in enumerate(pairwise(self._block_starts.tolist())):
+            for block in range(end - start):
+                try:
+                    advance(self._block(part, block).nbytes)
+                except EvidenceError as error:
+                    yield str(error)
+
+    def _rank(self, parts: npt.NDArray[np.uint16], entries: Hashes, side: Any) -> Numbers:
+        """How many entries of the index stand before each of some, given with their parts: int64 [len(entries)]."""
+        rank = np.empty(len(entries), dtype=np.int64)
+        order = np.lexsort((entries, parts))
+        bounds = np.searchsorted(parts[order], np.arange(self._layout.num_parts + 1))
+        for part in np.unique(parts).tolist():
+            asked = order[bounds[part] : bounds[part + 1]]
+            first = self._first[self._block_starts[part] : self._block_starts[part + 1]]
+            # The last block that begins before the entry; whatever begins after it has no share in the rank.
+            blocks = np.searchsorted(first, entries[asked], side=side) - 1
+            start = int(self._part_starts[part])
+            rank[asked] = start
+            for block in np.unique(blocks[blocks >= 0]).tolist():
+                mine = asked[slice(*np.searchsorted(blocks, [block, block + 1]))]
+                within = np.searchsorted(self._block(part, block), entries[mine], side=side)
+                rank[mine] = start + block * BLOCK_ENTRIES + within
+        return rank
+
+    def _block(self, part: int, block: int) -> Hashes:
+        """A block of a part, checked when it is read for the first time."""
+        start = int(self._part_starts[part]) + block * BLOCK_ENTRIES
+        end = min(start + BLOCK_ENTRIES, int(self._part_starts[part + 1]))
+        entries, number = self._entries[start:end], int(self._block_starts[part]) + block
+        if not self._checked[number]:
+            if checksum(entries) != int(self._checksums[number]):
+                raise EvidenceError(
+                    f"{self._directory / ENTRIES}: bytes {start * ENTRY_BYTES:,} to {end * ENTRY_BYTES:,} were changed "
+                    f"after they were written; {_REMEDY}"
+                )
+            self._checked[number] = True
+        return entries
 
 
 def index_directory(root: Path, corpus_digest: str) -> Path:
@@ -122,87 +246,52 @@ def index_directory(root: Path, corpus_digest: str) -> Path:
     return root / short(corpus_digest, _NAME_LENGTH)
 
 
-def build_index(
-    corpus: Corpus, text_of: TextOf, root: Path, progress: Callable[[str, int, int], None] = lambda *_: None
-) -> IndexFacts:
-    """Builds the index of a corpus; it appears when it is whole.
-
-    Args:
-        corpus: the corpus.
-        text_of: turns its tokens back into text.
-        root: the project's folder of indexes.
-        progress: told how many documents are done.
-    """
-    started = time.monotonic()
-    final = index_directory(root, corpus.digest)
-    work = final.with_name(f".{final.name}.building")
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
-    num_entries = 0
-    with ExitStack() as stack:
-        parts = [stack.enter_context((work / f"part-{number:02d}").open("w+b")) for number in range(1 << _PART_BITS)]
-        for entries in _entries(corpus, text_of, progress):
-            num_entries += len(entries)
-            _distribute(entries, parts)
-        hashes = stack.enter_context((work / HASHES).open("wb"))
-        documents = stack.enter_context((work / DOCUMENTS).open("wb"))
-        for part in parts:
-            part.seek(0)
-            entries = np.fromfile(part, dtype=_ENTRY)
-            entries = entries[np.argsort(entries["hash"], kind="stable")]
-            hashes.write(entries["hash"].tobytes())
-            documents.write(entries["document"].tobytes())
-    for path in work.glob("part-*"):
-        path.unlink()
-    facts = IndexFacts(
-        corpus=corpus.name,
-        corpus_digest=corpus.digest,
-        tokenizer=text_of.digest,
-        ngram_words=NGRAM_WORDS,
-        num_documents=corpus.num_documents,
-        num_tokens=corpus.num_tokens,
-        num_entries=num_entries,
-        num_bytes=num_entries * _ENTRY.itemsize,
-        seconds=time.monotonic() - started,
-    )
-    (work / INDEX).write_text(json.dumps(asdict(facts), indent=2) + "\n", encoding="utf-8")
-    shutil.rmtree(final, ignore_errors=True)
-    work.rename(final)
-    return facts
+def write_document(
+    directory: Path, facts: IndexFacts, layout: Layout, part_entries: Sequence[int], blocks_digest: str
+) -> None:
+    """Writes `index.json`: facts, layout, entries of each part, digest of `blocks.bin`, and a digest over all that."""
+    content = {
+        "format": FORMAT,
+        "facts": asdict(facts),
+        "layout": asdict(layout),
+        "part_entries": list(part_entries),
+        "blocks": blocks_digest,
+    }
+    text = json.dumps({**content, "digest": digest_json(content)}, indent=1)
+    (directory / INDEX).write_text(text + "\n", encoding="utf-8")
 
 
-def _entries(
-    corpus: Corpus, text_of: TextOf, progress: Callable[[str, int, int], None]
-) -> Iterator[npt.NDArray[np.void]]:
-    """The distinct n-grams of every document, some million at a time."""
-    found: list[npt.NDArray[np.void]] = []
-    held = 0
-    for start in range(0, corpus.num_documents, _BATCH):
-        numbers = range(start, min(start + _BATCH, corpus.num_documents))
-        for number, text in zip(numbers, text_of.documents(corpus, numbers), strict=True):
-            runs = np.unique(run_hashes(word_hashes(text), NGRAM_WORDS))
-            entries = np.empty(len(runs), dtype=_ENTRY)
-            entries["hash"], entries["document"] = runs, number
-            found.append(entries)
-            held += len(runs)
-        progress(f"index {corpus.name}", numbers.stop, corpus.num_documents)
-        if held >= _FLUSH:
-            yield np.concatenate(found)
-            found, held = [], 0
-    if held:
-        yield np.concatenate(found)
+def blocks_of(num_entries: npt.NDArray[Any]) -> Numbers:
+    """Blocks of parts of so many entries."""
+    return -(-num_entries // BLOCK_ENTRIES)
 
 
-def _distribute(entries: npt.NDArray[np.void], parts: Sequence[BinaryIO]) -> None:
-    """Appends entries to the part that their hash's highest bits name, documents ascending."""
-    part = (entries["hash"] >> np.uint64(64 - _PART_BITS)).astype(np.int64)
-    order = np.argsort(part, kind="stable")
-    bounds = np.searchsorted(part[order], np.arange(len(parts) + 1))
-    for number, file in enumerate(parts):
-        if bounds[number] < bounds[number + 1]:
-            file.write(entries[order[bounds[number] : bounds[number + 1]]].tobytes())
+def checksum(entries: Hashes) -> int:
+    """XXH3 of a block: against damage; whoever can write the index can write its checksums too."""
+    return xxhash.xxh3_64_intdigest(entries.data)
 
 
-def _mapped(path: Path, dtype: str) -> npt.NDArray[np.generic]:
+def _read_document(directory: Path, corpus: Corpus | None) -> dict[str, Any]:
+    path = directory / INDEX
+    try:
+        document = parse_json(path.read_bytes())
+    except FileNotFoundError:
+        of = "" if corpus is None else f" of corpus {corpus.name} ({short(corpus.digest)})"
+        raise NotFoundError(f"{directory}: no index{of}; `treering index` builds it") from None
+    except (OSError, ValueError) as error:
+        raise EvidenceError(f"{path}: not an index ({error}); {_REMEDY}") from error
+    found = document.get("format", 1) if isinstance(document, dict) else None
+    if found != FORMAT:
+        raise EvidenceError(f"{path}: format {found}, expected {FORMAT}; {_REMEDY}")
+    if digest_json({key: value for key, value in document.items() if key != "digest"}) != document.get("digest"):
+        raise EvidenceError(f"{path}: it was changed after it was written; {_REMEDY}")
+    return dict(document)
+
+
+def _starts(counts: Any) -> Numbers:
+    return np.concatenate(([0], np.cumsum(counts, dtype=np.int64))).astype(np.int64)
+
+
+def _mapped(path: Path) -> Hashes:
     empty = path.stat().st_size == 0
-    return np.empty(0, dtype=dtype) if empty else np.asarray(np.memmap(path, dtype=dtype, mode="r"))
+    return np.empty(0, dtype=np.uint64) if empty else np.asarray(np.memmap(path, dtype="<u8", mode="r"))

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from treering.config.canonical import digest_file
 from treering.data.corpus import Corpus
+from treering.data.spelling import Spelling
 from treering.errors import EvidenceError
 
 if TYPE_CHECKING:
@@ -20,6 +21,10 @@ class TextOf:
 
     Args:
         path: `tokenizer.json` of a byte-level tokenizer.
+
+    Attributes:
+        digest: of that file.
+        spelling: the bytes of its tokens.
 
     Raises:
         EvidenceError: there is none.
@@ -33,6 +38,7 @@ class TextOf:
         self.digest = digest_file(path)
         self._path = path
         self._tokenizer: Tokenizer = Tokenizer.from_file(str(path))
+        self.spelling = Spelling.of(self._tokenizer)
 
     def check(self, corpus: Corpus) -> None:
         """Refuses a corpus that another tokenizer has cut.
@@ -54,9 +60,10 @@ class TextOf:
             EvidenceError: the corpus was cut by another tokenizer, or its index is damaged.
         """
         self.check(corpus)
-        offsets = corpus.document_offsets
-        tokens = [corpus.tokens(int(offsets[number]), int(offsets[number + 1])).tolist() for number in numbers]
-        found: list[str] = self._tokenizer.decode_batch(tokens, skip_special_tokens=True)
+        found = []
+        for number in numbers:
+            tokens = self._tokens(corpus, number)
+            found += self.spelling.texts(tokens, np.array([len(tokens)]))
         return found
 
     def decode(self, tokens: list[int]) -> str:
@@ -66,11 +73,11 @@ class TextOf:
     def token_bytes(self, corpus: Corpus, number: int) -> npt.NDArray[np.int64]:
         """Where each token of a document ends in the UTF-8 bytes of its text: int64 [num_tokens].
 
-        A token of a byte-level tokenizer is spelled with one character for each of its bytes; a special one is no text.
+        A special token is no text.
         """
+        return np.cumsum(self.spelling.num_bytes(self._tokens(corpus, number)))
+
+    @staticmethod
+    def _tokens(corpus: Corpus, number: int) -> npt.NDArray[np.generic]:
         offsets = corpus.document_offsets
-        tokens = corpus.tokens(int(offsets[number]), int(offsets[number + 1])).tolist()
-        special = self._tokenizer.get_added_tokens_decoder()
-        spelled = {token: self._tokenizer.id_to_token(token) or "" for token in set(tokens)}
-        lengths = {token: 0 if token in special else len(text) for token, text in spelled.items()}
-        return np.cumsum([lengths[token] for token in tokens], dtype=np.int64)
+        return corpus.tokens(int(offsets[number]), int(offsets[number + 1]))

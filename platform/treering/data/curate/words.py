@@ -8,14 +8,16 @@ import xxhash
 
 Hashes = npt.NDArray[np.uint64]
 
-_WORD = re.compile(r"\w+")
+WORD = re.compile(r"\w+")
+"""A word of a text in lower case."""
+
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _MIX = np.uint64(0xBF58476D1CE4E5B9)
 
 
 def words(text: str) -> list[str]:
     """The words of a text, lower case, without punctuation."""
-    return _WORD.findall(text.lower())
+    return WORD.findall(text.lower())
 
 
 def word_spans(text: str) -> tuple[list[str], list[tuple[int, int]]]:
@@ -23,7 +25,7 @@ def word_spans(text: str) -> tuple[list[str], list[tuple[int, int]]]:
 
     Lower case may be longer than the text (there is a letter whose is); then places are those of the lower case.
     """
-    found = [(match[0], match.span()) for match in _WORD.finditer(text.lower())]
+    found = [(match[0], match.span()) for match in WORD.finditer(text.lower())]
     return [word for word, _span in found], [span for _word, span in found]
 
 

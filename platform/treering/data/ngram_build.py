@@ -1,0 +1,350 @@
+"""Builds the index of a corpus's n-grams, in several processes, in bounded memory.
+
+First the corpus is held against its manifest. Then each worker takes ranges of documents and appends their entries,
+sorted into parts, to a file of its own; then each takes parts, sorts what all files hold of one, and writes it to its
+place. What comes out does not depend on the workers. The index appears when it is whole.
+"""
+
+import fcntl
+import multiprocessing
+import os
+import shutil
+import signal
+import threading
+import time
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from treering.config.canonical import digest_file
+from treering.data.chunks import in_order
+from treering.data.corpus import BIN, IDX, Corpus
+from treering.data.curate.words import Hashes
+from treering.data.indexed import MappedOffsets
+from treering.data.ngram_hashes import ngram_hashes
+from treering.data.ngrams import (
+    BLOCK_ENTRIES,
+    BLOCKS,
+    ENTRIES,
+    ENTRY_BYTES,
+    MOST_PART_BITS,
+    NGRAM_WORDS,
+    IndexFacts,
+    Layout,
+    checksum,
+    index_directory,
+    write_document,
+)
+from treering.data.spelling import Spelling
+from treering.data.text import TextOf
+from treering.errors import EvidenceError, StoreError, UserError
+
+Progress = Callable[[str, int, int], None]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_BATCH_TOKENS = 1 << 16  # their characters stay in a core's cache
+_MOST_RUN_TOKENS = 1 << 23
+_FEWEST_RUN_TOKENS = 1 << 18
+_PART_TOKENS = 1 << 24  # 128 MiB, for a token begins at most one n-gram
+_WORKER_TOKENS = 1 << 24  # for less a process takes longer to start than to help
+_MIB = 1 << 20
+
+
+class _Map(Protocol):
+    """Applies a function to each item; results come in the items' order."""
+
+    def __call__(self, function: Callable[[Item], Result], items: Iterable[Item], /) -> Iterator[Result]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Entries of a range of documents, on disk.
+
+    Attributes:
+        file: name of the file.
+        start: its first byte there.
+        bounds: first entry of each part, with the end: int32 [num_parts + 1].
+    """
+
+    file: str
+    start: int
+    bounds: npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One part: where its entries lie, and where they go.
+
+    Attributes:
+        files: names of the files that hold some.
+        starts: first byte of each piece: [num_pieces].
+        counts: entries of each piece: [num_pieces].
+        entry: its first entry in the index.
+    """
+
+    files: Sequence[str]
+    starts: Sequence[int]
+    counts: Sequence[int]
+    entry: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Build:
+    """What the workers need to know; sent to their processes.
+
+    Attributes:
+        corpus: the corpus's folder.
+        token: numpy's name of its tokens' type.
+        spelling: its tokens as text.
+        layout: how entries are made.
+        work: folder of what is being built.
+    """
+
+    corpus: Path
+    token: str
+    spelling: Spelling
+    layout: Layout
+    work: Path
+
+    def run(self, documents: tuple[int, int]) -> _Run:
+        """Sorts the entries of documents [first, last) into parts, and appends them to this process's file."""
+        parts: list[npt.NDArray[np.uint16]] = []
+        entries: list[Hashes] = []
+        for hashes, numbers in self._hashes(*documents):
+            parts.append(self.layout.parts(hashes))
+            entries.append(self.layout.entries(hashes, numbers))
+        part = np.concatenate(parts)
+        sorted_entries = np.concatenate(entries)[np.argsort(part, kind="stable")]
+        bounds = np.zeros(self.layout.num_parts + 1, dtype=np.int32)
+        path = self.work / f"run-{os.getpid()}"
+        with path.open("ab") as file:
+            start = file.tell()
+            ends = np.cumsum(np.bincount(part, minlength=self.layout.num_parts)).tolist()
+            for number, (first, last) in enumerate(pairwise([0, *ends])):
+                distinct = _distinct(sorted_entries[first:last])
+                file.write(distinct.data)
+                bounds[number + 1] = bounds[number] + len(distinct)
+        return _Run(path.name, start, bounds)
+
+    def _hashes(self, first: int, last: int) -> Iterator[tuple[Hashes, npt.NDArray[np.int64]]]:
+        """Hashes of the n-grams of documents [first, last) with their numbers, some documents at a time."""
+        offsets = MappedOffsets.open(self.corpus / IDX)[first : last + 1]
+        tokens = np.memmap(self.corpus / BIN, dtype=self.token, mode="r")
+        for lo, hi in pairwise(_cuts(offsets, _BATCH_TOKENS)):
+            block = np.asarray(tokens[offsets[lo] : offsets[hi]])
+            texts = self.spelling.texts(block, offsets[lo + 1 : hi + 1] - offsets[lo])
+            hashes, numbers = ngram_hashes(texts, NGRAM_WORDS)
+            yield hashes, numbers + (first + lo)
+
+    def part(self, part: _Part) -> tuple[Hashes, Hashes]:
+        """Sorts one part into its place; the first entry and the checksum of each of its blocks."""
+        entries = np.empty(sum(part.counts), dtype=np.uint64)
+        filled = 0
+        with ExitStack() as stack:
+            files = {name: stack.enter_context((self.work / name).open("rb")) for name in set(part.files)}
+            for name, start, count in zip(part.files, part.starts, part.counts, strict=True):
+                files[name].seek(start)
+                entries[filled : filled + count] = np.fromfile(files[name], dtype=np.uint64, count=count)
+                filled += count
+        entries.sort()
+        with (self.work / ENTRIES).open("r+b") as file:
+            file.seek(part.entry * ENTRY_BYTES)
+            file.write(entries.data)
+        blocks = range(0, len(entries), BLOCK_ENTRIES)
+        sums = [checksum(entries[start : start + BLOCK_ENTRIES]) for start in blocks]
+        return entries[::BLOCK_ENTRIES].copy(), np.array(sums, dtype=np.uint64)
+
+
+def build_index(
+    corpus: Corpus,
+    text_of: TextOf,
+    root: Path,
+    progress: Progress = lambda *_: None,
+    workers: int | None = None,
+) -> IndexFacts:
+    """Builds the index of a corpus; it appears when it is whole.
+
+    Args:
+        corpus: the corpus.
+        text_of: turns its tokens back into text.
+        root: the project's folder of indexes.
+        progress: told how much is done.
+        workers: processes; default: one for each core, fewer where the corpus is small.
+
+    Raises:
+        EvidenceError: the corpus is damaged, or was cut by another tokenizer.
+        UserError: another process builds there.
+        StoreError: the disk is full, or a worker was killed.
+    """
+    started = time.monotonic()
+    text_of.check(corpus)
+    final = index_directory(root, corpus.digest)
+    work = final.with_name(f".{final.name}.building")
+    root.mkdir(parents=True, exist_ok=True)
+    if workers is None:
+        workers = min(len(os.sched_getaffinity(0)), 1 + corpus.num_tokens // _WORKER_TOKENS)
+    with _only_builder(root):
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
+        try:
+            _check_corpus(corpus, progress)
+            num_entries, part_entries = _build(corpus, text_of, work, progress, workers)
+            facts = IndexFacts(
+                corpus=corpus.name,
+                corpus_digest=corpus.digest,
+                tokenizer=text_of.digest,
+                unicode=unicodedata.unidata_version,
+                ngram_words=NGRAM_WORDS,
+                num_documents=corpus.num_documents,
+                num_tokens=corpus.num_tokens,
+                num_entries=num_entries,
+                num_bytes=sum((work / name).stat().st_size for name in (ENTRIES, BLOCKS)),
+                workers=workers,
+                seconds=time.monotonic() - started,
+            )
+            write_document(work, facts, _layout(corpus), part_entries, digest_file(work / BLOCKS))
+            shutil.rmtree(final, ignore_errors=True)
+            work.rename(final)
+        except OSError as error:
+            raise StoreError(
+                f"{work}: {error}; building takes twice the index's size, some 16 bytes a token, on that disk"
+            ) from error
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    return facts
+
+
+def _build(
+    corpus: Corpus, text_of: TextOf, work: Path, progress: Progress, workers: int
+) -> tuple[int, list[int]]:
+    """Writes entries and blocks; how many entries there are, and in each part."""
+    layout = _layout(corpus)
+    token = f"<u{corpus.manifest['token_width_bytes']}"
+    build = _Build(corpus.directory, token, text_of.spelling, layout, work)
+    offsets = corpus.mapped_offsets
+    cuts = _cuts(offsets, min(_MOST_RUN_TOKENS, max(_FEWEST_RUN_TOKENS, corpus.num_tokens // (4 * workers))))
+    runs: list[_Run] = []
+    with _mapping(workers) as map_over:
+        for end, run in zip(cuts[1:], map_over(build.run, pairwise(cuts)), strict=True):
+            runs.append(run)
+            progress(f"index {corpus.name}", end, corpus.num_documents)
+        bounds = np.stack([run.bounds for run in runs])
+        part_entries = np.diff(bounds, axis=1).sum(axis=0, dtype=np.int64)
+        (work / ENTRIES).touch()
+        blocks = []
+        for done, found in enumerate(map_over(build.part, _parts(runs, bounds, part_entries)), 1):
+            blocks.append(found)
+            progress(f"sort {corpus.name}", done, layout.num_parts)
+    with (work / BLOCKS).open("wb") as file:
+        for column in zip(*blocks, strict=True):
+            file.write(np.concatenate(column).data)
+    return int(part_entries.sum()), part_entries.tolist()
+
+
+def _layout(corpus: Corpus) -> Layout:
+    """As many parts as keep each small, whatever the corpus's size."""
+    parts = -(-corpus.num_tokens // _PART_TOKENS)
+    return Layout(part_bits=min((parts - 1).bit_length(), MOST_PART_BITS), document_bits=(corpus.num_documents - 1).bit_length())
+
+
+def _parts(
+    runs: Sequence[_Run], bounds: npt.NDArray[np.int32], part_entries: npt.NDArray[np.int64]
+) -> Iterator[_Part]:
+    """Every part, its pieces in the order of the runs."""
+    entry, files = 0, [run.file for run in runs]
+    starts = np.array([run.start for run in runs])
+    for part, count in enumerate(part_entries.tolist()):
+        places = starts + bounds[:, part].astype(np.int64) * ENTRY_BYTES
+        yield _Part(files, places.tolist(), (bounds[:, part + 1] - bounds[:, part]).tolist(), entry)
+        entry += count
+
+
+def _cuts(offsets: MappedOffsets | npt.NDArray[np.int64], most_tokens: int) -> list[int]:
+    """Documents at which to cut, both ends among them, for ranges of about so many tokens, of a document at least."""
+    start, end, last = int(offsets[0]), int(offsets[-1]), len(offsets) - 1
+    inner = offsets.searchsorted(np.arange(start + most_tokens, end, most_tokens))
+    return sorted({0, *np.asarray(inner).tolist(), last})
+
+
+def _distinct(entries: Hashes) -> Hashes:
+    """Sorts entries in place; those that differ from the one before."""
+    entries.sort()
+    differs: npt.NDArray[np.bool_] = np.diff(entries, prepend=~entries[:1]) != 0
+    return entries[differs]
+
+
+def _check_corpus(corpus: Corpus, progress: Progress) -> None:
+    """An index of damaged tokens would find nothing where there is something."""
+    done, total = 0, sum(int(file["size"]) for file in corpus.manifest["files"].values())
+
+    def advance(more: int) -> None:
+        nonlocal done
+        done += more
+        progress(f"check {corpus.name}", done // _MIB, -(-total // _MIB))
+
+    damages = corpus.verify(advance)
+    if damages:
+        first = damages[0]
+        raise EvidenceError(
+            f"{corpus.directory / first.file}: bytes {first.start:,} to {first.end:,}: {first.reason}; `treering verify` "
+            "tells which documents that are, `dvc checkout` restores them"
+        )
+
+
+@contextmanager
+def _only_builder(root: Path) -> Iterator[None]:
+    """Two at once would write into each other's files; the lock dies with its process."""
+    with (root / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"{root}: another process builds an index there; try again when it is done") from None
+        yield
+
+
+@contextmanager
+def _mapping(workers: int) -> Iterator[_Map]:
+    """`map` in this process, or over others, which end with it however it ends."""
+    if workers == 1:
+        yield map
+        return
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_join_parent)
+    try:
+        yield lambda function, items: in_order(pool, function, items, 2 * workers)
+    except BaseException as error:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in set(multiprocessing.active_children()) - others:
+            child.terminate()
+            child.join()
+        if isinstance(error, BrokenProcessPool):
+            raise StoreError(
+                "index: a worker was killed, for want of memory perhaps; `treering index --workers 1` needs least"
+            ) from error
+        raise
+    pool.shutdown()
+
+
+def _join_parent() -> None:
+    """Ctrl-C reaches the whole process group, only the parent answers it; but when it is killed, so is this process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def follow() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
