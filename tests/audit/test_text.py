@@ -3,6 +3,8 @@
 import json
 import random
 import re
+import shutil
+import unicodedata
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +15,7 @@ from typer.testing import CliRunner
 
 from treering.audit.contamination import find_contamination
 from treering.audit.exposure import corpora_of, project_runs
+from treering.audit.inventory import verify_paths
 from treering.audit.text import trace_text
 from treering.audit.text_match import TextFinder
 from treering.cli import trace as trace_command
@@ -29,6 +32,7 @@ from treering.data.order import DataOrder
 from treering.data.text import TextOf
 from treering.data.tokenize import load_tokenizer
 from treering.errors import EvidenceError, NotFoundError, UserError
+from treering.project import Project
 from treering.runlog.directory import RunDirectory
 
 SETTINGS = {
@@ -142,6 +146,92 @@ def test_words_that_differ_in_case_and_punctuation_match_and_are_not_exact(plant
     part = "; ".join(word.upper() for word in words(excerpt(text, 0, 15)))
     (match,) = trace_text(planted.project, part).matches
     assert (match.match.number, match.match.exact, match.match.ngrams) == (3, False, 3)
+
+
+FORMS = {
+    "lower case and other punctuation": (lambda text: text.lower().replace(" ", " - "), False),
+    "line ends of Windows": (lambda text: text.replace(" ", "\r\n"), True),
+    "decomposed letters": (lambda text: unicodedata.normalize("NFD", text), True),
+    "a byte order mark and soft hyphens": (lambda text: "\ufeff" + text.replace("na", "na\u00ad"), True),
+    "character references": (lambda text: text.replace("ï", "&#239;"), True),
+    "words around it": (lambda text: f"{text} more words", False),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_text_is_found_in_whatever_form_it_is_pasted(form, planted):
+    number, start = next(
+        (number, at - 9)
+        for number, text in enumerate(planted.texts["letters"])
+        for at, word in enumerate(words(text))
+        if word == "naïve" and 9 <= at < len(words(text)) - 11
+    )
+    change, exact = FORMS[form]
+    part = excerpt(planted.texts["letters"][number], start, 20)
+    first = trace_text(planted.project, change(part)).matches[0].match
+    assert (first.number, first.exact, first.ngrams) == (number, exact, 8)
+
+
+def test_a_text_over_the_end_of_a_document_and_into_the_next(planted):
+    texts = planted.texts["letters"]
+    last = excerpt(texts[4], len(words(texts[4])) - 13, 13)
+    (match,) = (each.match for each in trace_text(planted.project, last).matches)
+    assert (match.number, match.exact, match.spans[0][1]) == (
+        4,
+        True,
+        planted.corpora["letters"].document(4)["tokens"] - 1,
+    )
+    found = [each.match for each in trace_text(planted.project, f"{last} {excerpt(texts[5], 0, 14)}").matches]
+    assert [(match.number, match.exact, match.ngrams) for match in found] == [(5, False, 2), (4, False, 1)]
+
+
+def test_what_is_frequent_is_looked_into_in_part_and_that_is_said(planted, monkeypatch):
+    texts = planted.texts["letters"]
+    shelf, unanswered = corpora_of(planted.project, project_runs(planted.project))
+    finder = TextFinder(planted.project, shelf, unanswered)
+    everything = {"all of it": texts, "one": [texts[7]]}
+    assert len(finder.find_all(everything)["all of it"]) == len([text for text in texts if len(words(text)) >= 13])
+    assert unanswered == []
+    monkeypatch.setattr("treering.audit.text_match._MOST_DOCUMENTS", 5)
+    found = finder.find_all(everything)
+    assert len(found["all of it"]) == 5
+    assert [match.number for match in found["one"]] == [7]
+    assert unanswered == [
+        "corpus letters: runs of 13 words of all of it stand in more than 5 documents: of each, 5 were looked into, "
+        "those with its rarest runs first"
+    ]
+
+
+def test_few_documents_are_kept_in_memory(planted, monkeypatch):
+    monkeypatch.setattr("treering.audit.text_match._KEPT_CHARACTERS", 1_000)
+    shelf, unanswered = corpora_of(planted.project, project_runs(planted.project))
+    finder = TextFinder(planted.project, shelf, unanswered)
+    assert len(finder.find_all({"all": planted.texts["letters"]})["all"]) == len(planted.texts["letters"])
+    assert 1 <= len(finder._documents) < 20
+
+
+def test_damage_is_named_where_an_answer_needs_what_was_there(planted, tmp_path):
+    project = Project(shutil.copytree(planted.project.root, tmp_path / "copy"))
+    text, corpus = excerpt(planted.texts["letters"][9], 0, 15), planted.corpora["letters"]
+    tokens = project.corpus("letters") / "corpus.bin"
+    content = bytearray(tokens.read_bytes())
+    content[2 * int(corpus.document_offsets[9])] ^= 1
+    tokens.write_bytes(content)
+    answer = trace_text(project, text)
+    assert answer.matches == ()
+    assert re.search(
+        r"document letters-9: found tokens sha256:\w+, expected sha256:\w+; `dvc checkout`", answer.unanswered[0]
+    )
+    entries = index_directory(project.index, corpus.digest) / "entries.bin"
+    content = bytearray(entries.read_bytes())
+    content[len(content) // 2] ^= 1
+    entries.write_bytes(content)
+    damaged = r"entries.bin: bytes 0 to [\d,]+ were changed after they were written; `treering index --force`"
+    answer = trace_text(project, text)
+    assert answer.matches == ()
+    assert re.search(damaged, answer.unanswered[0])
+    (finding,) = verify_paths(project, [project.index]).findings
+    assert re.search(damaged, finding.text)
 
 
 def test_two_stretches_of_one_document_are_two_spans(planted):

@@ -1,4 +1,4 @@
-"""Digests again whatever lies below some folders: corpora, checkpoints, run logs, blends, attestations.
+"""Digests again whatever lies below some folders: corpora, indexes, checkpoints, run logs, blends, attestations.
 
 Every file is held against what was written down about it when it was made; how things fit each other, and which
 checkpoint read what, is the audit's matter.
@@ -20,6 +20,7 @@ from treering.audit.report import Finding, FindingKind
 from treering.config.canonical import digest_file
 from treering.config.resolve import ResolvedBlend
 from treering.data.corpus import BIN, DOCUMENTS, IDX, Corpus
+from treering.data.ngrams import ENTRIES, NgramIndex
 from treering.errors import NotFoundError, TreeringError
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
@@ -27,7 +28,7 @@ from treering.runlog.directory import CheckpointDirectory, RunDirectory
 if TYPE_CHECKING:
     from treering.audit.attestation.keys import PublicKey
 
-Kind = Literal["corpus", "tokenizer", "blend", "run log", "checkpoint", "attestation"]
+Kind = Literal["corpus", "tokenizer", "blend", "run log", "checkpoint", "attestation", "index"]
 
 _CHECKPOINT = re.compile(r"^step-\d{8,}$")
 _MIB = 1 << 20
@@ -38,6 +39,7 @@ _FINDING_KINDS: dict[Kind, FindingKind] = {
     "run log": "record",
     "checkpoint": "checkpoint",
     "attestation": "attestation",
+    "index": "corpus",
 }
 
 
@@ -107,7 +109,7 @@ def verify_paths(
     """Digests everything below some paths again.
 
     Args:
-        project: where to look without `paths`: its corpora, blend, runs and published checkpoint.
+        project: where to look without `paths`: its corpora, their indexes, blend, runs and published checkpoint.
         paths: folders to look below, or a blend's file.
         trusted: keys whose signature under an attestation counts.
         progress: told how many MiB are done.
@@ -115,9 +117,8 @@ def verify_paths(
     Raises:
         NotFoundError: a path does not exist, or nothing lies there that could be checked.
     """
-    roots = paths or [
-        path for path in (project.corpora, project.blend, project.runs, project.published) if path.exists()
-    ]
+    places = (project.corpora, project.index, project.blend, project.runs, project.published)
+    roots = paths or [path for path in places if path.exists()]
     for root in roots:
         if not root.exists():
             raise NotFoundError(f"{root}: no such file or folder")
@@ -159,6 +160,8 @@ def discover(root: Path) -> Iterator[Thing]:
             tokenizer = folder.parent.parent / "tokenizer.json"
             if tokenizer.exists():
                 yield Thing("tokenizer", tokenizer)
+        elif ENTRIES in files and not folder.name.startswith("."):  # with a dot it is being built
+            yield Thing("index", folder)
         elif _CHECKPOINT.match(folder.name):
             yield Thing("checkpoint", folder)
             folders.clear()
@@ -204,6 +207,10 @@ def _check(
                 yield from check_files(checkpoint, lambda _what, done, _of: advance(sizes[done - 1]))
             case "run log":
                 yield from check_run_log(RunDirectory(thing.path), note)
+            case "index":
+                yield from (
+                    Finding("corpus", text, file=str(thing.path)) for text in NgramIndex(thing.path).check(advance)
+                )
             case "attestation":
                 yield from _check_attestation(thing.path, project, trusted, note)
     except TreeringError as error:

@@ -92,7 +92,7 @@ def _trace_text(here: "Project", file: Path, limit: int, *, json: bool) -> None:
     from treering.errors import UserError
 
     try:
-        content = file.read_text(encoding="utf-8")
+        content = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: found an unreadable file ({error}), expected UTF-8 text") from None
     with progress_bars() as progress:

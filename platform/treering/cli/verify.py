@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 PathsArgument = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="[PATH]...", help="Folders to look below; default: the project's corpora, runs, published."),
+    typer.Argument(
+        metavar="[PATH]...", help="Folders to look below; default: the project's corpora, indexes, runs, published."
+    ),
 ]
 AttestationOption = Annotated[
     Path | None,
@@ -41,7 +43,7 @@ def verify(
     public_key: PublicKeyOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Digest corpora, checkpoints and run logs again, and name every file, byte range and document that changed.
+    """Digest corpora, indexes, checkpoints and run logs again, and name each file, range and document that changed.
 
     With `--attestation` it checks a signed statement offline instead: signature, every file of the checkpoint, and
     ring, blend and ancestry against the run log. Ends with exit code 3 where something does not hold.

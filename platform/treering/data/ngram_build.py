@@ -225,9 +225,7 @@ def build_index(
     return facts
 
 
-def _build(
-    corpus: Corpus, text_of: TextOf, work: Path, progress: Progress, workers: int
-) -> tuple[int, list[int]]:
+def _build(corpus: Corpus, text_of: TextOf, work: Path, progress: Progress, workers: int) -> tuple[int, list[int]]:
     """Writes entries and blocks; how many entries there are, and in each part."""
     layout = _layout(corpus)
     token = f"<u{corpus.manifest['token_width_bytes']}"
@@ -249,18 +247,20 @@ def _build(
     with (work / BLOCKS).open("wb") as file:
         for column in zip(*blocks, strict=True):
             file.write(np.concatenate(column).data)
+    for name in {run.file for run in runs}:
+        (work / name).unlink()
     return int(part_entries.sum()), part_entries.tolist()
 
 
 def _layout(corpus: Corpus) -> Layout:
     """As many parts as keep each small, whatever the corpus's size."""
     parts = -(-corpus.num_tokens // _PART_TOKENS)
-    return Layout(part_bits=min((parts - 1).bit_length(), MOST_PART_BITS), document_bits=(corpus.num_documents - 1).bit_length())
+    return Layout(
+        part_bits=min((parts - 1).bit_length(), MOST_PART_BITS), document_bits=(corpus.num_documents - 1).bit_length()
+    )
 
 
-def _parts(
-    runs: Sequence[_Run], bounds: npt.NDArray[np.int32], part_entries: npt.NDArray[np.int64]
-) -> Iterator[_Part]:
+def _parts(runs: Sequence[_Run], bounds: npt.NDArray[np.int32], part_entries: npt.NDArray[np.int64]) -> Iterator[_Part]:
     """Every part, its pieces in the order of the runs."""
     entry, files = 0, [run.file for run in runs]
     starts = np.array([run.start for run in runs])
@@ -297,8 +297,8 @@ def _check_corpus(corpus: Corpus, progress: Progress) -> None:
     if damages:
         first = damages[0]
         raise EvidenceError(
-            f"{corpus.directory / first.file}: bytes {first.start:,} to {first.end:,}: {first.reason}; `treering verify` "
-            "tells which documents that are, `dvc checkout` restores them"
+            f"{corpus.directory / first.file}: bytes {first.start:,} to {first.end:,}: {first.reason}; "
+            "`treering verify` tells which documents that are, `dvc checkout` restores them"
         )
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +10,6 @@ from treering.config.canonical import digest_file
 from treering.data.corpus import Corpus
 from treering.data.spelling import Spelling
 from treering.errors import EvidenceError
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 
 class TextOf:
