@@ -15,7 +15,7 @@ from treering.config.load import load_experiment
 from treering.config.resolve import resolve
 from treering.data.blend import resolve_blend
 from treering.data.corpus import Corpus
-from treering.data.ngrams import build_index
+from treering.data.ngram_build import build_index
 from treering.data.text import TextOf
 from treering.runlog.directory import RunDirectory
 from treering_dashboard.pages import contamination
