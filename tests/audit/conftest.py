@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from audited_project import DOCUMENTS, cut_checkpoint, lay_attempt, lay_project, start_run
+from versioned_project import lay_versions
 
 from treering.data.corpus import Corpus
 from treering.data.order import DataOrder
@@ -50,3 +51,17 @@ def built(template, tmp_path, monkeypatch):
         lay_attempt=partial(lay_attempt, project),
         cut_checkpoint=cut_checkpoint,
     )
+
+
+@pytest.fixture(scope="session")
+def versioned(template, tmp_path_factory):
+    """A project with a history of corpora, as `lay_versions` makes it."""
+    return lay_versions(template.root, tmp_path_factory.mktemp("versioned") / "project")
+
+
+@pytest.fixture
+def gone(versioned, tmp_path):
+    """A copy to work on, whose first corpora are gone; `remote` is the original's and is only read."""
+    root = tmp_path / "versions"
+    shutil.copytree(versioned.root, root, symlinks=True)
+    return SimpleNamespace(project=Project(root), root=root, digests=versioned.digests, remote=versioned.remote)

@@ -3,16 +3,17 @@
 import contextlib
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from treering.audit.stores import Store, find_stores, tracked
+from treering.audit.remotes import RemoteStore, open_remotes
+from treering.audit.stores import Store, find_stores, named_trees, tracked
 from treering.config.canonical import DIGEST_PREFIX, parse_json
 from treering.data.corpus import MANIFEST
 from treering.data.manifest import manifest_digest, read_manifest
-from treering.errors import EvidenceError, NotFoundError, UserError
+from treering.errors import EvidenceError, NotFoundError, StoreError, UserError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory, find_runs
 
@@ -38,12 +39,15 @@ class Found:
     command: str | None = None
 
 
-def find_digest(project: Project, digest: str) -> list[Found]:
+def find_digest(project: Project, digest: str, say: Callable[[str], None] = lambda _: None) -> list[Found]:
     """Everything whose digest begins with the given characters.
+
+    Remotes that are no folders are asked only for what neither the project nor a folder can bring back.
 
     Args:
         project: where to look.
         digest: at least 4 hex characters, with or without `sha256:`; of a corpus's file its md5 by DVC is taken too.
+        say: told which remotes are asked, and which could not be and why.
 
     Raises:
         UserError: that is no digest.
@@ -61,14 +65,27 @@ def find_digest(project: Project, digest: str) -> list[Found]:
     found = [*_corpora(project, fits), *_runs(project, prefix, fits)]
     at_hand = {each.digest for each in found}
     for store in stores:
-        found += [each for each in _stored_corpora(project, store, stores, fits) if each.digest not in at_hand]
+        corpora = _stored_corpora(project, store, store.trees(), stores, fits)
+        found += [each for each in corpora if each.digest not in at_hand]
+    unsearched: list[str] = []
+    remotes: list[RemoteStore] = []
+    if all(each.place != "project" and each.command is None for each in found):
+        remotes, unsearched = open_remotes(project.root, elsewhere)
+        trees = named_trees(project.root) if remotes else set()
+        for remote in remotes:
+            say(f"asking {remote.name} ({remote.path})")
+            try:
+                there = list(_stored_corpora(project, remote, remote.trees(trees), [*stores, remote], fits))
+                found += there or _stored_corpora(project, remote, remote.other_trees(trees), [*stores, remote], fits)
+            except StoreError as error:
+                unsearched.append(str(error))
+    for text in unsearched:
+        say(f"not searched: {text}")
     if not found:
-        searched = ", ".join(["the project", *(f"{store.name} ({store.path})" for store in stores)])
-        others = f"; remotes that are no folders were not searched: {', '.join(elsewhere)}" if elsewhere else ""
-        raise NotFoundError(
-            f"{digest}: nothing has that digest in {searched}{others}; `dvc fetch --all-commits` brings to the cache "
-            "what remotes hold"
-        )
+        places: list[Store | RemoteStore] = [*stores, *remotes]
+        searched = ", ".join(["the project", *(f"{each.name} ({each.path})" for each in places)])
+        others = f"; not searched: {'; '.join(unsearched)}" if unsearched else ""
+        raise NotFoundError(f"{digest}: nothing has that digest in {searched}{others}")
     return found
 
 
@@ -147,46 +164,63 @@ def _rings(path: Path, prefix: str, what: str) -> Iterator[Found]:
 
 
 def _stored_corpora(
-    project: Project, store: Store, stores: Sequence[Store], fits: Callable[[str | None], bool]
+    project: Project,
+    store: Store | RemoteStore,
+    trees: Iterable[tuple[str, dict[str, str]]],
+    stores: Sequence[Store | RemoteStore],
+    fits: Callable[[str | None], bool],
 ) -> Iterator[Found]:
-    """Corpora in tracked folders of a store, by the manifests that it holds."""
+    """Corpora in tracked folders of a store, by the manifests that it holds.
+
+    Args:
+        project: where they belong.
+        store: the store.
+        trees: its tracked folders.
+        stores: all that may hold a file of them.
+        fits: whether a digest is asked for.
+
+    Raises:
+        StoreError: a remote does not answer.
+    """
     seen: set[str] = set()
-    for tree, entries in store.trees():
+    for tree, entries in trees:
         for path in sorted(path for path in entries if Path(path).name == MANIFEST):
-            manifest = _stored_manifest(store.file(entries[path]))
+            manifest = _stored_manifest(entries[path], stores)
             if manifest is None or manifest["digest"] in seen or not fits(manifest["digest"]):
                 continue
             seen.add(manifest["digest"])
             needed = {MANIFEST: entries[path], **{name: file["dvc_md5"] for name, file in manifest["files"].items()}}
-            copies = {name: _copy(stores, md5) for name, md5 in needed.items()}
-            lost = [name for name, copy in copies.items() if copy is None]
+            holders = {name: next((each for each in stores if each.holds(md5)), None) for name, md5 in needed.items()}
+            lost = [name for name, holder in holders.items() if holder is None]
             what = f"{_name(manifest)} without {', '.join(lost)}" if lost else _name(manifest)
+            copies = {name: (holder, needed[name]) for name, holder in holders.items() if holder is not None}
             command = None if lost else _command(project, store, tree, manifest, copies)
             yield Found(what, manifest["digest"], store.name, f"{store.path}: {Path(path).parent} of {tree}", command)
 
 
-def _copy(stores: Sequence[Store], md5: str) -> Path | None:
-    return next((store.file(md5) for store in stores if store.file(md5).exists()), None)
-
-
-def _stored_manifest(path: Path) -> dict[str, Any] | None:
+def _stored_manifest(md5: str, stores: Sequence[Store | RemoteStore]) -> dict[str, Any] | None:
+    content = next((content for store in stores if (content := store.read(md5)) is not None), None)
     try:
-        manifest = parse_json(path.read_bytes())
+        manifest = parse_json(content or b"")
         whole = isinstance(manifest, dict) and manifest["digest"] == manifest_digest(manifest)
         return manifest if whole and {"name", "split", "files"} <= manifest.keys() else None
-    except (OSError, ValueError, KeyError):
+    except (ValueError, KeyError):
         return None
 
 
 def _command(
-    project: Project, store: Store, tree: str, manifest: dict[str, Any], copies: Mapping[str, Path | None]
+    project: Project,
+    store: Store | RemoteStore,
+    tree: str,
+    manifest: dict[str, Any],
+    copies: Mapping[str, tuple[Store | RemoteStore, str]],
 ) -> str:
     """What brings a corpus back: DVC where a lock file names the tracked folder, else plain copies."""
     place = tracked(project.root, tree)
     if place is None:
         folder = project.corpus(manifest["name"], manifest["split"]).relative_to(project.root)
         target = shlex.quote(folder.as_posix())
-        files = " && ".join(f"cp {shlex.quote(str(path))} {target}/{name}" for name, path in copies.items())
+        files = " && ".join(holder.bring(md5, f"{target}/{name}") for name, (holder, md5) in copies.items())
         return f"mkdir -p {target} && {files}"
     first = f"git checkout {place.commit} -- {place.file} && " if place.commit else ""
     fetch = f"dvc fetch -r {store.remote} {place.out} && " if store.remote else ""

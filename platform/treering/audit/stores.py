@@ -1,4 +1,4 @@
-"""Looks into DVC's stores without DVC: the cache, and remotes that are folders.
+"""Looks into DVC's stores without DVC: the cache, and remotes that are folders. Others are `audit.remotes`' matter.
 
 A store holds a file under its md5 as `files/md5/ab/cdef…`, and a tracked folder as `files/md5/ab/cdef….dir`, a JSON
 list of md5 and path of every file in it.
@@ -7,6 +7,8 @@ Source: https://dvc.org/doc/user-guide/project-structure/internal-files (DVC 3).
 
 import configparser
 import json
+import re
+import shlex
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+_TREE = re.compile(r"\b[0-9a-f]{32}\.dir\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +41,36 @@ class Store:
         """Where a file of that md5 lies, if it lies here."""
         return self.path / "files" / "md5" / md5[:2] / md5[2:]
 
+    def read(self, md5: str) -> bytes | None:
+        """A small file of that md5, None if it cannot be read here."""
+        try:
+            return self.file(md5).read_bytes()
+        except OSError:
+            return None
+
+    def holds(self, md5: str) -> bool:
+        """Whether a file of that md5 lies here."""
+        return self.file(md5).exists()
+
+    def bring(self, md5: str, target: str) -> str:
+        """The command that copies a file of that md5 to a place, both for a shell."""
+        return f"cp {shlex.quote(str(self.file(md5)))} {target}"
+
     def trees(self) -> Iterator[tuple[str, dict[str, str]]]:
         """Every tracked folder: its md5 (with `.dir`), and of each file in it the md5 by its relative path."""
         for path in sorted((self.path / "files" / "md5").glob("??/*.dir")):
-            try:
-                entries = {str(entry["relpath"]): str(entry["md5"]) for entry in json.loads(path.read_bytes())}
-            except (OSError, ValueError, KeyError, TypeError):  # a torn download; DVC itself will say so
-                continue
-            yield path.parent.name + path.name, entries
+            md5 = path.parent.name + path.name
+            entries = files_of_tree(self.read(md5) or b"")
+            if entries is not None:  # else a torn download; DVC itself will say so
+                yield md5, entries
+
+
+def files_of_tree(content: bytes) -> dict[str, str] | None:
+    """Of each file of a tracked folder the md5 by its relative path, from its list; None if that is none."""
+    try:
+        return {str(entry["relpath"]): str(entry["md5"]) for entry in json.loads(content)}
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,23 +88,23 @@ class Tracked:
     commit: str | None
 
 
-def find_stores(root: Path) -> tuple[list[Store], list[str]]:
+def find_stores(root: Path) -> tuple[list[Store], dict[str, str]]:
     """The cache and the remotes of a project, by its `.dvc/config` and `.dvc/config.local`.
 
     Returns:
-        The stores that are folders here, and in words the remotes that are none.
+        The stores that are folders here, and of the remotes that are none the URL by name.
     """
     folder = root / ".dvc"
     config = configparser.ConfigParser(interpolation=None)
     config.read([folder / "config", folder / "config.local"])
     stores = [Store(None, _resolve(folder, config.get("cache", "dir", fallback="cache")))]
-    elsewhere = []
+    elsewhere = {}
     for section in config.sections():
         if not section.strip("'").startswith("remote "):
             continue
         name, url = section.strip("'").split(" ", 1)[1].strip('"'), config.get(section, "url", fallback="")
         if "://" in url and not url.startswith("file://"):
-            elsewhere.append(f"{name} ({url})")
+            elsewhere[name] = url
         else:
             stores.append(Store(name, _resolve(folder, url.removeprefix("file://"))))
     return [store for store in stores if store.path.is_dir()], elsewhere
@@ -103,6 +129,17 @@ def tracked(root: Path, md5: str) -> Tracked | None:
             if out is not None:
                 return Tracked(out, name, commit)
     return None
+
+
+def named_trees(root: Path) -> set[str]:
+    """The md5 of every folder that the project, now or in any commit of its git history, says it tracks."""
+    texts = [
+        file.read_text(encoding="utf-8", errors="replace")
+        for file in (root / "dvc.lock", *root.glob("**/*.dvc"))
+        if file.is_file()
+    ]
+    history = _git(root, "log", "--all", "--format=", "--patch", "--unified=0", "--", "dvc.lock", "*.dvc")
+    return {md5 for text in (*texts, history) for md5 in _TREE.findall(text)}
 
 
 def _out_of(text: str, name: str, md5: str) -> str | None:

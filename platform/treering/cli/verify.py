@@ -114,15 +114,17 @@ def find(
 ) -> None:
     """Find what a digest names: corpora in the project, DVC's cache and remotes; runs, rings and checkpoints.
 
-    Of what is not in its place it prints the command that brings it back. Remotes that are no folders are not searched.
+    Of what is not in its place it prints the command that brings it back. Remotes that are no folders (S3, HTTP, …) are
+    asked through DVC, and only for what lies nowhere else.
 
     Example: `treering find sha256:0123abcd`
     """
     from dataclasses import asdict
+    from functools import partial
 
     from treering.audit.find import find_digest
 
-    found = find_digest(project(), digest)
+    found = find_digest(project(), digest, partial(typer.echo, err=True))
     if json:
         print_json([asdict(each) for each in found])
         return
