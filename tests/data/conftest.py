@@ -13,6 +13,7 @@ from prose_text import make_text
 from treering.config.corpora import CorpusConfig, CurationConfig, WheelConfig
 from treering.project import Project
 
+
 def build_wheel(directory: Path, name: str, version: str, files: dict[str, bytes]) -> WheelConfig:
     """Writes a valid wheel and returns its pin."""
     stem = f"{name.replace('-', '_')}-{version}"

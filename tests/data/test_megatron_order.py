@@ -42,7 +42,9 @@ def group():
         yield
 
 
-def blend(files, names, weights, num_samples, split="100,0,0", seed=7, length=16, **changes):
+def blend(  # noqa: PLR0917 - in the order of the cases
+    files, names, weights, num_samples, split="100,0,0", seed=7, length=16, **changes
+):
     return MegatronBlend(
         tuple(str(files / name) for name in names.split()), weights, seed, length, num_samples, split, **changes
     )
@@ -103,20 +105,25 @@ def compare(made):
         ("wiki", (1.0,), 60, None),
     ],
 )
-def test_every_sample_is_megatron_cores(files, group, names, weights, num_samples, split, length, seed):
+@pytest.mark.usefixtures("group")
+def test_every_sample_is_megatron_cores(  # noqa: PLR0917 - parameters
+    files, names, weights, num_samples, split, length, seed
+):
     compare(blend(files, names, weights, num_samples, split, seed, length))
 
 
 @pytest.mark.parametrize("split", ["90,8,2", ".5,.3,.2", "7"])
 @pytest.mark.parametrize(("names", "weights"), [("wiki", None), ("wiki code", (0.5, 0.5))])
 @pytest.mark.parametrize("extra_token", [True, False])
-def test_other_splits_and_sequences_without_the_extra_token(files, group, names, weights, split, extra_token):
+@pytest.mark.usefixtures("group")
+def test_other_splits_and_sequences_without_the_extra_token(files, names, weights, split, extra_token):
     for index_split in ("train", "valid", "test")[: len(split.split(","))]:
         compare(blend(files, names, weights, 50, split, index_split=index_split, extra_token=extra_token))
 
 
 @pytest.mark.parametrize("num_samples", [None, 40])
-def test_a_last_validation_sample_is_padded(files, group, num_samples):
+@pytest.mark.usefixtures("group")
+def test_a_last_validation_sample_is_padded(files, num_samples):
     made = blend(files, "wiki", None, num_samples, "50,50,0", index_split="valid", drop_last_partial_validation=False)
     ours, _ = compare(made)
     held = [sum(span.end - span.start for span in ours.sample(g).spans) for g in range(ours.num_samples)]
@@ -124,7 +131,8 @@ def test_a_last_validation_sample_is_padded(files, group, num_samples):
     assert sorted(held)[1] == 17
 
 
-def test_the_last_epoch_stands_apart_where_little_of_it_is_needed(files, group):
+@pytest.mark.usefixtures("group")
+def test_the_last_epoch_stands_apart_where_little_of_it_is_needed(files):
     tokens = sum(CORPORA["wiki"])
     epoch = tokens // 16
     undefined = {
@@ -134,16 +142,18 @@ def test_the_last_epoch_stands_apart_where_little_of_it_is_needed(files, group):
     assert list(undefined.values()) == [{0}, {0, 1}, {UNDEFINED_EPOCH}, {UNDEFINED_EPOCH, 2}]
 
 
-def test_the_greedy_rule_is_megatron_cores_over_many_chunks(group):
+@pytest.mark.usefixtures("group")
+def test_the_greedy_rule_is_megatron_cores_over_many_chunks():
     from megatron.core.datasets import helpers
 
-    for weights in ([0.5, 0.5], [1 / 3] * 3, [0.999_99, 0.000_01], RANDOM.dirichlet(np.full(15, 0.4)), [1.0], [0.1] * 10):
-        weights, size = np.array(weights), 20_011
+    random = RANDOM.dirichlet(np.full(15, 0.4)).tolist()
+    for weights in ([0.5, 0.5], [1 / 3] * 3, [0.999_99, 0.000_01], random, [1.0], [0.1] * 10):
+        size = 20_011
         datasets, places = np.zeros(size, dtype=np.int16), np.zeros(size, dtype=np.int64)
-        helpers.build_blending_indices(datasets, places, weights.tolist(), len(weights), size, False)
-        assert np.array_equal(interleave(weights, size), datasets)
-    for sizes in ([900, 100], [5000, 1, 4999, 300], [700, 700, 700]):
-        sizes = np.array(sizes, dtype=np.int64)
+        helpers.build_blending_indices(datasets, places, list(weights), len(weights), size, False)
+        assert np.array_equal(interleave(np.array(weights), size), datasets)
+    for listed in ([900, 100], [5000, 1, 4999, 300], [700, 700, 700]):
+        sizes = np.array(listed, dtype=np.int64)
         datasets, places = np.zeros(sizes.sum(), dtype=np.int16), np.zeros(sizes.sum(), dtype=np.int64)
         helpers.build_exhaustive_blending_indices(datasets, places, sizes.tolist(), len(sizes))
         assert np.array_equal(interleave(sizes / float(sizes.sum()), int(sizes.sum()), sizes), datasets)

@@ -191,7 +191,7 @@ class Corpus:
         return self._table.column(name)
 
     def verify(self, advance: Callable[[int], None] = lambda _bytes: None) -> list[Damage]:
-        """Digests every file again, by chunks in parallel; an empty list means that every byte is what the manifest says.
+        """Digests every file again, by chunks in parallel; an empty list means that all is what the manifest says.
 
         In a damaged chunk of `corpus.bin` each document is digested again, so that exactly the damaged ones are
         named, by the document table, whose bytes are themselves checked. A damaged table names no document.

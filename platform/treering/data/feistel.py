@@ -78,7 +78,8 @@ class Permutation:
             while len(outside) > len(block) // 32:
                 outside = self._walk(block, outside, rounds, tables)
             late.append(outside + start)
-        outside = np.concatenate(late)  # the last few of all blocks together: a pass over few costs as much as over many
+        # The last few of all blocks together: a pass over few costs as much as one over many.
+        outside = np.concatenate(late)
         while len(outside):
             outside = self._walk(result, outside, rounds, tables)
         return result.view(np.int64)
@@ -121,7 +122,7 @@ _Tables = tuple[NDArray[np.int64], ...]
 @lru_cache(maxsize=4)
 def _tables(n: int, keys: tuple[int, ...]) -> _Tables:
     """F of every half, by round: int64 [2**bits of the half that it is applied to]."""
-    left_bits, right_bits = Permutation(n, keys)._half_bits
+    left_bits, right_bits = Permutation(n, keys)._half_bits  # noqa: SLF001 - of this file
     tables = []
     for i, key in enumerate(keys):
         source, bits = (left_bits, right_bits) if i % 2 else (right_bits, left_bits)

@@ -229,7 +229,8 @@ class DataOrder:
         spans = self._spans(arrays)
         parts = list(map(Span, spans.document.tolist(), spans.start.tolist(), spans.end.tolist()))
         ends = np.searchsorted(spans.item, np.arange(1, hi - lo + 1)).tolist()
-        rows = zip(arrays.component.tolist(), arrays.epoch.tolist(), arrays.index.tolist(), [0, *ends], ends, strict=False)
+        columns = (arrays.component.tolist(), arrays.epoch.tolist(), arrays.index.tolist(), [0, *ends], ends)
+        rows = zip(*columns, strict=False)
         return [
             Sample(g, component, epoch, index, tuple(parts[first:end]))
             for g, (component, epoch, index, first, end) in enumerate(rows, lo)
@@ -358,7 +359,8 @@ class DataOrder:
         n = self.components[component].num_samples
         outside = indices[(indices < 0) | (indices >= n)]
         if outside.size:
-            raise UserError(f"data order: no index {outside[0]} in {self.components[component].corpus!r}, expected 0 to {n - 1}")
+            corpus = self.components[component].corpus
+            raise UserError(f"data order: no index {outside[0]} in {corpus!r}, expected 0 to {n - 1}")
         return self._readings(component, np.arange(len(indices), dtype=np.int64), indices, lo, hi)
 
     def _readings(
@@ -398,9 +400,7 @@ class DataOrder:
                 counts[permutation.permute(np.arange(chunk, min(chunk + _CHUNK, last), dtype=np.int64))] += 1
         return counts
 
-    def document_reads(
-        self, component: int, counts: NDArray[np.int32]
-    ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    def document_reads(self, component: int, counts: NDArray[np.int32]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """What samples, read as often as `read_counts` says, hold of each document of a component.
 
         Returns:

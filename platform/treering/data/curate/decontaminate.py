@@ -99,6 +99,11 @@ def task_ngrams(paths: Sequence[Path], length: int) -> TaskNgrams:
 
 
 def task_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a task.
+
+    Raises:
+        UserError: the file is unreadable, or a line is no JSON object.
+    """
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file):

@@ -66,8 +66,8 @@ class MegatronBlend:
             return
         if len(self.weights) != len(self.prefixes) or not all(w > 0 and math.isfinite(w) for w in self.weights):
             raise UserError(
-                f"megatron blend: weights {list(self.weights)} for {len(self.prefixes)} data paths, expected one number "
-                "above 0 for each"
+                f"megatron blend: weights {list(self.weights)} for {len(self.prefixes)} data paths, expected one "
+                "number above 0 for each"
             )
         if self.num_samples is None:
             raise UserError("megatron blend: weights without a number of samples, expected both, as Megatron does")
@@ -96,7 +96,7 @@ class MegatronBlend:
         return tuple(math.ceil(math.ceil(self.num_samples * w) * (1 + self.surplus)) for w in self.shares)
 
     def size(self, lengths: Sequence[int]) -> int | None:
-        """Samples of the whole blend, from the samples that each dataset has; None: all of them, until all are spent."""
+        """Samples of the whole blend, from those that each dataset has; None: all of them, until all are spent."""
         if self.shares is not None and self.num_samples is not None:
             return sum(math.ceil(self.num_samples * w) for w in self.shares)
         return None if self.num_samples is None else min(self.num_samples, sum(lengths))

@@ -171,7 +171,7 @@ def read_order(
     return CacheRead(MegatronOrder(blend, components, datasets), tuple(read), tuple(stale))
 
 
-def _read_indices(
+def _read_indices(  # noqa: C901, PLR0911 - one check after the other
     index: CachedIndex, lengths: NDArray[np.int32], blend: MegatronBlend, plan: IndexPlan, *, rebuild: bool
 ) -> tuple[DatasetIndices | None, str | None]:
     """The indices if they hold, else what differs."""
@@ -200,8 +200,8 @@ def _read_indices(
             row = start + int(wrong[0])
             told, true = indices.samples[row].tolist(), rows[wrong[0]].tolist()
             return None, (
-                f"sample {row} begins at token {told[1]} of document {_at(indices, told[0])}, by today's .idx it begins "
-                f"at token {true[1]} of document {_at(indices, true[0])}"
+                f"sample {row} begins at token {told[1]} of document {_at(indices, told[0])}, by today's .idx it "
+                f"begins at token {true[1]} of document {_at(indices, true[0])}"
             )
     if not _is_permutation(indices.shuffle):
         return None, "shuffle_index does not hold each sample once"

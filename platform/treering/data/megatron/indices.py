@@ -78,7 +78,8 @@ class IndexPlan:
         else:  # Megatron divides in single precision here, and so may count some samples more or less
             num_samples = math.ceil(np.float32(available) / np.float32(length))
         if num_samples < 1:
-            raise UserError(f"{name}: the split holds {tokens} tokens, expected at least {length + extra} for one sample")
+            expected = f"at least {length + extra} for one sample"
+            raise UserError(f"{name}: the split holds {tokens} tokens, expected {expected}")
         together = num_samples
         if requested is not None and num_epochs > 1:
             before = ((num_epochs - 1) * tokens - extra) // length

@@ -219,7 +219,8 @@ class MegatronOrder:
             raise UserError(self._outside(f"sample {number}"))
 
     def _outside(self, asked: str) -> str:
-        return f"megatron blend: {asked} asked for, expected within the {self.num_samples} samples that it was built for"
+        within = f"the {self.num_samples} samples that it was built for"
+        return f"megatron blend: {asked} asked for, expected within {within}"
 
 
 def plan_datasets(blend: MegatronBlend, lengths: Sequence[NDArray[np.int32]]) -> list[IndexPlan]:
