@@ -5,7 +5,17 @@ from pathlib import Path
 import streamlit as st
 
 import treering_dashboard
-from treering_dashboard.pages import audit, compare, contamination, differences, run, runs
+from treering_dashboard.pages import (
+    audit,
+    batch,
+    compare,
+    contamination,
+    differences,
+    run,
+    runs,
+    takedown,
+    trace,
+)
 
 LOGO = str(Path(treering_dashboard.__file__).with_name("logo.svg"))
 
@@ -16,6 +26,9 @@ SECTIONS = {
     "": [runs.link(), run.link(), compare.link()],
     "Data": [
         audit.link(),
+        batch.link(),
+        trace.link(),
+        takedown.link(),
         contamination.link(),
         differences.link(),
     ],

@@ -232,7 +232,7 @@ def test_spikes_are_marked_on_the_metric_that_shows_them(lay_run) -> None:
     assert ring.grad_norm in marked["y"].tolist()
     table = next(frame.value for frame in app.dataframe if "Background" in frame.value)
     assert "191" in table["Step"].tolist()
-    assert f"treering batch {run.path.name[:8]} {table['Step'].iloc[0]}" in texts(app)
+    assert f"treering spikes {run.path.name[:8]} {table['Step'].iloc[0]}" in texts(app)
 
 
 def test_no_spike_is_said_in_words(lay_run) -> None:

@@ -8,6 +8,7 @@ import streamlit as st
 from treering.errors import EvidenceError, TreeringError
 
 _ASKED: Final = "asked"
+_LONGEST_INPUT: Final = 1000  # characters
 
 
 def error_box(title: str, error: TreeringError | str) -> None:
@@ -28,6 +29,13 @@ def command(line: str) -> None:
     """The command that gives the same answer in a terminal, to copy."""
     st.caption("The same in a terminal, in the project's folder; `--json` for machines")
     st.code(line, language="bash", wrap_lines=True)
+
+
+def on_input(line: str, text: str) -> str:
+    """A command whose last argument is a file, on a text: as its input, or as a file's name where it is long."""
+    if len(text) > _LONGEST_INPUT or "END" in text.splitlines():
+        return f"{line} FILE"
+    return f"{line} /dev/stdin <<'END'\n{text.strip()}\nEND"
 
 
 def open_ends(title: str, texts: Sequence[str]) -> None:

@@ -34,13 +34,13 @@ def run_label(run: RunDirectory) -> str:
         return run.path.name[:8]
 
 
-def keep_choice(key: str, value: str | Sequence[str]) -> None:
+def keep_choice(key: str, value: str | int | Sequence[str]) -> None:
     """Chooses `value` where neither the URL nor the visitor has chosen, and writes it into the URL.
 
     A widget's default would not stand there, and a link passed on would change its meaning when newer runs arrive.
     """
     if key not in st.session_state and key not in st.query_params:
-        st.query_params[key] = value
+        st.query_params[key] = str(value) if isinstance(value, int) else value
         st.session_state[key] = value
 
 

@@ -50,19 +50,85 @@ def table(
         height=height(min(len(frame), rows)),
         alt=alt,
         placeholder=NOTHING,
-        column_config={
-            **{name: st.column_config.TextColumn(width=width) for name, width in (widths or {}).items()},
-            **{name: st.column_config.TextColumn(alignment="right") for name in numbers},
-            **(columns or {}),
-        },
+        column_config={**_columns(numbers, widths), **(columns or {})},
     )
 
 
-def spike_table(run: RunDirectory, frames: RunFrames) -> None:
-    """Flagged points, newest first, and how to read what stood in the newest one's batch."""
+def choose_row(
+    frame: pd.DataFrame,
+    alt: str,
+    *,
+    key: str,
+    numbers: Sequence[str] = (),
+    rows: int = 8,
+    widths: Mapping[str, int] | None = None,
+    default: int = 0,
+) -> int:
+    """A table of which one row is always chosen.
+
+    Args:
+        frame: its cells as text.
+        alt: what it shows, for readers who do not see it.
+        key: names what is in the table: under another key the choice is forgotten.
+        numbers: columns aligned to the right.
+        rows: shown before it scrolls.
+        widths: pixels of columns that leave the rest to the others.
+        default: the row that is chosen at first.
+    """
+    event = st.dataframe(
+        frame,
+        hide_index=True,
+        row_height=ROW_HEIGHT,
+        height=height(min(len(frame), rows)),
+        on_select="rerun",
+        selection_mode="single-row",
+        selection_default={"selection": {"rows": [default]}},
+        key=key,
+        alt=alt,
+        placeholder=NOTHING,
+        column_config=_columns(numbers, widths),
+    )
+    chosen = event["selection"]["rows"]
+    return chosen[0] if chosen and chosen[0] < len(frame) else default
+
+
+def clicked_row(frame: pd.DataFrame, alt: str, *, key: str, numbers: Sequence[str] = (), rows: int = 8) -> int | None:
+    """A table whose rows lead somewhere; the row that was clicked just now. Arguments as of `choose_row`."""
+    event = st.dataframe(
+        frame,
+        hide_index=True,
+        row_height=ROW_HEIGHT,
+        height=height(min(len(frame), rows)),
+        on_select="rerun",
+        selection_mode="single-cell",
+        key=key,
+        alt=alt,
+        placeholder=NOTHING,
+        column_config=_columns(numbers),
+    )
+    cells = event["selection"]["cells"]
+    return int(cells[0][0]) if cells and cells[0][0] < len(frame) else None
+
+
+def _columns(numbers: Sequence[str], widths: Mapping[str, int] | None = None) -> dict[str, ColumnConfig]:
+    return {
+        name: st.column_config.TextColumn(
+            width=(widths or {}).get(name), alignment="right" if name in numbers else None
+        )
+        for name in (*(widths or {}), *numbers)
+    }
+
+
+def spike_table(run: RunDirectory, frames: RunFrames) -> int | None:
+    """Flagged points, newest first, and the command that shows what was read before the newest.
+
+    Returns:
+        The step whose row was clicked.
+    """
     if not frames.spikes:
         st.caption("None. Judged by the robust z-score of the logarithm of loss and gradient norm.")
-        return
+        return None
+    spikes = frames.spikes[::-1]
     rows = [
         {
             "Step": count(spike.step),
@@ -71,10 +137,13 @@ def spike_table(run: RunDirectory, frames: RunFrames) -> None:
             "Background": number(spike.background),
             "z": number(spike.z),
         }
-        for spike in reversed(frames.spikes)
+        for spike in spikes
     ]
-    table(pd.DataFrame(rows), "Loss spikes, newest first", numbers=("Step", "Value", "Background", "z"))
-    st.code(f"treering batch {run.path.name[:8]} {frames.spikes[-1].step}", language="bash")
+    alt, numbers = "Loss spikes, newest first", ("Step", "Value", "Background", "z")
+    clicked = clicked_row(pd.DataFrame(rows), alt, key="spikes", numbers=numbers)
+    st.caption("A click shows what was read before the step, and where else.")
+    st.code(f"treering spikes {run.path.name[:8]} {spikes[0].step}", language="bash")
+    return None if clicked is None else spikes[clicked].step
 
 
 def incident_table(frames: RunFrames) -> None:

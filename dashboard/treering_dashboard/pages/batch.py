@@ -1,0 +1,177 @@
+"""What was in a batch: its samples with documents and text; and of a spike, what was read before it and where else."""
+
+from collections import Counter
+from typing import Final
+
+import streamlit as st
+from streamlit.navigation.page import StreamlitPage
+
+from treering.audit.batch import BatchSample, StepBatch
+from treering.audit.exposure import Exposure
+from treering.errors import TreeringError
+from treering.runlog.catalogue import describe
+from treering.runlog.directory import RunDirectory
+from treering_dashboard.frames import answers, cached
+from treering_dashboard.pages import trace
+from treering_dashboard.panels.answer import command, error_box
+from treering_dashboard.panels.choice import choose_run, keep_choice, no_runs
+from treering_dashboard.panels.samples import part_text, sample_table, suspect_steps, suspect_table
+from treering_dashboard.panels.text import count, number, plural
+
+SAMPLES: Final = "samples"
+BEFORE: Final = "steps before"
+
+
+def link() -> StreamlitPage:
+    """The page's place in the navigation."""
+    return st.Page(page, title="Batch", url_path="batch", icon=":material/stacks:")
+
+
+def page() -> None:
+    """Draws the batch of the chosen step, or what the steps up to it read."""
+    runs = cached.runs()
+    if not runs:
+        no_runs()
+        return
+    controls = st.container(horizontal=True, vertical_alignment="bottom", gap="small")
+    with controls:
+        run = choose_run(runs)
+    newest = cached.summary(run).step
+    if not newest:
+        st.info("No step yet, so there is no batch to look into.", icon=":material/hourglass_empty:")
+        return
+    with controls:
+        keep_choice("step", newest)
+        step = st.number_input("Step", min_value=1, step=1, key="step", bind="query-params", width=130)
+        view = st.segmented_control(
+            "Show", (SAMPLES, BEFORE), default=SAMPLES, required=True, key="view", bind="query-params"
+        )
+    _spikes(run, step)
+    if view == BEFORE:
+        with controls:
+            before = st.number_input(
+                "Steps before", min_value=0, max_value=50, value=5, step=1, key="before", bind="query-params", width=130
+            )
+        _before(run, step, before)
+        return
+    with controls:
+        rank = _place("Rank", "rank")
+        replica = _place("Replica", "replica", disabled=rank is not None)
+        micro_batch = _place("Micro-batch", "micro_batch")
+    _batch(run, step, rank, replica, micro_batch)
+
+
+def open_exposure(exposure: Exposure | None) -> None:
+    """Goes to the micro-batch that held a sample, where one was clicked."""
+    if exposure is not None:
+        place = {"replica": str(exposure.replica), "micro_batch": str(exposure.micro_batch)}
+        st.switch_page(link(), query_params={"run": exposure.run, "step": str(exposure.step), **place})
+
+
+def open_spike(run: RunDirectory, step: int | None) -> None:
+    """Goes to what was read before a step, where one was clicked."""
+    if step is not None:
+        st.switch_page(link(), query_params={"run": run.path.name, "step": str(step), "view": BEFORE})
+
+
+def _place(label: str, key: str, *, disabled: bool = False) -> int | None:
+    """A number in the URL, None for all."""
+    return st.number_input(
+        label,
+        min_value=0,
+        value=None,
+        step=1,
+        placeholder="all",
+        key=key,
+        bind="query-params",
+        disabled=disabled,
+        width=120,
+    )
+
+
+def _spikes(run: RunDirectory, step: int) -> None:
+    for spike in cached.frames(run).spikes:
+        if spike.step == step:
+            with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+                st.badge("spike", icon=":material/change_history:", color="orange")
+                title = describe(spike.metric).title
+                st.text(f"{title} {number(spike.value)} over {number(spike.background)}, z {number(spike.z)}")
+
+
+def _batch(run: RunDirectory, step: int, rank: int | None, replica: int | None, micro_batch: int | None) -> None:
+    try:
+        found = answers.batch_of(run, step, rank)
+    except TreeringError as error:
+        error_box("The batch cannot be shown.", error)
+        return
+    _verdict(found)
+    samples = [
+        each
+        for each in found.samples
+        if (rank is not None or replica in (None, each.replica)) and micro_batch in (None, each.micro_batch)
+    ]
+    if samples:
+        _samples(samples)
+    else:
+        last = [max(getattr(each, name) for each in found.samples) for name in ("replica", "micro_batch")]
+        st.info(f"None there: replicas 0 to {last[0]}, micro-batches 0 to {last[1]}.", icon=":material/filter_alt:")
+    command(f"treering batch {found.run} {step}{'' if rank is None else f' --rank {rank}'}")
+
+
+def _verdict(found: StepBatch) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if found.content_bound:
+            st.badge("content-bound", icon=":material/verified:", color="green")
+            st.text(f"attempt {found.attempt}; the corpora give the ring's batch digest, {found.recorded_digest}")
+        else:
+            st.badge("does not hold", icon=":material/gpp_bad:", color="red")
+            st.text(f"attempt {found.attempt}; the corpora give another batch digest than the ring's")
+    if not found.content_bound:
+        texts = (f"in the ring        {found.recorded_digest}", f"from the corpora   {found.recomputed_digest}")
+        st.code("\n".join(texts), language=None)
+
+
+def _samples(samples: list[BatchSample]) -> None:
+    left, right = st.columns([3, 2], gap="medium")
+    with left:
+        corpora = Counter(each.corpus for each in samples).most_common()
+        st.markdown("###### Samples")
+        st.text(f"{plural(len(samples), 'sample')}: {', '.join(f'{count(held)} {corpus}' for corpus, held in corpora)}")
+        chosen = sample_table(samples)
+    with right:
+        st.markdown("###### The chosen sample")
+        st.text(f"{count(chosen.g)}  ·  {chosen.corpus}, epoch {chosen.epoch}, index {count(chosen.index)}")
+        for part in chosen.documents:
+            name = f"{part.corpus}:{part.document}"
+            with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+                st.text(name, width="stretch")
+                query = {"by": trace.DOCUMENT, "document": name}
+                st.page_link(trace.link(), label="Trace", icon=":material/travel_explore:", query_params=query)
+            part_text(part)
+
+
+def _before(run: RunDirectory, step: int, before: int) -> None:
+    try:
+        found = answers.spike_of(run, step, before)
+    except TreeringError as error:
+        error_box("What was read before cannot be shown.", error)
+        return
+    left, right = st.columns([1, 2], gap="medium")
+    with left:
+        st.markdown(f"###### Step {step} and {plural(len(found.steps) - 1, 'step')} before")
+        chosen = suspect_steps(found)
+        st.page_link(
+            link(),
+            label=f"Batch of step {chosen.step}, with its text",
+            icon=":material/stacks:",
+            query_params={"run": run.path.name, "step": str(chosen.step)},
+        )
+    with right:
+        st.markdown(f"###### What step {chosen.step} read")
+        alone = st.toggle("Only what no other step read", key="alone", bind="query-params")
+        samples = [each for each in chosen.samples if not (alone and each.elsewhere)]
+        if samples:
+            suspect_table(found.run, samples)
+        else:
+            st.caption("Every sample was read elsewhere as well.")
+    command(f"treering spikes {found.run} {step}{'' if before == 5 else f' --before {before}'}")

@@ -1,0 +1,132 @@
+"""Samples of a batch: a page of them as a table, and what one of them holds."""
+
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+import pandas as pd
+import streamlit as st
+
+from treering.audit.batch import BatchDocument, BatchSample
+from treering.audit.spike import Reading, SpikeData, SuspectSample, SuspectStep
+from treering_dashboard.panels.tables import choose_row, table
+from treering_dashboard.panels.text import NOTHING, count, number, plural
+
+PAGE_SIZE: Final = 32
+"""Samples that are drawn at once; a step of a large run has thousands."""
+
+_SHORT_TEXT: Final = 600  # characters that are shown unfolded
+_SHOWN_READINGS: Final = 6
+_SAMPLE_NUMBERS: Final = ("Sample", "Replica", "Micro-batch", "Epoch", "Index", "Parts")
+_STEP_NUMBERS: Final = ("Step", "Attempt", "Loss", "Gradient norm", "Samples", "Read elsewhere")
+
+_Item = TypeVar("_Item")
+
+
+def sample_table(samples: Sequence[BatchSample]) -> BatchSample:
+    """A page of samples, at least one, with its pager; the chosen one."""
+    shown = _page(samples, "page")
+    key = f"samples from {shown[0].g}"
+    return shown[
+        choose_row(samples_frame(shown), "Samples of the batch", key=key, numbers=_SAMPLE_NUMBERS, rows=PAGE_SIZE)
+    ]
+
+
+def samples_frame(samples: Sequence[BatchSample]) -> pd.DataFrame:
+    """One row a sample."""
+    return pd.DataFrame(
+        [
+            {
+                "Sample": count(each.g),
+                "Replica": str(each.replica),
+                "Micro-batch": str(each.micro_batch),
+                "Corpus": each.corpus,
+                "Epoch": str(each.epoch),
+                "Index": count(each.index),
+                "Parts": str(len(each.documents)),
+                "Documents": ", ".join(part.document for part in each.documents),
+            }
+            for each in samples
+        ]
+    )
+
+
+def part_text(part: BatchDocument) -> None:
+    """Where a part of a document comes from, and its text, folded where it is long."""
+    span = f"tokens {count(part.start)} to {count(part.end)} of {count(part.num_tokens)}"
+    st.text(f"{part.source}\n{part.licence}  ·  {span}")
+    label = f"Text of these {plural(part.end - part.start, 'token')}"
+    with st.expander(label, expanded=len(part.text) <= _SHORT_TEXT):
+        st.code(part.text, language=None, wrap_lines=True)
+
+
+def suspect_steps(data: SpikeData) -> SuspectStep:
+    """The steps that led to one; the chosen one, at first the last."""
+    key, last = f"steps before {data.step}", len(data.steps) - 1
+    row = choose_row(steps_frame(data.steps), "The steps before", key=key, numbers=_STEP_NUMBERS, rows=12, default=last)
+    return data.steps[row]
+
+
+def steps_frame(steps: Sequence[SuspectStep]) -> pd.DataFrame:
+    """One row a step."""
+    return pd.DataFrame(
+        [
+            {
+                "Step": count(each.step),
+                "Attempt": str(each.attempt),
+                "Loss": number(each.loss),
+                "Gradient norm": number(each.grad_norm),
+                "Samples": count(len(each.samples)),
+                "Read elsewhere": count(sum(bool(sample.elsewhere) for sample in each.samples)),
+            }
+            for each in steps
+        ]
+    )
+
+
+def suspect_table(run: str, samples: Sequence[SuspectSample]) -> None:
+    """A page of what a step read, with the other readings of each sample."""
+    shown = _page(samples, "suspects")
+    table(
+        suspects_frame(run, shown),
+        "Samples of the step and the other steps that read them",
+        numbers=("Sample", "Epoch"),
+        rows=PAGE_SIZE,
+    )
+
+
+def suspects_frame(run: str, samples: Sequence[SuspectSample]) -> pd.DataFrame:
+    """One row a sample of a step of a run."""
+    return pd.DataFrame(
+        [
+            {
+                "Sample": count(each.sample),
+                "Corpus": each.corpus,
+                "Epoch": str(each.epoch),
+                "Also read at": _readings(run, each.elsewhere),
+                "Documents": ", ".join(each.documents),
+                "Sources": ", ".join(each.sources),
+            }
+            for each in samples
+        ]
+    )
+
+
+def _readings(run: str, readings: Sequence[Reading]) -> str:
+    if not readings:
+        return NOTHING
+    texts = [
+        f"step {count(each.step)} (attempt {each.attempt}{'' if each.run == run else f' of {each.run[:8]}'})"
+        for each in readings[:_SHOWN_READINGS]
+    ]
+    more = len(readings) - len(texts)
+    return ", ".join(texts) + (f" and {more} more" if more else "")
+
+
+def _page(items: Sequence[_Item], key: str) -> Sequence[_Item]:
+    pages = -(-len(items) // PAGE_SIZE)
+    if pages <= 1:
+        return items
+    page = st.pagination(pages, key=key, bind="query-params")
+    first = (page - 1) * PAGE_SIZE
+    st.caption(f"{count(first + 1)} to {count(min(first + PAGE_SIZE, len(items)))} of {plural(len(items), 'sample')}")
+    return items[first : first + PAGE_SIZE]
