@@ -12,13 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 import run_records
-from audited_project import lay_project
+import text_project
+from audited_project import cut_checkpoint, lay_attempt, lay_project
 
 from treering.config.canonical import digest_bytes
+from treering.config.load import load_experiment
 from treering.config.resolve import Resolved, ResolvedBlend, resolve
 from treering.config.schema import Experiment
+from treering.data.blend import resolve_blend
+from treering.data.corpus import Corpus
+from treering.data.ngram_build import build_index
+from treering.data.text import TextOf
 from treering.project import Project
-from treering.runlog.directory import CheckpointDirectory, checkpoint_name
+from treering.runlog.directory import CheckpointDirectory, RunDirectory, checkpoint_name
 from treering.runlog.records import AttemptEnd, AttemptHeader, Evaluation, FileRecord, Kernel, Parent
 from treering.runlog.ring import Ring
 from treering.runlog.writer import RingWriter
@@ -322,3 +328,26 @@ def audited(audited_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     shutil.copytree(audited_template, root)
     monkeypatch.setenv("TREERING_ROOT", str(root))
     return Project(root)
+
+
+@pytest.fixture
+def indexed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Project, RunDirectory]:
+    """A project with indexed corpora of longer documents and a run of 6 steps on them; the dashboard shows it."""
+    monkeypatch.setenv("TREERING_ROOT", str(tmp_path))
+    sections = {
+        "seed": 7,
+        "optimizer": {"peak_learning_rate": 1e-3, "min_learning_rate": 1e-4},
+        "schedule": {"train_tokens": 32 * 48, "global_batch_size": 8},
+        "parallel": {"micro_batch_size": 2, "data": 2},
+        "checkpoint": {"every_steps": 6},
+    }
+    project = text_project.lay(tmp_path, text_project.experiment("tiny", **sections))
+    experiment = load_experiment(tmp_path / "tiny.yaml")
+    resolved = resolve(experiment, resolve_blend(experiment, project), "tiny.yaml")
+    run = RunDirectory(project.run(resolved.run_id))
+    run.path.mkdir(parents=True)
+    resolved.write(run.path / "resolved.json")
+    cut_checkpoint(run, 1, lay_attempt(project, run, 1, range(1, 7))[-1])
+    for name in text_project.WORDS:
+        build_index(Corpus.open(project.corpus(name)), TextOf(project.tokenizer), project.index)
+    return project, run

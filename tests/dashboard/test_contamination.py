@@ -6,43 +6,21 @@ from types import SimpleNamespace
 import pytest
 import run_records
 import text_project
-from audited_project import cut_checkpoint, lay_attempt
 from dashboard_page import metrics, page, table, texts
 
 from treering.audit.contamination import find_contamination
 from treering.config.canonical import digest_file
-from treering.config.load import load_experiment
-from treering.config.resolve import resolve
-from treering.data.blend import resolve_blend
 from treering.data.corpus import Corpus
-from treering.data.ngram_build import build_index
 from treering.data.text import TextOf
-from treering.runlog.directory import RunDirectory
 from treering_dashboard.pages import contamination
-
-SETTINGS = {
-    "seed": 7,
-    "optimizer": {"peak_learning_rate": 1e-3, "min_learning_rate": 1e-4},
-    "schedule": {"train_tokens": 32 * 48, "global_batch_size": 8},
-    "parallel": {"micro_batch_size": 2, "data": 2},
-    "checkpoint": {"every_steps": 6},
-}
 
 
 @pytest.fixture
-def planted(tmp_path, monkeypatch):
-    """A run of 6 steps, scored on a task of 12 examples: ten stand in training documents, one in none, one is short."""
-    monkeypatch.setenv("TREERING_ROOT", str(tmp_path))
-    project = text_project.lay(tmp_path, text_project.experiment("tiny", **SETTINGS))
-    experiment = load_experiment(tmp_path / "tiny.yaml")
-    run = RunDirectory(project.run(resolve(experiment, resolve_blend(experiment, project), "tiny.yaml").run_id))
-    run.path.mkdir(parents=True)
-    resolve(experiment, resolve_blend(experiment, project), "tiny.yaml").write(run.path / "resolved.json")
-    cut_checkpoint(run, 1, lay_attempt(project, run, 1, range(1, 7))[-1])
-    text_of = TextOf(project.tokenizer)
+def planted(indexed):
+    """The run, scored on a task of 12 examples: ten stand in training documents, one in none, one is short."""
+    project, run = indexed
     letters = Corpus.open(project.corpus("letters"))
-    for name in text_project.WORDS:
-        build_index(Corpus.open(project.corpus(name)), text_of, project.index)
+    text_of = TextOf(project.tokenizer)
     rows = [
         {"id": f"planted-{number}", "context": " ".join(text.split()[:16]), "target": "end", "document": "x"}
         for number, text in enumerate(text_of.documents(letters, range(10)))
