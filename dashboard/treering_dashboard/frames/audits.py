@@ -7,21 +7,67 @@ import os
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import streamlit as st
 
+from treering.audit.attestation.check import attested
+from treering.audit.attestation.place import find_attestation
+from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.contamination import Contamination, find_contamination
 from treering.audit.difference import CheckpointDifference, compare_checkpoints
 from treering.audit.megatron.run import DESCRIPTION, LATEST, AuditedRun
+from treering.audit.report import AuditReport
 from treering.data.corpus import DOCUMENTS
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory
 from treering_dashboard.frames.cached import Version, file_version, project, version
 
+if TYPE_CHECKING:
+    from treering.audit.attestation.keys import PublicKey
+
+KEYS_VARIABLE: Final = "TREERING_PUBLIC_KEYS"
+
 _DEPTH: Final = 3
 _OTHERS: Final = frozenset({"data", "runs", "published", "node_modules", "__pycache__"})
 """Folders of a project that hold no description of a Megatron run, and may hold very many files."""
+
+
+def trusted_keys() -> tuple[Path, ...]:
+    """Files of the public keys whose signatures count, by `TREERING_PUBLIC_KEYS`."""
+    named = os.environ.get(KEYS_VARIABLE, "").split(os.pathsep)
+    return tuple(project().root / name for name in named if name)
+
+
+def audit_of(checkpoint: CheckpointDirectory, keys: tuple[Path, ...] = ()) -> AuditReport:
+    """The structural audit of a checkpoint: records, data order and, with a trusted key, attestation; no content.
+
+    Args:
+        checkpoint: the checkpoint.
+        keys: files of public keys whose signatures count.
+
+    Raises:
+        EvidenceError: a record that it stands on does not hold.
+        UserError: a file of a key holds none.
+    """
+    here = project()
+    seen = path_version(checkpoint) + _corpora() + file_version(here.root, "dvc.lock", "data/blend.json")
+    for file in (find_attestation(checkpoint), *keys):
+        seen += () if file is None else file_version(file.parent, escape(file.name))
+    return _audit(here, checkpoint.path, keys, seen)
+
+
+@st.cache_data(max_entries=64, show_spinner="Auditing …")
+def _audit(project: Project, path: Path, keys: tuple[Path, ...], version: Version) -> AuditReport:
+    del version  # part of the key alone
+    checkpoint = CheckpointDirectory(path)
+    return attested(audit_checkpoint(checkpoint, project), checkpoint, [_read_key(key) for key in keys])
+
+
+def _read_key(file: Path) -> "PublicKey":
+    from treering.audit.attestation.keys import PublicKey  # noqa: PLC0415 - needs cryptography, which is an extra
+
+    return PublicKey.read(file)
 
 
 def difference_of(a: CheckpointDirectory, b: CheckpointDirectory) -> CheckpointDifference:

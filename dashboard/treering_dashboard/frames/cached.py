@@ -11,11 +11,9 @@ from typing import Final
 
 import streamlit as st
 
-from treering.audit.checkpoint import audit_checkpoint
-from treering.audit.report import AuditReport
 from treering.errors import EvidenceError
 from treering.project import Project
-from treering.runlog.directory import CheckpointDirectory, RunDirectory, find_runs
+from treering.runlog.directory import RunDirectory, find_runs
 from treering.runlog.records import Evaluation
 from treering_dashboard.frames.rings import RunFrames, read_run
 from treering_dashboard.frames.summary import RunSummary, summarize
@@ -40,6 +38,12 @@ _SENSORS = ("attempts/*/telemetry/rank-*.jsonl",)
 def project() -> Project:
     """The project that is shown: `TREERING_ROOT`, else the folder that the server was started in."""
     return Project(Path(os.environ.get(ROOT_VARIABLE) or Path.cwd()))
+
+
+def from_root(path: Path) -> str:
+    """A path as a command in the project's folder names it."""
+    root = project().root
+    return str(path.relative_to(root) if path.is_relative_to(root) else path)
 
 
 def runs() -> list[RunDirectory]:
@@ -95,19 +99,3 @@ def evaluations(run: RunDirectory) -> tuple[list[Evaluation], str | None]:
 def _frames(path: str, version: Version) -> RunFrames:
     del version  # part of the key alone
     return read_run(RunDirectory(Path(path)))
-
-
-def audit(checkpoint: CheckpointDirectory) -> AuditReport:
-    """The structural audit of a checkpoint: records and data order, no content.
-
-    Raises:
-        EvidenceError: a record that it stands on does not hold.
-    """
-    corpora = file_version(project().corpora, "*/*/manifest.json")
-    return _audit(str(checkpoint.path), version(checkpoint.run) + corpora)
-
-
-@st.cache_data(max_entries=64, show_spinner=False)
-def _audit(path: str, version: Version) -> AuditReport:
-    del version  # part of the key alone
-    return audit_checkpoint(CheckpointDirectory(Path(path)), project())

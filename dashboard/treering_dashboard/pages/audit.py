@@ -1,22 +1,32 @@
 """What trained a checkpoint: samples, tokens, epochs and documents by corpus, and how much of that is proven."""
 
-from pathlib import Path
-
 import pandas as pd
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
-from treering.audit.report import AuditReport
+from treering.audit.attestation.place import find_attestation
+from treering.audit.report import AuditReport, Level
 from treering.config.canonical import short
-from treering.errors import TreeringError
+from treering.errors import EvidenceError, UserError
 from treering.runlog.directory import CheckpointDirectory
 from treering_dashboard.frames import cached
-from treering_dashboard.panels.answer import command, error_box
+from treering_dashboard.frames.audits import KEYS_VARIABLE, audit_of, trusted_keys
+from treering_dashboard.panels.answer import command, error_box, open_ends
+from treering_dashboard.panels.assurance import findings, ladder, verdict_line
 from treering_dashboard.panels.choice import choose_checkpoint, no_checkpoint, no_runs
 from treering_dashboard.panels.tables import table
-from treering_dashboard.panels.text import NOTHING, count, number
+from treering_dashboard.panels.text import NOTHING, count, number, plural
 
-NUMBERS = ("Weight", "Samples", "Tokens", "Epochs planned", "Epochs realised", "Documents touched", "Documents held")
+NUMBERS = (
+    "Weight",
+    "Samples",
+    "Tokens",
+    "Epochs planned",
+    "Epochs realised",
+    "Documents touched",
+    "Documents held",
+    "Unread tail",
+)
 
 
 def link() -> StreamlitPage:
@@ -35,56 +45,149 @@ def page() -> None:
     if checkpoint is None:
         no_checkpoint()
         return
-    _audit(checkpoint)
+    try:
+        _audit(checkpoint)
+    except EvidenceError as error:
+        error_box("There is nothing to audit: a record that the audit stands on does not hold.", error)
 
 
 def _audit(checkpoint: CheckpointDirectory) -> None:
+    keys = trusted_keys()
     try:
-        report = cached.audit(checkpoint)
-    except TreeringError as error:
-        error_box("There is nothing to audit: a record that the audit stands on does not hold.", error)
-        return
-    _verdict(report)
+        report = audit_of(checkpoint, keys)
+    except UserError as error:  # a key; what needs none is shown
+        error_box(f"A key that {KEYS_VARIABLE} names cannot be read, so no signature was checked.", error)
+        keys, report = (), audit_of(checkpoint)
+    where = cached.from_root(checkpoint.path)
+    line = " ".join([f"treering audit {where}", *(f"--public-key {cached.from_root(key)}" for key in keys)])
+    verdict_line(report.level, report.verdict, holds=report.holds)
+    _numbers(report, checkpoint)
+    findings(report.findings)
+    left, right = st.columns(2, gap="medium")
+    with left:
+        st.markdown("###### Levels of assurance")
+        ladder(report)
+    with right:
+        open_ends("Not proven", report.not_proven)
+        _way_up(report, checkpoint, line)
     st.markdown("###### What was read of each corpus")
     table(corpora_frame(report), "Samples, tokens, epochs and documents by corpus", numbers=NUMBERS, rows=20)
     left, right = st.columns(2, gap="medium")
     with left:
+        _licences(report)
         st.markdown("###### Path from the root")
         table(path_frame(report), "Attempts that led to the checkpoint")
-        st.markdown("###### Not proven")
-        for text in report.not_proven:
-            st.text(f"·  {text.replace('`', '')}")
+        for gap in report.passed_over:
+            samples = f"{count(gap.sample_start)} to {count(gap.sample_end)}"
+            st.caption(f"Samples {samples} before step {count(gap.step)} were passed over: neither read nor applied.")
     with right:
+        _curation(report)
         st.markdown("###### Identities")
         digests = {name: short(value, 24) if value else NOTHING for name, value in report.digests.items()}
         table(pd.DataFrame({"Part": list(digests), "Digest": list(digests.values())}), "Digests", rows=10)
-        st.markdown("###### Prove the content")
-        where = Path(report.checkpoint).relative_to(cached.project().root)
-        command(f"treering audit {where} --verify")
+    command(line)
 
 
-def _verdict(report: AuditReport) -> None:
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        if report.holds:
-            st.badge(str(report.level.value), icon=":material/verified:", color="green")
-        else:
-            st.badge("does not hold", icon=":material/gpp_bad:", color="red")
-        st.text(report.verdict)
-    cells = st.columns(4, gap="small")
+def _numbers(report: AuditReport, checkpoint: CheckpointDirectory) -> None:
+    held_out = report.held_out
+    overlap = ("not looked for", "no held-out corpus is at hand")
+    if held_out is not None:
+        read = count(held_out.overlapping) if held_out.overlapping else "none"
+        overlap = (read, f"of {plural(held_out.documents, 'held-out document')} read")
+    cells = st.columns(5, gap="small")
     for cell, (label, value, detail) in zip(
         cells,
         (
-            ("Level of assurance", str(report.level.value), "content is digested only by --verify"),
             ("Steps", count(report.step), f"{count(report.applied_steps)} applied"),
             ("Consumed tokens", number(report.consumed_tokens), f"{count(report.consumed_samples)} samples"),
-            ("Rings on record", count(report.steps_recorded), f"of {count(report.step)} steps"),
+            ("Rings on record", count(report.steps_recorded), f"of {plural(report.step, 'step')}"),
+            ("Held-out overlap", *overlap),
+            ("Attestation", *_attestation(report, checkpoint)),
         ),
         strict=True,
     ):
         with cell:
             st.metric(label, value, delta_description=detail)
-    if report.findings:
-        st.code("\n".join(finding.text for finding in report.findings), language=None, wrap_lines=True)
+
+
+def _attestation(report: AuditReport, checkpoint: CheckpointDirectory) -> tuple[str, str]:
+    """Whether there is one and whether it holds, in a word and with what says so."""
+    file = find_attestation(checkpoint)
+    if file is None:
+        return "none", "lies beside the checkpoint"
+    if report.attestation is not None:
+        return "holds", f"key {report.attestation.key[:8]}, {report.attestation.at[:10]}"
+    if trusted_keys() and not report.holds:
+        return "does not hold", file.name
+    return "not checked", f"{file.name}; {KEYS_VARIABLE} names no key"
+
+
+def _way_up(report: AuditReport, checkpoint: CheckpointDirectory, line: str) -> None:
+    """The commands that reach the levels above; this page reads no content."""
+    if not report.holds or Level.RECORDED not in report.levels:
+        st.caption("The levels above are reached once what stands against them is mended.")
+        return
+    way = [f"{line} --verify", f"{line} --replay 3"]
+    if find_attestation(checkpoint) is None:
+        way.append(f"treering attest {cached.from_root(checkpoint.path)} --key signer.pem")
+    elif report.attestation is None:
+        way.append(f"{line} --public-key signer.pub.pem")
+    st.markdown("###### The way up")
+    st.code("\n".join(way), language="bash", wrap_lines=True)
+
+
+def _licences(report: AuditReport) -> None:
+    st.markdown("###### Licences, by document")
+    share = st.column_config.ProgressColumn(format="%.1f %%", min_value=0.0, max_value=100.0, width=130)
+    table(licences_frame(report), "Tokens read by licence", numbers=("Tokens",), rows=10, columns={"Share": share})
+
+
+def _curation(report: AuditReport) -> None:
+    st.markdown("###### Curation: documents dropped by each step")
+    frame = curation_frame(report)
+    if frame.empty:
+        st.caption("No corpus is at hand, or none was curated.")
+        return
+    table(frame, "Documents that curation dropped and kept", numbers=[str(name) for name in frame][1:], rows=10)
+
+
+def licences_frame(report: AuditReport) -> pd.DataFrame:
+    """One row a licence, most tokens first, `unknown` for corpora that are not at hand; shares in percent."""
+    total = sum(report.licences.values())
+    return pd.DataFrame(
+        [
+            {
+                "Licence": licence,
+                "Tokens": count(tokens),
+                "Share": 100 * tokens / total,
+                "Corpora": ", ".join(
+                    usage.corpus for usage in report.corpora if licence in (usage.licences or {"unknown"})
+                ),
+            }
+            for licence, tokens in report.licences.items()
+        ]
+    )
+
+
+def curation_frame(report: AuditReport) -> pd.DataFrame:
+    """One row a corpus: documents before curation, those that each step dropped, those that were kept."""
+    curated = [usage for usage in report.corpora if usage.curation]
+    decisions = [step for usage in curated for step in usage.curation]
+    dropping = {step.step for step in decisions if step.dropped}
+    steps = [name for name in dict.fromkeys(step.step for step in decisions) if name in dropping]
+    rows = []
+    for usage in curated:
+        dropped = {step.step: step.dropped for step in usage.curation}
+        first, last = usage.curation[0], usage.curation[-1]
+        rows.append(
+            {
+                "Corpus": usage.corpus,
+                "Before": count(first.kept + first.dropped),
+                **{step: count(dropped[step]) if step in dropped else NOTHING for step in steps},
+                "Kept": count(last.kept),
+            }
+        )
+    return pd.DataFrame(rows)
 
 
 def corpora_frame(report: AuditReport) -> pd.DataFrame:
@@ -101,6 +204,7 @@ def corpora_frame(report: AuditReport) -> pd.DataFrame:
                 "Epochs realised": f"{usage.realised_epochs:.4f}",
                 "Documents touched": _documents(usage.documents_touched, "corpus not at hand"),
                 "Documents held": _documents(usage.num_documents, NOTHING),
+                "Unread tail": count(usage.unread_tokens),
                 "Digest": short(usage.digest, 12) if usage.digest else "declared",
             }
             for usage in report.corpora

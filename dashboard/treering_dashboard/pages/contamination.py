@@ -55,7 +55,7 @@ def page() -> None:
             _contamination(contamination_of(checkpoint), checkpoint)
     except TreeringError as error:
         error_box("What this checkpoint read of its evaluation cannot be told.", error)
-    command(f"treering contamination {checkpoint.path.relative_to(here.root)}")
+    command(f"treering contamination {cached.from_root(checkpoint.path)}")
 
 
 def _contamination(found: Contamination, checkpoint: CheckpointDirectory) -> None:

@@ -55,7 +55,7 @@ def page() -> None:
             _difference(difference_of(a, b))
     except TreeringError as error:
         error_box("These two cannot be compared: a record on the way to one of them does not hold.", error)
-    command(f"treering diff {_place(a)} {_place(b)}")
+    command(f"treering diff {cached.from_root(a.path)} {cached.from_root(b.path)}")
 
 
 def _prefer_another(runs: Sequence[RunDirectory], a: CheckpointDirectory | None) -> None:
@@ -66,10 +66,6 @@ def _prefer_another(runs: Sequence[RunDirectory], a: CheckpointDirectory | None)
     keep_choice(f"{OTHER}run", (others[0] if others else a.run).path.name)
     if not others:
         keep_choice(f"{OTHER}checkpoint", a.run.checkpoints()[0].path.name)
-
-
-def _place(checkpoint: CheckpointDirectory) -> str:
-    return str(checkpoint.path.relative_to(cached.project().root))
 
 
 def _difference(found: CheckpointDifference) -> None:
