@@ -154,6 +154,7 @@ def _curation(report: AuditReport) -> None:
 def licences_frame(report: AuditReport) -> pd.DataFrame:
     """One row a licence, most tokens first, `unknown` for corpora that are not at hand; shares in percent."""
     total = sum(report.licences.values())
+    held = {usage.corpus: {"unknown"} if usage.licences is None else usage.licences for usage in report.corpora}
     return pd.DataFrame(
         [
             {
