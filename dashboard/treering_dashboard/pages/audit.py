@@ -161,9 +161,7 @@ def licences_frame(report: AuditReport) -> pd.DataFrame:
                 "Licence": licence,
                 "Tokens": count(tokens),
                 "Share": 100 * tokens / total,
-                "Corpora": ", ".join(
-                    usage.corpus for usage in report.corpora if licence in (usage.licences or {"unknown"})
-                ),
+                "Corpora": ", ".join(corpus for corpus, licences in held.items() if licence in licences),
             }
             for licence, tokens in report.licences.items()
         ]
