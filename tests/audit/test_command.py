@@ -76,10 +76,11 @@ def test_audit_that_fails_still_prints_its_verdict(built, invoke):
 
 def test_audit_without_anything_left_to_audit(built, invoke):
     (built.last.path / "manifest.json").write_text("{}")
+    (built.run.path / "resolved.json").unlink()
     result = invoke("audit", built.last.path, "--json")
     assert result.exit_code == 3
     assert json.loads(result.stdout)["holds"] is False
-    with pytest.raises(EvidenceError, match="no digested document"):
+    with pytest.raises(EvidenceError, match="nothing is left to answer from"):
         invoke("audit", built.last.path)
 
 

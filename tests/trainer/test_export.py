@@ -156,11 +156,21 @@ def test_an_export_is_audited_by_its_checkpoint(export, project, reference, tmp_
     assert report["verdict"] == "content-bound: 15 of 15 steps"
     assert report["digests"]["checkpoint"] == reference.checkpoints()[-1].digest
 
+    (tmp_path / "out" / "config.json").write_text("{}")
+    result = audit("out", "--json")
+    assert result.exit_code == 3
+    report = json.loads(result.stdout)
+    assert (report["level"], report["digests"]["checkpoint"]) == ("recorded", reference.checkpoints()[-1].digest)
+    assert "out/config.json: sha256:" in report["findings"][0]["text"]
+
+    shutil.rmtree(run / "checkpoints")
+    report = json.loads(audit("out", "--json").stdout)
+    assert (report["level"], report["step"], report["steps_recorded"]) == ("re-derived", 15, 15)
+    assert "which stands neither in" in report["findings"][0]["text"]
+
     run.rename(tmp_path / "elsewhere")
     with pytest.raises(NotFoundError, match=r"out: was exported from checkpoint sha256:.*, which stands neither in"):
         CliRunner().invoke(app, ["audit", "out"], catch_exceptions=False)
-    (tmp_path / "out" / "config.json").write_text("{}")
-    assert "config.json: sha256:" in str(audit("out").exception)
 
 
 def test_shards_load_as_one_model_and_the_same_again_has_the_same_bytes(export, reference, tmp_path):

@@ -4,10 +4,13 @@ from collections.abc import Sequence
 
 from treering.audit.content import Progress, check_batches, check_corpora, check_files, quiet
 from treering.audit.lineage import check_lineage
-from treering.audit.path import Recorded, Stretch, check_records, passed_over, read_path, stretches_to
-from treering.audit.report import NOT_REPLAYED, UNSIGNED, AuditReport, Finding, Level
+from treering.audit.path import Piece, Recorded, Stretch, check_records, passed_over, read_path
+from treering.audit.report import NOT_REPLAYED, UNSIGNED, AuditReport, Finding, Level, lowest
 from treering.audit.shelf import Shelf, find_corpora
 from treering.audit.usage import check_held_out, licence_totals, path_usage
+from treering.audit.way import Way, way_to
+from treering.config.canonical import short
+from treering.config.resolve import RUN_ID_LENGTH
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory
 
@@ -27,49 +30,45 @@ def audit_checkpoint(
         progress: told about the slow parts.
 
     Returns:
-        The report; what does not hold stands in its findings.
+        The report; what does not hold stands in its findings. Where a record is missing it tells what is known without
+        it, at a lower level, and what is missing among its shortfalls.
 
     Raises:
-        EvidenceError: config, header or manifest cannot be read or was changed, so that there is nothing to audit.
+        EvidenceError: neither manifest nor config can be read, so that there is nothing to audit.
     """
-    stretches = stretches_to(checkpoint)
-    recorded = read_path(checkpoint, stretches)
-    findings = [*recorded.findings, *check_records(checkpoint, recorded)]
-    shelf = find_corpora(project, [stretch.blend for stretch in stretches])
-    usage = path_usage(stretches, shelf)
+    way = way_to(checkpoint, project)
+    checkpoint, pieces, findings = way.checkpoint, way.pieces, []
+    recorded = Recorded(pieces)
+    shelf = find_corpora(project, [piece.blend for piece in pieces])
+    if pieces:
+        recorded = read_path(checkpoint, pieces)
+        findings = [*recorded.findings, *check_records(checkpoint, recorded)]
+    usage = path_usage(pieces, shelf)
     held_out, overlaps = check_held_out(project, shelf, usage)
     findings += overlaps
-    findings += check_lineage(checkpoint, shelf, project, verify=verify)
+    if pieces and way.manifest is not None:
+        findings += check_lineage(checkpoint, pieces[-1], shelf, project, verify=verify)
     bound = None
     if verify:
         findings += shelf.missing.values()
-        findings += check_files(checkpoint, progress)
-        findings += check_corpora(stretches, shelf, progress)
+        findings += check_files(checkpoint, progress) if way.manifest is not None else ()
+        findings += check_corpora(pieces, shelf, progress)
         bound, different = check_batches(recorded, shelf, progress)
         findings += different
-
-    manifest, resolved = checkpoint.manifest, checkpoint.run.resolved
-    level = _level(stretches, recorded, findings, bound)
+    level = lowest(_level(pieces, recorded, findings, bound, lacking=bool(way.shortfalls)), way.shortfalls)
+    findings = [*(each.finding() for each in way.shortfalls), *findings]
+    step, samples, tokens, applied = _progress(way, recorded)
     return AuditReport(
         checkpoint=str(checkpoint.path),
-        experiment=resolved.experiment,
-        run=resolved.run_id,
-        path=tuple(stretch.describe() for stretch in stretches),
-        passed_over=tuple(passed_over(stretches)),
-        step=manifest.step,
-        consumed_samples=manifest.consumed_samples,
-        consumed_tokens=manifest.consumed_tokens,
-        applied_steps=manifest.applied_steps,
-        digests={
-            "checkpoint": checkpoint.digest,
-            "ring": manifest.ring,
-            "recipe": manifest.run,
-            "blend": manifest.blend,
-            "tokenizer": manifest.tokenizer,
-            "code": manifest.code,
-            "environment": manifest.environment,
-            "upstream": manifest.upstream,
-        },
+        experiment=checkpoint.run.resolved.experiment if pieces else "unknown",
+        run=_run_id(way),
+        path=tuple(piece.describe() for piece in pieces if isinstance(piece, Stretch)),
+        passed_over=tuple(passed_over(pieces)),
+        step=step,
+        consumed_samples=samples,
+        consumed_tokens=tokens,
+        applied_steps=applied,
+        digests=_digests(way),
         corpora=usage.corpora,
         licences=licence_totals(usage.corpora),
         held_out=held_out,
@@ -78,22 +77,60 @@ def audit_checkpoint(
         steps_recorded=recorded.steps,
         steps_content_bound=bound,
         findings=tuple(findings),
-        not_proven=tuple(_not_proven(level, shelf, stretches, verify=verify, bound=bound == manifest.step)),
+        not_proven=tuple(_not_proven(level, shelf, pieces, verify=verify, bound=bound == step)),
+        shortfalls=tuple(each for each in (*way.shortfalls, recorded.shortfall) if each is not None),
     )
 
 
-def _level(stretches: Sequence[Stretch], recorded: Recorded, findings: Sequence[Finding], bound: int | None) -> Level:
-    """The highest level of which nothing is missing."""
-    if any(stretch.blend.declared for stretch in stretches) or any(finding.kind == "record" for finding in findings):
+def _progress(way: Way, recorded: Recorded) -> tuple[int, int, int, int]:
+    """Steps, samples and tokens by the manifest, or by the schedule where it is gone; and steps applied."""
+    if way.manifest is not None:
+        said = way.manifest
+        return said.step, said.consumed_samples, said.consumed_tokens, said.applied_steps
+    resolved, step = way.checkpoint.run.resolved, way.checkpoint.step
+    return step, resolved.consumed_samples(step), resolved.consumed_tokens(step), recorded.applied_steps
+
+
+def _run_id(way: Way) -> str:
+    """The run's id: its config's, or the one that the manifest names."""
+    if way.pieces or way.manifest is None:
+        return way.checkpoint.run.id
+    return short(way.manifest.run, RUN_ID_LENGTH)
+
+
+def _digests(way: Way) -> dict[str, str | None]:
+    manifest = way.manifest
+    if manifest is None:
+        recipe = way.checkpoint.run.resolved.recipe
+        return {"recipe": recipe.digest, "blend": recipe.blend, "tokenizer": recipe.tokenizer}
+    return {
+        "checkpoint": way.checkpoint.digest,
+        "ring": manifest.ring,
+        "recipe": manifest.run,
+        "blend": manifest.blend,
+        "tokenizer": manifest.tokenizer,
+        "code": manifest.code,
+        "environment": manifest.environment,
+        "upstream": manifest.upstream,
+    }
+
+
+def _level(
+    pieces: Sequence[Piece], recorded: Recorded, findings: Sequence[Finding], bound: int | None, *, lacking: bool
+) -> Level:
+    """The highest level that nothing contradicts; `lacking` tells whether a record is missing."""
+    if not pieces or any(piece.blend.declared for piece in pieces):
         return Level.DECLARED
-    if recorded.findings or recorded.steps != stretches[-1].last_step:
+    if any(finding.kind == "record" for finding in findings):
+        return Level.DECLARED
+    if recorded.findings or recorded.steps != pieces[-1].last_step:
         return Level.REDERIVED
-    if findings or bound != recorded.steps:
+    if findings or lacking or bound != recorded.steps:
         return Level.RECORDED
     return Level.CONTENT_BOUND
 
 
-def _not_proven(level: Level, shelf: Shelf, stretches: Sequence[Stretch], *, verify: bool, bound: bool) -> list[str]:
+def _not_proven(level: Level, shelf: Shelf, pieces: Sequence[Piece], *, verify: bool, bound: bool) -> list[str]:
     open_ends = []
     if level is Level.DECLARED:
         open_ends.append("The data order: the records contradict each other or name no content.")
@@ -105,7 +142,8 @@ def _not_proven(level: Level, shelf: Shelf, stretches: Sequence[Stretch], *, ver
             + ("see the findings." if verify else "batch digests were not recomputed; `--verify` does it.")
         )
     open_ends += [finding.text for finding in shelf.missing.values()]
-    if any(stretch.segment.attempt.header.continue_changed for stretch in stretches):
+    headers = [piece.attempt.header for piece in pieces if isinstance(piece, Stretch)]
+    if any(header.continue_changed for header in headers):
         open_ends.append("That one code and environment did all steps: an attempt went on after a change, as recorded.")
     open_ends.append(NOT_REPLAYED)
     open_ends.append(UNSIGNED)

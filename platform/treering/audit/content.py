@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from treering.audit.path import Recorded, Stretch
+from treering.audit.path import Piece, Recorded
 from treering.audit.report import Finding
 from treering.audit.shelf import Shelf
 from treering.config.canonical import DIGEST_PREFIX, digest_file
@@ -89,13 +89,13 @@ def _problem(folder: Path, expected: ExpectedFile) -> str:
     return "" if digest == expected.digest else f"digest {digest}, expected {expected.digest}"
 
 
-def check_corpora(stretches: Sequence[Stretch], shelf: Shelf, progress: Progress = quiet) -> list[Finding]:
+def check_corpora(pieces: Sequence[Piece], shelf: Shelf, progress: Progress = quiet) -> list[Finding]:
     """Digests the corpora again; names the damaged documents and the first step that read each."""
     findings: list[Finding] = []
     for done, (digest, corpus) in enumerate(shelf.corpora.items(), 1):
         damages = corpus.verify()
         if damages:
-            readers = _Readers(digest, stretches, shelf)
+            readers = _Readers(digest, pieces, shelf)
             findings += [finding for damage in damages for finding in blame(corpus, damage, readers.describe)]
         progress("corpora", done, len(shelf.corpora))
     return findings
@@ -104,21 +104,21 @@ def check_corpora(stretches: Sequence[Stretch], shelf: Shelf, progress: Progress
 class _Readers:
     """Answers which step of a path first read a document of one corpus."""
 
-    def __init__(self, digest: str, stretches: Sequence[Stretch], shelf: Shelf) -> None:
+    def __init__(self, digest: str, pieces: Sequence[Piece], shelf: Shelf) -> None:
         self._places = []
-        for stretch in stretches:
-            digests = [component.digest for component in stretch.blend.components]
+        for piece in pieces:
+            digests = [component.digest for component in piece.blend.components]
             if digest in digests:
-                self._places.append((stretch, shelf.order(stretch.blend), digests.index(digest)))
+                self._places.append((piece, shelf.order(piece.blend), digests.index(digest)))
 
     def first_step(self, document: int) -> int | None:
         """The first step that read a part of the document, None if none on the path did."""
-        for stretch, order, component in self._places:
-            lo, hi = stretch.sample_range
+        for piece, order, component in self._places:
+            lo, hi = piece.sample_range
             exposures = order.exposures(component, document, hi)
             exposures = exposures[exposures >= lo]
             if len(exposures):
-                return stretch.schedule.step_of_sample(int(exposures[0]))
+                return piece.schedule.step_of_sample(int(exposures[0]))
         return None
 
     def describe(self, document: int) -> tuple[int | None, str]:
@@ -158,7 +158,7 @@ def blame(
         yield Finding("corpus", text, file=file, corpus=corpus.name, start=damage.start, end=damage.end)
 
 
-def batch_digests(stretch: Stretch, corpora: Sequence[Corpus], first_step: int, last_step: int) -> Iterator[str]:
+def batch_digests(stretch: Piece, corpora: Sequence[Corpus], first_step: int, last_step: int) -> Iterator[str]:
     """Recomputes the batch digests of steps [first_step, last_step] from the corpora's bytes.
 
     Args:
@@ -208,21 +208,20 @@ def check_batches(recorded: Recorded, shelf: Shelf, progress: Progress = quiet) 
     Returns:
         How many steps are bound to content, and a finding for the first steps that are not.
     """
-    bound, different = 0, []
-    total = len(recorded.batch_digests)
-    for stretch in recorded.stretches:
-        corpora = [shelf.corpora.get(component.digest or "") for component in stretch.blend.components]
+    bound, done, different = 0, 0, []
+    for piece in recorded.pieces:
+        corpora = [shelf.corpora.get(component.digest or "") for component in piece.blend.components]
         at_hand = [corpus for corpus in corpora if corpus is not None]
-        last = min(stretch.last_step, total)
-        if len(at_hand) != len(corpora) or last < stretch.first_step:
+        steps = [step for step in range(piece.first_step, piece.last_step + 1) if step in recorded.batch_digests]
+        if len(at_hand) != len(corpora) or not steps:
             continue
-        digests = batch_digests(stretch, at_hand, stretch.first_step, last)
-        for step, digest in enumerate(digests, stretch.first_step):
-            if digest == recorded.batch_digests[step - 1]:
+        for step, digest in enumerate(batch_digests(piece, at_hand, steps[0], steps[-1]), steps[0]):
+            if digest == recorded.batch_digests[step]:
                 bound += 1
             else:
                 different.append((step, digest))
-            progress("batches", step, total)
+            done += 1
+            progress("batches", done, len(recorded.batch_digests))
     return bound, _differing(recorded, different)
 
 
@@ -233,7 +232,7 @@ def _differing(recorded: Recorded, different: list[tuple[int, str]]) -> list[Fin
         findings.append(
             Finding(
                 "batch",
-                f"{file} line {line}: ring of step {step} was fed {recorded.batch_digests[step - 1]}, the corpora give "
+                f"{file} line {line}: ring of step {step} was fed {recorded.batch_digests[step]}, the corpora give "
                 f"{digest}; `treering batch` shows what lies there now",
                 file=str(file),
                 line=line,

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from treering.audit.path import Piece, Stretch
 from treering.audit.report import Finding
 from treering.audit.shelf import Shelf
 from treering.audit.stores import Store, find_stores
@@ -49,12 +50,13 @@ class _Claim:
 
 
 def check_lineage(
-    checkpoint: CheckpointDirectory, shelf: Shelf, project: Project, *, verify: bool = False
+    checkpoint: CheckpointDirectory, end: Piece, shelf: Shelf, project: Project, *, verify: bool = False
 ) -> list[Finding]:
     """Compares a checkpoint that is a DVC out with its entry in `dvc.lock`; nothing where DVC claims nothing of it.
 
     Args:
         checkpoint: the checkpoint.
+        end: the last steps before it, whose attempt says which corpora it had opened.
         shelf: the corpora at hand.
         project: whose `dvc.lock` it is.
         verify: digest the corpora's files again, to know whether the entry speaks of what lies there.
@@ -65,8 +67,8 @@ def check_lineage(
     resolved = checkpoint.run.resolved
     findings = _blend_findings(claim, resolved.blend, project)
     findings += _recipe_findings(claim, resolved.recipe, [text.partition("=")[0] for text in resolved.overrides])
-    if verify:
-        findings += _corpus_findings(claim, checkpoint, shelf, project)
+    if verify and isinstance(end, Stretch):
+        findings += _corpus_findings(claim, end.attempt.header.corpora, shelf, project)
     return findings
 
 
@@ -162,7 +164,7 @@ def _authored(name: str, said: Any, recipe: Section) -> list[tuple[str, Any, Any
     return sorted((path, told, found) for path, told, found in fields if told is not None)
 
 
-def _corpus_findings(claim: _Claim, checkpoint: CheckpointDirectory, shelf: Shelf, project: Project) -> list[Finding]:
+def _corpus_findings(claim: _Claim, opened: dict[str, str], shelf: Shelf, project: Project) -> list[Finding]:
     """Files of corpora that DVC says were read, and the trainer had opened with another content."""
     path = project.corpora.relative_to(project.root).as_posix()
     md5 = claim.deps.get(path)
@@ -170,8 +172,7 @@ def _corpus_findings(claim: _Claim, checkpoint: CheckpointDirectory, shelf: Shel
     if tree is None:
         return []
     findings = []
-    header = checkpoint.run.path_to(checkpoint)[-1].attempt.header
-    for name, digest in header.corpora.items():
+    for name, digest in opened.items():
         corpus = shelf.corpora.get(digest)
         if corpus is None:
             continue  # reported as missing

@@ -3,18 +3,18 @@
 Nothing here reads a token. It finds what the rings *say*; `treering.audit.content` holds that against the corpora.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
-from treering.audit.report import AttemptOnPath, Finding, PassedOver
+from treering.audit.report import AttemptOnPath, Finding, Level, PassedOver, Shortfall
 from treering.config.canonical import short
 from treering.config.resolve import RUN_ID_LENGTH, ResolvedBlend
 from treering.config.schedule import Schedule
 from treering.errors import ConfigError, EvidenceError
-from treering.runlog.directory import CheckpointDirectory, PathSegment
-from treering.runlog.ring import Ring
+from treering.runlog.directory import AttemptDirectory, CheckpointDirectory, PathSegment, RunDirectory
+from treering.runlog.ring import Ring, first_ring
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,16 @@ class Stretch:
         """The samples [lo, hi) that the stretch reads, by the schedule."""
         return self.schedule.samples_of(self.first_step, self.last_step)
 
+    @property
+    def run(self) -> RunDirectory:
+        """The run that did them."""
+        return self.segment.run
+
+    @property
+    def attempt(self) -> AttemptDirectory:
+        """The attempt that did them."""
+        return self.segment.attempt
+
     def describe(self) -> AttemptOnPath:
         """The stretch for a report."""
         header = self.segment.attempt.header
@@ -53,6 +63,36 @@ class Stretch:
             changed=header.changed,
             path=str(self.segment.attempt.path),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """Steps of a run that no attempt's header tells of: only their order is known, by schedule and blend.
+
+    Attributes:
+        run: the run that did them, by its recipe or by a record that goes on from it.
+        attempt: an attempt that lost its header and still has rings from `first_step` on; None where there is none.
+        first_step: first of the steps.
+        last_step: last of the steps.
+        schedule: which samples each step reads.
+        blend: which tokens each sample is.
+    """
+
+    run: RunDirectory
+    attempt: AttemptDirectory | None
+    first_step: int
+    last_step: int
+    schedule: Schedule
+    blend: ResolvedBlend
+
+    @property
+    def sample_range(self) -> tuple[int, int]:
+        """The samples [lo, hi) that the steps read, by the schedule."""
+        return self.schedule.samples_of(self.first_step, self.last_step)
+
+
+Piece = Stretch | Derived
+"""Steps on a path: an attempt's, as its header tells, or derived ones."""
 
 
 def stretches_to(checkpoint: CheckpointDirectory) -> list[Stretch]:
@@ -91,16 +131,16 @@ def stretches_of(path: Sequence[PathSegment]) -> list[Stretch]:
     return found
 
 
-def passed_over(stretches: Sequence[Stretch]) -> Iterator[PassedOver]:
+def passed_over(pieces: Sequence[Piece]) -> Iterator[PassedOver]:
     """The samples that runs on a path passed over where they started, by their recipes."""
-    for before, stretch in pairwise(stretches):
-        run, start = stretch.segment.run, stretch.segment.run.resolved.recipe.start_from
-        if start is None or run.path == before.segment.run.path:
+    for before, piece in pairwise(pieces):
+        run, start = piece.run, piece.run.resolved.recipe.start_from
+        if start is None or run.path == before.run.path:
             continue
-        lo, _ = stretch.sample_range
+        lo, _ = piece.sample_range
         expected = before.sample_range[1] if start.schedule == "continue" else 0
         if expected < lo:
-            yield PassedOver(run.id, stretch.first_step, expected, lo)
+            yield PassedOver(run.id, piece.first_step, expected, lo)
 
 
 def _check_start(segment: PathSegment, before: Stretch | None) -> None:
@@ -126,83 +166,166 @@ class Recorded:
     """What the rings of a path say.
 
     Attributes:
-        stretches: the attempts of the path.
+        pieces: the steps of the path.
         steps: rings that stand in the chain with the schedule's range.
         applied_steps: rings whose step moved the weights.
         validation_loss: newest held-out loss that the checkpoint's own run measured.
         last: the last ring that stands in the chain.
-        batch_digests: the digest of each step's batch, as laid, from step 1 on.
+        batch_digests: by step, the digest of its batch as laid; steps without a ring in the chain are left out.
         findings: what does not hold.
     """
 
-    stretches: list[Stretch]
+    pieces: Sequence[Piece]
     steps: int = 0
     applied_steps: int = 0
     validation_loss: float | None = None
     last: Ring | None = None
-    batch_digests: list[str] = field(default_factory=list)
+    batch_digests: dict[int, str] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+    _heads: dict[Path, int] = field(default_factory=dict, repr=False)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every step of the path has its ring."""
+        return bool(self.pieces) and len(self.batch_digests) == self.pieces[-1].last_step
 
     def where(self, step: int) -> tuple[Path, int]:
         """File and line (from 1) of the ring of a step on the path."""
-        stretch = next(each for each in self.stretches if each.last_step >= step)
-        return stretch.segment.attempt.rings_file, step - stretch.first_step + 1
+        piece = next(each for each in self.pieces if each.last_step >= step)
+        file = piece.run.path / "attempts" if piece.attempt is None else piece.attempt.rings_file
+        return file, step - self._heads.get(file, piece.first_step) + 1
+
+    @property
+    def shortfall(self) -> Shortfall | None:
+        """What is answered where rings of the path are missing or were changed; None where all hold."""
+        if self.whole or not self.findings:
+            return None
+        held = ", ".join(f"{first} to {last}" for first, last in _runs_of(self.batch_digests)) or "none"
+        answered = f"recorded are the steps {held}; the others as schedule and blend of the recipe order them"
+        return Shortfall(self.findings[0].text, answered, Level.REDERIVED, self.findings[0].file)
+
+    def broken(self, step: int, text: str) -> None:
+        """Notes that the chain breaks at a step of the path."""
+        file, line = self.where(step)
+        self.findings.append(Finding("ring", text, file=str(file), line=line, step=step))
+
+    def begins_at(self, file: Path, step: int) -> None:
+        """Notes which step the first line of a file that lost its head is about."""
+        self._heads[file] = step
 
 
-def read_path(checkpoint: CheckpointDirectory, stretches: list[Stretch]) -> Recorded:
-    """Walks the rings to a checkpoint, checks chain and seams, and holds each ring against the schedule."""
-    recorded = Recorded(stretches)
-    consumed_samples = consumed_tokens = 0
-    try:
-        for stretch, ring in _with_stretch(checkpoint, stretches):
-            lo, hi = stretch.schedule.sample_range(ring.step)
-            consumed_samples += hi - lo
-            consumed_tokens += (hi - lo) * stretch.blend.sequence_length
-            expected = {
-                "sample_start": lo,
-                "sample_end": hi,
-                "global_batch_size": hi - lo,
-                "consumed_samples": consumed_samples,
-                "consumed_tokens": consumed_tokens,
-                "learning_rate": stretch.schedule.step_learning_rate(ring.step),
-            }
-            wrong = [name for name, value in expected.items() if getattr(ring, name) != value]
-            if wrong:
-                file, line = recorded.where(ring.step)
-                said = ", ".join(f"{name} {getattr(ring, name)}, expected {expected[name]}" for name in wrong)
-                recorded.findings.append(
-                    Finding(
-                        "ring",
-                        f"{file} line {line}: ring of step {ring.step} says {said} by the run's schedule",
-                        file=str(file),
-                        line=line,
-                        step=ring.step,
-                    )
-                )
-            recorded.steps += not wrong
-            recorded.applied_steps += ring.applied
-            if ring.validation_loss is not None and stretch.segment.run.path == checkpoint.run.path:
-                recorded.validation_loss = ring.validation_loss
-            recorded.batch_digests.append(ring.batch_digest)
-            recorded.last = ring
-    except EvidenceError as error:
-        # The chain broke after the rings that were read: the next one on the path is the one that does not hold.
-        step = len(recorded.batch_digests) + 1
-        if step <= stretches[-1].last_step:
-            file, line = recorded.where(step)
-            recorded.findings.append(Finding("ring", str(error), file=str(file), line=line, step=step))
-        else:
-            recorded.findings.append(Finding("ring", str(error), file=str(checkpoint.path / "manifest.json")))
+def _runs_of(steps: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """The first and the last of each run of ascending steps without a gap."""
+    first = last = None
+    for step in steps:
+        if first is None or last is None or step != last + 1:
+            if first is not None and last is not None:
+                yield first, last
+            first = step
+        last = step
+    if first is not None and last is not None:
+        yield first, last
+
+
+def read_path(checkpoint: CheckpointDirectory, pieces: Sequence[Piece]) -> Recorded:
+    """Walks the rings to a checkpoint, checks chain and seams, and holds each ring against the schedule.
+
+    Where rings are missing it goes on with those that are there; where one was changed it ends.
+    """
+    recorded = Recorded(pieces)
+    first = pieces[0]
+    samples = first.run.resolved.consumed_samples(first.first_step - 1) if first.first_step > 1 else 0
+    tokens = samples * first.blend.sequence_length
+    for piece in pieces:
+        if not _read_piece(checkpoint, piece, (samples, tokens), recorded):
+            return recorded
+        lo, hi = piece.sample_range
+        samples, tokens = samples + hi - lo, tokens + (hi - lo) * piece.blend.sequence_length
+    last = recorded.last
+    if last is not None and last.step == pieces[-1].last_step and checkpoint.has_manifest:
+        cut_at = checkpoint.manifest.ring
+        if last.digest != cut_at:
+            text = f"{checkpoint.path}: was cut at ring {cut_at}, but the path ends at {last.digest}"
+            recorded.findings.append(Finding("ring", text, file=str(checkpoint.path / "manifest.json")))
     return recorded
 
 
-def _with_stretch(checkpoint: CheckpointDirectory, stretches: list[Stretch]) -> Iterator[tuple[Stretch, Ring]]:
-    remaining = iter(stretches)
-    stretch = next(remaining)
-    for ring in checkpoint.run.path_rings(checkpoint):
-        while ring.step > stretch.last_step:
-            stretch = next(remaining)
-        yield stretch, ring
+def _read_piece(checkpoint: CheckpointDirectory, piece: Piece, before: tuple[int, int], recorded: Recorded) -> bool:
+    """Reads the rings of one piece; tells whether those after it can be read, for no ring of it was changed."""
+    step = piece.first_step
+    try:
+        rings, step = _rings_of(piece, recorded)
+        for ring in rings:
+            if ring.step != step:
+                stands = "nothing" if recorded.last is None else f"step {recorded.last.step}"
+                raise EvidenceError(f"{recorded.where(step)[0]}: step {ring.step} follows {stands}")
+            _hold(checkpoint, piece, ring, before, recorded)
+            step += 1
+            if ring.step == piece.last_step:
+                break  # what follows lies off the path, whole or not
+    except EvidenceError as error:
+        recorded.broken(step, str(error))
+        return False
+    if step <= piece.last_step and piece.attempt is not None:
+        end = f"end at step {step - 1}" if step > piece.first_step else "are gone, all of them"
+        text = f"{piece.attempt.rings_file}: the rings {end}, the path needs them to step {piece.last_step}"
+        recorded.broken(step, text)
+    return True
+
+
+def _rings_of(piece: Piece, recorded: Recorded) -> tuple[Iterator[Ring], int]:
+    """The rings of a piece, the chain checked, and the step that the first of them must be about.
+
+    Raises:
+        EvidenceError: the attempt goes on from another ring than the one that stands before it.
+    """
+    attempt, last = piece.attempt, recorded.last
+    if attempt is None:
+        return iter(()), piece.first_step
+    if isinstance(piece, Derived):
+        return attempt.headless_rings(), piece.first_step
+    parent = attempt.header.parent
+    if parent is not None and last is not None and last.step == parent.step and last.digest != parent.ring:
+        raise EvidenceError(
+            f"{attempt.path}: goes on from ring {parent.ring} of step {parent.step}, but {last.digest} stands there"
+        )
+    rings = attempt.rings()
+    try:
+        first = next(rings, None)
+    except EvidenceError as error:
+        head = first_ring(attempt.rings_file)
+        if head is None or head.step <= piece.first_step:
+            raise
+        recorded.broken(piece.first_step, str(error))
+        recorded.begins_at(attempt.rings_file, head.step)
+        return attempt.headless_rings(), head.step
+    return (iter(()) if first is None else chain([first], rings)), piece.first_step
+
+
+def _hold(
+    checkpoint: CheckpointDirectory, piece: Piece, ring: Ring, before: tuple[int, int], recorded: Recorded
+) -> None:
+    """Holds a ring against the schedule; `before` are the samples and tokens consumed before the piece."""
+    (start, _), (lo, hi) = piece.sample_range, piece.schedule.sample_range(ring.step)
+    expected = {
+        "sample_start": lo,
+        "sample_end": hi,
+        "global_batch_size": hi - lo,
+        "consumed_samples": before[0] + hi - start,
+        "consumed_tokens": before[1] + (hi - start) * piece.blend.sequence_length,
+        "learning_rate": piece.schedule.step_learning_rate(ring.step),
+    }
+    wrong = [name for name, value in expected.items() if getattr(ring, name) != value]
+    if wrong:
+        said = ", ".join(f"{name} {getattr(ring, name)}, expected {expected[name]}" for name in wrong)
+        file, line = recorded.where(ring.step)
+        recorded.broken(ring.step, f"{file} line {line}: ring of step {ring.step} says {said} by the run's schedule")
+    recorded.steps += not wrong
+    recorded.applied_steps += ring.applied
+    if ring.validation_loss is not None and piece.run.path == checkpoint.run.path:
+        recorded.validation_loss = ring.validation_loss
+    recorded.batch_digests[ring.step] = ring.batch_digest
+    recorded.last = ring
 
 
 def check_records(checkpoint: CheckpointDirectory, recorded: Recorded) -> list[Finding]:
@@ -211,59 +334,64 @@ def check_records(checkpoint: CheckpointDirectory, recorded: Recorded) -> list[F
     Each of these carries its own digest; this finds the one that was rewritten consistently in itself, but not with the
     others.
     """
-    findings: list[Finding] = []
+    findings = [finding for piece in recorded.pieces for finding in _check_piece(piece)]
+    if checkpoint.has_manifest:
+        findings += _check_manifest(checkpoint, recorded)
+    return list(dict.fromkeys(findings))  # attempts of one run share its config
 
-    def expect(file: Path, name: str, found: object, expected: object, by: str) -> None:
-        finding = Finding(
-            "record", f"{file}: {name} is {_shown(found)}, expected {_shown(expected)} by {by}", file=str(file)
-        )
-        if found != expected and finding not in findings:  # attempts of one run share its config
-            findings.append(finding)
 
-    for stretch in recorded.stretches:
-        resolved = stretch.segment.run.resolved
-        config = stretch.segment.run.path / "resolved.json"
-        expect(config, "recipe.blend", resolved.recipe.blend, resolved.blend.digest, "the blend in the same file")
-        expect(config, "recipe.tokenizer", resolved.recipe.tokenizer, resolved.blend.tokenizer, "the blend's tokenizer")
-        header, file = stretch.segment.attempt.header, stretch.segment.attempt.path / "header.json"
-        expect(file, "attempt", header.attempt, stretch.segment.attempt.number, "its folder")
-        expect(file, "run", header.run, resolved.recipe.digest, config.name)
-        expect(file, "blend", header.blend, resolved.recipe.blend, config.name)
-        for component in resolved.blend.components:
-            opened = header.corpora.get(component.corpus)
-            if component.digest is not None and component.digest != opened:
-                text = (
-                    f"{file}: as corpus {component.corpus} {opened or 'nothing'} was opened, expected "
-                    f"{component.digest} by the blend in {config}"
-                )
-                findings.append(Finding("record", text, file=str(file), corpus=component.corpus))
+def _differs(file: Path, name: str, found: object, expected: object, by: str) -> Iterator[Finding]:
+    if found != expected:
+        text = f"{file}: {name} is {_shown(found)}, expected {_shown(expected)} by {by}"
+        yield Finding("record", text, file=str(file))
 
+
+def _check_piece(piece: Piece) -> Iterator[Finding]:
+    """A run's config against itself, and against the header of an attempt."""
+    resolved, config = piece.run.resolved, piece.run.path / "resolved.json"
+    recipe, blend = resolved.recipe, resolved.blend
+    yield from _differs(config, "recipe.blend", recipe.blend, blend.digest, "the blend in the same file")
+    yield from _differs(config, "recipe.tokenizer", recipe.tokenizer, blend.tokenizer, "the blend's tokenizer")
+    if isinstance(piece, Derived):
+        return
+    header, file = piece.attempt.header, piece.attempt.path / "header.json"
+    yield from _differs(file, "attempt", header.attempt, piece.attempt.number, "its folder")
+    yield from _differs(file, "run", header.run, recipe.digest, config.name)
+    yield from _differs(file, "blend", header.blend, recipe.blend, config.name)
+    for component in blend.components:
+        opened = header.corpora.get(component.corpus)
+        if component.digest is not None and component.digest != opened:
+            text = (
+                f"{file}: as corpus {component.corpus} {opened or 'nothing'} was opened, expected "
+                f"{component.digest} by the blend in {config}"
+            )
+            yield Finding("record", text, file=str(file), corpus=component.corpus)
+
+
+def _check_manifest(checkpoint: CheckpointDirectory, recorded: Recorded) -> Iterator[Finding]:
+    """The manifest against the run's config, the last attempt's header, and the rings."""
     manifest, file = checkpoint.manifest, checkpoint.path / "manifest.json"
-    resolved, header = checkpoint.run.resolved, recorded.stretches[-1].segment.attempt.header
-    expect(file, "run", manifest.run, resolved.recipe.digest, "resolved.json")
-    expect(file, "blend", manifest.blend, resolved.recipe.blend, "resolved.json")
-    expect(file, "tokenizer", manifest.tokenizer, resolved.recipe.tokenizer, "resolved.json")
-    expect(file, "step", manifest.step, checkpoint.step, "its folder")
-    expect(file, "code", manifest.code, header.code["digest"], f"the header of attempt {header.attempt}")
-    expect(
-        file,
-        "environment",
-        manifest.environment,
-        header.environment["digest"],
-        f"the header of attempt {header.attempt}",
-    )
-    expect(file, "upstream", manifest.upstream, header.upstream, f"the header of attempt {header.attempt}")
-    expect(file, "layout", manifest.layout, header.layout, f"the header of attempt {header.attempt}")
-    if recorded.last is not None and recorded.last.step == manifest.step:
-        last = recorded.last
-        expect(
-            file, "consumed_samples", manifest.consumed_samples, last.consumed_samples, f"the ring of step {last.step}"
-        )
-        expect(file, "consumed_tokens", manifest.consumed_tokens, last.consumed_tokens, f"the ring of step {last.step}")
-        expect(file, "applied_steps", manifest.applied_steps, recorded.applied_steps, "the rings on the path")
+    recipe, end, last = checkpoint.run.resolved.recipe, recorded.pieces[-1], recorded.last
+    said: list[tuple[str, object, str]] = [
+        ("run", recipe.digest, "resolved.json"),
+        ("blend", recipe.blend, "resolved.json"),
+        ("tokenizer", recipe.tokenizer, "resolved.json"),
+        ("step", checkpoint.step, "its folder"),
+    ]
+    if isinstance(end, Stretch):
+        header = end.attempt.header
+        by = f"the header of attempt {header.attempt}"
+        said += [("code", header.code["digest"], by), ("environment", header.environment["digest"], by)]
+        said += [("upstream", header.upstream, by), ("layout", header.layout, by)]
+    if last is not None and last.step == manifest.step:
+        by = f"the ring of step {last.step}"
+        said += [("consumed_samples", last.consumed_samples, by), ("consumed_tokens", last.consumed_tokens, by)]
+    if recorded.whole:
+        said.append(("applied_steps", recorded.applied_steps, "the rings on the path"))
         if manifest.validation_loss is not None:  # None as well in what was saved before there was such a field
-            expect(file, "validation_loss", manifest.validation_loss, recorded.validation_loss, "the rings on the path")
-    return findings
+            said.append(("validation_loss", recorded.validation_loss, "the rings on the path"))
+    for name, expected, by in said:
+        yield from _differs(file, name, getattr(manifest, name), expected, by)
 
 
 def _shown(value: object) -> str:

@@ -1,5 +1,6 @@
 """What an audit says: levels of assurance, findings, and what a checkpoint read of each corpus."""
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Literal
@@ -57,6 +58,42 @@ class Finding:
     step: int | None = None
     start: int | None = None
     end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """Something that an answer stands on and that is gone, or is not what it must be; and what is answered without it.
+
+    Every question to the audit tells it in this form, so that a person reads, and a program gets, what is missing, what
+    helps, and how far the answer that comes all the same can be trusted.
+
+    Attributes:
+        missing: what, where, found, expected, and the command that helps.
+        answered: what is answered without it, in words.
+        level: the level that this part of the answer still reaches.
+        file: the file concerned.
+        corpus: name of the corpus concerned.
+    """
+
+    missing: str
+    answered: str
+    level: Level
+    file: str | None = None
+    corpus: str | None = None
+
+    @property
+    def text(self) -> str:
+        """Both in one line."""
+        return f"{self.missing}; still answered ({self.level}): {self.answered}"
+
+    def finding(self) -> Finding:
+        """The same as a finding: what is missing does not hold."""
+        return Finding("record" if self.corpus is None else "corpus", self.missing, file=self.file, corpus=self.corpus)
+
+
+def lowest(level: Level, shortfalls: Iterable[Shortfall]) -> Level:
+    """The level that an answer reaches of which something is missing."""
+    return min((level, *(each.level for each in shortfalls)), key=list(Level).index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +267,7 @@ class AuditReport:
         not_proven: what remains open, in words.
         attestation: the attestation that holds; None if none was found, or no trusted key was given.
         replay: what was trained again, None if nothing was.
+        shortfalls: what is missing on the way to the checkpoint, and what is answered without it; findings too.
     """
 
     checkpoint: str
@@ -253,6 +291,7 @@ class AuditReport:
     not_proven: tuple[str, ...]
     attestation: SignedStatement | None = None
     replay: ReplayedSteps | None = None
+    shortfalls: tuple[Shortfall, ...] = ()
 
     @property
     def levels(self) -> tuple[Level, ...]:

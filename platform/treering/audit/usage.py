@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from treering.audit.path import Stretch
+from treering.audit.path import Piece
 from treering.audit.report import CorpusUsage, CurationStep, Finding, HeldOut
 from treering.audit.shelf import Shelf
 from treering.config.resolve import ResolvedBlend
@@ -31,16 +31,16 @@ class _Range:
     hi: int
 
 
-def _ranges(stretches: Sequence[Stretch], shelf: Shelf, *, documents: bool) -> list[_Range]:
+def _ranges(pieces: Sequence[Piece], shelf: Shelf, *, documents: bool) -> list[_Range]:
     """What the path read, attempts that go on in one blend joined."""
     ranges: list[_Range] = []
-    for stretch in stretches:
-        lo, hi = stretch.sample_range
-        if ranges and ranges[-1].blend.digest == stretch.blend.digest and ranges[-1].hi == lo:
+    for piece in pieces:
+        lo, hi = piece.sample_range
+        if ranges and ranges[-1].blend.digest == piece.blend.digest and ranges[-1].hi == lo:
             ranges[-1] = replace(ranges[-1], hi=hi)
         else:
-            order = shelf.order(stretch.blend) if documents else DataOrder(stretch.blend)
-            ranges.append(_Range(stretch.blend, order, lo, hi))
+            order = shelf.order(piece.blend) if documents else DataOrder(piece.blend)
+            ranges.append(_Range(piece.blend, order, lo, hi))
     return ranges
 
 
@@ -57,17 +57,17 @@ class PathUsage:
     touched: Mapping[str, NDArray[np.bool_]]
 
 
-def path_usage(stretches: Sequence[Stretch], shelf: Shelf, documents: bool = True) -> PathUsage:
+def path_usage(pieces: Sequence[Piece], shelf: Shelf, documents: bool = True) -> PathUsage:
     """What a path read of each corpus, by the data order.
 
     Args:
-        stretches: the path.
+        pieces: the path.
         shelf: the corpora at hand.
         documents: whether to look at documents: which were touched, tokens by licence. That takes seconds for hundreds
             of millions of them; samples, tokens and epochs take milliseconds, whatever their number.
     """
     places: dict[str, list[tuple[_Range, int]]] = {}
-    for each in _ranges(stretches, shelf, documents=documents):
+    for each in _ranges(pieces, shelf, documents=documents):
         for position, component in enumerate(each.blend.components):
             places.setdefault(component.digest or component.corpus, []).append((each, position))
     touched: dict[str, NDArray[np.bool_]] = {}

@@ -1,6 +1,6 @@
 """`treering audit` and `treering batch`: from a checkpoint, or a step, to the documents."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,7 +23,9 @@ from treering.config.canonical import short
 if TYPE_CHECKING:
     from treering.audit.batch import StepBatch
     from treering.audit.content import Progress
-    from treering.audit.report import AttemptOnPath, AuditReport
+    from treering.audit.report import AttemptOnPath, AuditReport, Shortfall
+    from treering.errors import TreeringError
+    from treering.runlog.directory import CheckpointDirectory
 
 RankOption = Annotated[
     int | None, typer.Option("--rank", min=0, help="Only the samples that this rank's data-parallel replica read.")
@@ -78,16 +80,14 @@ def audit(
     With `--megatron-run` it audits a checkpoint of a run that Megatron trained without Treering, from a small file that
     says how it was launched; `--step` and `--document` ask of that.
 
-    Ends with exit code 3 where something does not hold.
+    Where a record is missing it says what helps, and answers at a lower level what is known without it.
+
+    Ends with exit code 3 where something does not hold or is missing.
 
     Example: `treering audit runs/0123456789abcdef/checkpoints/step-00000300 --verify`
     """
     from treering.audit.attestation.check import attested
-    from treering.audit.checkpoint import audit_checkpoint
-    from treering.audit.replay import replay_steps, replayed
     from treering.errors import EvidenceError, UserError
-    from treering.runlog.directory import named_checkpoint
-    from treering.runlog.export import EXPORT_RECORD, exported_checkpoint
 
     if (megatron_run is None) == (not checkpoint) or (megatron_run is None and (step or document)):
         raise UserError("audit: expected a CHECKPOINT, or --megatron-run PATH, to which --step and --document belong")
@@ -96,16 +96,8 @@ def audit(
             raise typer.Exit(EvidenceError.exit_code)
         return
     try:
-        with progress_bars() as progress:
-            exported = (Path(checkpoint) / EXPORT_RECORD).exists()
-            found = (
-                exported_checkpoint(Path(checkpoint), project())
-                if exported
-                else named_checkpoint(project().runs, checkpoint)
-            )
-            report = audit_checkpoint(found, project(), verify or replay is not None, progress)
-        if replay is not None:
-            report = replayed(report, replay_steps(found, replay))
+        found, report = _audited(checkpoint, verify=verify or replay is not None)
+        report, unreplayed = (report, None) if replay is None else _replayed(report, found, replay)
         report = attested(report, found, trusted_keys(public_key), attestation)
     except EvidenceError as error:
         if json:  # a machine gets its verdict even where there is nothing left to audit
@@ -117,8 +109,44 @@ def audit(
         print_json(report.to_json())
     else:
         print_report(report)
+    if unreplayed is not None:
+        raise unreplayed
     if not report.holds:
         raise typer.Exit(EvidenceError.exit_code)
+
+
+def _audited(checkpoint: str, *, verify: bool) -> "tuple[CheckpointDirectory, AuditReport]":
+    """The audit of a checkpoint, of a run's folder, of a published or of an exported one."""
+    from dataclasses import replace
+
+    from treering.audit.checkpoint import audit_checkpoint
+    from treering.audit.export import exported_checkpoint
+    from treering.runlog.directory import named_checkpoint
+    from treering.runlog.export import EXPORT_RECORD
+
+    here, folder = project(), Path(checkpoint)
+    found, shortfalls = (
+        exported_checkpoint(folder, here)
+        if (folder / EXPORT_RECORD).exists()
+        else (named_checkpoint(here.runs, checkpoint), ())
+    )
+    with progress_bars() as progress:
+        report = audit_checkpoint(found, here, verify, progress)
+    findings = (*(each.finding() for each in shortfalls), *report.findings)
+    return found, replace(report, findings=findings, shortfalls=(*shortfalls, *report.shortfalls))
+
+
+def _replayed(
+    report: "AuditReport", checkpoint: "CheckpointDirectory", count: int
+) -> "tuple[AuditReport, TreeringError | None]":
+    """The report with a replay; where that cannot be done the report as it is, which stands all the same, and why."""
+    from treering.audit.replay import replay_steps, replayed
+    from treering.errors import TreeringError
+
+    try:
+        return replayed(report, replay_steps(checkpoint, count)), None
+    except TreeringError as error:
+        return report, error
 
 
 def batch(
@@ -221,7 +249,16 @@ def print_report(report: "AuditReport") -> None:
         console.print(f"  - {text}", markup=False)
     for finding in report.findings:
         console.print(f"FAILED       {finding.text}", markup=False)
+    print_shortfalls(report.shortfalls)
     console.print(f"\n{report.verdict}")
+
+
+def print_shortfalls(shortfalls: "Iterable[Shortfall]", *, missing: bool = False) -> None:
+    """Prints what is answered although something is missing, and with `missing` what that is."""
+    for each in shortfalls:
+        if missing:
+            console.print(f"missing      {each.missing}", markup=False)
+        console.print(f"answered     {each.answered} (level {each.level})", markup=False)
 
 
 def _print_path(report: "AuditReport") -> None:

@@ -25,7 +25,7 @@ from treering.errors import EvidenceError, NotFoundError
 from treering.runlog.incidents import Incident, read_incidents
 from treering.runlog.lock import is_held
 from treering.runlog.records import AttemptEnd, AttemptHeader, CheckpointManifest, Evaluation
-from treering.runlog.ring import Ring, last_ring, read_rings
+from treering.runlog.ring import Ring, first_ring, last_ring, read_rings
 
 RunState = Literal["empty", "running", "finished", "interrupted", "failed", "broken"]
 
@@ -87,6 +87,15 @@ class AttemptDirectory:
         """
         return read_rings(self.rings_file, self.header_digest)
 
+    def headless_rings(self) -> Iterator[Ring]:
+        """The rings that are there, the chain checked from the first of them on: what came before it is not known.
+
+        Raises:
+            EvidenceError: a ring after the first was changed, removed or put in, or the first is none.
+        """
+        first = first_ring(self.rings_file)
+        return iter(()) if first is None else read_rings(self.rings_file, first.prev)
+
     def last_step(self) -> int:
         """The last step with a durable ring, 0 where there is none; read from the end of the file, no chain checked.
 
@@ -120,10 +129,12 @@ class CheckpointDirectory:
 
     Args:
         path: `checkpoints/step-NNNNNNNN`.
+        run: the run that it belongs to; default the one whose folder it lies in.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, run: "RunDirectory | None" = None) -> None:
         self.path = path
+        self._run = run
 
     @cached_property
     def _manifest(self) -> tuple[CheckpointManifest, str]:
@@ -139,6 +150,14 @@ class CheckpointDirectory:
         return self._manifest[0]
 
     @property
+    def has_manifest(self) -> bool:
+        """Whether the manifest is there and whole."""
+        try:
+            return bool(self._manifest)
+        except EvidenceError:
+            return False
+
+    @property
     def digest(self) -> str:
         """The manifest's digest: the checkpoint's identity."""
         return self._manifest[1]
@@ -151,7 +170,7 @@ class CheckpointDirectory:
     @property
     def run(self) -> "RunDirectory":
         """The run that the checkpoint belongs to."""
-        return RunDirectory(self.path.parent.parent)
+        return self._run or RunDirectory(self.path.parent.parent)
 
     @property
     def conversion(self) -> Path:
@@ -344,6 +363,12 @@ def find_runs(folder: Path) -> list[RunDirectory]:
     return sorted(found, key=_last_activity)
 
 
+def runs_without_config(folder: Path) -> list[RunDirectory]:
+    """The folders of runs that have lost their `resolved.json` and still hold attempts or checkpoints."""
+    left = {path.parent for name in ("attempts", "checkpoints") for path in folder.glob(f"*/{name}")}
+    return [RunDirectory(path) for path in sorted(left) if not (path / "resolved.json").exists()]
+
+
 def _last_activity(run: RunDirectory) -> float:
     files = (*(attempt.rings_file for attempt in run.attempts()), run.path / "resolved.json")
     return max(_modified_at(file) for file in files)
@@ -366,6 +391,7 @@ def find_run(folder: Path, prefix: str) -> RunDirectory:
         return RunDirectory(Path(prefix))
     wanted = short(prefix, RUN_ID_LENGTH)
     found = [run for run in find_runs(folder) if run.path.name.startswith(wanted)]
+    found = found or [run for run in runs_without_config(folder) if run.path.name.startswith(wanted)]
     if len(found) == 1:
         return found[0]
     if not found:
@@ -404,7 +430,18 @@ def find_checkpoint(path: Path) -> CheckpointDirectory:
                 f"{checkpoint_name(300)}: a checkpoint is audited where its run log lies, or as published"
             )
         return CheckpointDirectory(path)
+    if _CHECKPOINT_NAME.match(path.name) and path.is_dir() and (path.parent.parent / "resolved.json").exists():
+        return CheckpointDirectory(path)  # without its manifest: whoever reads it is told so
     checkpoints = RunDirectory(path).checkpoints()
+    if (
+        not checkpoints
+        and _CHECKPOINT_NAME.match(path.name)
+        and (others := RunDirectory(path.parent.parent).checkpoints())
+    ):
+        raise NotFoundError(
+            f"{path}: no such checkpoint; run {path.parent.parent.name} has those of the steps "
+            f"{', '.join(str(checkpoint.step) for checkpoint in others)}; `treering batch RUN STEP` shows any step"
+        )
     if not checkpoints:
         raise NotFoundError(
             f"{path}: no checkpoint there; expected a folder like runs/<id>/checkpoints/{checkpoint_name(300)}; "

@@ -157,6 +157,19 @@ def read_rings(path: Path, first_prev: str, start: int = 1) -> Iterator[Ring]:
         yield from check_chain(complete_lines(file), first_prev, str(path), start)
 
 
+def first_ring(path: Path) -> Ring | None:
+    """The first ring of a file, None where there is none; whether it is the attempt's first is not checked.
+
+    Raises:
+        EvidenceError: it was changed.
+    """
+    if not path.exists():
+        return None
+    with path.open(encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+        line = next(complete_lines(file), None)
+    return None if line is None else Ring.from_line(line, f"{path} line 1")
+
+
 def last_ring(path: Path) -> Ring | None:
     """The last durable ring of an attempt, None where there is none; costs the same however long the file is.
 

@@ -154,8 +154,9 @@ def attested(
     """
     path = file or find_attestation(checkpoint)
     if path is None:
-        nothing = f"{attestation_file(checkpoint).name} does not exist; `treering attest` makes one."
-        return _open(report, nothing) if trusted else report
+        if not trusted or report.shortfalls:
+            return report
+        return _open(report, f"{attestation_file(checkpoint).name} does not exist; `treering attest` makes one.")
     if not trusted:
         return _open(
             report, f"A signature lies beside it, {path.name}, but no trusted key was given: `--public-key` checks it."
@@ -210,11 +211,10 @@ def compare_records(
 def _statement_findings(
     file: Path, statement: Statement, checkpoint: CheckpointDirectory, report: AuditReport
 ) -> list[Finding]:
-    """Where the checkpoint and its run log differ from what was signed; reads records, not the weights.
-
-    Raises:
-        EvidenceError: a record on the way cannot be read.
-    """
+    """Where the checkpoint and its run log differ from what was signed; reads records, not the weights."""
+    if report.shortfalls:
+        text = f"{file}: was not compared, since a record that it signs is missing: see the other findings"
+        return [Finding("attestation", text, file=str(file))]
     return [
         *_changed_files(file, statement, checkpoint, stretches_to(checkpoint)),
         *_changed_facts(file, statement, checkpoint, report),

@@ -1,0 +1,240 @@
+"""The way to a checkpoint as far as its records reach.
+
+Where every record is there, it is what `treering.audit.path` reads. Where one is missing, the steps that it told of are
+derived from the recipe: a step reads what schedule and blend say, whoever did it. Each such place is a shortfall.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from treering.audit.path import Derived, Piece, Stretch, stretches_to
+from treering.audit.report import Level, Shortfall
+from treering.config.canonical import short
+from treering.config.resolve import RUN_ID_LENGTH, Resolved
+from treering.errors import ConfigError, EvidenceError
+from treering.project import Project
+from treering.runlog.directory import ANCESTORS, AttemptDirectory, CheckpointDirectory, PathSegment, RunDirectory
+from treering.runlog.records import AttemptHeader, CheckpointManifest
+from treering.runlog.ring import first_ring
+
+HELPS = (
+    "a copy of the run log brings it back (the published checkpoint carries one; `treering find` looks for a digest), "
+    "`treering verify` names what else is damaged"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The way to a checkpoint.
+
+    Attributes:
+        checkpoint: the checkpoint, at the run that it belongs to.
+        manifest: its manifest, None where it is gone.
+        pieces: the steps whose order is known, from the root on; without a config of the run there are none.
+        shortfalls: what is missing on the way.
+    """
+
+    checkpoint: CheckpointDirectory
+    manifest: CheckpointManifest | None
+    pieces: tuple[Piece, ...]
+    shortfalls: tuple[Shortfall, ...]
+
+
+def way_to(checkpoint: CheckpointDirectory, project: Project) -> Way:
+    """Follows the records to a checkpoint as far as they reach, and derives the rest from the recipe.
+
+    Args:
+        checkpoint: the checkpoint.
+        project: where the run is looked for that a checkpoint belongs to which lies elsewhere.
+
+    Raises:
+        EvidenceError: neither a manifest nor a config is left, so that nothing is known.
+    """
+    shortfalls: list[Shortfall] = []
+    checkpoint, manifest = _at_home(checkpoint, project, shortfalls)
+    try:
+        return Way(checkpoint, manifest, tuple(stretches_to(checkpoint)), tuple(shortfalls))
+    except EvidenceError as error:
+        if manifest is None:
+            number, step, problem = _attempt_of(checkpoint), checkpoint.step, ""
+        else:
+            number, step, problem = manifest.attempt, manifest.step, str(error)
+        pieces = _trace_back(checkpoint.run, number, step, problem, shortfalls)
+        return Way(checkpoint, manifest, tuple(pieces), tuple(shortfalls))
+
+
+def find_home(project: Project, digest: str) -> RunDirectory | None:
+    """The run of a recipe in a project, with its config: among the runs, as published, or carried along by one."""
+    name = short(digest, RUN_ID_LENGTH)
+    places = [project.runs / name, project.published, project.published / ANCESTORS / name]
+    for place in (*places, *sorted(project.runs.glob(f"*/{ANCESTORS}/{name}"))):
+        run = RunDirectory(place)
+        with suppress(EvidenceError):
+            if run.resolved.recipe.digest == digest:
+                return run
+    return None
+
+
+def _at_home(
+    checkpoint: CheckpointDirectory, project: Project, shortfalls: list[Shortfall]
+) -> tuple[CheckpointDirectory, CheckpointManifest | None]:
+    """The checkpoint at the run that its manifest names, and that manifest, if it is there."""
+    file, config = checkpoint.path / "manifest.json", checkpoint.run.path / "resolved.json"
+    try:
+        own, problem = checkpoint.run.resolved.recipe.digest, ""
+    except EvidenceError as error:
+        own, problem = None, str(error)
+    try:
+        manifest = checkpoint.manifest
+    except EvidenceError as error:
+        if own is None:
+            raise EvidenceError(f"{error}; and {problem}: nothing is left to answer from; {HELPS}") from None
+        answered = (
+            f"what run {checkpoint.run.id} reads up to step {checkpoint.step}, which is the step of the folder's name; "
+            "nothing binds the files to it"
+        )
+        shortfalls.append(Shortfall(f"{error}; {HELPS}", answered, Level.REDERIVED, str(file)))
+        return checkpoint, None
+    if own == manifest.run:
+        return checkpoint, manifest
+    home = find_home(project, manifest.run)
+    if home is not None:
+        lies = f"lies in the folder of run {short(own, RUN_ID_LENGTH)}" if own else f"has no run around it ({problem})"
+        missing = (
+            f"{file}: the checkpoint {lies}, but is step {manifest.step} of run {short(manifest.run, RUN_ID_LENGTH)} "
+            f"by its manifest, found in {home.path}; move it to {home.path / 'checkpoints'}"
+        )
+        answered = f"everything of it, by the run log in {home.path}"
+        shortfalls.append(Shortfall(missing, answered, Level.RECORDED, str(file)))
+        return CheckpointDirectory(checkpoint.path, home), manifest
+    if own is None:
+        answered = (
+            f"what the manifest says: step {manifest.step}, {manifest.consumed_samples} samples, "
+            f"{manifest.consumed_tokens} tokens, blend {manifest.blend}; no corpus, no order"
+        )
+        missing = f"{problem}; no run below {project.runs} is {manifest.run}; {HELPS}"
+        shortfalls.append(Shortfall(missing, answered, Level.DECLARED, str(config)))
+    return checkpoint, manifest
+
+
+def _attempt_of(checkpoint: CheckpointDirectory) -> int | None:
+    """The newest attempt that laid a ring for a checkpoint's step: the best guess where no manifest names one."""
+    for attempt in reversed(checkpoint.run.attempts()):
+        with suppress(EvidenceError):
+            parent = attempt.header.parent
+            if attempt.last_step() >= checkpoint.step > (0 if parent is None else parent.step):
+                return attempt.number
+    return None
+
+
+def _trace_back(
+    run: RunDirectory, number: int | None, last: int, problem: str, shortfalls: list[Shortfall]
+) -> list[Piece]:
+    """The pieces up to a step, from the root on.
+
+    Args:
+        run: the run that did the step.
+        number: the attempt that did it, None where nobody knows.
+        last: the step.
+        problem: why the way cannot be followed as it is, empty where that was told.
+        shortfalls: told what is missing.
+    """
+    pieces: list[Piece] = []
+    seen: set[tuple[str, int]] = set()
+    before = len(shortfalls)
+    while last:
+        try:
+            resolved, schedule = run.resolved, run.resolved.schedule
+        except (EvidenceError, ConfigError) as error:
+            if pieces or not shortfalls:  # of the checkpoint's own run it has been said
+                shortfalls.append(_without_config(run, last, str(error), pieces))
+            return pieces
+        header, why = _header(run, resolved, number, last, problem, seen)
+        if header is not None and number is not None:
+            parent, segment = header.parent, PathSegment(run, run.attempt(number), last)
+            first = 1 if parent is None else parent.step + 1
+            pieces.insert(0, Stretch(segment, first, last, schedule, resolved.blend))
+            if parent is None:
+                break
+            run = run if parent.run == resolved.recipe.digest else run.ancestor(parent.run)
+            number, last = parent.attempt, parent.step
+            continue
+        attempt, first = _headless(run, resolved, number, last)
+        pieces.insert(0, Derived(run, attempt, first, last, schedule, resolved.blend))
+        if why:
+            shortfalls.append(_without_header(pieces[0], resolved, number, why))
+        number, last = None, first - 1
+        start = resolved.recipe.start_from
+        if start is not None and last == start.step:
+            run = run.ancestor(start.run)
+    if problem and len(shortfalls) == before:
+        answered = "the order of all steps, by schedule and blend of the recipe"
+        shortfalls.append(Shortfall(f"{problem}; {HELPS}", answered, Level.REDERIVED))
+    return pieces
+
+
+def _header(  # noqa: PLR0917 - private, called once
+    run: RunDirectory,
+    resolved: Resolved,
+    number: int | None,
+    last: int,
+    problem: str,
+    seen: set[tuple[str, int]],
+) -> tuple[AttemptHeader | None, str]:
+    """The header of the attempt that did a step, if the way can go on by it; else why not, empty if nobody asked."""
+    if number is None:
+        return None, ""
+    attempt = _attempt(run, number)
+    try:
+        header = attempt.header
+    except EvidenceError as error:
+        return None, str(error)
+    parent, start = header.parent, resolved.recipe.start_from
+    own = parent is not None and parent.run == resolved.recipe.digest
+    came_from = None if parent is None else (parent.run, parent.step)
+    fits = own or came_from == (None if start is None else (start.run, start.step))
+    place = (str(run.path), number)
+    if not fits or place in seen or (parent is not None and parent.step >= last):
+        return None, problem
+    seen.add(place)
+    return header, ""
+
+
+def _attempt(run: RunDirectory, number: int) -> AttemptDirectory:
+    return AttemptDirectory(run.path / "attempts" / f"{number:04d}")
+
+
+def _headless(
+    run: RunDirectory, resolved: Resolved, number: int | None, last: int
+) -> tuple[AttemptDirectory | None, int]:
+    """An attempt without a header that has rings on the way to a step, and the first step that they tell of."""
+    if number is not None:
+        attempt = _attempt(run, number)
+        with suppress(EvidenceError):
+            ring = first_ring(attempt.rings_file)
+            if ring is not None and resolved.first_step <= ring.step <= last:
+                return attempt, ring.step
+    return None, resolved.first_step
+
+
+def _without_header(piece: Piece, resolved: Resolved, number: int | None, why: str) -> Shortfall:
+    first, last = piece.first_step, piece.last_step
+    derived = f"as schedule and blend of {piece.run.path / 'resolved.json'} order them"
+    if piece.attempt is None:
+        answered, level = f"what steps {first} to {last} read, {derived}; no ring shows it", Level.REDERIVED
+    else:
+        answered = f"steps {first} to {last} by the rings that are left, whose chain holds from step {first} on"
+        level = Level.RECORDED
+        if first > resolved.first_step:
+            answered += f"; steps {resolved.first_step} to {first - 1} {derived}"
+            level = Level.REDERIVED
+    missing = f"{why}; layout, code and environment of attempt {number} of run {resolved.run_id} are not known; {HELPS}"
+    return Shortfall(missing, answered, level, str(piece.run.path / "attempts" / f"{number:04d}" / "header.json"))
+
+
+def _without_config(run: RunDirectory, last: int, why: str, pieces: list[Piece]) -> Shortfall:
+    rest = (
+        f"steps {pieces[0].first_step} to {pieces[-1].last_step}; of steps 1 to {last}" if pieces else "nothing; of it"
+    )
+    answered = f"{rest} only that they were done, by the recipe that goes on from them"
+    return Shortfall(f"{why}; {HELPS}", answered, Level.DECLARED, str(run.path / "resolved.json"))
