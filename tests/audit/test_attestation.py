@@ -20,6 +20,7 @@ from treering.audit.attestation.dsse import Envelope
 from treering.audit.attestation.keys import PrivateKey, PublicKey, generate
 from treering.audit.attestation.place import attestation_file, attested_checkpoint, find_attestation
 from treering.audit.attestation.sign import attest
+from treering.audit.attestation.statement import Statement
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.report import Level
 from treering.config.canonical import digest_bytes, digest_file, digest_json
@@ -132,6 +133,22 @@ def test_keys_made_by_openssl_are_taken(built, tmp_path):
     command = ["openssl", "pkey", "-pubin", "-in", public, "-outform", "DER"]
     der = subprocess.run(command, capture_output=True, check=True)
     assert f"sha256:{PublicKey.read(public).id}" == digest_bytes(der.stdout)
+
+
+def test_statements_of_before_replays_could_be_signed_hold_to_the_byte(signed):
+    payload = base64.b64decode(json.loads(signed[0].read_text())["payload"])
+    assert b'"replay"' not in payload
+    statement = Statement.parse(payload, "old")
+    assert statement.predicate.assurance.replay is None
+    assert statement.to_bytes() == payload
+
+
+@pytest.mark.parametrize("replay", [None, {"seed": 1, "picked": [3], "replayed": 3, "identical": 2, "changed": []}])
+def test_a_level_without_its_replay_is_refused(signed, replay):
+    document = json.loads(base64.b64decode(json.loads(signed[0].read_text())["payload"]))
+    document["predicate"]["assurance"] |= {"level": "replayed", "replay": replay}
+    with pytest.raises(EvidenceError, match=r"assurance: .*level replayed without steps that all came out the same"):
+        Statement.parse(json.dumps(document).encode(), "forged")
 
 
 def test_it_holds(built, signed, signer):

@@ -3,10 +3,16 @@
 import json
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from treering.audit.attestation.check import attested, check_attestation
+from treering.audit.attestation.keys import PrivateKey, generate
+from treering.audit.attestation.sign import attest
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.replay import replay_steps, replayed
 from treering.audit.report import NOT_REPLAYED, Level
+from treering.cli import audit, verify
 from treering.errors import TrainingError
 from treering.runlog.directory import RunDirectory
 
@@ -45,6 +51,38 @@ def test_a_step_that_was_not_trained_as_recorded_is_found(zygote, project, tmp_p
     assert "is recorded" in finding.text
     assert report.level is Level.CONTENT_BOUND
     assert not report.holds
+
+
+def test_what_was_replayed_is_signed_and_not_lent(project, reference, tmp_path, monkeypatch):
+    monkeypatch.chdir(project.root)
+    _, public = generate(tmp_path / "signer.pem")
+    signer, checkpoint = PrivateKey.read(tmp_path / "signer.pem"), reference.checkpoints()[-1]
+    path, statement = attest(checkpoint, project, signer, output=tmp_path / "signed.json", replay=2, seed=1)
+    said = statement.predicate.assurance
+    assert (said.level, said.steps_content_bound) == (Level.REPLAYED, 15)
+    assert json.loads(statement.to_bytes())["predicate"]["assurance"]["replay"] == {
+        "seed": 1,
+        "picked": [3, 10],
+        "replayed": 5,
+        "identical": 5,
+        "changed": [],
+    }
+    assert "That the weights follow from the other steps: 5 of 15 were replayed." in said.not_proven
+    result = check_attestation(path, [signer.public], checkpoint, project)
+    assert (result.findings, result.statement) == ((), statement)
+    report = attested(audit_checkpoint(checkpoint, project), checkpoint, [signer.public], path)
+    assert report.levels == (Level.DECLARED, Level.REDERIVED, Level.RECORDED, Level.ATTESTED)
+    assert (report.attestation.signed_level, report.attestation.signed_replay) == (Level.REPLAYED, said.replay.steps)
+    assert report.replay is None
+    assert NOT_REPLAYED in report.not_proven
+    app = typer.Typer()
+    verify.register(app)
+    audit.register(app)
+    for command in ("verify", "audit"):
+        arguments = [command, str(checkpoint.path), "--attestation", str(path), "--public-key", str(public)]
+        shown = CliRunner().invoke(app, arguments, catch_exceptions=False).stdout
+        assert "level replayed" in shown
+        assert "steps 3, 10 (seed 1): 5 of 5 steps that ran again are the same to the last bit" in shown
 
 
 def test_a_replay_without_the_corpora_says_why(reference, tmp_path, monkeypatch, capfd):

@@ -221,6 +221,13 @@ class ReplayedSteps:
     identical: int
     changed: tuple[str, ...]
 
+    @property
+    def text(self) -> str:
+        """One line."""
+        picked = ", ".join(f"{step:,}" for step in self.picked)
+        count = f"{self.identical:,} of {self.replayed:,} steps that ran again are the same to the last bit"
+        return f"steps {picked} (seed {self.seed}): {count}" + "".join(f"; {each}" for each in self.changed)
+
 
 @dataclass(frozen=True, slots=True)
 class SignedStatement:
@@ -232,6 +239,7 @@ class SignedStatement:
         at: when, by the signer's clock, UTC.
         signed_level: level that the signer's audit had reached.
         level: level that this audit reached without it.
+        signed_replay: what the signer's audit had replayed, None if nothing.
     """
 
     file: str
@@ -239,6 +247,7 @@ class SignedStatement:
     at: str
     signed_level: Level
     level: Level
+    signed_replay: ReplayedSteps | None = None
 
 
 @dataclass(frozen=True, slots=True)

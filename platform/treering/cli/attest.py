@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from treering.cli.audit import ReplayOption
 from treering.cli.output import JsonOption, NamedCheckpoint, console, print_json, project
 
 KeyOption = Annotated[Path, typer.Option("--key", metavar="FILE", help="The private key, ed25519 in PEM.")]
@@ -46,12 +47,14 @@ def attest(  # noqa: PLR0917 - one argument an option
     key: KeyOption,
     output: OutputOption = None,
     verify: VerifyOption = False,
+    replay: ReplayOption = None,
     force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
     """Audit a checkpoint, digest its files again, and sign what was found: an in-toto Statement in a DSSE envelope.
 
-    Nothing is signed of which something does not hold: exit code 3.
+    `--replay` verifies, then has the trainer run random steps again in a copy of the run; seed, steps and outcome are
+    signed. Nothing is signed of which something does not hold: exit code 3.
 
     Example: `treering attest published --key signer.pem --verify`
     """
@@ -63,12 +66,17 @@ def attest(  # noqa: PLR0917 - one argument an option
     here, signer = project(), PrivateKey.read(key)
     with progress_bars() as progress:
         found = named_checkpoint(here.runs, checkpoint)
-        path, statement = sign(found, here, signer, output=output, verify=verify, replace=force, progress=progress)
-    level = statement.predicate.assurance.level
+        path, statement = sign(
+            found, here, signer, output=output, verify=verify, replay=replay, replace=force, progress=progress
+        )
+    assurance = statement.predicate.assurance
+    level = assurance.level
     if json:
         document = {"attestation": str(path), "key": signer.id, "level": level, "files": len(statement.subject)}
         print_json({**document, "statement": statement.model_dump(mode="json", by_alias=True)})
         return
     console.print(f"attested     {found.path}, {len(statement.subject)} files, level {level}")
+    if assurance.replay is not None:
+        console.print(f"replayed     {assurance.replay.steps.text}", markup=False)
     console.print(f"signed by    {signer.id}")
     console.print(f"attestation  {path}")

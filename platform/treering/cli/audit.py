@@ -235,15 +235,13 @@ def print_report(report: "AuditReport") -> None:
     tails = ", ".join(f"{usage.corpus} {usage.unread_tokens:,}" for usage in report.corpora if usage.unread_tokens)
     console.print(f"\nunread tail  {tails or 'none'} (tokens after the last whole sample of a corpus)")
     if report.replay is not None:
-        steps = ", ".join(f"{step:,}" for step in report.replay.picked)
-        console.print(
-            f"\nreplayed     steps {steps} (seed {report.replay.seed}): {report.replay.identical:,} of "
-            f"{report.replay.replayed:,} steps that ran again are the same to the last bit"
-        )
+        console.print(f"\nreplayed     {report.replay.text}", markup=False)
     console.print(f"\nassurance    {' → '.join(report.levels)}")
     if report.attestation is not None:
         signed = report.attestation
         console.print(f"attested     {signed.at} by key {signed.key}, at level {signed.signed_level}; {signed.file}")
+        if signed.signed_replay is not None:
+            console.print(f"{'':<12} replayed before it was signed: {signed.signed_replay.text}", markup=False)
     console.print("not proven")
     for text in report.not_proven:
         console.print(f"  - {text}", markup=False)

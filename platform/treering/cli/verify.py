@@ -96,6 +96,8 @@ def _print(result: "AttestationCheck | Inventory") -> None:
         if result.statement is not None:
             said = result.statement.predicate
             console.print(f"signed       {said.attested_at}, level {said.assurance.level}, ring {said.evidence.ring}")
+            if said.assurance.replay is not None:
+                console.print(f"{'':<12} replayed {said.assurance.replay.steps.text}", markup=False)
         notes = result.not_compared
     else:
         rows = [[each.kind, f"{each.bytes:,}", str(each.findings or "holds"), each.path] for each in result.checked]

@@ -172,10 +172,13 @@ def attested(
     note = [f"That nobody trained outside the log, or rewrote all of it before it was signed at {at}."]
     if not report.verify:
         note.append("That the checkpoint's files are those that were signed: `--verify` digests them again.")
+    said = statement.predicate.assurance
     return replace(
         report,
         level=Level.ATTESTED,
-        attestation=SignedStatement(str(path), key, at, statement.predicate.assurance.level, report.level),
+        attestation=SignedStatement(
+            str(path), key, at, said.level, report.level, None if said.replay is None else said.replay.steps
+        ),
         not_proven=(*(text for text in report.not_proven if text != UNSIGNED), *note),
     )
 

@@ -10,6 +10,7 @@ from treering.audit.attestation.statement import Statement, build
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.content import Progress, check_files, quiet
 from treering.audit.path import stretches_to
+from treering.audit.replay import replay_steps, replayed
 from treering.errors import EvidenceError, UserError
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory
@@ -25,6 +26,8 @@ def attest(
     *,
     output: Path | None = None,
     verify: bool = False,
+    replay: int | None = None,
+    seed: int | None = None,
     replace: bool = False,
     progress: Progress = quiet,
 ) -> tuple[Path, Statement]:
@@ -36,6 +39,8 @@ def attest(
         key: the signer's key.
         output: where the attestation goes; default `attestation_file`.
         verify: whether to read the corpora as well and recompute every batch digest.
+        replay: how many random steps to have trained again, which reads the corpora as well; None for none.
+        seed: of their choice; a new one by default.
         replace: whether to replace an earlier attestation.
         progress: told about the slow parts.
 
@@ -45,6 +50,7 @@ def attest(
     Raises:
         UserError: there is an attestation already.
         EvidenceError: something does not hold.
+        TrainingError: the trainer could not replay the steps.
     """
     path = output or attestation_file(checkpoint)
     if path.exists() and not replace:
@@ -54,7 +60,10 @@ def attest(
         )
     if not path.parent.is_dir():
         raise UserError(f"{path}: its folder does not exist; make it first")
+    verify = verify or replay is not None
     report = audit_checkpoint(checkpoint, project, verify, progress)
+    if replay is not None and not report.findings:
+        report = replayed(report, replay_steps(checkpoint, replay, seed))
     findings = [*report.findings, *([] if verify else check_files(checkpoint, progress))]
     if findings:
         shown = "; ".join(finding.text for finding in findings[:_SHOWN_FINDINGS])

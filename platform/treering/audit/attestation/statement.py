@@ -6,15 +6,24 @@ compares field by field; assurance, time and tool are what the signer says.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
 import treering
 from treering.audit.path import Stretch
-from treering.audit.report import UNSIGNED, AuditReport, Level
+from treering.audit.report import UNSIGNED, AuditReport, Level, ReplayedSteps
 from treering.config.canonical import DIGEST_PREFIX, canonical_json, digest_file, parse_json
 from treering.config.model import Digest
 from treering.errors import EvidenceError
@@ -121,13 +130,40 @@ class Evidence(Part):
     upstream: Digest | None
 
 
+class Replay(Part):
+    """Steps that the signer's audit had trained again."""
+
+    seed: int = Field(description="of the random choice")
+    picked: tuple[int, ...] = Field(description="the steps that were chosen")
+    replayed: int = Field(description="how many ran again, those between a checkpoint and a chosen step included")
+    identical: int = Field(description="how many came out the same to the last bit")
+    changed: tuple[str, ...] = Field(description="what was not as when they were trained, in words")
+
+    @property
+    def steps(self) -> ReplayedSteps:
+        """As an audit tells it."""
+        return ReplayedSteps(**self.model_dump())
+
+
 class Assurance(Part):
     """What the signer's audit found at the time of signing."""
 
     level: Level
     steps_recorded: int
     steps_content_bound: int | None = Field(description="None if the corpora were not read")
+    replay: Replay | None = Field(None, description="left out where nothing was replayed")
     not_proven: tuple[str, ...]
+
+    @model_validator(mode="after")
+    def _level_has_its_replay(self) -> Self:
+        if self.level is Level.REPLAYED and (self.replay is None or self.replay.identical != self.replay.replayed):
+            raise ValueError("level replayed without steps that all came out the same")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_an_empty_replay(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Statements without a replay are what they were before there was one, to the byte."""
+        return {name: value for name, value in handler(self).items() if name != "replay" or value is not None}
 
 
 class Tool(Part):
@@ -272,6 +308,7 @@ def build(checkpoint: CheckpointDirectory, report: AuditReport, stretches: Seque
                 level=report.level,
                 steps_recorded=report.steps_recorded,
                 steps_content_bound=report.steps_content_bound,
+                replay=report.replay and Replay(**asdict(report.replay)),
                 not_proven=tuple(text for text in report.not_proven if text != UNSIGNED),
             ),
             attested_at=at,
