@@ -207,6 +207,7 @@ def test_a_killed_builder_leaves_no_index_and_no_process(corpus, tmp_path):
         time.sleep(0.01)
     with pytest.raises(NotFoundError, match="no index of corpus mixed"):
         NgramIndex(index_directory(tmp_path / "index", corpus.digest), corpus)
+    (tmp_path / "index" / ".of-another-corpus.building").mkdir()
     build_index(corpus, text_of, tmp_path / "index", workers=1)
     found = {path.name for path in (tmp_path / "index").iterdir()}
     assert found == {"lock", index_directory(tmp_path, corpus.digest).name}

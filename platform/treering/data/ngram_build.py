@@ -54,11 +54,12 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _BATCH_TOKENS = 1 << 16  # their characters stay in a core's cache
-_MOST_RUN_TOKENS = 1 << 23
+_MOST_RUN_TOKENS = 1 << 24  # longer runs would be read back in longer pieces, but take more memory
 _FEWEST_RUN_TOKENS = 1 << 18
-_PART_TOKENS = 1 << 24  # 128 MiB, for a token begins at most one n-gram
+_PART_TOKENS = 1 << 25  # 256 MiB, for a token begins one n-gram at most
 _WORKER_TOKENS = 1 << 24  # for less a process takes longer to start than to help
 _MIB = 1 << 20
+_BUILDING = ".building"
 
 
 class _Map(Protocol):
@@ -150,13 +151,15 @@ class _Build:
     def part(self, part: _Part) -> tuple[Hashes, Hashes]:
         """Sorts one part into its place; the first entry and the checksum of each of its blocks."""
         entries = np.empty(sum(part.counts), dtype=np.uint64)
-        filled = 0
+        content, filled = entries.view(np.uint8), 0
         with ExitStack() as stack:
-            files = {name: stack.enter_context((self.work / name).open("rb")) for name in set(part.files)}
+            files = {name: stack.enter_context((self.work / name).open("rb", buffering=0)) for name in set(part.files)}
             for name, start, count in zip(part.files, part.starts, part.counts, strict=True):
                 files[name].seek(start)
-                entries[filled : filled + count] = np.fromfile(files[name], dtype=np.uint64, count=count)
-                filled += count
+                size = count * ENTRY_BYTES
+                if files[name].readinto(content[filled : filled + size].data) != size:
+                    raise OSError(f"{self.work / name}: ends before byte {start + size:,}")
+                filled += size
         entries.sort()
         with (self.work / ENTRIES).open("r+b") as file:
             file.seek(part.entry * ENTRY_BYTES)
@@ -190,12 +193,13 @@ def build_index(
     started = time.monotonic()
     text_of.check(corpus)
     final = index_directory(root, corpus.digest)
-    work = final.with_name(f".{final.name}.building")
+    work = final.with_name(f".{final.name}{_BUILDING}")
     root.mkdir(parents=True, exist_ok=True)
     if workers is None:
         workers = min(len(os.sched_getaffinity(0)), 1 + corpus.num_tokens // _WORKER_TOKENS)
     with _only_builder(root):
-        shutil.rmtree(work, ignore_errors=True)
+        for left in root.glob(f".*{_BUILDING}"):  # by builders that were killed
+            shutil.rmtree(left, ignore_errors=True)
         work.mkdir()
         try:
             _check_corpus(corpus, progress)
