@@ -200,6 +200,9 @@ def test_what_is_frequent_is_looked_into_in_part_and_that_is_said(planted, monke
         "corpus letters: runs of 13 words of all of it stand in more than 5 documents: of each, 5 were looked into, "
         "those with its rarest runs first"
     ]
+    monkeypatch.setattr("treering.audit.text_match._MOST_DOCUMENTS", 0)  # each single run stands in more
+    assert finder.find_all({"two": [texts[8]]}) == {}
+    assert "runs of 13 words of two stand in more than 0 documents" in unanswered[-1]
 
 
 def test_few_documents_are_kept_in_memory(planted, monkeypatch):

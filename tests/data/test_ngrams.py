@@ -37,7 +37,7 @@ PIECES = [*WORDS, "—", ". ", "'", "\n", "\u200b", "a", " "]
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """Documents of up to 300 words, many of them repeated, in several scripts; every third ends in one boilerplate."""
+    """Documents of up to 300 words in several scripts; every third ends in one boilerplate, some are said twice."""
     root, chance = tmp_path_factory.mktemp("ngrams"), random.Random(5)
     spoken = [*WORDS, *(f"w{number}" for number in range(30))]
     boilerplate = " ".join(f"b{number}" for number in range(16))
@@ -45,6 +45,7 @@ def corpus(tmp_path_factory):
         " ".join(chance.choices(spoken, k=chance.randint(1, 300))) + (f" {boilerplate}" if number % 3 == 0 else "")
         for number in range(200)
     ]
+    texts = [f"{text}, {text}" if number % 5 == 1 else text for number, text in enumerate(texts)]
     config = TokenizerConfig(vocabulary_size=300)
     tokenizer_path = root / "tokenizer.json"
     train_tokenizer(texts, config).save(str(tokenizer_path))
@@ -192,19 +193,17 @@ def test_a_killed_builder_leaves_no_index_and_no_process(corpus, tmp_path):
     corpus, text_of, _texts = corpus
     script = tmp_path / "builder.py"
     script.write_text(_KILLED)
-    ended = subprocess.run(
-        [sys.executable, script, corpus.directory, text_of._path, tmp_path / "index"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
-    workers = [int(pid) for pid in ended.stdout.split()]
+    command = [sys.executable, script, corpus.directory, text_of._path, tmp_path / "index"]
+    with (tmp_path / "out").open("w") as out:  # a pipe would be waited for as long as a worker holds it
+        assert subprocess.run(command, stdout=out, check=False).returncode == -signal.SIGKILL
+    workers = [int(pid) for pid in (tmp_path / "out").read_text().split()]
     assert workers
     deadline = time.monotonic() + 60
-    while any(Path(f"/proc/{pid}").exists() for pid in workers):
-        assert time.monotonic() < deadline
+    while (left := [pid for pid in workers if Path(f"/proc/{pid}").exists()]) and time.monotonic() < deadline:
         time.sleep(0.01)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left
     with pytest.raises(NotFoundError, match="no index of corpus mixed"):
         NgramIndex(index_directory(tmp_path / "index", corpus.digest), corpus)
     (tmp_path / "index" / ".of-another-corpus.building").mkdir()
