@@ -4,7 +4,12 @@ import os
 import re
 
 import pytest
+from audited_project import lay_attempt, start_run
 
+from treering.audit.batch import step_batch
+from treering.audit.selection import Selector
+from treering.audit.trace import trace_documents
+from treering.judge.summary import spikes_of
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
 from treering.runlog.lock import acquire
@@ -88,6 +93,50 @@ def test_numbers_axis_and_pages_of_a_real_run(lay_run, tmp_path, request) -> Non
         box = table.bounding_box()
         page.mouse.click(box["x"] + 250, box["y"] + 50)
         page.wait_for_url(re.compile(rf"/run\?run={alive.path.name}"))
+    assert faults == []
+
+
+def click_first_row(page, alt: str) -> None:
+    """Clicks the first cell of text in a table's first row."""
+    table = page.get_by_test_id("stDataFrame").filter(has=page.get_by_label(alt))
+    table.wait_for()
+    page.wait_for_timeout(500)
+    box = table.bounding_box()
+    page.mouse.click(box["x"] + 40, box["y"] + 50)
+
+
+def test_from_a_spike_to_its_documents_and_what_else_read_them(audited) -> None:
+    """Clicks alone lead from the run page over the batch to the trace of a document and back to a batch."""
+    run = start_run(audited, "seed=8", "spikes.window=8", "spikes.min_points=8")
+    lay_attempt(audited, run, 1, range(1, 16), step_12={"loss": 60.0})
+    (spiked,) = (each.step for each in spikes_of(run, list(run.path_rings())))
+    faults: list[str] = []
+    with serve(audited) as address, chromium(CHROMIUM) as browser:
+        page = browser.new_page(viewport={"width": 1440, "height": 1400})
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.goto(f"{address}/run?run={run.path.name}")
+        wait_until_drawn(page)
+        click_first_row(page, "Loss spikes, newest first")
+        page.wait_for_url(re.compile(rf"/batch\?.*step={spiked}"))
+        page.get_by_text("Step 12 and 5 steps before").wait_for()
+
+        page.get_by_role("button", name="Batch of step 12, with its text").click()
+        page.get_by_text("the corpora give the ring's batch digest").wait_for()
+        assert page.get_by_label("Step", exact=True).input_value() == "12"
+        first = step_batch(run, 12, audited).samples[0].documents[0]
+
+        page.get_by_role("link", name="Trace").first.click()
+        page.wait_for_url(re.compile(rf"/trace\?.*document={first.corpus}"))
+        page.get_by_text("1 document;").wait_for()
+        (document,) = trace_documents(audited, [Selector("document", first.document, first.corpus)]).documents
+        exposure = document.exposures[0]
+        click_first_row(page, "Every sample that held a part of the document")
+        page.wait_for_url(re.compile(r"/batch\?"))
+        page.get_by_text("the corpora give the ring's batch digest").wait_for()
+        place = {"Step": exposure.step, "Replica": exposure.replica, "Micro-batch": exposure.micro_batch}
+        assert {name: int(page.get_by_label(name, exact=True).input_value()) for name in place} == place
+        for name, value in (("run", exposure.run), ("step", exposure.step), ("replica", exposure.replica)):
+            assert f"{name}={value}" in page.url
     assert faults == []
 
 

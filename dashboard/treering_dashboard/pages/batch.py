@@ -68,10 +68,10 @@ def open_exposure(exposure: Exposure | None) -> None:
         st.switch_page(link(), query_params={"run": exposure.run, "step": str(exposure.step), **place})
 
 
-def open_spike(run: RunDirectory, step: int | None) -> None:
-    """Goes to what was read before a step, where one was clicked."""
-    if step is not None:
-        st.switch_page(link(), query_params={"run": run.path.name, "step": str(step), "view": BEFORE})
+def open_spike(step: int | None) -> None:
+    """Goes to what was read before a step of the run that was chosen last, where one was clicked."""
+    if step is not None:  # the run's page holds `run` in the URL, where no other may write it
+        st.switch_page(link(), query_params={"step": str(step), "view": BEFORE})
 
 
 def _place(label: str, key: str, *, disabled: bool = False) -> int | None:
@@ -150,6 +150,11 @@ def _samples(samples: list[BatchSample]) -> None:
             part_text(part)
 
 
+def _show_samples(step: int) -> None:
+    """A link to this very page would not change what its widgets hold."""
+    st.session_state["step"], st.session_state["view"] = step, SAMPLES
+
+
 def _before(run: RunDirectory, step: int, before: int) -> None:
     try:
         found = answers.spike_of(run, step, before)
@@ -160,12 +165,8 @@ def _before(run: RunDirectory, step: int, before: int) -> None:
     with left:
         st.markdown(f"###### Step {step} and {plural(len(found.steps) - 1, 'step')} before")
         chosen = suspect_steps(found)
-        st.page_link(
-            link(),
-            label=f"Batch of step {chosen.step}, with its text",
-            icon=":material/stacks:",
-            query_params={"run": run.path.name, "step": str(chosen.step)},
-        )
+        label = f"Batch of step {chosen.step}, with its text"
+        st.button(label, icon=":material/stacks:", type="tertiary", on_click=_show_samples, args=(chosen.step,))
     with right:
         st.markdown(f"###### What step {chosen.step} read")
         alone = st.toggle("Only what no other step read", key="alone", bind="query-params")

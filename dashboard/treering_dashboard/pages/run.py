@@ -126,7 +126,7 @@ def _details(run: RunDirectory, frames: RunFrames, shown: RunFrames, axis: XAxis
         left, middle = st.columns(2, gap="medium")
         with left:
             st.markdown("###### Loss spikes")
-            batch.open_spike(run, spike_table(run, frames))
+            batch.open_spike(spike_table(run, frames))
             st.markdown("###### Checkpoints")
             checkpoint_table(run)
         _what_ran(run, frames, middle, wide)
