@@ -165,6 +165,9 @@ def test_the_steps_before_and_what_else_read_their_samples(audited, run):
     app.run()
     samples = table(app, "Also read at")
     assert [number(text) for text in samples["Sample"]] == [each.sample for each in data.steps[1].samples]
+    assert app.button[0].label == "Batch of step 7, with its text"
+    app.button[0].click().run()
+    assert shown(app) == [each.sample for each in data.steps[1].samples]
 
 
 def test_what_only_one_step_read(audited, run):
