@@ -16,7 +16,9 @@ from treering.audit.attestation.place import find_attestation
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.contamination import Contamination, find_contamination
 from treering.audit.difference import CheckpointDifference, compare_checkpoints
-from treering.audit.megatron.run import DESCRIPTION, LATEST, AuditedRun
+from treering.audit.megatron.run import AuditedRun
+from treering.audit.megatron.saved import LATEST
+from treering.audit.megatron.source import DESCRIPTION
 from treering.audit.report import AuditReport
 from treering.data.corpus import DOCUMENTS
 from treering.project import Project
@@ -162,7 +164,6 @@ def _megatron_run(path: Path, verify: bool) -> _Opened:
 def _megatron_version(run: AuditedRun) -> Version:
     folder = run.source.parent
     found = file_version(folder, escape(run.source.name), LATEST)
-    for entry in run.run.data:
-        place = folder / entry.prefix
+    for place in run.described.places:
         found += file_version(place.parent, f"{escape(place.name)}.idx", DOCUMENTS)
-    return found if run.run.cache is None else found + file_version(folder / run.run.cache, "*")
+    return found if run.described.cache is None else found + file_version(run.described.cache, "*")

@@ -32,7 +32,17 @@ RankOption = Annotated[
 ]
 MegatronRunOption = Annotated[
     Path | None,
-    typer.Option("--megatron-run", metavar="PATH", help="A YAML file, or a folder with megatron-run.yaml."),
+    typer.Option(
+        "--megatron-run",
+        metavar="PATH",
+        help="A checkpoint or save folder of Megatron, or a YAML file that describes a run.",
+    ),
+]
+DataRootOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--data-root", metavar="OLD=NEW", help="Of a Megatron run: where a folder of it lies today; repeatable."
+    ),
 ]
 StepOption = Annotated[int | None, typer.Option("--step", min=1, help="Of a Megatron run: the documents of a step.")]
 DocumentOption = Annotated[
@@ -67,6 +77,7 @@ def audit(
     public_key: PublicKeyOption = None,
     attestation: AttestationOption = None,
     megatron_run: MegatronRunOption = None,
+    data_root: DataRootOption = None,
     step: StepOption = None,
     document: DocumentOption = None,
     json: JsonOption = False,
@@ -77,8 +88,8 @@ def audit(
     beside the checkpoint, and what was signed raises the level of assurance. `--replay` verifies, then has the trainer
     run random steps again in a copy of the run; one that does not come out the same to the last bit does not hold.
 
-    With `--megatron-run` it audits a checkpoint of a run that Megatron trained without Treering, from a small file that
-    says how it was launched; `--step` and `--document` ask of that.
+    With `--megatron-run` it audits a checkpoint of a run that Megatron trained without Treering, by the arguments
+    inside the checkpoint, or a small file that says how it was launched; `--step` and `--document` ask of that.
 
     Where a record is missing it says what helps, and answers at a lower level what is known without it.
 
@@ -89,10 +100,15 @@ def audit(
     from treering.audit.attestation.check import attested
     from treering.errors import EvidenceError, UserError
 
-    if (megatron_run is None) == (not checkpoint) or (megatron_run is None and (step or document)):
-        raise UserError("audit: expected a CHECKPOINT, or --megatron-run PATH, to which --step and --document belong")
+    if (megatron_run is None) == (not checkpoint) or (megatron_run is None and (step or document or data_root)):
+        raise UserError(
+            "audit: expected a CHECKPOINT, or --megatron-run PATH, to which --step, --document and --data-root belong"
+        )
     if megatron_run is not None:
-        if not audit_megatron(megatron_run, step=step, document=document, verify=verify, json=json):
+        holds = audit_megatron(
+            megatron_run, data_root=data_root or (), step=step, document=document, verify=verify, json=json
+        )
+        if not holds:
             raise typer.Exit(EvidenceError.exit_code)
         return
     try:

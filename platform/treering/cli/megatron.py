@@ -1,24 +1,31 @@
 """`treering audit --megatron-run`: how the answers about a Megatron run are printed."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from treering.cli.output import console, print_json, print_table
+from treering.errors import UserError
 
 if TYPE_CHECKING:
     from treering.audit.megatron.report import MegatronReport, ReadSample
 
 
-def audit_megatron(path: Path, *, step: int | None, document: str | None, verify: bool, json: bool) -> bool:
+def audit_megatron(
+    path: Path, *, data_root: Sequence[str], step: int | None, document: str | None, verify: bool, json: bool
+) -> bool:
     """Answers one question about a Megatron run: of the checkpoint, a step, or a document.
+
+    Raises:
+        UserError: a data root is not `OLD=NEW`.
 
     Returns:
         Whether everything holds.
     """
     from treering.audit.megatron.run import AuditedRun
 
-    run = AuditedRun.open(path, verify=verify)
+    run = AuditedRun.open(path, verify=verify, moved=_moved(data_root))
     if step is None and document is None:
         report = run.report()
         if json:
@@ -47,8 +54,24 @@ def audit_megatron(path: Path, *, step: int | None, document: str | None, verify
     return not run.findings
 
 
+def _moved(data_root: Sequence[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in data_root]
+    for old, equals, new in pairs:
+        if not (old and equals and new):
+            raise UserError(
+                f"--data-root {old}{equals}{new}: expected OLD=NEW, a folder of the run and where it lies today"
+            )
+    return {old: new for old, _, new in pairs}
+
+
 def _print_report(report: "MegatronReport") -> None:
     console.print(f"run          {report.source}")
+    for setting in report.settings:
+        if setting.origin != "description":
+            said = setting.argument or (
+                "counted by the checkpoint" if setting.origin == "checkpoint" else setting.origin
+            )
+            console.print(f"  {setting.name:<20} {_shown(setting.value)}  ({said})", markup=False, soft_wrap=True)
     console.print(f"step         {report.iteration:,}")
     console.print(f"consumed     {report.consumed_samples:,} samples, {report.consumed_tokens:,} tokens\n")
     numbers = ("weight", "samples", "tokens", "epochs", "documents touched")
@@ -67,6 +90,9 @@ def _print_report(report: "MegatronReport") -> None:
         ],
         numbers=numbers,
     )
+    if report.skipped_steps:
+        steps = ", ".join(f"{step:,}" for step in report.skipped_steps)
+        console.print(f"skipped      steps {steps}: their samples are counted, and were not trained on")
     if any(usage.mixed_epochs for usage in report.corpora):
         console.print("mixed: Megatron shuffled several epochs into one another; the epoch of a sample is undefined")
     for name in report.indices_read:
@@ -80,11 +106,21 @@ def _print_report(report: "MegatronReport") -> None:
     console.print(f"\n{report.verdict}")
 
 
+def _shown(value: Any) -> str:
+    """A value on one line, data paths by their number: a table names each."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return f"{len(value)} data path{'s' if len(value) > 1 else ''}"
+    if isinstance(value, dict):
+        return " ".join(f"{name} {each:,}" for name, each in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 def _print_samples(samples: "list[ReadSample]") -> None:
     for sample in samples:
         epoch = "epoch undefined" if sample.epoch is None else f"epoch {sample.epoch}"
+        skipped = " (skipped)" if sample.skipped else ""
         console.print(
-            f"sample {sample.g:,}  step {sample.step:,}  {sample.corpus}  {epoch}", markup=False, style="bold"
+            f"sample {sample.g:,}  step {sample.step:,}{skipped}  {sample.corpus}  {epoch}", markup=False, style="bold"
         )
         for part in sample.documents:
             named = "" if part.id is None else f"  {part.id}  {part.source}  {part.licence}"

@@ -41,10 +41,10 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     Raises:
         ConfigError: the file cannot be read, is no YAML, or holds an unknown key, a wrong type or a contradiction.
     """
-    document = _read_mapping(path, "a YAML experiment; `ls experiments/` lists yours")
+    document = read_mapping(path, "a YAML experiment; `ls experiments/` lists yours")
     for override in overrides:
         apply_override(document, override)
-    return _validated(path, Experiment, document, overrides)
+    return validate_section(path, Experiment, document, overrides)
 
 
 def load_section(path: Path, section: type[S], expected: str) -> S:
@@ -58,17 +58,37 @@ def load_section(path: Path, section: type[S], expected: str) -> S:
     Raises:
         ConfigError: as `load_experiment`.
     """
-    return _validated(path, section, _read_mapping(path, expected), ())
+    return validate_section(path, section, read_mapping(path, expected))
 
 
-def _validated(path: Path, section: type[S], document: dict[str, Any], overrides: Sequence[str]) -> S:
+def validate_section(path: Path, section: type[S], document: dict[str, Any], overrides: Sequence[str] = ()) -> S:
+    """Checks what a file says of a section.
+
+    Args:
+        path: the file, for errors.
+        section: what the document holds.
+        document: as `read_mapping` read it, perhaps completed.
+        overrides: those that were applied, for errors.
+
+    Raises:
+        ConfigError: the document holds an unknown key, a wrong type or a contradiction.
+    """
     try:
         return section.model_validate(document)
     except ValidationError as error:
         raise _config_error(str(path), section, error, overrides) from None
 
 
-def _read_mapping(path: Path, wanted: str) -> dict[str, Any]:
+def read_mapping(path: Path, wanted: str) -> dict[str, Any]:
+    """Reads a YAML file that holds a mapping, unchecked.
+
+    Args:
+        path: the file.
+        wanted: what such a file is, for the error where it is missing.
+
+    Raises:
+        ConfigError: the file cannot be read, or is no YAML mapping.
+    """
     try:
         document = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader
     except FileNotFoundError:

@@ -1,6 +1,6 @@
 """A Megatron run as its launch script names it: what an audit needs of a run that knows nothing of Treering."""
 
-from typing import Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
@@ -26,6 +26,13 @@ class MegatronRun(Section):
     train_iters: PositiveInt | None = Field(None, description="--train-iters, where there are no train samples")
     global_batch_size: PositiveInt = Field(description="--global-batch-size")
     rampup: RampConfig | None = Field(None, description="--rampup-batch-size")
+    batch_steps: str | None = Field(None, min_length=1, description="--step-batch-size-schedule, TOKENS:SAMPLES ...")
+    iterations_to_skip: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        (), description="--iterations-to-skip, counted from 0"
+    )
+    checkpoint: str | None = Field(
+        None, min_length=1, description="a checkpoint or save folder of Megatron; what is left out here is read there"
+    )
     iteration: PositiveInt | None = Field(None, description="of the checkpoint")
     consumed_samples: PositiveInt | None = Field(None, description="as the checkpoint or the log says")
     cache: str | None = Field(None, description="--data-cache-path")
@@ -38,6 +45,8 @@ class MegatronRun(Section):
             raise contradiction("train_samples", "train_samples and train_iters both or neither", "one of them")
         if self.train_iters is not None and self.rampup is not None:
             raise contradiction("train_iters", "train_iters with a rampup", "train_samples, as Megatron asks for it")
+        if self.batch_steps is not None and self.rampup is not None:
+            raise contradiction("batch_steps", "batch_steps with a rampup", "one of them")
         if len({entry.weight is None for entry in self.data}) > 1:
             raise contradiction("data", "weights for some entries", "a weight for every entry or for none")
         return self
@@ -67,4 +76,5 @@ class MegatronRun(Section):
             global_batch_size=self.global_batch_size,
             peak_learning_rate=1.0,
             rampup=None if rampup is None else Rampup(rampup.start, rampup.increment, rampup.samples),
+            batch_steps=self.batch_steps,
         )

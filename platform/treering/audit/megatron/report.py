@@ -1,7 +1,7 @@
 """What an audit of a Megatron run says."""
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from treering.audit.report import Finding, Level
 
@@ -34,14 +34,33 @@ class DatasetUsage:
 
 
 @dataclass(frozen=True, slots=True)
+class Setting:
+    """A value that decides what was read, and who says so.
+
+    Attributes:
+        name: a field of the description (docs/audit.md), or an argument that the report repeats.
+        value: as JSON.
+        origin: the checkpoint's own arguments, the YAML description, Megatron's default, or the tracker file beside it.
+        argument: the flag of the launch, where the checkpoint says so.
+    """
+
+    name: str
+    value: Any
+    origin: Literal["checkpoint", "description", "default", "tracker"]
+    argument: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class MegatronReport:
     """The audit of one checkpoint of a Megatron run.
 
     Attributes:
-        source: the file that describes the run.
+        source: the file that describes the run: the YAML file, or the checkpoint's file with the launch arguments.
+        settings: what they say, value by value.
         iteration: steps done.
         consumed_samples: samples read.
         consumed_tokens: tokens read.
+        skipped_steps: steps up to the checkpoint whose samples were taken but not trained on.
         corpora: what was read of each data path.
         indices_read: Megatron's cached indices that hold and were taken; all others were rebuilt from the seed.
         level: at most re-derived: there is no record of what the run did.
@@ -51,9 +70,11 @@ class MegatronReport:
     """
 
     source: str
+    settings: tuple[Setting, ...]
     iteration: int
     consumed_samples: int
     consumed_tokens: int
+    skipped_steps: tuple[int, ...]
     corpora: tuple[DatasetUsage, ...]
     indices_read: tuple[str, ...]
     level: Level
@@ -108,6 +129,7 @@ class ReadSample:
     Attributes:
         g: its number in the order.
         step: the step, from 1.
+        skipped: whether that step was passed over: the sample was taken and not trained on.
         corpus: prefix.
         epoch: from 0; None where epochs are shuffled into one another.
         documents: its parts of documents, in order; for an exposure, those of the document alone.
@@ -115,6 +137,7 @@ class ReadSample:
 
     g: int
     step: int
+    skipped: bool
     corpus: str
     epoch: int | None
     documents: tuple[DocumentPart, ...]

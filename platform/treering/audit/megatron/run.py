@@ -1,5 +1,6 @@
 """A Megatron run that is asked: what did the checkpoint read, what did a step, which steps read a document."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -8,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from treering.audit.megatron.report import DatasetUsage, DocumentPart, MegatronReport, ReadSample
+from treering.audit.megatron.source import RunSource
 from treering.audit.report import Finding, Level
 from treering.config.canonical import digest_file
-from treering.config.load import load_section
 from treering.config.megatron import MegatronRun
 from treering.config.schedule import Schedule
 from treering.data.contract import UNDEFINED_EPOCH
@@ -20,12 +21,9 @@ from treering.data.megatron.blend import MegatronBlend
 from treering.data.megatron.cache import CachedIndex, CacheRead, find_cache, read_order
 from treering.data.megatron.order import MegatronOrder, plan_datasets
 from treering.data.spans import Span
-from treering.errors import ConfigError, EvidenceError, NotFoundError, UserError
+from treering.errors import NotFoundError, UserError
 
-DESCRIPTION = "megatron-run.yaml"
-LATEST = "latest_checkpointed_iteration.txt"
 _NAMES = ("id", "source", "licence")
-_EXPECTED = f"the description of a Megatron run (a YAML file, or a folder with {DESCRIPTION}); see docs/audit.md"
 
 
 @dataclass(frozen=True)
@@ -33,8 +31,7 @@ class AuditedRun:
     """A Megatron run whose order was rebuilt.
 
     Attributes:
-        source: the file that describes it.
-        run: what that says.
+        described: the file or checkpoint that describes it, and what they say.
         iteration: steps done by the checkpoint.
         consumed_samples: samples that it read.
         cache: the order, and what of it came from Megatron's cache.
@@ -42,8 +39,7 @@ class AuditedRun:
         findings: what does not hold.
     """
 
-    source: Path
-    run: MegatronRun
+    described: RunSource
     iteration: int
     consumed_samples: int
     cache: CacheRead
@@ -51,22 +47,25 @@ class AuditedRun:
     findings: tuple[Finding, ...]
 
     @classmethod
-    def open(cls, path: Path, *, verify: bool = False) -> "AuditedRun":
+    def open(cls, path: Path, *, verify: bool = False, moved: Mapping[str, str] | None = None) -> "AuditedRun":
         """Reads the description and makes the order.
 
         Args:
-            path: the YAML file, or a folder that holds `megatron-run.yaml`.
+            path: a checkpoint of Megatron, a save folder (the checkpoint that its tracker names), a YAML file, or a
+                folder that holds `megatron-run.yaml`.
             verify: compare cached indices with a rebuild, number by number.
+            moved: where folders lie today, by where the run saw them.
 
         Raises:
             ConfigError: the description does not say what is needed.
-            UserError: no Megatron run can have such a blend, or it ends before the checkpoint.
-            EvidenceError: an `.idx` is missing or damaged.
+            NotFoundError: there is neither a description nor a checkpoint.
+            UserError: no Megatron run can have such a blend, its order cannot be rebuilt, or it ends before the
+                checkpoint.
+            EvidenceError: an `.idx` or a checkpoint is missing or damaged, or holds no launch arguments.
         """
-        source = path / DESCRIPTION if path.is_dir() else path
-        run = load_section(source, MegatronRun, _EXPECTED)
-        schedule = run.schedule
-        iteration, consumed, findings = _progress(source, run, schedule)
+        described = RunSource.open(path, moved or {})
+        run, source = described.run, described.path
+        iteration, consumed, findings = _progress(source, run, run.schedule)
         blend = MegatronBlend(
             prefixes=tuple(entry.prefix for entry in run.data),
             weights=run.weights,
@@ -77,18 +76,27 @@ class AuditedRun:
             surplus=run.surplus,
             extra_token=run.extra_token,
         )
-        places = [source.parent / prefix for prefix in blend.prefixes]
-        lengths = [read_sequence_lengths(_index(place)) for place in places]
-        folder = None if run.cache is None else source.parent / run.cache
+        lengths = [read_sequence_lengths(_index(place)) for place in described.places]
         plans = plan_datasets(blend, lengths)
-        cache = read_order(blend, lengths, plans, find_cache(blend, folder, places), rebuild=verify)
+        cached = find_cache(blend, described.cache, described.places)
+        cache = read_order(blend, lengths, plans, cached, rebuild=verify)
         if consumed > cache.order.num_samples:
             raise UserError(
                 f"{source}: {consumed} samples consumed, the order ends after {cache.order.num_samples}; was the run "
                 f"launched with {run.num_samples} train samples?"
             )
-        findings += [_stale(blend, index, difference) for index, difference in cache.stale]
-        return cls(source, run, iteration, consumed, cache, verify, tuple(findings))
+        stale = [_stale(blend, index, difference) for index, difference in cache.stale]
+        return cls(described, iteration, consumed, cache, verify, (*described.findings, *findings, *stale))
+
+    @property
+    def source(self) -> Path:
+        """The file that describes the run."""
+        return self.described.path
+
+    @property
+    def run(self) -> MegatronRun:
+        """What it says."""
+        return self.described.run
 
     @property
     def order(self) -> MegatronOrder:
@@ -104,9 +112,11 @@ class AuditedRun:
         """What the checkpoint read."""
         return MegatronReport(
             source=str(self.source),
+            settings=self.described.settings,
             iteration=self.iteration,
             consumed_samples=self.consumed_samples,
             consumed_tokens=self.consumed_samples * self.run.sequence_length,
+            skipped_steps=tuple(sorted(step for step in self._skipped if step <= self.iteration)),
             corpora=tuple(self._usage(component) for component in range(len(self.order.components))),
             indices_read=tuple(index.name for index in self.cache.read),
             level=self.level,
@@ -148,11 +158,16 @@ class AuditedRun:
         return self.run.schedule
 
     @cached_property
+    def _skipped(self) -> frozenset[int]:
+        """Steps that were passed over; Megatron counts iterations from 0."""
+        return frozenset(iteration + 1 for iteration in self.run.iterations_to_skip)
+
+    @cached_property
     def _tables(self) -> list[pa.Table | None]:
         """The document table beside each pair, where there is one of as many documents."""
         tables = []
-        for component in self.order.components:
-            path = (self.source.parent / component.corpus).parent / DOCUMENTS
+        for component, place in zip(self.order.components, self.described.places, strict=True):
+            path = place.parent / DOCUMENTS
             try:
                 table = pq.read_table(path, columns=list(_NAMES))
             except (OSError, pa.ArrowException):
@@ -166,6 +181,7 @@ class AuditedRun:
         return ReadSample(
             g=g,
             step=step,
+            skipped=step in self._skipped,
             corpus=self.order.components[sample.component].corpus,
             epoch=None if sample.epoch == UNDEFINED_EPOCH else sample.epoch,
             documents=tuple(self._part(sample.component, span) for span in parts),
@@ -183,7 +199,7 @@ class AuditedRun:
         tokens = samples * self.run.sequence_length
         return DatasetUsage(
             corpus=part.corpus,
-            index=digest_file(_index(self.source.parent / part.corpus)),
+            index=digest_file(_index(self.described.places[component])),
             weight=part.weight,
             samples=samples,
             tokens=tokens,
@@ -199,6 +215,7 @@ class AuditedRun:
             "(`--dataloader-type single`): nothing recorded what it read.",
             "That the tokens under these paths are those that it read: an index holds their number, not their content.",
             "That no step was repeated, skipped or rolled back on the way to the checkpoint.",
+            *self.described.open_ends,
             "That the blend's near ties were broken as on x86-64; a build for aarch64 may round once less.",
         ]
         if self.cache.read and not self.verify:
@@ -227,8 +244,6 @@ def _index(place: Path) -> Path:
 def _progress(source: Path, run: MegatronRun, schedule: Schedule) -> tuple[int, int, list[Finding]]:
     """Steps done and samples consumed by the checkpoint, and whether what is said of them fits the schedule."""
     iteration, consumed = run.iteration, run.consumed_samples
-    if iteration is None and consumed is None:
-        iteration = _latest(source)
     if iteration is None:
         consumed = consumed or 0
         iteration = schedule.step_of_sample(consumed - 1)
@@ -241,16 +256,3 @@ def _progress(source: Path, run: MegatronRun, schedule: Schedule) -> tuple[int, 
         f"{consumed} samples"
     )
     return iteration, consumed, [Finding("record", text, file=str(source), step=iteration)]
-
-
-def _latest(source: Path) -> int:
-    path = source.parent / LATEST
-    try:
-        text = path.read_text(encoding="utf-8").strip()
-    except OSError:
-        raise ConfigError(
-            str(source), "iteration", "nothing", f"iteration or consumed_samples, or {LATEST} in the same folder"
-        ) from None
-    if not text.isdecimal() or int(text) < 1:
-        raise EvidenceError(f"{path}: found {text[:40]!r}, expected the number of an iteration")
-    return int(text)

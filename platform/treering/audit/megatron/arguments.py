@@ -1,0 +1,320 @@
+"""The arguments that a Megatron run was launched with, as its checkpoints hold them, in the terms of `MegatronRun`.
+
+Megatron-LM and Megatron-DeepSpeed save their argparse namespace whole. Names and meanings have kept from 2021 to
+megatron-core 0.16: what a generation does not know is absent here. What the data order depends on and cannot be rebuilt
+is refused.
+
+Source: Megatron-LM, megatron/training/arguments.py, utils.py (get_blend_and_blend_per_split), training.py
+(get_train_valid_test_num_samples) and core/num_microbatches_calculator.py; Megatron-DeepSpeed, megatron/arguments.py.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from treering.audit.megatron.moved import moved_path
+from treering.audit.megatron.pickled import Inert
+from treering.errors import EvidenceError, UserError
+
+_SPLIT: Final = "969, 30, 1"
+"""What `--data-path` without `--split` means."""
+_SUFFIXES: Final = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+_REFUSED: Final = {
+    "mock_data": "the run read made-up data",
+    "sft": "conversations are packed in an order of their own",
+    "perform_rl_step": "reinforcement learning reads no corpus by this order",
+    "phase_transition_iterations": "each phase builds a data order of its own",
+    "retro_project_dir": "Retro reads chunks with their neighbours",
+    "retro_add_retriever": "Retro reads chunks with their neighbours",
+    "decoder_seq_length": "an encoder-decoder reads samples of another form",
+    "hybrid_context_parallel": "samples are regrouped by length",
+    "dynamic_context_parallel": "samples are regrouped by length",
+    "curriculum_learning_legacy": "the curriculum truncates samples",
+    "data_efficiency_curriculum_learning": "the curriculum chooses samples by difficulty",
+    "train_data_exact_num_epochs": "the order is built for whole epochs",
+    "train_idx_path": "the order was given as files",
+    "train_range_to_skip": "ranges of iterations were passed over without reading",
+}
+"""Arguments that leave Megatron's usual order, and why that cannot be rebuilt."""
+TOLD: Final = (
+    "tokenizer_type",
+    "tokenizer_model",
+    "vocab_file",
+    "eod_mask_loss",
+    "reset_position_ids",
+    "reset_attention_mask",
+)
+"""Arguments that the report repeats, though the order does not depend on them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What the arguments say.
+
+    Attributes:
+        values: fields of `MegatronRun` with their values, as a YAML file would have them.
+        arguments: of each field, the argument that said so, as a flag; None where it is Megatron's default.
+        told: other arguments that a reader wants to see.
+        open_ends: what they leave open, in words.
+    """
+
+    values: dict[str, Any]
+    arguments: dict[str, str | None]
+    told: dict[str, Any]
+    open_ends: tuple[str, ...]
+
+
+def launch_of(file: Path, held: Mapping[str, Any], moved: Mapping[str, str]) -> Launch:
+    """Reads saved arguments.
+
+    Args:
+        file: where they stand, for errors.
+        held: by name.
+        moved: where folders lie today, by where the run saw them; for files of data paths.
+
+    Raises:
+        UserError: the run's data order cannot be rebuilt, or a file of its data paths is missing.
+        EvidenceError: an argument is missing or no value that Megatron could have worked with.
+    """
+    told = _Arguments(file, held)
+    told.refuse()
+    values: dict[str, Any] = {}
+    arguments: dict[str, str | None] = {}
+
+    def take(field: str, name: str | None, value: Any) -> None:
+        if value is not None:
+            values[field] = value
+            arguments[field] = None if name is None else flag(name)
+
+    name, values["data"] = _data(told, moved)
+    arguments["data"] = flag(name)
+    if name in ("data_path", "data_args_path"):
+        split = told.text("split")
+        take("split", None if split is None else "split", split or _SPLIT)
+    for field, name in (
+        ("seed", "seed"),
+        ("sequence_length", "seq_length"),
+        ("global_batch_size", "global_batch_size"),
+    ):
+        take(field, name, told.needed(name))
+    if told.number("train_samples"):
+        take("train_samples", "train_samples", told.number("train_samples"))
+    else:
+        take("train_iters", "train_iters", told.needed("train_iters"))
+    take("rampup", "rampup_batch_size", told.rampup())
+    take("batch_steps", "step_batch_size_schedule", told.batch_steps(values["sequence_length"]))
+    take("iterations_to_skip", "iterations_to_skip", told.numbers("iterations_to_skip") or None)
+    take("consumed_samples", "consumed_train_samples", told.number("consumed_train_samples"))
+    take("cache", "data_cache_path", told.text("data_cache_path"))
+    take("surplus", "mid_level_dataset_surplus", told.decimal("mid_level_dataset_surplus"))
+    take("extra_token", "add_extra_token_to_sequence", told.truth("add_extra_token_to_sequence"))
+    if values.get("batch_steps"):  # Megatron ignores the batch size that was given beside it
+        values["global_batch_size"] = int(values["batch_steps"].rpartition(":")[2])
+    shown = {name: told.shown(name) for name in TOLD if held.get(name) is not None}
+    return Launch(values, arguments, shown, tuple(told.open_ends()))
+
+
+def flag(name: str) -> str:
+    """An argument as it stands on a command line."""
+    return f"--{name.replace('_', '-')}"
+
+
+class _Arguments:
+    """Arguments by name, with errors that name them."""
+
+    def __init__(self, file: Path, held: Mapping[str, Any]) -> None:
+        self.file = file
+        self._held = held
+
+    def refuse(self) -> None:
+        """Raises where the order cannot be rebuilt."""
+        for name, reason in _REFUSED.items():
+            if self._held.get(name):
+                raise UserError(f"{self.file}: launched with {flag(name)}: {reason}; this data order cannot be rebuilt")
+        loader = self.text("dataloader_type")
+        if loader not in (None, "single"):
+            raise UserError(
+                f"{self.file}: launched with --dataloader-type {loader}, expected single: the order of another "
+                "sampler cannot be rebuilt"
+            )
+
+    def open_ends(self) -> list[str]:
+        """What these arguments leave open."""
+        found = []
+        if self._held.get("finetune") or self.text("pretrained_checkpoint"):
+            start = self.text("pretrained_checkpoint") or self.text("load")
+            found.append(f"What the weights had read that this run started from (--finetune, {start}).")
+        elif self.text("load") not in (None, self.text("save")):
+            found.append(
+                f"What was read before the checkpoint in {self.text('load')} (--load), and by which arguments."
+            )
+        if self._held.get("fim_data") or self.decimal("fim_rate"):
+            found.append("How fill-in-the-middle moved tokens within documents; which documents were read holds.")
+        if self._held.get("decrease_batch_size_if_needed"):
+            found.append("That no batch was made smaller to fit the devices (--decrease-batch-size-if-needed).")
+        return found
+
+    def text(self, name: str) -> str | None:
+        """A text or a path."""
+        value = self._held.get(name)
+        if isinstance(value, Inert) and value.kind.startswith("pathlib."):
+            return "/".join(map(str, value.arguments)).replace("//", "/")
+        if value is None or isinstance(value, str):
+            return value
+        raise self._wrong(name, "a text")
+
+    def number(self, name: str) -> int | None:
+        """A whole number from 0."""
+        value = self._held.get(name)
+        if value is None:
+            return None
+        return self._whole(name, value)
+
+    def needed(self, name: str) -> int:
+        """A whole number that must be there."""
+        value = self.number(name)
+        if value is None:
+            raise self._wrong(name, "a number")
+        return value
+
+    def numbers(self, name: str) -> list[int]:
+        """A list of whole numbers, empty where there is none."""
+        value = self._held.get(name)
+        if not isinstance(value, list | tuple):
+            if value is None:
+                return []
+            raise self._wrong(name, "a list of numbers")
+        return [self._whole(name, each) for each in value]
+
+    def decimal(self, name: str) -> float | None:
+        """A number."""
+        value = self._held.get(name)
+        if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+            return None if value is None else float(value)
+        raise self._wrong(name, "a number")
+
+    def truth(self, name: str) -> bool | None:
+        """A switch."""
+        value = self._held.get(name)
+        if value is None or isinstance(value, bool):
+            return value
+        raise self._wrong(name, "true or false")
+
+    def words(self, name: str) -> list[str] | None:
+        """The words of a list, as a command line has them."""
+        value = self._held.get(name)
+        if value is None:
+            return None
+        if isinstance(value, str):
+            return value.split()
+        if not isinstance(value, list | tuple) or not all(isinstance(each, str | int | float) for each in value):
+            raise self._wrong(name, "a list of words")
+        return [str(each) for each in value]
+
+    def rampup(self) -> dict[str, int] | None:
+        """`--rampup-batch-size START INCREMENT SAMPLES`."""
+        words = self.numbers("rampup_batch_size")
+        if not words:
+            return None
+        if len(words) != 3:
+            raise self._wrong("rampup_batch_size", "three numbers: start, increment, samples")
+        return dict(zip(("start", "increment", "samples"), words, strict=True))
+
+    def batch_steps(self, sequence_length: int) -> str | None:
+        """`--step-batch-size-schedule TOKENS:SAMPLES ...`, each threshold rounded to whole samples as Megatron does."""
+        text = self.text("step_batch_size_schedule")
+        if text is None:
+            return None
+        entries = []
+        for entry in text.replace(",", " ").split():
+            tokens, colon, size = entry.partition(":")
+            try:
+                entries.append((_scaled(tokens) // sequence_length, _scaled(size)))
+            except ValueError:
+                colon = ""
+            if not colon:
+                raise self._wrong("step_batch_size_schedule", "TOKENS:SAMPLES, as 250B:1536")
+        return " ".join(f"{samples * sequence_length}:{size}" for samples, size in sorted(entries))
+
+    def shown(self, name: str) -> Any:
+        """A value for people: an object by its name."""
+        value = self._held.get(name)
+        return value if isinstance(value, str | int | float) else str(value)
+
+    def _whole(self, name: str, value: Any) -> int:
+        if isinstance(value, str) and value.isdecimal():
+            return int(value)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return value
+        raise self._wrong(name, "a whole number")
+
+    def _wrong(self, name: str, expected: str) -> EvidenceError:
+        found = repr(self._held[name])[:80] if name in self._held else "none"
+        return EvidenceError(
+            f"{self.file}: argument {name}: found {found}, expected {expected}; give it in megatron-run.yaml, with "
+            "`checkpoint:` for the rest (docs/audit.md)"
+        )
+
+
+def _data(told: _Arguments, moved: Mapping[str, str]) -> tuple[str, list[dict[str, Any]]]:
+    """Which argument named the data of the training, and its entries."""
+    for name in ("data_path", "train_data_path"):
+        words = told.words(name)
+        if words:
+            return name, blend_of(told.file, name, words)
+    for name in ("data_args_path", "per_split_data_args_path"):
+        listed = told.text(name)
+        if listed is None:
+            continue
+        place = moved_path(listed, moved)
+        try:
+            text = place.read_text(encoding="utf-8")
+            words = text.split() if name == "data_args_path" else json.loads(text)["train"]
+        except OSError as error:
+            raise UserError(
+                f"{told.file}: its data paths are in {listed} ({flag(name)}); {place}: {error.strerror}; say where it "
+                "lies with --data-root OLD=NEW, or name the data in megatron-run.yaml"
+            ) from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise EvidenceError(
+                f"{place}: {error!r}; expected the JSON that {flag(name)} reads, with `train`"
+            ) from None
+        if isinstance(words, list) and words:
+            return name, blend_of(place, name, [str(word) for word in words])
+    raise UserError(
+        f"{told.file}: the arguments name no training data (data_path, data_args_path, train_data_path, "
+        "per_split_data_args_path): Megatron then reads made-up data; if it did not, name the data in megatron-run.yaml"
+    )
+
+
+def blend_of(file: Path, name: str, words: list[str]) -> list[dict[str, Any]]:
+    """The words of `--data-path` as prefixes with weights, or without where none of them is a number.
+
+    Source: megatron-core 0.16.1, megatron/core/datasets/utils.py, get_blend_from_list.
+
+    Raises:
+        EvidenceError: some weights are numbers and some are not.
+    """
+    weights = [_weight(word) for word in words[::2]] if len(words) % 2 == 0 else [None]
+    if all(weight is None for weight in weights):
+        return [{"prefix": word.strip()} for word in words]
+    if any(weight is None for weight in weights):
+        raise EvidenceError(
+            f"{file}: argument {name}: found {' '.join(words)[:80]!r}, expected WEIGHT PREFIX, in pairs"
+        )
+    return [{"prefix": word.strip(), "weight": weight} for weight, word in zip(weights, words[1::2], strict=True)]
+
+
+def _weight(word: str) -> float | None:
+    try:
+        return float(word)
+    except ValueError:
+        return None
+
+
+def _scaled(text: str) -> int:
+    """A number as the schedule of batch sizes has it, `1.5M`."""
+    text = text.strip().upper()
+    return int(float(text.rstrip("KMBT")) * _SUFFIXES.get(text[-1:], 1))

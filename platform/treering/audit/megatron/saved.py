@@ -1,0 +1,173 @@
+"""The checkpoints that Megatron left in a folder, and the launch arguments inside each.
+
+    iter_0001000/mp_rank_00/model_optim_rng.pt            Megatron-LM; mp_rank_00_000 and more with further parallelism
+    iter_0001000/mp_rank_00/model_rng.pt                  with a distributed optimizer, about 2022
+    iter_0001000/common.pt                                Megatron-LM, distributed checkpoints (torch_dist, zarr)
+    global_step1000/mp_rank_00_model_states.pt            Megatron-DeepSpeed
+
+Source: Megatron-LM, megatron/training/checkpointing.py; Megatron-DeepSpeed, megatron/checkpointing.py; DeepSpeed,
+runtime/engine.py, save_checkpoint.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from treering.audit.megatron.pickled import Inert, read_saved
+from treering.errors import EvidenceError, NotFoundError
+
+LATEST: Final = "latest_checkpointed_iteration.txt"
+_DEEPSPEED_LATEST: Final = "latest"
+_NUMBERED: Final = re.compile(r"(?:iter_|global_step)(\d+)")
+_FILES: Final = (
+    "common.pt",
+    "mp_rank_00*/model_optim_rng.pt",
+    "mp_rank_00*/model_rng.pt",
+    "mp_rank_00*model_states.pt",
+    "zero_pp_rank_0_mp_rank_00*model_states.pt",
+)
+"""Files with the arguments, by the first rank's names."""
+_SHARDED: Final = ".metadata"
+"""What torch's own distributed checkpoints have, which keep the arguments in a shard."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedRun:
+    """What one checkpoint says of the run.
+
+    Attributes:
+        file: where it stands.
+        folder: the checkpoint's folder.
+        iteration: steps done.
+        arguments: the launch arguments, by name.
+        deepspeed: whether DeepSpeed wrote it.
+    """
+
+    file: Path
+    folder: Path
+    iteration: int
+    arguments: Mapping[str, Any]
+    deepspeed: bool
+
+
+def find_checkpoint(path: Path) -> Path | None:
+    """The file with the arguments of the checkpoint that a path names, None where a folder holds no checkpoint.
+
+    Args:
+        path: such a file, a checkpoint's folder, or a save folder: then of the checkpoint that its tracker file names,
+            or the newest one.
+
+    Raises:
+        NotFoundError: there is no such path, the tracker names a checkpoint that is not there, or the checkpoint has no
+            file with arguments.
+    """
+    if path.is_file():
+        return path
+    if not path.is_dir():
+        raise NotFoundError(f"{path}: no such file or folder, expected a checkpoint of Megatron or its description")
+    own = _file_of(path)
+    if own is not None:
+        return own
+    tracked = _tracked(path)
+    if tracked is not None:
+        return _needed_file(path / tracked, f"named by {path / LATEST}")
+    numbered = sorted(_numbered(path), reverse=True)
+    if numbered:
+        return _needed_file(numbered[0][1], "the newest one there")
+    if _NUMBERED.fullmatch(path.name):
+        return _needed_file(path, "as named")
+    return None
+
+
+def read_checkpoint(file: Path) -> SavedRun:
+    """Reads the arguments of a checkpoint.
+
+    Raises:
+        EvidenceError: the file cannot be read or holds no arguments.
+    """
+    held = read_saved(file)
+    folder = file.parent if file.name == "common.pt" or file.name.endswith("model_states.pt") else file.parent.parent
+    arguments = held.get("args")
+    if not isinstance(arguments, Inert) or not isinstance(arguments.state, dict):
+        raise EvidenceError(
+            f"{file}: found no launch arguments (`args`) among {', '.join(map(str, list(held)[:8]))}: saved by "
+            "something else, or the weights alone; say how the run was launched in megatron-run.yaml (docs/audit.md)"
+        )
+    iteration = held.get("iteration")
+    if not isinstance(iteration, int) or iteration < 1:
+        raise EvidenceError(f"{file}: iteration {iteration!r}, expected the number of a step that was trained")
+    return SavedRun(file, folder, iteration, arguments.state, file.name.endswith("model_states.pt"))
+
+
+def earlier_checkpoints(saved: SavedRun) -> Iterator[Path]:
+    """The files of the checkpoints before this one in the same save folder, oldest first."""
+    for number, folder in sorted(_numbered(saved.folder.parent)):
+        file = _file_of(folder)
+        if number < saved.iteration and folder != saved.folder and file is not None:
+            yield file
+
+
+def named_iteration(folder: Path) -> int | None:
+    """The step in a checkpoint's name, None where there is none (`release`)."""
+    match = _NUMBERED.fullmatch(folder.name)
+    return None if match is None else int(match[1])
+
+
+def latest_iteration(folder: Path) -> int | None:
+    """The number in the tracker file of a save folder, None where there is none.
+
+    Raises:
+        EvidenceError: the file holds no number.
+    """
+    text = _line(folder / LATEST)
+    if text is None:
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise EvidenceError(f"{folder / LATEST}: found {text[:40]!r}, expected the number of an iteration")
+    return int(text)
+
+
+def _tracked(folder: Path) -> str | None:
+    """The folder's name of the checkpoint that a save folder's tracker names."""
+    text = _line(folder / LATEST)
+    if text is None:
+        return _line(folder / _DEEPSPEED_LATEST)
+    if text == "release":
+        return text
+    number = latest_iteration(folder)
+    names = (f"iter_{number:07d}", f"global_step{number}")
+    return next((name for name in names if (folder / name).is_dir()), names[0])
+
+
+def _line(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _numbered(folder: Path) -> Iterator[tuple[int, Path]]:
+    for path in folder.iterdir():
+        number = named_iteration(path)
+        if number is not None and path.is_dir():
+            yield number, path
+
+
+def _file_of(folder: Path) -> Path | None:
+    return next((path for pattern in _FILES for path in sorted(folder.glob(pattern))), None)
+
+
+def _needed_file(folder: Path, why: str) -> Path:
+    file = _file_of(folder)
+    if file is not None:
+        return file
+    if not folder.is_dir():
+        raise NotFoundError(f"{folder}: no such checkpoint, {why}; name another one of its folder")
+    if (folder / _SHARDED).exists():
+        raise NotFoundError(
+            f"{folder}: a sharded checkpoint without common.pt (torch_dcp, fsdp_dtensor), whose arguments are not "
+            "read; say how the run was launched in megatron-run.yaml (docs/audit.md)"
+        )
+    raise NotFoundError(f"{folder}: found none of {', '.join(_FILES)}, expected the file of the first rank")

@@ -1,0 +1,339 @@
+"""`treering audit --megatron-run` on checkpoints alone: what their arguments say is what megatron-core reads."""
+
+import json
+import os
+import zipfile
+
+import megatron_data
+import megatron_run
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from treering.audit.megatron.pickled import read_saved
+from treering.audit.megatron.run import AuditedRun
+from treering.cli import app, commands
+from treering.errors import ConfigError, EvidenceError, NotFoundError, UserError
+
+LENGTHS = {"wiki": [9, 30, 14, 3, 40, 21, 8, 33], "books": [150, 90, 120, 60], "code": [4, 7, 2, 9, 12, 5]}
+BLEND = ["3", "data/wiki", "5", "data/books", "2", "data/code"]
+STEPS = 7
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The folder from which the run was launched."""
+    pytest.importorskip("megatron.core")
+    monkeypatch.chdir(tmp_path)
+    first = 0
+    for name, lengths in LENGTHS.items():
+        first += len(megatron_data.write_pair(tmp_path / "data" / name, lengths, first))
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def group():
+    pytest.importorskip("megatron.core.datasets.gpt_dataset")
+    with megatron_data.process_group():
+        yield
+
+
+def call(*arguments):
+    app.registered_commands.clear()
+    commands.register(app)
+    return CliRunner().invoke(app, ["audit", "--megatron-run", *map(str, arguments)], env={"COLUMNS": "200"})
+
+
+def compare(run, args, names):
+    """Holds an audited run against the training set that megatron-core builds from the same arguments."""
+    train = megatron_run.datasets(args)[0]
+    read = {}
+    for step, samples in enumerate(megatron_run.batches(args, STEPS), 1):
+        read[step] = []
+        for g in samples:
+            component, dataset, k = megatron_data.place(train, g)
+            read[step].append(
+                (g, f"data/{names[component]}", dataset._query_document_sample_shuffle_indices(k)[1].tolist())
+            )
+        told = [(sample.g, sample.corpus, [part.number for part in sample.documents]) for sample in run.step(step)]
+        assert told == read[step]
+    everything = [sample for step in read.values() for sample in step]
+    report = run.report()
+    assert report.holds
+    assert (report.iteration, report.consumed_samples) == (STEPS, len(everything))
+    for usage in report.corpora:
+        own = [documents for _, corpus, documents in everything if corpus == usage.corpus]
+        assert usage.samples == len(own)
+        assert usage.documents_touched == len({each for documents in own for each in documents})
+        for number in range(usage.num_documents):
+            exposures = run.exposures(f"{usage.corpus}:{number}")
+            assert [(sample.step, sample.g) for sample in exposures] == [
+                (step, g)
+                for step, samples in read.items()
+                for g, corpus, documents in samples
+                if corpus == usage.corpus and number in documents
+            ]
+
+
+@pytest.mark.usefixtures("group")
+@pytest.mark.parametrize("form", ["zip", "legacy", "pipeline", "distributed", "deepspeed"])
+def test_a_checkpoint_tells_all_that_its_audit_needs(folder, form):
+    args = megatron_run.arguments(
+        data_path=BLEND, split="100,0,0", train_samples=90, rampup_batch_size=["2", "2", "30"]
+    )
+    place = megatron_run.save(folder / "ckpt", args, STEPS, form)
+    for path in (folder / "ckpt", place, next(file for file in place.rglob("*.pt"))):
+        run = AuditedRun.open(path)
+        assert (run.iteration, run.run.seed, run.run.split) == (STEPS, 1234, "100,0,0")
+    compare(run, args, list(LENGTHS))
+
+
+@pytest.mark.usefixtures("group")
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({"data_path": ["data/books"], "train_iters": 8, "split": "60,20,20"}, ["books"]),
+        ({"data_path": BLEND, "train_iters": 9, "split": "60,20,20", "seed": 7}, ["wiki", "books", "code"]),
+        ({"data_path": BLEND[1::2], "train_iters": 7, "split": "100"}, ["wiki", "books", "code"]),
+        ({"data_path": ["data/wiki", "data/books"], "train_iters": 7, "split": "100"}, ["wiki", "books"]),
+        ({"train_data_path": BLEND[:4], "valid_data_path": BLEND[4:], "train_samples": 80}, ["wiki", "books"]),
+        ({"train_data_path": ["data/wiki"], "train_iters": 12, "global_batch_size": 6}, ["wiki"]),
+        ({"data_args_path": "blend.txt", "split": "60,20,20", "train_samples": 70}, ["code", "books"]),
+        ({"per_split_data_args_path": "blend.json", "train_iters": 7}, ["books", "wiki"]),
+        ({"data_path": BLEND, "split": "100", "train_iters": 7, "mid_level_dataset_surplus": 0.5}, list(LENGTHS)),
+    ],
+)  # fmt: skip
+def test_data_are_named_in_all_of_megatrons_ways(folder, changes, names):
+    (folder / "blend.txt").write_text("0.4 data/code\n0.6 data/books\n")
+    (folder / "blend.json").write_text(
+        json.dumps({"train": ["1", "data/books", "3", "data/wiki"], "valid": ["data/code"], "test": ["data/code"]})
+    )
+    args = megatron_run.arguments(**changes, data_cache_path=str(folder / "cache"))
+    megatron_run.save(folder / "ckpt", args, STEPS)
+    before = AuditedRun.open(folder / "ckpt")
+    compare(before, args, names)
+    after = AuditedRun.open(folder / "ckpt", verify=True)  # now with the cache that megatron-core left
+    assert len(after.cache.read) == len(names) + (len(names) > 1)
+    assert after.findings == ()
+
+
+def test_the_report_says_which_value_came_from_where(folder):
+    args = megatron_run.arguments(data_path=BLEND, train_samples=80, split="969, 30, 1", eod_mask_loss=True)
+    place = megatron_run.save(folder / "ckpt", args, STEPS)
+    report = json.loads(call("ckpt", "--json").stdout)
+    told = {
+        setting["name"]: (setting["value"], setting["origin"], setting["argument"]) for setting in report["settings"]
+    }
+    assert told["seed"] == (1234, "checkpoint", "--seed")
+    assert told["sequence_length"] == (10, "checkpoint", "--seq-length")
+    assert told["iteration"] == (STEPS, "checkpoint", None)
+    assert told["extra_token"] == (True, "default", None)
+    assert told["eod_mask_loss"] == (True, "checkpoint", "--eod-mask-loss")
+    assert told["data"][0][1] == {"prefix": "data/books", "weight": 5.0}
+    assert report["source"].endswith("model_optim_rng.pt")
+    shown = call(place).stdout
+    for text in ("3 data paths  (--data-path)", "seed                 1234  (--seed)", "assurance    re-derived"):
+        assert text in shown
+
+
+def test_what_a_description_says_goes_before_the_checkpoint(folder):
+    args = megatron_run.arguments(data_path=BLEND, train_samples=80, split="100")
+    place = megatron_run.save(folder / "ckpt", args, STEPS)
+    (folder / "other").mkdir()
+    description = folder / "other" / "run.yaml"
+    description.write_text(yaml.safe_dump({"checkpoint": f"../ckpt/{place.name}", "seed": 5, "train_iters": 10}))
+    run = AuditedRun.open(description)
+    assert (run.run.seed, run.run.train_samples, run.run.train_iters, run.iteration) == (5, None, 10, STEPS)
+    origins = {setting.name: setting.origin for setting in run.report().settings}
+    assert (origins["seed"], origins["train_iters"], origins["data"]) == ("description", "description", "checkpoint")
+    (folder / "moved").mkdir()
+    for name in LENGTHS:
+        for suffix in (".bin", ".idx"):
+            (folder / "data" / f"{name}{suffix}").rename(folder / "moved" / f"{name}{suffix}")
+    description.write_text(yaml.safe_dump({"checkpoint": "../ckpt", "data": [{"prefix": "../moved/wiki"}]}))
+    assert AuditedRun.open(description).order.components[0].corpus == "../moved/wiki"
+    with pytest.raises(EvidenceError, match=r"data/wiki\.idx: No such file"):
+        AuditedRun.open(place)
+    told = json.loads(call(place, "--data-root", "data=moved", "--step", 1, "--json").stdout)
+    assert told["samples"][0]["corpus"] in BLEND, "by the name that the run gave it"
+    assert "expected OLD=NEW" in str(call(place, "--data-root", "moved").exception)
+
+
+def test_a_run_that_was_resumed_with_other_arguments(folder):
+    args = megatron_run.arguments(data_path=BLEND, train_samples=80, split="100")
+    megatron_run.save(folder / "ckpt", args, 2)
+    megatron_run.save(folder / "ckpt", args, 3)
+    assert AuditedRun.open(folder / "ckpt").findings == ()
+    args.data_path, args.train_samples = BLEND[:4], 88
+    megatron_run.save(folder / "ckpt", args, STEPS)
+    findings = AuditedRun.open(folder / "ckpt").findings
+    assert [finding.step for finding in findings] == [2, 3]
+    assert "train_samples was 80, is 88" in findings[0].text
+    assert "data was 3.0 data/wiki 5.0 data/books 2.0 data/code, is 3.0 data/wiki 5.0 data/books" in findings[0].text
+    assert "its steps up to 2 were read by those of that checkpoint" in findings[0].text
+    assert AuditedRun.open(folder / "ckpt" / "iter_0000003").findings == (), "what came later is no part of it"
+    result = call("ckpt", "--json")
+    assert result.exit_code == 3
+    assert json.loads(result.stdout)["level"] == "declared"
+    args.consumed_train_samples = 5
+    (folder / "ckpt" / "iter_0000003" / "mp_rank_00" / "model_optim_rng.pt").write_bytes(b"torn")
+    assert any("does not tell how it was launched" in each.text for each in AuditedRun.open(folder / "ckpt").findings)
+
+
+def test_a_batch_size_that_changed_between_two_checkpoints_is_seen_in_one(folder):
+    args = megatron_run.arguments(data_path=BLEND, train_samples=80, split="100")
+    place = megatron_run.save(folder / "ckpt", args, STEPS)
+    args.global_batch_size = 4
+    import torch
+
+    torch.save({"args": args, "iteration": STEPS}, place / "mp_rank_00" / "model_optim_rng.pt")
+    (finding,) = AuditedRun.open(folder / "ckpt").findings
+    assert "56 samples consumed, the batch schedule has consumed 28 after step 7" in finding.text
+
+
+def test_iterations_that_were_skipped_are_named(folder):
+    args = megatron_run.arguments(data_path=BLEND, train_samples=80, split="100", iterations_to_skip=[2, 3, 20])
+    megatron_run.save(folder / "ckpt", args, STEPS)
+    run = AuditedRun.open(folder / "ckpt")
+    assert run.report().skipped_steps == (3, 4)
+    assert [run.step(step)[0].skipped for step in (2, 3, 4, 5)] == [False, True, True, False]
+    assert "skipped      steps 3, 4" in call("ckpt").stdout
+
+
+def test_what_the_arguments_leave_open_is_said(folder):
+    for changes, text in (
+        ({"finetune": True, "load": "base"}, r"--finetune, base"),
+        ({"load": "earlier"}, r"the checkpoint in earlier"),
+        ({"fim_data": True}, "fill-in-the-middle"),
+        ({"decrease_batch_size_if_needed": True}, "--decrease-batch-size-if-needed"),
+    ):
+        args = megatron_run.arguments(data_path=BLEND, train_samples=80, split="100", **changes)
+        megatron_run.save(folder / "ckpt", args, STEPS)
+        assert any(text in each for each in AuditedRun.open(folder / "ckpt").report().not_proven)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"mock_data": True}, UserError, "launched with --mock-data: the run read made-up data"),
+        ({"data_path": None}, UserError, "name no training data"),
+        ({"dataloader_type": "cyclic"}, UserError, "--dataloader-type cyclic, expected single"),
+        ({"sft": True}, UserError, "launched with --sft"),
+        ({"phase_transition_iterations": [3]}, UserError, "--phase-transition-iterations: each phase"),
+        ({"data_efficiency_curriculum_learning": True}, UserError, "chooses samples by difficulty"),
+        ({"data_path": ["1", "data/wiki", "x", "data/code"]}, EvidenceError, "expected WEIGHT PREFIX, in pairs"),
+        (
+            {"data_path": None, "data_args_path": "none.txt"},
+            UserError,
+            r"none\.txt: No such file .*--data-root OLD=NEW",
+        ),
+        ({"data_path": None, "per_split_data_args_path": "bad.json"}, EvidenceError, "with `train`"),
+        ({"data_path": ["data/none"]}, EvidenceError, r"data/none\.idx: No such file"),
+        ({"data_path": ["data/torn"]}, EvidenceError, r"data/torn\.idx: found .* bytes, expected"),
+        ({"seed": None}, EvidenceError, "argument seed: found None, expected a number"),
+        ({"train_samples": "many"}, EvidenceError, "argument train_samples: found 'many', expected a whole number"),
+    ],
+)
+def test_arguments_that_cannot_be_audited(folder, changes, error, message):
+    (folder / "bad.json").write_text("{}")
+    (folder / "data" / "torn.idx").write_bytes((folder / "data" / "wiki.idx").read_bytes()[:-9])
+    args = megatron_run.arguments(**({"data_path": BLEND, "train_samples": 80, "split": "100"} | changes))
+    args.train_samples, said = 80, args.train_samples
+    place = megatron_run.save(folder / "ckpt", args, STEPS)
+    if said != 80:
+        import torch
+
+        args.train_samples = said
+        torch.save({"args": args, "iteration": STEPS}, place / "mp_rank_00" / "model_optim_rng.pt")
+    with pytest.raises(error, match=message):
+        AuditedRun.open(folder / "ckpt")
+
+
+def test_folders_and_files_that_are_no_checkpoint(folder):
+    args = megatron_run.arguments(data_path=BLEND, train_samples=80, split="100")
+    place = megatron_run.save(folder / "ckpt", args, STEPS, state={"args": None})
+    file = place / "mp_rank_00" / "model_optim_rng.pt"
+    with pytest.raises(
+        EvidenceError, match=r"found no launch arguments \(`args`\) among checkpoint_version, iteration"
+    ):
+        AuditedRun.open(folder / "ckpt")
+    megatron_run.save(folder / "ckpt", args, STEPS)
+    whole = file.read_bytes()
+    for damaged in (b"", b"no checkpoint", whole[: len(whole) // 2], whole[:-30]):
+        file.write_bytes(damaged)
+        with pytest.raises(EvidenceError, match=r"model_optim_rng\.pt: cannot be read .*whole file of torch\.save"):
+            AuditedRun.open(folder / "ckpt")
+    file.unlink()
+    with pytest.raises(NotFoundError, match=r"found none of common\.pt"):
+        AuditedRun.open(folder / "ckpt")
+    (place / ".metadata").touch()
+    with pytest.raises(NotFoundError, match="a sharded checkpoint without common"):
+        AuditedRun.open(place)
+    (folder / "ckpt" / "latest_checkpointed_iteration.txt").write_text("9")
+    with pytest.raises(NotFoundError, match=r"iter_0000009: no such checkpoint, named by .*latest_checkpointed"):
+        AuditedRun.open(folder / "ckpt")
+    with pytest.raises(NotFoundError, match=r"data: found neither megatron-run\.yaml nor a checkpoint"):
+        AuditedRun.open(folder / "data")
+    with pytest.raises(NotFoundError, match="no such file or folder"):
+        AuditedRun.open(folder / "elsewhere")
+    (folder / "run.yaml").write_text("checkpoint: data\n")
+    with pytest.raises(NotFoundError, match="found neither"):
+        AuditedRun.open(folder / "run.yaml")
+    (folder / "run.yaml").write_text("seed: 3\n")
+    with pytest.raises(ConfigError, match="found nothing, expected a value"):
+        AuditedRun.open(folder / "run.yaml")
+
+
+class Called:
+    """An object whose pickle calls a function."""
+
+    def __init__(self, function, *arguments):
+        self.call = (function, arguments)
+
+    def __reduce__(self):
+        return self.call
+
+
+@pytest.mark.parametrize("form", ["zip", "legacy"])
+def test_a_pickle_runs_nothing(folder, form):
+    marks = [folder / f"mark{number}" for number in range(4)]
+    args = megatron_run.arguments(data_path=BLEND, train_samples=80, split="100")
+    args.hidden = Called(os.system, f"touch {marks[0]}")
+    state = {
+        "hook": Called(eval, f"open({str(marks[1])!r}, 'w')"),
+        "popen": Called(os.popen, f"touch {marks[2]}"),
+        "write": Called(exec, f"open({str(marks[3])!r}, 'w')"),
+    }
+    place = megatron_run.save(folder / "ckpt", args, STEPS, form, state)
+    held = read_saved(place / "mp_rank_00" / "model_optim_rng.pt")
+    assert repr(held["hook"]) == "<__builtin__.eval>"
+    assert repr(held["args"].state["hidden"]) == "<posix.system>"
+    assert AuditedRun.open(folder / "ckpt").iteration == STEPS
+    assert not any(mark.exists() for mark in marks)
+
+
+def test_a_pickle_cannot_change_what_it_is_built_from(tmp_path):
+    for program in (
+        b"ccollections\nOrderedDict\n(N(dX\x04\x00\x00\x00keys\x94K\x01sttb.",  # sets an attribute of a class
+        b"cbuiltins\nset\n(N(dX\x03\x00\x00\x00addK\x01sttb.",
+        b"cos\nsystem\nX\x01\x00\x00\x00xb.",
+        b"K\x01.",
+        b"}K\x01",
+    ):
+        path = tmp_path / "x.pt"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("x/data.pkl", program)
+        with pytest.raises(EvidenceError, match=r"cannot be read|found int, expected the dictionary"):
+            read_saved(path)
+    assert "keys" in dir({})
+
+
+def test_tensors_are_not_read(folder):
+    args = megatron_run.arguments(data_path=BLEND, train_samples=80, split="100")
+    file = megatron_run.save(folder / "ckpt", args, STEPS) / "mp_rank_00" / "model_optim_rng.pt"
+    with zipfile.ZipFile(file) as archive:
+        kept = {name: archive.read(name) for name in archive.namelist() if "/data/" not in name}
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in kept.items():
+            archive.writestr(name, content)
+    assert AuditedRun.open(folder / "ckpt").iteration == STEPS
