@@ -144,6 +144,18 @@ def test_without_runs_or_steps(tmp_path, monkeypatch, lay_run):
     assert "No runs yet" in texts(page("batch"))
 
 
+@pytest.mark.parametrize("address", [{"run": "none"}, {"view": "none"}, {"rank": "-1"}, {"page": "99"}])
+def test_an_address_that_makes_no_sense_shows_the_newest_batch(audited, run, address):
+    found = step_batch(run, run.checkpoints()[-1].step, audited)
+    assert shown(page("batch", **address)) == [each.g for each in found.samples]
+
+
+@pytest.mark.usefixtures("run")
+@pytest.mark.parametrize("step", ["zero", "0", "-3"])
+def test_a_step_that_is_none_shows_the_first(step):
+    assert shown(page("batch", step=step)) == [0, 1, 2, 3]
+
+
 def test_the_steps_before_and_what_else_read_their_samples(audited, run):
     data = spike_data(run, 9, audited, 3)
     app = page("batch", run=run.path.name, step="9", view="steps before", before="3")

@@ -43,7 +43,7 @@ def page() -> None:
                 "What must go, one entry a line", key="list", height=177, placeholder="CORPUS:ID\nsource=PATTERN"
             )
         with right:
-            uploaded = st.file_uploader("or a file", type="txt", key="file")
+            uploaded = st.file_uploader("or a file", key="file")
             with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
                 limit = choose_limit()
                 st.form_submit_button("Find", type="primary", icon=":material/search:")
