@@ -265,8 +265,7 @@ class _Document:
         Raises:
             EvidenceError: its tokens are not what the document table says: what stood there is unknown.
         """
-        row, offsets = corpus.document(number), corpus.document_offsets
-        found = token_digest(corpus.tokens(int(offsets[number]), int(offsets[number + 1])))
+        row, found = corpus.document(number), token_digest(corpus.document_tokens(number))
         if found != row["digest"]:
             raise EvidenceError(
                 f"corpus {corpus.name}: document {row['id']}: found tokens {found}, expected {row['digest']}; "

@@ -13,27 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from treering.data.chunks import digest_range, map_in_order
+from treering.data.document_table import DocumentTable
 from treering.data.indexed import MappedOffsets, TokenFile, index_bytes, index_document
 from treering.data.manifest import CHUNK_BYTES, read_manifest
 from treering.errors import EvidenceError, NotFoundError
 
 BIN, IDX, DOCUMENTS, MANIFEST = "corpus.bin", "corpus.idx", "documents.parquet", "manifest.json"
-
-DOCUMENT_SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("licence", pa.string(), nullable=False),
-        pa.field("tokens", pa.int64(), nullable=False),
-        pa.field("digest", pa.string(), nullable=False),
-    ]
-)
-"""The document table: id, source URI and offset in it (see `treering.data.documents.RawDocument`), licence, number of
-tokens with the end-of-document token, digest of those tokens."""
 
 
 def token_digest(tokens: npt.NDArray[Any]) -> str:
@@ -125,21 +112,8 @@ class Corpus:
         return file
 
     @cached_property
-    def _table(self) -> pa.Table:
-        path = self.directory / DOCUMENTS
-        try:
-            table = pq.read_table(path)
-            table.validate(full=True)  # a damaged text that is no UTF-8 would fail only where it is read
-            names = ", ".join(table.schema.names)
-        except (OSError, ValueError, pa.ArrowException) as error:
-            raise EvidenceError(f"{path}: unreadable ({error}); `dvc checkout` restores it") from None
-        if not table.schema.equals(DOCUMENT_SCHEMA) or table.num_rows != self.num_documents:
-            raise EvidenceError(
-                f"{path}: found {table.num_rows} rows of {names}, expected"
-                f" {self.num_documents} of {', '.join(DOCUMENT_SCHEMA.names)} with their types;"
-                " `dvc checkout` restores it"
-            )
-        return table
+    def _table(self) -> DocumentTable:
+        return DocumentTable(self.directory / DOCUMENTS, self.num_documents)
 
     @property
     def document_offsets(self) -> npt.NDArray[np.int64]:
@@ -150,7 +124,7 @@ class Corpus:
         """
         return self._file.document_offsets
 
-    @property
+    @cached_property
     def mapped_offsets(self) -> MappedOffsets:
         """The same, looked up in the memory-mapped index: at once and without memory, unchecked but for its size.
 
@@ -170,6 +144,31 @@ class Corpus:
             raise IndexError(f"corpus {self.name}: tokens {start} to {stop} of {self.num_tokens}")
         return self._file.tokens[start:stop]
 
+    def document_tokens(self, index: int) -> npt.NDArray[np.generic]:
+        """Tokens of one document, of which and of whose place nothing else is read: uint16 [num_tokens of it].
+
+        Unchecked, as `mapped_offsets`: whoever relies on them holds them against the digest in the document table.
+
+        Raises:
+            IndexError: no such document.
+            EvidenceError: there is no index, or one whose entry leads nowhere.
+        """
+        if not 0 <= index < self.num_documents:
+            raise IndexError(f"corpus {self.name}: document {index} of {self.num_documents}")
+        start, stop = self.mapped_offsets[index : index + 2].tolist()
+        if not 0 <= start < stop <= len(self._mapped_tokens):
+            raise EvidenceError(
+                f"{self.directory / IDX}: found tokens {start} to {stop} for document {index}, expected some of the "
+                f"{len(self._mapped_tokens)} in {BIN}; `dvc checkout` restores both"
+            )
+        return self._mapped_tokens[start:stop]
+
+    @cached_property
+    def _mapped_tokens(self) -> npt.NDArray[np.generic]:
+        path, width = self.directory / BIN, int(self.manifest["token_width_bytes"])
+        shape = (path.stat().st_size // width,)
+        return np.memmap(path, f"<u{width}", "r", shape=shape) if shape[0] else np.empty(0, f"<u{width}")
+
     def document(self, index: int) -> dict[str, Any]:
         """Row of the document table: id, source, offset, licence, tokens, digest.
 
@@ -179,8 +178,7 @@ class Corpus:
         """
         if not 0 <= index < self.num_documents:
             raise IndexError(f"corpus {self.name}: document {index} of {self.num_documents}")
-        row: dict[str, Any] = self._table.slice(index, 1).to_pylist()[0]
-        return row
+        return self._table.row(index)
 
     def column(self, name: str) -> pa.ChunkedArray:
         """One column of the document table, [num_documents].

@@ -58,7 +58,7 @@ class TextOf:
         self.check(corpus)
         found = []
         for number in numbers:
-            tokens = self._tokens(corpus, number)
+            tokens = corpus.document_tokens(number)
             found += self.spelling.texts(tokens, np.array([len(tokens)]))
         return found
 
@@ -71,9 +71,4 @@ class TextOf:
 
         A special token is no text.
         """
-        return np.cumsum(self.spelling.num_bytes(self._tokens(corpus, number)))
-
-    @staticmethod
-    def _tokens(corpus: Corpus, number: int) -> npt.NDArray[np.generic]:
-        offsets = corpus.document_offsets
-        return corpus.tokens(int(offsets[number]), int(offsets[number + 1]))
+        return np.cumsum(self.spelling.num_bytes(corpus.document_tokens(number)))

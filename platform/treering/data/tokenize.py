@@ -16,7 +16,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from treering.config.canonical import digest_file
 from treering.config.corpora import CorpusConfig, TokenizerConfig
-from treering.data.corpus import BIN, DOCUMENT_SCHEMA, DOCUMENTS, IDX, MANIFEST, token_digest
+from treering.data.corpus import BIN, DOCUMENTS, IDX, MANIFEST, token_digest
+from treering.data.document_table import DOCUMENT_SCHEMA
 from treering.data.indexed import index_bytes
 from treering.data.manifest import SCHEMA_VERSION, describe_file, write_manifest
 from treering.data.table import write_rows
