@@ -74,7 +74,7 @@ def text_trace(text: str) -> TextTrace:
     Raises:
         TreeringError: see `trace_text`.
     """
-    index = file_version(project().index, "*/*")
+    index = file_version(project().index, "[!.]*/*")
     return _text_trace(project(), text, _runs() + _corpora() + index)
 
 

@@ -94,7 +94,7 @@ def contamination_of(checkpoint: CheckpointDirectory) -> Contamination:
         TreeringError: see `find_contamination`.
     """
     here = project()
-    looked_at = _corpora() + file_version(here.tasks, "*.jsonl") + file_version(here.index, "*/*")
+    looked_at = _corpora() + file_version(here.tasks, "*.jsonl") + file_version(here.index, "[!.]*/*")
     return _contamination(here, checkpoint.path, path_version(checkpoint) + looked_at)
 
 

@@ -190,42 +190,48 @@ def build_index(
         UserError: another process builds there.
         StoreError: the disk is full, or a worker was killed.
     """
-    started = time.monotonic()
     text_of.check(corpus)
-    final = index_directory(root, corpus.digest)
-    work = final.with_name(f".{final.name}{_BUILDING}")
-    root.mkdir(parents=True, exist_ok=True)
     if workers is None:
         workers = min(len(os.sched_getaffinity(0)), 1 + corpus.num_tokens // _WORKER_TOKENS)
-    with _only_builder(root):
-        for left in root.glob(f".*{_BUILDING}"):  # by builders that were killed
-            shutil.rmtree(left, ignore_errors=True)
-        work.mkdir()
-        try:
-            _check_corpus(corpus, progress)
-            num_entries, part_entries = _build(corpus, text_of, work, progress, workers)
-            facts = IndexFacts(
-                corpus=corpus.name,
-                corpus_digest=corpus.digest,
-                tokenizer=text_of.digest,
-                unicode=unicodedata.unidata_version,
-                ngram_words=NGRAM_WORDS,
-                num_documents=corpus.num_documents,
-                num_tokens=corpus.num_tokens,
-                num_entries=num_entries,
-                num_bytes=sum((work / name).stat().st_size for name in (ENTRIES, BLOCKS)),
-                workers=workers,
-                seconds=time.monotonic() - started,
-            )
-            write_document(work, facts, _layout(corpus), part_entries, digest_file(work / BLOCKS))
-            shutil.rmtree(final, ignore_errors=True)
-            work.rename(final)
-        except OSError as error:
-            raise StoreError(
-                f"{work}: {error}; building takes twice the index's size, some 16 bytes a token, on that disk"
-            ) from error
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with _only_builder(root):
+            return _build_there(corpus, text_of, root, progress, workers)
+    except OSError as error:
+        raise StoreError(
+            f"{root}: {error}; building takes twice the index's size, some 16 bytes a token, on that disk"
+        ) from error
+
+
+def _build_there(corpus: Corpus, text_of: TextOf, root: Path, progress: Progress, workers: int) -> IndexFacts:
+    """Builds in a hidden folder, which gets its name when it is whole."""
+    started = time.monotonic()
+    for left in root.glob(f".*{_BUILDING}"):  # by builders that were killed
+        shutil.rmtree(left, ignore_errors=True)
+    final = index_directory(root, corpus.digest)
+    work = final.with_name(f".{final.name}{_BUILDING}")
+    work.mkdir()
+    try:
+        _check_corpus(corpus, progress)
+        num_entries, part_entries = _build(corpus, text_of, work, progress, workers)
+        facts = IndexFacts(
+            corpus=corpus.name,
+            corpus_digest=corpus.digest,
+            tokenizer=text_of.digest,
+            unicode=unicodedata.unidata_version,
+            ngram_words=NGRAM_WORDS,
+            num_documents=corpus.num_documents,
+            num_tokens=corpus.num_tokens,
+            num_entries=num_entries,
+            num_bytes=sum((work / name).stat().st_size for name in (ENTRIES, BLOCKS)),
+            workers=workers,
+            seconds=time.monotonic() - started,
+        )
+        write_document(work, facts, _layout(corpus), part_entries, digest_file(work / BLOCKS))
+        shutil.rmtree(final, ignore_errors=True)
+        work.rename(final)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
     return facts
 
 
