@@ -243,7 +243,7 @@ def test_a_killed_worker_is_named(corpus, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"lock"}
 
 
-def test_a_full_disk_and_a_second_builder(corpus, tmp_path):
+def test_a_full_disk_a_second_builder_and_a_file_in_the_way(corpus, tmp_path):
     corpus, text_of, _texts = corpus
 
     def second(what, _done, _total):
@@ -253,6 +253,9 @@ def test_a_full_disk_and_a_second_builder(corpus, tmp_path):
 
     build_index(corpus, text_of, tmp_path / "0", workers=1)
     build_index(corpus, text_of, tmp_path, second, workers=1)
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="File exists"):
+        build_index(corpus, text_of, tmp_path / "file", workers=1)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
     try:
