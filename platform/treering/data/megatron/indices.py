@@ -14,7 +14,7 @@ Source: megatron-core 0.16.1, megatron/core/datasets/gpt_dataset.py and helpers.
 
 import bisect
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,13 +23,14 @@ from numpy.typing import NDArray
 
 from treering.data.contract import UNDEFINED_EPOCH
 from treering.data.megatron.blend import MegatronBlend
-from treering.data.spans import Span
+from treering.data.spans import SpanArrays
 from treering.errors import UserError
 
 _SEPARATE_BELOW = 0.80
 _INT32_MAX = np.iinfo(np.int32).max
 _UINT32_MAX = np.iinfo(np.uint32).max
 _CHUNK = 1 << 22
+_CACHED = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,42 +132,75 @@ class DatasetIndices:
             state.shuffle(shuffle[plan.together :])
         return cls(documents, samples, shuffle)
 
-    def spans(self, sample: int, lengths: NDArray[np.int32], *, extra_token: bool) -> tuple[Span, ...]:
-        """The parts of documents that a sample of the sample index holds, in order, none empty."""
-        (first, offset), (last, end) = self.samples[sample].tolist(), self.samples[sample + 1].tolist()
-        spans = []
-        for position, document in enumerate(self.documents[first : last + 1].tolist(), first):
-            start = offset if position == first else 0
-            stop = end + extra_token if position == last else int(lengths[document])
-            if stop > start:
-                spans.append(Span(document, start, stop))
-        return tuple(spans)
+    def spans(self, samples: NDArray[np.int64], lengths: NDArray[np.int32], *, extra_token: bool) -> SpanArrays:
+        """The parts of documents that samples of the sample index hold, by sample, then in order, none empty.
 
-    def holders(self, document: int, lengths: NDArray[np.int32], *, extra_token: bool) -> list[int]:
-        """The samples of the sample index that hold a token of a document, sorted, each once."""
-        held: set[int] = set()
-        for position in np.flatnonzero(self.documents == document).tolist():
-            begins = bisect.bisect_right(range(len(self.samples)), position, key=lambda j: int(self.samples[j, 0]))
-            sample = min(begins, len(self.samples) - 1) - 1
-            while sample >= 0 and self.samples[sample + 1, 0] >= position:
-                if any(span.document == document for span in self.spans(sample, lengths, extra_token=extra_token)):
-                    held.add(sample)
-                sample -= 1
-        return sorted(held)
+        Args:
+            samples: their numbers, in any order.
+            lengths: tokens of each sequence of the `.idx`.
+            extra_token: whether a sample is read with one token more than its length.
+        """
+        first, offset = self.samples[samples].T.astype(np.int64)
+        last, end = self.samples[samples + 1].T.astype(np.int64)
+        counts = last - first + 1
+        item = np.repeat(np.arange(len(samples), dtype=np.int64), counts)
+        position = np.arange(len(item), dtype=np.int64) - (np.cumsum(counts) - counts - first)[item]
+        document = self.documents[position].astype(np.int64)
+        start = np.where(position == first[item], offset[item], 0)
+        stop = np.where(position == last[item], end[item] + extra_token, lengths[document])
+        held = stop > start
+        return SpanArrays(item[held], document[held], start[held], stop[held])
+
+    def places(self, document: int, count: int, lengths: NDArray[np.int32], *, extra_token: bool) -> NDArray[np.int64]:
+        """Which of the first `count` places of the shuffle hold a token of a document, sorted."""
+        runs = self._holders(document, lengths, extra_token=extra_token)
+        return _find(self.shuffle[:count], runs)
+
+    def _holders(self, document: int, lengths: NDArray[np.int32], *, extra_token: bool) -> list[tuple[int, int]]:
+        """The samples of the sample index that hold a token of a document, as stretches (first, last)."""
+        candidates: set[int] = set()
+        for position in _find(self.documents, [(document, document)]).tolist():
+            begins = range(len(self.samples))
+            first = bisect.bisect_left(begins, position, key=lambda j: int(self.samples[j, 0]))
+            after = bisect.bisect_right(begins, position, key=lambda j: int(self.samples[j, 0]))
+            candidates.update(range(max(first - 1, 0), min(after, len(self.samples) - 1)))
+        samples = np.array(sorted(candidates), dtype=np.int64)
+        spans = self.spans(samples, lengths, extra_token=extra_token)
+        held = np.unique(samples[spans.item[spans.document == document]])
+        ends = np.flatnonzero(np.diff(held, append=-1) != 1)
+        starts = np.concatenate(([0], ends[:-1] + 1)) if len(held) else ends[:0]
+        return list(zip(held[starts].tolist(), held[ends].tolist(), strict=True)) if len(held) else []
 
     def touched(self, count: int, lengths: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Which documents the first `count` places of the shuffle hold a token of: bool [sequences of the `.idx`]."""
-        change = np.zeros(len(self.documents) + 1, dtype=np.int32)
-        for start in range(0, count, _CHUNK):
-            rows = self.shuffle[start : min(start + _CHUNK, count)].astype(np.int64)
+        read = np.zeros(len(self.samples) - 1, dtype=np.bool_)
+        read[self.shuffle[:count]] = True
+        found = np.zeros(len(lengths), dtype=np.bool_)
+        for start in range(0, len(read), _CHUNK):  # in the order of the sample index, so that memory is read in a row
+            rows = start + np.flatnonzero(read[start : start + _CHUNK])
+            if not len(rows):
+                continue
             begins, lasts = self.samples[rows], self.samples[rows + 1, 0]
             # Without the extra token a sample may begin just behind a document's last token.
-            behind = begins[:, 1] >= lengths[self.documents[begins[:, 0]]]
-            np.add.at(change, begins[:, 0] + behind, 1)
-            np.add.at(change, lasts + 1, -1)
-        found = np.zeros(len(lengths), dtype=np.bool_)
-        found[self.documents[np.cumsum(change[:-1]) > 0]] = True
+            firsts = begins[:, 0] + (begins[:, 1] >= lengths[self.documents[begins[:, 0]]])
+            base, end = int(begins[0, 0]), int(lasts[-1]) + 1
+            change = np.bincount(firsts - base, minlength=end + 1 - base)
+            change -= np.bincount(lasts + 1 - base, minlength=end + 1 - base)
+            found[self.documents[base:end][np.cumsum(change[:-1]) > 0]] = True
         return found & (lengths > 0)
+
+
+def _find(array: NDArray[Any], stretches: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+    """Where an array holds a number of any stretch (first, last), sorted; a pass over it, part by part in the cache."""
+    found = []
+    for start in range(0, len(array) if stretches else 0, _CACHED):
+        part = array[start : start + _CACHED]
+        held = np.zeros(len(part), dtype=np.bool_)
+        for first, last in stretches:
+            held |= part == first if first == last else (part >= first) & (part <= last)
+        if held.any():
+            found.append(start + np.flatnonzero(held))
+    return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
 
 
 def sample_rows(

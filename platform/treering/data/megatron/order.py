@@ -14,6 +14,7 @@ from treering.data.megatron.blend import MegatronBlend, normalize
 from treering.data.megatron.greedy import interleave
 from treering.data.megatron.indices import DatasetIndices, IndexPlan
 from treering.data.order import Sample, SampleArrays
+from treering.data.spans import Span
 from treering.errors import NotFoundError, UserError
 
 ALGORITHM = "megatron"
@@ -105,11 +106,25 @@ class MegatronOrder:
         Raises:
             UserError: the order has no such sample.
         """
-        arrays = self.samples(g, g + 1)
-        component, epoch, index = int(arrays.component[0]), int(arrays.epoch[0]), int(arrays.index[0])
-        part = self.components[component]
-        spans = part.indices.spans(index, part.lengths, extra_token=self.blend.extra_token)
-        return Sample(g, component, epoch, index, spans)
+        return self.samples_with_spans(g, g + 1)[0]
+
+    def samples_with_spans(self, lo: int, hi: int) -> list[Sample]:
+        """Samples [lo, hi), with the documents they hold.
+
+        Raises:
+            UserError: as `samples`.
+        """
+        arrays = self.samples(lo, hi)
+        held: list[tuple[Span, ...]] = [()] * (hi - lo)
+        for component in np.unique(arrays.component).tolist():
+            where, part = np.flatnonzero(arrays.component == component), self.components[component]
+            spans = part.indices.spans(arrays.index[where], part.lengths, extra_token=self.blend.extra_token)
+            parts = list(map(Span, spans.document.tolist(), spans.start.tolist(), spans.end.tolist()))
+            ends = np.searchsorted(spans.item, np.arange(1, len(where) + 1)).tolist()
+            for at, first, end in zip(where.tolist(), [0, *ends], ends, strict=False):
+                held[at] = tuple(parts[first:end])
+        rows = zip(arrays.component.tolist(), arrays.epoch.tolist(), arrays.index.tolist(), held, strict=True)
+        return [Sample(g, *row) for g, row in enumerate(rows, lo)]
 
     def samples(self, lo: int, hi: int) -> SampleArrays:
         """Samples [lo, hi).
@@ -119,7 +134,7 @@ class MegatronOrder:
         """
         if not 0 <= lo <= hi <= self.num_samples:
             raise UserError(self._outside(f"samples [{lo}, {hi})"))
-        components = self._components(lo, hi)
+        components = self._components(lo, hi).astype(np.int64)
         arrays = SampleArrays(components, np.empty(hi - lo, dtype=np.int64), np.empty(hi - lo, dtype=np.int64))
         for component in np.unique(components).tolist():
             where, part = np.flatnonzero(components == component), self.components[component]
@@ -177,9 +192,8 @@ class MegatronOrder:
                 f"{part.corpus}: no document {document}, expected 0 to {len(part.lengths) - 1} (Megatron's documents "
                 "are the sequences of the .idx)"
             )
-        holders = part.indices.holders(document, part.lengths, extra_token=self.blend.extra_token)
-        places = np.flatnonzero(np.isin(part.indices.shuffle[:count], holders)).tolist()
-        return np.array([self.select(component, place) for place in places], dtype=np.int64)
+        places = part.indices.places(document, count, part.lengths, extra_token=self.blend.extra_token)
+        return np.array([self.select(component, place) for place in places.tolist()], dtype=np.int64)
 
     def touched(self, component: int, g: int) -> NDArray[np.bool_]:
         """Which documents of a component the first g samples touch: bool [num_documents].
@@ -198,10 +212,8 @@ class MegatronOrder:
         """
         return int(np.count_nonzero(self.touched(component, g)))
 
-    def _components(self, lo: int, hi: int) -> NDArray[np.int64]:
-        if self._datasets is None:
-            return np.zeros(hi - lo, dtype=np.int64)
-        return self._datasets[lo:hi].astype(np.int64)
+    def _components(self, lo: int, hi: int) -> NDArray[np.int16]:
+        return np.zeros(hi - lo, dtype=np.int16) if self._datasets is None else self._datasets[lo:hi]
 
     def _count_blocks(self) -> NDArray[np.int64]:
         """Samples of each component before each block, with the whole: int64 [num_blocks + 1, num_components]."""
