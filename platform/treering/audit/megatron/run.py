@@ -5,9 +5,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from treering.audit.megatron.report import DatasetUsage, DocumentPart, MegatronReport, ReadSample
 from treering.audit.megatron.source import RunSource
 from treering.audit.report import Finding, Level
@@ -16,12 +13,14 @@ from treering.config.megatron import MegatronRun
 from treering.config.schedule import Schedule
 from treering.data.contract import UNDEFINED_EPOCH
 from treering.data.corpus import DOCUMENTS
+from treering.data.document_table import DocumentTable
 from treering.data.indexed import read_sequence_lengths
 from treering.data.megatron.blend import MegatronBlend
 from treering.data.megatron.cache import CachedIndex, CacheRead, find_cache, read_order
 from treering.data.megatron.order import MegatronOrder, plan_datasets
+from treering.data.order import Sample
 from treering.data.spans import Span
-from treering.errors import NotFoundError, UserError
+from treering.errors import EvidenceError, NotFoundError, UserError
 
 _NAMES = ("id", "source", "licence")
 
@@ -134,7 +133,8 @@ class AuditedRun:
         if not 1 <= step <= self.iteration:
             raise NotFoundError(f"{self.source}: step {step} asked for, the checkpoint did steps 1 to {self.iteration}")
         lo, hi = self._schedule.sample_range(step)
-        return tuple(self._sample(g, step, None) for g in range(lo, min(hi, self.consumed_samples)))
+        samples = self.order.samples_with_spans(lo, min(hi, self.consumed_samples))
+        return tuple(self._read(sample, step, None) for sample in samples)
 
     def exposures(self, document: str) -> tuple[ReadSample, ...]:
         """The samples before the checkpoint that hold a token of a document, with those tokens.
@@ -151,7 +151,7 @@ class AuditedRun:
             raise UserError(f"document {document!r}, expected PREFIX:NUMBER with the number of a sequence of the .idx")
         wanted = int(number)
         found = self.order.exposures(self.order.index_of(prefix), wanted, self.consumed_samples).tolist()
-        return tuple(self._sample(g, self._schedule.step_of_sample(g), wanted) for g in found)
+        return tuple(self._read(self.order.sample(g), self._schedule.step_of_sample(g), wanted) for g in found)
 
     @cached_property
     def _schedule(self) -> Schedule:
@@ -163,23 +163,20 @@ class AuditedRun:
         return frozenset(iteration + 1 for iteration in self.run.iterations_to_skip)
 
     @cached_property
-    def _tables(self) -> list[pa.Table | None]:
+    def _tables(self) -> list[DocumentTable | None]:
         """The document table beside each pair, where there is one of as many documents."""
-        tables = []
+        tables: list[DocumentTable | None] = []
         for component, place in zip(self.order.components, self.described.places, strict=True):
-            path = place.parent / DOCUMENTS
             try:
-                table = pq.read_table(path, columns=list(_NAMES))
-            except (OSError, pa.ArrowException):
-                table = None
-            tables.append(table if table is not None and table.num_rows == len(component.lengths) else None)
+                tables.append(DocumentTable(place.parent / DOCUMENTS, len(component.lengths)))
+            except EvidenceError:  # none, or another corpus's: documents have numbers alone
+                tables.append(None)
         return tables
 
-    def _sample(self, g: int, step: int, document: int | None) -> ReadSample:
-        sample = self.order.sample(g)
+    def _read(self, sample: Sample, step: int, document: int | None) -> ReadSample:
         parts = [span for span in sample.spans if document is None or span.document == document]
         return ReadSample(
-            g=g,
+            g=sample.g,
             step=step,
             skipped=step in self._skipped,
             corpus=self.order.components[sample.component].corpus,
@@ -189,7 +186,7 @@ class AuditedRun:
 
     def _part(self, component: int, span: Span) -> DocumentPart:
         table = self._tables[component]
-        names = {} if table is None else table.slice(span.document, 1).to_pylist()[0]
+        names = {} if table is None else table.row(span.document)
         held = int(self.order.components[component].lengths[span.document])
         return DocumentPart(span.document, span.start, span.end, held, *(names.get(name) for name in _NAMES))
 
