@@ -337,3 +337,34 @@ def test_tensors_are_not_read(folder):
         for name, content in kept.items():
             archive.writestr(name, content)
     assert AuditedRun.open(folder / "ckpt").iteration == STEPS
+
+
+def test_the_generation_is_told_by_the_arguments_or_left_open(folder):
+    def audited(form="zip", without=(), **changes):
+        args = megatron_run.arguments(data_path=["data/books"], train_samples=60, split="80,15,5", **changes)
+        for name in without:
+            delattr(args, name)
+        return AuditedRun.open(megatron_run.save(folder / "ckpt", args, STEPS, form))
+
+    def left_open(run):
+        return [text for text in run.report().not_proven if "generation" in text]
+
+    megatron_data.write_pair(folder / "data" / "books", [31, 28, 30, 25, 40] * 7 + [33, 20])
+    early = ("mid_level_dataset_surplus", "mock_data")
+    for run, generation, others in (
+        (audited(), "core", 0),
+        (audited("deepspeed", early), "legacy", 0),
+        (audited(without=early, data_impl="mmap"), "legacy", 0),
+        (audited(without=early), "legacy", 1),
+        (audited(without=early[:1]), "core-early", 1),
+    ):
+        assert run.run.generation == generation
+        assert run.order.components[0].plan.end == (29 if generation == "legacy" else 30)
+        assert len(left_open(run)) == others, generation
+    assert (
+        "fit generation core-early too, by which the order of data/books differs"
+        in left_open(audited(without=early))[0]
+    )
+    (folder / "run.yaml").write_text("checkpoint: ckpt\ngeneration: core-early\n")
+    described = AuditedRun.open(folder / "run.yaml")
+    assert (described.run.generation, left_open(described)) == ("core-early", [])

@@ -223,3 +223,41 @@ def test_an_index_alone_gives_the_lengths(files, tmp_path):
         read_sequence_lengths(tmp_path / "short.idx")
     with pytest.raises(EvidenceError, match=r"none\.idx: No such file"):
         read_sequence_lengths(tmp_path / "none.idx")
+
+
+@pytest.mark.parametrize(
+    ("split", "num_sequences", "legacy", "core"),
+    [  # as get_train_valid_test_split_ of Megatron-DeepSpeed gives them
+        ("969,30,1", 30, [0, 29, 30, 30], [0, 29, 30, 30]),
+        ("33,33,34", 50, [0, 17, 33, 50], [0, 16, 33, 50]),
+        ("80,15,5", 37, [0, 29, 35, 37], [0, 30, 35, 37]),
+        ("1,1,1", 5, [0, 1, 3, 5], [0, 2, 3, 5]),
+    ],
+)
+def test_a_split_of_the_legacy_generation_is_rounded_by_sizes(split, num_sequences, legacy, core):
+    for generation, ends in (("legacy", legacy), ("core-early", core), ("core", core)):
+        for position, name in enumerate(("train", "valid", "test")):
+            if ends[position] == ends[position + 1]:
+                continue
+            made = MegatronBlend(("a",), None, 1, 4, 5, split, name, generation=generation)
+            assert made.sequences(num_sequences) == (ends[position], ends[position + 1])
+
+
+@pytest.mark.parametrize(
+    ("num_samples", "asked", "core"),
+    [  # as get_datasets_weights_and_num_samples of Megatron-DeepSpeed gives them
+        (7, (1, 2, 3, 2, 1, 1, 1, 1, 1), (2, 3, 4, 3, 2, 2, 2, 2, 2)),
+        (1234, (125, 249, 373, 187, 63, 87, 38, 75, 50), (125, 249, 373, 187, 63, 88, 39, 76, 51)),
+    ],
+)
+def test_early_generations_round_a_share_once(num_samples, asked, core):
+    weights = (0.1, 0.2, 0.3, 0.15, 0.05, 0.07, 0.03, 0.06, 0.04)
+    made = {
+        generation: MegatronBlend(tuple("abcdefghi"), weights, 1, 4, num_samples, "100", generation=generation)
+        for generation in ("legacy", "core-early", "core")
+    }
+    assert made["legacy"].requested() == made["core-early"].requested() == asked
+    assert made["core"].requested() == core
+    assert made["legacy"].shares[0] == float.fromhex("0x1.9999999999998p-4"), "summed one after the other"
+    assert made["core"].shares[0] == float.fromhex("0x1.999999999999ap-4")
+    assert made["legacy"].size([]) == num_samples

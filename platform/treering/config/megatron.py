@@ -1,6 +1,6 @@
 """A Megatron run as its launch script names it: what an audit needs of a run that knows nothing of Treering."""
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -36,6 +36,9 @@ class MegatronRun(Section):
     iteration: PositiveInt | None = Field(None, description="of the checkpoint")
     consumed_samples: PositiveInt | None = Field(None, description="as the checkpoint or the log says")
     cache: str | None = Field(None, description="--data-cache-path")
+    generation: Literal["core", "core-early", "legacy"] = Field(
+        "core", description="whose rounding: megatron-core's, its own until the surplus was an argument, or before it"
+    )
     surplus: float = Field(0.005, ge=0, description="mid_level_dataset_surplus of the dataset config")
     extra_token: bool = Field(True, description="add_extra_token_to_sequence of the dataset config")
 

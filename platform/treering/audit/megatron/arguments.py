@@ -16,6 +16,8 @@ from typing import Any, Final
 
 from treering.audit.megatron.moved import moved_path
 from treering.audit.megatron.pickled import Inert
+from treering.audit.megatron.saved import SavedRun
+from treering.data.megatron.blend import Generation
 from treering.errors import EvidenceError, UserError
 
 _SPLIT: Final = "969, 30, 1"
@@ -57,28 +59,30 @@ class Launch:
         values: fields of `MegatronRun` with their values, as a YAML file would have them.
         arguments: of each field, the argument that said so, as a flag; None where it is Megatron's default.
         told: other arguments that a reader wants to see.
+        generations: other generations of Megatron that may have saved such arguments.
         open_ends: what they leave open, in words.
     """
 
     values: dict[str, Any]
     arguments: dict[str, str | None]
     told: dict[str, Any]
+    generations: tuple[Generation, ...]
     open_ends: tuple[str, ...]
 
 
-def launch_of(file: Path, held: Mapping[str, Any], moved: Mapping[str, str]) -> Launch:
+def launch_of(saved: SavedRun, moved: Mapping[str, str]) -> Launch:
     """Reads saved arguments.
 
     Args:
-        file: where they stand, for errors.
-        held: by name.
+        saved: the checkpoint that holds them.
         moved: where folders lie today, by where the run saw them; for files of data paths.
 
     Raises:
         UserError: the run's data order cannot be rebuilt, or a file of its data paths is missing.
         EvidenceError: an argument is missing or no value that Megatron could have worked with.
     """
-    told = _Arguments(file, held)
+    held = saved.arguments
+    told = _Arguments(saved.file, held)
     told.refuse()
     values: dict[str, Any] = {}
     arguments: dict[str, str | None] = {}
@@ -109,11 +113,13 @@ def launch_of(file: Path, held: Mapping[str, Any], moved: Mapping[str, str]) -> 
     take("consumed_samples", "consumed_train_samples", told.number("consumed_train_samples"))
     take("cache", "data_cache_path", told.text("data_cache_path"))
     take("surplus", "mid_level_dataset_surplus", told.decimal("mid_level_dataset_surplus"))
+    values["generation"], others = told.generation(deepspeed=saved.deepspeed)
+    arguments["generation"] = None
     take("extra_token", "add_extra_token_to_sequence", told.truth("add_extra_token_to_sequence"))
     if values.get("batch_steps"):  # Megatron ignores the batch size that was given beside it
         values["global_batch_size"] = int(values["batch_steps"].rpartition(":")[2])
     shown = {name: told.shown(name) for name in TOLD if held.get(name) is not None}
-    return Launch(values, arguments, shown, tuple(told.open_ends()))
+    return Launch(values, arguments, shown, others, tuple(told.open_ends()))
 
 
 def flag(name: str) -> str:
@@ -155,6 +161,14 @@ class _Arguments:
         if self._held.get("decrease_batch_size_if_needed"):
             found.append("That no batch was made smaller to fit the devices (--decrease-batch-size-if-needed).")
         return found
+
+    def generation(self, *, deepspeed: bool) -> tuple[Generation, tuple[Generation, ...]]:
+        """The generation that saved these arguments, by which there are, and others that cannot be ruled out."""
+        if deepspeed or "data_impl" in self._held:
+            return "legacy", ()
+        if "mid_level_dataset_surplus" in self._held:
+            return "core", ()
+        return ("core-early", ("core", "legacy")) if "mock_data" in self._held else ("legacy", ("core-early",))
 
     def text(self, name: str) -> str | None:
         """A text or a path."""

@@ -1,9 +1,12 @@
 """A Megatron run that is asked: what did the checkpoint read, what did a step, which steps read a document."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from treering.audit.megatron.report import DatasetUsage, DocumentPart, MegatronReport, ReadSample
 from treering.audit.megatron.source import RunSource
@@ -15,9 +18,10 @@ from treering.data.contract import UNDEFINED_EPOCH
 from treering.data.corpus import DOCUMENTS
 from treering.data.document_table import DocumentTable
 from treering.data.indexed import read_sequence_lengths
-from treering.data.megatron.blend import MegatronBlend
+from treering.data.megatron.blend import Generation, MegatronBlend
 from treering.data.megatron.cache import CachedIndex, CacheRead, find_cache, read_order
-from treering.data.megatron.order import MegatronOrder, plan_datasets
+from treering.data.megatron.indices import IndexPlan
+from treering.data.megatron.order import MegatronOrder, blend_weights, plan_datasets
 from treering.data.order import Sample
 from treering.data.spans import Span
 from treering.errors import EvidenceError, NotFoundError, UserError
@@ -36,6 +40,7 @@ class AuditedRun:
         cache: the order, and what of it came from Megatron's cache.
         verify: whether cached indices were compared with a rebuild.
         findings: what does not hold.
+        unsure: what another generation of Megatron, which the arguments do not rule out, would have read otherwise.
     """
 
     described: RunSource
@@ -44,6 +49,7 @@ class AuditedRun:
     cache: CacheRead
     verify: bool
     findings: tuple[Finding, ...]
+    unsure: tuple[str, ...]
 
     @classmethod
     def open(cls, path: Path, *, verify: bool = False, moved: Mapping[str, str] | None = None) -> "AuditedRun":
@@ -74,6 +80,7 @@ class AuditedRun:
             split=run.split,
             surplus=run.surplus,
             extra_token=run.extra_token,
+            generation=run.generation,
         )
         lengths = [read_sequence_lengths(_index(place)) for place in described.places]
         plans = plan_datasets(blend, lengths)
@@ -85,7 +92,8 @@ class AuditedRun:
                 f"launched with {run.num_samples} train samples?"
             )
         stale = [_stale(blend, index, difference) for index, difference in cache.stale]
-        return cls(described, iteration, consumed, cache, verify, (*described.findings, *findings, *stale))
+        unsure = tuple(_unsure(blend, lengths, plans, described.generations))
+        return cls(described, iteration, consumed, cache, verify, (*described.findings, *findings, *stale), unsure)
 
     @property
     def source(self) -> Path:
@@ -213,6 +221,7 @@ class AuditedRun:
             "That the tokens under these paths are those that it read: an index holds their number, not their content.",
             "That no step was repeated, skipped or rolled back on the way to the checkpoint.",
             *self.described.open_ends,
+            *self.unsure,
             "That the blend's near ties were broken as on x86-64; a build for aarch64 may round once less.",
         ]
         if self.cache.read and not self.verify:
@@ -221,6 +230,22 @@ class AuditedRun:
                 "over; `--verify` redoes them."
             )
         return open_ends
+
+
+def _unsure(
+    blend: MegatronBlend, lengths: Sequence[NDArray[np.int32]], plans: Sequence[IndexPlan], others: Sequence[Generation]
+) -> Iterator[str]:
+    """Which data another generation's rounding gives another order."""
+    for generation in others:
+        other = replace(blend, generation=generation)
+        found = plan_datasets(other, lengths)
+        differ = [prefix for prefix, a, b in zip(blend.prefixes, plans, found, strict=True) if a != b]
+        if differ or blend_weights(blend, plans) != blend_weights(other, found):
+            what = f"the order of {', '.join(differ)}" if differ else "near ties of the blend"
+            yield (
+                f"That this is how the run's Megatron rounds: the arguments fit generation {generation} too, by which "
+                f"{what} differs; `generation` in a description decides (docs/data-order.md)."
+            )
 
 
 def _stale(blend: MegatronBlend, index: CachedIndex, difference: str) -> Finding:

@@ -24,6 +24,7 @@ from treering.audit.megatron.saved import (
 from treering.audit.report import Finding
 from treering.config.load import read_mapping, validate_section
 from treering.config.megatron import MegatronRun
+from treering.data.megatron.blend import Generation
 from treering.errors import ConfigError, NotFoundError, TreeringError
 
 DESCRIPTION: Final = "megatron-run.yaml"
@@ -40,7 +41,7 @@ _ALTERNATIVES: Final = (
 """Fields that say one thing: where the YAML file has one, the checkpoint's others do not count."""
 _ORDER: Final = (
     "data", "split", "seed", "sequence_length", "train_samples", "train_iters", "global_batch_size", "rampup",
-    "batch_steps", "surplus", "extra_token",
+    "batch_steps", "generation", "surplus", "extra_token",
 )  # fmt: skip
 """Fields by which the data order or the steps differ."""
 
@@ -56,6 +57,7 @@ class RunSource:
         places: where the data of each entry lie, without `.bin` and `.idx`.
         cache: where Megatron's index cache lies, None where the run named none.
         findings: where a checkpoint contradicts itself or others.
+        generations: other generations of Megatron that may have launched the run.
         open_ends: what the arguments leave open.
     """
 
@@ -65,6 +67,7 @@ class RunSource:
     places: tuple[Path, ...]
     cache: Path | None
     findings: tuple[Finding, ...]
+    generations: tuple[Generation, ...]
     open_ends: tuple[str, ...]
 
     @classmethod
@@ -90,7 +93,7 @@ class RunSource:
         else:
             document, saved = {}, _checkpoint(path)
         source = description if described or saved is None else saved.file
-        launch = None if saved is None else launch_of(saved.file, saved.arguments, moved)
+        launch = None if saved is None else launch_of(saved, moved)
         completed = _completed(document, saved, launch)
         run = validate_section(source, MegatronRun, completed)
         if run.iteration is None and run.consumed_samples is None:
@@ -107,6 +110,7 @@ class RunSource:
             places=tuple(place("data", entry.prefix) for entry in run.data),
             cache=None if run.cache is None else place("cache", run.cache),
             findings=() if saved is None or launch is None else tuple(_findings(saved, launch, moved)),
+            generations=() if launch is None or "generation" in document else launch.generations,
             open_ends=() if launch is None else launch.open_ends,
         )
 
@@ -140,7 +144,7 @@ def _settings(
         argument = told.get(name)
         if name in document:
             found.append(Setting(name, value, "description", None))
-        elif saved is not None and (argument is not None or name == "iteration"):
+        elif saved is not None and (argument is not None or name in ("iteration", "generation")):
             found.append(Setting(name, value, "checkpoint", argument))
         else:
             found.append(Setting(name, value, "default" if name != "iteration" else "tracker", None))
@@ -164,7 +168,7 @@ def _findings(saved: SavedRun, launch: Launch, moved: Mapping[str, str]) -> list
     for file in earlier_checkpoints(saved):
         try:
             before = read_checkpoint(file)
-            differences = _differences(launch_of(file, before.arguments, moved), launch)
+            differences = _differences(launch_of(before, moved), launch)
         except TreeringError as error:
             found.append(
                 Finding("record", f"an earlier checkpoint does not tell how it was launched: {error}", file=str(file))

@@ -2,14 +2,22 @@
 
 The arithmetic is Megatron's, down to the rounding of each float, since a sample more or less moves everything after it.
 
+Three generations round differently, and agree on all but a few sequences or samples:
+
+- `core`: megatron-core from the version on that has `--mid-level-dataset-surplus`;
+- `core-early`: megatron-core before, which rounds a dataset's share up once, not twice;
+- `legacy`: Megatron-LM before megatron-core had datasets, and Megatron-DeepSpeed: as `core-early`, and each split's
+  size is rounded by itself, not its bounds; weights are summed one after the other.
+
 Source: megatron-core 0.16.1, megatron/core/datasets/blended_megatron_dataset_builder.py and
-blended_megatron_dataset_config.py.
+blended_megatron_dataset_config.py; Megatron-DeepSpeed, megatron/data/dataset_utils.py and gpt_dataset.py.
 """
 
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 import numpy as np
@@ -17,6 +25,7 @@ import numpy as np
 from treering.errors import UserError
 
 IndexSplit = Literal["train", "valid", "test"]
+Generation = Literal["core", "core-early", "legacy"]
 _SPLITS: tuple[IndexSplit, ...] = ("train", "valid", "test")
 _NUMBERS = re.compile(r"[.0-9]+")
 
@@ -37,6 +46,7 @@ class MegatronBlend:
         surplus: margin by which each dataset is built longer than its share.
         extra_token: whether a sample is read with one token more than its length.
         drop_last_partial_validation: whether `valid` leaves out a last sample that would need padding.
+        generation: whose rounding it is.
     """
 
     prefixes: tuple[str, ...]
@@ -49,6 +59,7 @@ class MegatronBlend:
     surplus: float = 0.005
     extra_token: bool = True
     drop_last_partial_validation: bool = True
+    generation: Generation = "core"
 
     def __post_init__(self) -> None:
         """Checks what Megatron asserts.
@@ -85,7 +96,12 @@ class MegatronBlend:
     @property
     def shares(self) -> list[float] | None:
         """The weights as Megatron scales them when it reads the blend; None without weights."""
-        return None if self.weights is None else normalize(self.weights)
+        if self.weights is None:
+            return None
+        if self.generation == "legacy":
+            total = sum(self.weights)  # one after the other; numpy sums eight side by side
+            return [weight / total for weight in self.weights]
+        return normalize(self.weights)
 
     def requested(self) -> tuple[int | None, ...]:
         """The samples that each dataset is asked for, None for one epoch."""
@@ -93,11 +109,15 @@ class MegatronBlend:
             return (self.num_samples,)
         if self.shares is None or self.num_samples is None:
             return (None,) * len(self.prefixes)
-        return tuple(math.ceil(math.ceil(self.num_samples * w) * (1 + self.surplus)) for w in self.shares)
+        if self.generation == "core":
+            return tuple(math.ceil(math.ceil(self.num_samples * w) * (1 + self.surplus)) for w in self.shares)
+        return tuple(math.ceil(self.num_samples * w * (1 + self.surplus)) for w in self.shares)
 
     def size(self, lengths: Sequence[int]) -> int | None:
         """Samples of the whole blend, from those that each dataset has; None: all of them, until all are spent."""
         if self.shares is not None and self.num_samples is not None:
+            if self.generation != "core":
+                return self.num_samples  # its blend is longer by the surplus, which no training reads
             return sum(math.ceil(self.num_samples * w) for w in self.shares)
         return None if self.num_samples is None else min(self.num_samples, sum(lengths))
 
@@ -109,15 +129,17 @@ class MegatronBlend:
         """
         if self.split is None:
             return 0, num_sequences
-        start, stop = self._bookends(self.split)
-        first, end = round(start * float(num_sequences)), round(stop * float(num_sequences))
+        ends = self._ends(self.split, num_sequences)
+        position = _SPLITS.index(self.index_split)
+        first, end = ends[position], ends[position + 1]
         if first >= end:
             raise UserError(
                 f"megatron blend: split {self.split!r} leaves {self.index_split} none of {num_sequences} sequences"
             )
         return first, end
 
-    def _bookends(self, split: str) -> tuple[float, float]:
+    def _ends(self, split: str, num_sequences: int) -> list[int]:
+        """Where the splits end, from 0."""
         try:
             parts = [float(number) for number in _NUMBERS.findall(split)]
         except ValueError:
@@ -126,11 +148,12 @@ class MegatronBlend:
             raise UserError(
                 f"megatron blend: split {split!r}, expected up to three shares of train, valid and test, as '969,30,1'"
             )
-        ends = [0.0]
-        for share in normalize([*parts, *[0.0] * (len(_SPLITS) - len(parts))]):
-            ends.append(ends[-1] + share)
-        position = _SPLITS.index(self.index_split)
-        return ends[position], ends[position + 1]
+        parts += [0.0] * (len(_SPLITS) - len(parts))
+        if self.generation == "legacy":
+            sizes = [round(part / sum(parts) * float(num_sequences)) for part in parts]
+            over = sum(sizes) - num_sequences
+            return [0, *(end - over for end in accumulate(sizes))]
+        return [round(end * float(num_sequences)) for end in accumulate([0.0, *normalize(parts)])]
 
 
 def normalize(weights: Sequence[float]) -> list[float]:
