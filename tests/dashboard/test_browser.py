@@ -4,15 +4,16 @@ import os
 import re
 
 import pytest
-from audited_project import lay_attempt, start_run
+from audited_project import cut_checkpoint, lay_attempt, start_run
 
 from treering.audit.batch import step_batch
 from treering.audit.selection import Selector
 from treering.audit.trace import trace_documents
 from treering.judge.summary import spikes_of
 from treering.project import Project
-from treering.runlog.directory import RunDirectory
+from treering.runlog.directory import RunDirectory, find_runs
 from treering.runlog.lock import acquire
+from treering_dashboard.panels.tables import ROW_HEIGHT
 from treering_dashboard.picture import CHROMIUM_NAMES, chromium, find_chromium, serve, take_picture, wait_until_drawn
 
 CHROMIUM = find_chromium()
@@ -31,6 +32,11 @@ def is_foreign(url: str, address: str) -> bool:
 def metric(page, label: str) -> str:
     box = page.locator("[data-testid=stMetric]", has=page.get_by_text(label, exact=True))
     return box.locator("[data-testid=stMetricValue]").inner_text().strip()
+
+
+def shown(page, label: str) -> str:
+    """What a box shows."""
+    return page.get_by_role("combobox", name=label).first.input_value()
 
 
 def test_numbers_axis_and_pages_of_a_real_run(lay_run, tmp_path, request) -> None:
@@ -60,6 +66,14 @@ def test_numbers_axis_and_pages_of_a_real_run(lay_run, tmp_path, request) -> Non
         assert boxes[1]["x"] + boxes[1]["width"] <= boxes[2]["x"]
         assert boxes[0]["y"] == boxes[1]["y"] == boxes[2]["y"]
 
+        # A click on a checkpoint opens its audit; the newest stands first.
+        page.get_by_role("region", name="Checkpoints, newest first").click(position={"x": 40, "y": 45 + ROW_HEIGHT})
+        page.wait_for_url(re.compile(r"/audit\?.*checkpoint=step-00000300"))
+        page.get_by_text("recorded: 300 of 300 steps").wait_for()
+        assert shown(page, "Run") == run.path.name
+        page.go_back()
+        wait_until_drawn(page, charts=3)
+
         page.get_by_role("radio", name="samples").click()
         page.wait_for_url(re.compile(r"x=samples"))
         page.wait_for_function(
@@ -71,7 +85,7 @@ def test_numbers_axis_and_pages_of_a_real_run(lay_run, tmp_path, request) -> Non
         page.get_by_role("menuitem", name="Audit").click()
         page.wait_for_url(re.compile(r"/audit\?"))
         wait_until_drawn(page)
-        page.get_by_text("recorded: 306 of 306 steps").wait_for()
+        page.get_by_text("recorded: 300 of 300 steps").wait_for()
         assert f"run={run.path.name}" in page.url
 
         # A run under way looks again by itself.
@@ -138,6 +152,32 @@ def test_from_a_spike_to_its_documents_and_what_else_read_them(audited) -> None:
         for name, value in (("run", exposure.run), ("step", exposure.step), ("replica", exposure.replica)):
             assert f"{name}={value}" in page.url
     assert faults == []
+
+
+def test_a_choice_goes_along_to_another_page(audited) -> None:
+    """Pages whose boxes have one name, and a page that was left as it was opened, after a single run of its script."""
+    other = start_run(audited, "blend.seed=4")
+    steps = range(1, other.resolved.schedule.num_steps + 1)
+    cut_checkpoint(other, 1, lay_attempt(audited, other, 1, steps)[-1])
+    newest, before = (run.path.name for run in reversed(find_runs(audited.runs)))
+    with serve(audited) as address, chromium(CHROMIUM) as browser:
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.goto(f"{address}/audit?run={before}")
+        wait_until_drawn(page)
+        assert shown(page, "Checkpoint") == "step-00000015"
+        page.get_by_test_id("stTopNavSection").click()
+        page.get_by_role("menuitem", name="Differences").click()
+        page.wait_for_url(re.compile("/differences"))
+        page.get_by_text("differ from step 1").wait_for()
+        assert shown(page, "Run") == before
+        page.goto(f"{address}/differences?run={before}&other_run={newest}")
+        page.get_by_role("button", name="Batch of B").click()
+        page.wait_for_url(re.compile("/batch"))
+        page.get_by_text(f"treering batch {newest} 1").wait_for()
+        assert shown(page, "Run") == newest
+        page.goto(f"{address}/compare?runs={before}&runs={newest}")
+        page.get_by_role("link", name="What only one of").click()
+        page.wait_for_url(f"{address}/differences?run={before}&*&other_run={newest}&*")
 
 
 def test_the_picture_is_taken(lay_run, tmp_path) -> None:

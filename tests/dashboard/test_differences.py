@@ -1,6 +1,7 @@
 """The Differences page, held against `compare_checkpoints`."""
 
 import shutil
+from urllib.parse import parse_qsl
 
 import pytest
 from audited_project import cut_checkpoint, lay_attempt, start_run
@@ -58,8 +59,23 @@ def test_two_runs_on_other_blends(audited, other):
     total = metrics(app)
     assert number(total["Only A"]) == sum(each.only_a for each in found.corpora) > 0
     assert number(total["A read"]) == a.manifest.consumed_samples
+    assert [button.label for button in app.button] == ["Batch of A", "Batch of B"]
     where = [f"runs/{each.run.path.name}/checkpoints/{each.path.name}" for each in (a, b)]
     assert f"treering diff {where[0]} {where[1]}" in texts(app)
+
+
+def test_compare_leads_here_where_data_differ(audited, other):
+    run = first_run(audited, other)
+    (link,) = page("compare", runs=[run.path.name, other.path.name]).get("page_link")
+    assert link.proto.page == "differences"
+    assert dict(parse_qsl(link.proto.query_string)) == {
+        "run": run.path.name,
+        "checkpoint": run.checkpoints()[-1].path.name,
+        "other_run": other.path.name,
+        "other_checkpoint": other.checkpoints()[-1].path.name,
+    }
+    shutil.rmtree(other.path / "checkpoints")
+    assert not page("compare", runs=[run.path.name, other.path.name]).get("page_link")
 
 
 def test_b_is_another_run_or_else_an_earlier_checkpoint(audited):

@@ -18,7 +18,7 @@ from treering.data.corpus import Corpus
 from treering.errors import TreeringError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
-from treering_dashboard.frames.cached import Version, file_version, project, version
+from treering_dashboard.frames.cached import Version, corpora_version, file_version, project, version
 
 _FEW, _SOME = 4, 16
 
@@ -29,7 +29,7 @@ def batch_of(run: RunDirectory, step: int, rank: int | None) -> StepBatch:
     Raises:
         TreeringError: see `step_batch`.
     """
-    return _batch(project(), run.path, step, rank, version(run) + _corpora())
+    return _batch(project(), run.path, step, rank, version(run) + corpora_version())
 
 
 @st.cache_data(max_entries=_FEW, show_spinner="Cutting the step's samples from the corpora …")
@@ -44,7 +44,7 @@ def spike_of(run: RunDirectory, step: int, before: int) -> SpikeData:
     Raises:
         TreeringError: see `spike_data`.
     """
-    return _spike(project(), run.path, step, before, _runs() + _corpora())
+    return _spike(project(), run.path, step, before, _runs() + corpora_version())
 
 
 @st.cache_data(max_entries=_FEW, show_spinner="Looking for the same samples in other steps …")
@@ -59,7 +59,7 @@ def documents_trace(asked: Selector, limit: int) -> DocumentTrace:
     Raises:
         TreeringError: see `trace_documents`.
     """
-    return _documents_trace(project(), str(asked), limit, _runs() + _corpora())
+    return _documents_trace(project(), str(asked), limit, _runs() + corpora_version())
 
 
 @st.cache_data(max_entries=_SOME, show_spinner="Looking into every attempt …")
@@ -75,7 +75,7 @@ def text_trace(text: str) -> TextTrace:
         TreeringError: see `trace_text`.
     """
     index = file_version(project().index, "[!.]*/*")
-    return _text_trace(project(), text, _runs() + _corpora() + index)
+    return _text_trace(project(), text, _runs() + corpora_version() + index)
 
 
 @st.cache_data(max_entries=_SOME, show_spinner="Looking for the text …")
@@ -91,7 +91,7 @@ def takedown_of(asked: tuple[str, ...], limit: int) -> Takedown:
         TreeringError: see `takedown`.
     """
     decisions = file_version(project().curated, "decisions/*.parquet")
-    return _takedown(project(), asked, limit, _runs() + _corpora() + decisions)
+    return _takedown(project(), asked, limit, _runs() + corpora_version() + decisions)
 
 
 @st.cache_data(max_entries=_SOME, show_spinner="Looking into curation's decisions and every attempt …")
@@ -102,7 +102,7 @@ def _takedown(project: Project, asked: tuple[str, ...], limit: int, version: Ver
 
 def licences() -> list[str]:
     """Licences of the documents of all training corpora that can be read, in order."""
-    return _licences(project(), _corpora())
+    return _licences(project(), corpora_version())
 
 
 @st.cache_data(max_entries=_FEW, show_spinner=False)
@@ -115,10 +115,6 @@ def _licences(project: Project, version: Version) -> list[str]:
         except TreeringError:  # an answer about it says so
             continue
     return sorted(found)
-
-
-def _corpora() -> Version:
-    return file_version(project().corpora, "*", "*/*/*")
 
 
 def _runs() -> Version:

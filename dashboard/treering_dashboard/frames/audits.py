@@ -23,7 +23,7 @@ from treering.audit.report import AuditReport
 from treering.data.corpus import DOCUMENTS
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory
-from treering_dashboard.frames.cached import Version, file_version, project, version
+from treering_dashboard.frames.cached import Version, corpora_version, file_version, project, version
 
 if TYPE_CHECKING:
     from treering.audit.attestation.keys import PublicKey
@@ -53,7 +53,7 @@ def audit_of(checkpoint: CheckpointDirectory, keys: tuple[Path, ...] = ()) -> Au
         UserError: a file of a key holds none.
     """
     here = project()
-    seen = path_version(checkpoint) + _corpora() + file_version(here.root, "dvc.lock", "data/blend.json")
+    seen = path_version(checkpoint) + corpora_version() + file_version(here.root, "dvc.lock", "data/blend.json")
     for file in (find_attestation(checkpoint), *keys):
         seen += () if file is None else file_version(file.parent, escape(file.name))
     return _audit(here, checkpoint.path, keys, seen)
@@ -78,7 +78,7 @@ def difference_of(a: CheckpointDirectory, b: CheckpointDirectory) -> CheckpointD
     Raises:
         EvidenceError: a record or a ring on the way to one of them does not hold.
     """
-    return _difference(project(), a.path, b.path, path_version(a) + path_version(b) + _corpora())
+    return _difference(project(), a.path, b.path, path_version(a) + path_version(b) + corpora_version())
 
 
 @st.cache_data(max_entries=16, show_spinner="Comparing what the two checkpoints read …")
@@ -94,7 +94,7 @@ def contamination_of(checkpoint: CheckpointDirectory) -> Contamination:
         TreeringError: see `find_contamination`.
     """
     here = project()
-    looked_at = _corpora() + file_version(here.tasks, "*.jsonl") + file_version(here.index, "[!.]*/*")
+    looked_at = corpora_version() + file_version(here.tasks, "*.jsonl") + file_version(here.index, "[!.]*/*")
     return _contamination(here, checkpoint.path, path_version(checkpoint) + looked_at)
 
 
@@ -112,10 +112,6 @@ def path_version(checkpoint: CheckpointDirectory) -> Version:
     """
     runs = {segment.run.path: segment.run for segment in checkpoint.run.path_to(checkpoint)}
     return tuple((f"{path}/{name}", size, time) for path, run in runs.items() for name, size, time in version(run))
-
-
-def _corpora() -> Version:
-    return file_version(project().corpora, "*", "*/*/*")
 
 
 def megatron_descriptions() -> list[Path]:

@@ -66,6 +66,11 @@ def file_version(folder: Path, *patterns: str) -> Version:
     return tuple(found)
 
 
+def corpora_version() -> Version:
+    """All files of the corpora, manifests and tokenizer among them."""
+    return file_version(project().corpora, "*", "*/*/*")
+
+
 def frames(run: RunDirectory) -> RunFrames:
     """The run's frames as of now."""
     return _frames(str(run.path), version(run))

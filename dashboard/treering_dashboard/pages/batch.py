@@ -14,7 +14,7 @@ from treering.runlog.directory import RunDirectory
 from treering_dashboard.frames import answers, cached
 from treering_dashboard.pages import trace
 from treering_dashboard.panels.answer import command, error_box
-from treering_dashboard.panels.choice import choose_run, keep_choice, no_runs
+from treering_dashboard.panels.choice import choose_run, go_to, keep_choice, no_runs
 from treering_dashboard.panels.samples import part_text, sample_table, suspect_steps, suspect_table
 from treering_dashboard.panels.text import count, number, plural
 
@@ -61,17 +61,23 @@ def page() -> None:
     _batch(run, step, rank, replica, micro_batch)
 
 
+def step_button(label: str, run: str, step: int) -> None:
+    """A button to the batch of a run's step."""
+    if st.button(label, icon=":material/stacks:", type="tertiary"):
+        go_to(link(), run=run, step=step)
+
+
 def open_exposure(exposure: Exposure | None) -> None:
     """Goes to the micro-batch that held a sample, where one was clicked."""
     if exposure is not None:
-        place = {"replica": str(exposure.replica), "micro_batch": str(exposure.micro_batch)}
-        st.switch_page(link(), query_params={"run": exposure.run, "step": str(exposure.step), **place})
+        place = {"replica": exposure.replica, "micro_batch": exposure.micro_batch}
+        go_to(link(), run=exposure.run, step=exposure.step, **place)
 
 
-def open_spike(step: int | None) -> None:
-    """Goes to what was read before a step of the run that was chosen last, where one was clicked."""
-    if step is not None:  # the run's page holds `run` in the URL, where no other may write it
-        st.switch_page(link(), query_params={"step": str(step), "view": BEFORE})
+def open_spike(run: RunDirectory, step: int | None) -> None:
+    """Goes to what was read before a step, where one was clicked."""
+    if step is not None:
+        go_to(link(), run=run.path.name, step=step, view=BEFORE)
 
 
 def _place(label: str, key: str, *, disabled: bool = False) -> int | None:

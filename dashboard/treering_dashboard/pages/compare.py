@@ -18,6 +18,7 @@ from treering_dashboard.frames.buckets import downsample
 from treering_dashboard.frames.rings import RunFrames, column
 from treering_dashboard.frames.scores import headline_scores
 from treering_dashboard.frames.smoothing import WEIGHT, smooth
+from treering_dashboard.pages.differences import newest_link
 from treering_dashboard.panels.answer import error_box
 from treering_dashboard.panels.axis import Placement, XAxis, choose_axis
 from treering_dashboard.panels.charts import OKABE_ITO, Line, Marks, Panel, draw_stack
@@ -175,7 +176,7 @@ def _validation_panel(runs: Sequence[RunDirectory], frames: Sequence[RunFrames],
 
 
 def _data(runs: Sequence[RunDirectory], frames: Sequence[RunFrames]) -> None:
-    rows = []
+    rows, differing = [], []
     for run, frame in zip(runs[1:], frames[1:], strict=True):
         found = compare_data(frames[0].reads, frame.reads)
         where, why = "nowhere", f"token for token the same in {plural(found.equal_steps, 'common step')}"
@@ -189,7 +190,11 @@ def _data(runs: Sequence[RunDirectory], frames: Sequence[RunFrames]) -> None:
                 f"{count(first.right[0])} to {count(first.right[1])}"
             )
         rows.append({"Against": run_label(runs[0]), "Run": run_label(run), "Data differ from": where, "How": why})
+        if found.first is not None:
+            differing.append(run)
     table(pd.DataFrame(rows), "First step at which the runs' data differ")
+    for run in differing:
+        newest_link(runs[0], run)
 
 
 def _config(runs: Sequence[RunDirectory]) -> None:

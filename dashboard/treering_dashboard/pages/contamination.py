@@ -13,10 +13,11 @@ from treering.errors import TreeringError
 from treering.runlog.directory import CheckpointDirectory
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.audits import contamination_of
+from treering_dashboard.pages import trace
 from treering_dashboard.panels.answer import asked, command, error_box, open_ends
 from treering_dashboard.panels.choice import choose_checkpoint, no_checkpoint, no_runs
 from treering_dashboard.panels.state import state_column
-from treering_dashboard.panels.tables import table
+from treering_dashboard.panels.tables import clicked_row, table
 from treering_dashboard.panels.text import NOTHING, count, plural
 
 MANY_BYTES: Final = 2_000_000
@@ -45,7 +46,7 @@ def page() -> None:
         no_checkpoint()
         return
     here = cached.project()
-    if any(here.tasks.glob("*.jsonl")) and not any(here.index.glob("*/*")):
+    if any(here.tasks.glob("*.jsonl")) and not any(here.index.glob("[!.]*/*")):
         st.info("No corpus has an index of its words yet; this builds it, once:", icon=":material/manage_search:")
         st.code("treering index", language="bash")
         return
@@ -107,11 +108,15 @@ def _examples(examples: tuple[Example, ...]) -> None:
         return
     state = state_column({_SEEN: "orange", _NOT_READ: "gray"}, 110)
     alt = "Examples with the steps that read them, first those that were read"
-    table(examples_frame(examples), alt, numbers=_EXAMPLES, rows=16, columns={"State": state})
+    ordered = sorted(examples, key=lambda each: math.inf if each.first_step is None else each.first_step)
+    clicked = clicked_row(
+        examples_frame(ordered), alt, key="examples", numbers=_EXAMPLES, rows=16, columns={"State": state}
+    )
     st.caption(
         "13-grams: the most that one document shares with the example. Exposures: samples on the path to the "
-        "checkpoint that held the tokens of one."
+        "checkpoint that held the tokens of one. A click traces the first document."
     )
+    trace.open_document(None if clicked is None else ordered[clicked].documents[0])
 
 
 def tasks_frame(found: Contamination) -> pd.DataFrame:
@@ -157,8 +162,7 @@ def _mean(value: float | None) -> str:
 
 
 def examples_frame(examples: Sequence[Example]) -> pd.DataFrame:
-    """One row an example, those that were read first, by step."""
-    ordered = sorted(examples, key=lambda each: math.inf if each.first_step is None else each.first_step)
+    """One row an example."""
     return pd.DataFrame(
         [
             {
@@ -171,6 +175,6 @@ def examples_frame(examples: Sequence[Example]) -> pd.DataFrame:
                 "Last step": NOTHING if each.last_step is None else count(each.last_step),
                 "Documents": ", ".join(each.documents),
             }
-            for each in ordered
+            for each in examples
         ]
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import pandas as pd
@@ -13,6 +14,7 @@ from treering.errors import TreeringError
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.audits import difference_of
+from treering_dashboard.pages import batch
 from treering_dashboard.panels.answer import asked, command, error_box, open_ends
 from treering_dashboard.panels.choice import choose_checkpoint, keep_choice, no_checkpoint, no_runs
 from treering_dashboard.panels.tables import table
@@ -30,6 +32,16 @@ _COUNTS = ("Reads A", "Reads B", "Only A", "Only B", "Both", "Documents only A",
 def link() -> StreamlitPage:
     """The page's place in the navigation."""
     return st.Page(page, title="Differences", url_path="differences", icon=":material/difference:")
+
+
+def newest_link(a: RunDirectory, b: RunDirectory) -> None:
+    """A link to the difference of the newest checkpoints of two runs; nothing where one of them has none."""
+    newest = [run.checkpoints()[-1:] for run in (a, b)]
+    if all(newest):
+        names = {"run": a.path.name, "checkpoint": newest[0][0].path.name}
+        names |= {f"{OTHER}run": b.path.name, f"{OTHER}checkpoint": newest[1][0].path.name}
+        label = f"What only one of {a.path.name[:8]} and {b.path.name[:8]} read"
+        st.page_link(link(), label=label, icon=":material/difference:", query_params=names)
 
 
 def page() -> None:
@@ -75,6 +87,10 @@ def _difference(found: CheckpointDifference) -> None:
         else:
             st.badge(f"differ from step {count(found.first_step)}", icon=":material/call_split:", color="orange")
         st.text(found.reason)
+        if found.first_step is not None:
+            for name, side in (("A", found.a), ("B", found.b)):
+                if side.step >= found.first_step:
+                    batch.step_button(f"Batch of {name}", Path(side.checkpoint).parents[1].name, found.first_step)
     cells = st.columns(5, gap="small")
     only = [sum(getattr(each, name) for each in found.corpora) for name in ("only_a", "only_b", "both")]
     for cell, (label, value, detail) in zip(

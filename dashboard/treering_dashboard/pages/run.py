@@ -11,7 +11,7 @@ from treering_dashboard.frames.rings import RunFrames
 from treering_dashboard.frames.scores import perplexity_frame, score_frame
 from treering_dashboard.frames.summary import RunSummary
 from treering_dashboard.frames.telemetry import Telemetry
-from treering_dashboard.pages import batch
+from treering_dashboard.pages import audit, batch
 from treering_dashboard.panels.answer import error_box
 from treering_dashboard.panels.axis import Placement, XAxis, choose_axis, choose_window
 from treering_dashboard.panels.charts import Marks, draw_stack
@@ -126,9 +126,9 @@ def _details(run: RunDirectory, frames: RunFrames, shown: RunFrames, axis: XAxis
         left, middle = st.columns(2, gap="medium")
         with left:
             st.markdown("###### Loss spikes")
-            batch.open_spike(spike_table(run, frames))
+            batch.open_spike(run, spike_table(run, frames))
             st.markdown("###### Checkpoints")
-            checkpoint_table(run)
+            audit.open_checkpoint(checkpoint_table(run))
         _what_ran(run, frames, middle, wide)
     if shown.num_steps:
         with right:

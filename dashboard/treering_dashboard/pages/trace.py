@@ -13,6 +13,7 @@ from treering.errors import TreeringError
 from treering_dashboard.frames import answers
 from treering_dashboard.pages import batch
 from treering_dashboard.panels.answer import command, error_box, on_input
+from treering_dashboard.panels.choice import go_to
 from treering_dashboard.panels.exposure import (
     checkpoint_table,
     choose_document,
@@ -39,6 +40,12 @@ _HINTS: Final = {
 def link() -> StreamlitPage:
     """The page's place in the navigation."""
     return st.Page(page, title="Trace", url_path="trace", icon=":material/travel_explore:")
+
+
+def open_document(document: str | None) -> None:
+    """Goes to what read a document, `CORPUS:ID`, where one was clicked."""
+    if document is not None:
+        go_to(link(), **{DOCUMENT: document})
 
 
 def page() -> None:

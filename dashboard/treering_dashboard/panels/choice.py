@@ -1,9 +1,10 @@
 """Choosing a run and a checkpoint, and what a page says while there is none."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import streamlit as st
+from streamlit.navigation.page import StreamlitPage
 
 from treering.errors import EvidenceError
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
@@ -14,6 +15,7 @@ make demo                               # the whole pipeline, then this dashboar
 treering train experiments/demo.yaml    # training alone, once the data stands
 """
 
+_CARRIED: Final = "carried"
 _LAST_RUN: Final = "last_run"
 
 
@@ -34,12 +36,35 @@ def run_label(run: RunDirectory) -> str:
         return run.path.name[:8]
 
 
-def keep_choice(key: str, value: str | int | Sequence[str]) -> None:
-    """Chooses `value` where neither the URL nor the visitor has chosen, and writes it into the URL.
+def go_to(page: StreamlitPage, **choices: str | int) -> None:
+    """Goes to another page with choices made.
+
+    Streamlit takes no value from an address for a box whose name a box of the page left has as well, as most pages
+    have one for a run: such choices go with the session, for `keep_choice`.
+    """
+    st.session_state[_CARRIED] = {key: value for key, value in choices.items() if key in st.session_state}
+    rest = {key: str(value) for key, value in choices.items() if key not in st.session_state}
+    st.switch_page(page, query_params=rest)
+
+
+def keep_choice(key: str, value: str | int | Sequence[str], among: Collection[str] | None = None) -> None:
+    """Chooses `value` where neither `go_to`, nor the URL, nor the visitor has chosen, and writes it into the URL.
 
     A widget's default would not stand there, and a link passed on would change its meaning when newer runs arrive.
+
+    Args:
+        key: of the widget, which is bound to the URL.
+        value: what is chosen.
+        among: what there is to choose; another choice, as of another run's checkpoint, counts as none.
     """
-    if key not in st.session_state and key not in st.query_params:
+    carried = st.session_state.get(_CARRIED, {})
+    if key in carried:
+        st.session_state[key] = carried.pop(key)
+    elif key in st.session_state:
+        # Said again, or a page that is reached from another with the same box would show an empty one.
+        chosen = st.session_state[key]
+        st.session_state[key] = chosen if among is None or chosen in among else value
+    elif key not in st.query_params or (among is not None and st.query_params[key] not in among):
         st.query_params[key] = str(value) if isinstance(value, int) else value
         st.session_state[key] = value
 
@@ -53,7 +78,8 @@ def choose_run(runs: Sequence[RunDirectory], side: str = "") -> RunDirectory:
     """
     by_name, key = {run.path.name: run for run in runs}, f"{side}run"
     last = st.session_state.get(_LAST_RUN)
-    keep_choice(key, last if last in by_name else next(iter(by_name)))
+    preferred = last if last in by_name else next(iter(by_name))
+    keep_choice(key, preferred, by_name)
     name = st.selectbox(
         "Run",
         list(by_name),
@@ -64,7 +90,7 @@ def choose_run(runs: Sequence[RunDirectory], side: str = "") -> RunDirectory:
         label_visibility="collapsed",
         width=190,
     )
-    name = name or next(iter(by_name))
+    name = name or preferred
     if not side:
         st.session_state[_LAST_RUN] = name
     return by_name[name]
@@ -84,10 +110,12 @@ def choose_checkpoint(runs: Sequence[RunDirectory], side: str = "") -> Checkpoin
     checkpoints = {checkpoint.path.name: checkpoint for checkpoint in reversed(run.checkpoints())}
     if not checkpoints:
         return None
-    keep_choice(f"{side}checkpoint", next(iter(checkpoints)))
+    keep_choice(f"{side}checkpoint", next(iter(checkpoints)), checkpoints)
     name = st.selectbox(
         "Checkpoint",
         list(checkpoints),
+        index=None,
+        required=True,
         key=f"{side}checkpoint",
         bind="query-params",
         label_visibility="collapsed",

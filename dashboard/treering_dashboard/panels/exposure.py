@@ -8,7 +8,7 @@ import streamlit as st
 
 from treering.audit.exposure import CheckpointExposure, Exposure, TracedDocument
 from treering_dashboard.panels.answer import open_ends
-from treering_dashboard.panels.state import HUES
+from treering_dashboard.panels.state import state_column
 from treering_dashboard.panels.tables import choose_row, clicked_row, table
 from treering_dashboard.panels.text import count, plural
 
@@ -66,9 +66,7 @@ def checkpoint_table(checkpoints: Sequence[CheckpointExposure]) -> None:
     if not checkpoints:
         st.caption("None in any run yet.")
         return
-    verdicts = st.column_config.MultiselectColumn(
-        options=[_CLEAN, _SEEN], color=[HUES["green"], HUES["orange"]], width=90
-    )
+    verdicts = state_column({_CLEAN: "green", _SEEN: "orange"}, 90)
     left = st.column_config.TextColumn(
         alignment="right", help="Exposures by attempts, or steps of them, that a restart or a rewind left"
     )

@@ -11,7 +11,7 @@ from streamlit.elements.lib.column_types import ColumnConfig
 from treering.config.canonical import short
 from treering.errors import EvidenceError
 from treering.runlog.catalogue import describe
-from treering.runlog.directory import RunDirectory
+from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import AttemptHeader
 from treering_dashboard.frames.rings import RunFrames
 from treering_dashboard.panels.text import NOTHING, age, count, number, plural, size
@@ -92,8 +92,16 @@ def choose_row(
     return chosen[0] if chosen and chosen[0] < len(frame) else default
 
 
-def clicked_row(frame: pd.DataFrame, alt: str, *, key: str, numbers: Sequence[str] = (), rows: int = 8) -> int | None:
-    """A table whose rows lead somewhere; the row that was clicked just now. Arguments as of `choose_row`."""
+def clicked_row(
+    frame: pd.DataFrame,
+    alt: str,
+    *,
+    key: str,
+    numbers: Sequence[str] = (),
+    rows: int = 8,
+    columns: Mapping[str, ColumnConfig] | None = None,
+) -> int | None:
+    """A table whose rows lead somewhere; the row that was clicked just now. Arguments as of `table`, `choose_row`."""
     event = st.dataframe(
         frame,
         hide_index=True,
@@ -104,7 +112,7 @@ def clicked_row(frame: pd.DataFrame, alt: str, *, key: str, numbers: Sequence[st
         key=key,
         alt=alt,
         placeholder=NOTHING,
-        column_config=_columns(numbers),
+        column_config={**_columns(numbers), **(columns or {})},
     )
     cells = event["selection"]["cells"]
     return int(cells[0][0]) if cells and cells[0][0] < len(frame) else None
@@ -165,11 +173,15 @@ def incident_table(frames: RunFrames) -> None:
     table(pd.DataFrame(rows), "Incidents, newest first", rows=4, widths=widths)
 
 
-def checkpoint_table(run: RunDirectory) -> None:
-    """Complete checkpoints, newest first; one whose manifest does not hold says so."""
+def checkpoint_table(run: RunDirectory) -> CheckpointDirectory | None:
+    """Complete checkpoints, newest first; one whose manifest does not hold says so.
+
+    Returns:
+        The one whose row was clicked.
+    """
     rows = []
-    now = time.time()
-    for checkpoint in reversed(run.checkpoints()):
+    now, checkpoints = time.time(), run.checkpoints()[::-1]
+    for checkpoint in checkpoints:
         try:
             manifest = checkpoint.manifest
         except EvidenceError:
@@ -187,8 +199,11 @@ def checkpoint_table(run: RunDirectory) -> None:
         )
     if not rows:
         st.caption("None yet: all steps so far are at risk.")
-        return
-    table(pd.DataFrame(rows), "Checkpoints, newest first", numbers=("Step", "Tokens", "Attempt", "Size"))
+        return None
+    numbers = ("Step", "Tokens", "Attempt", "Size")
+    clicked = clicked_row(pd.DataFrame(rows), "Checkpoints, newest first", key="checkpoints", numbers=numbers)
+    st.caption("A click opens the audit.")
+    return None if clicked is None else checkpoints[clicked]
 
 
 def layout_facts(header: AttemptHeader, flops_formula: str | None) -> None:
