@@ -11,12 +11,15 @@ import run_records
 
 from treering.audit.batch import step_batch
 from treering.audit.checkpoint import audit_checkpoint
+from treering.audit.inventory import verify_paths
 from treering.audit.report import Level
 from treering.config.canonical import digest_json
 from treering.config.load import load_experiment
 from treering.data.blend import resolve_blend
 from treering.errors import EvidenceError, NotFoundError, UserError
 from treering.runlog.directory import find_checkpoint
+
+OTHER = "sha256:" + "7" * 64
 
 
 def reseal(path, document):
@@ -154,11 +157,13 @@ def test_a_size_in_the_config_that_no_digest_covers(built, field, value):
     document = json.loads(path.read_text())
     held = document["blend"]["components"][1][field]
     document["blend"]["components"][1][field] = value
+    before = audit_again(built)
     path.write_text(json.dumps(document))
-    text = f"{field} of corpus green is {value}, expected {held} by the manifest"
-    with pytest.raises(EvidenceError, match=text):
-        audit_again(built)
-    with pytest.raises(EvidenceError, match=text):
+    report = audit_again(built)
+    [finding] = report.findings
+    assert f"{path}: blend.components.1.{field}, {field} of corpus green, is {value}, expected {held}" in finding.text
+    assert (report.level, report.corpora) == (Level.DECLARED, before.corpora)  # told from the corpora's own sizes
+    with pytest.raises(EvidenceError, match=f"{field} of corpus green is {value}, expected {held} by the manifest"):
         step_batch(type(built.run)(built.run.path), 3, built.project)
 
 
@@ -167,8 +172,8 @@ def test_a_name_in_the_config_that_no_digest_covers(built):
     path.write_text(path.read_text().replace('"corpus": "green"', '"corpus": "grey"'))
     report = audit_again(built)
     assert report.level is Level.DECLARED
-    assert {(finding.kind, finding.corpus) for finding in report.findings} == {("record", "grey")}
-    assert "as corpus grey nothing was opened" in report.findings[0].text
+    assert {(finding.kind, finding.file) for finding in report.findings} == {("record", str(path))}
+    assert "blend.components.1.corpus is grey, expected green by " in report.findings[0].text
 
 
 def test_the_upstream_of_a_checkpoint_is_its_attempts(built):
@@ -268,12 +273,81 @@ def test_a_tokenizer_in_the_config_that_the_recipe_does_not_name(built):
     document = json.loads(path.read_text())
     document["blend"]["tokenizer"] = "sha256:" + "7" * 64
     path.write_text(json.dumps(document))
-    with pytest.raises(EvidenceError, match="tokenizer of corpus red is sha256:777"):
-        audit_again(built)
-    shutil.rmtree(built.project.corpora)
     [finding] = audit_again(built).findings
-    assert "recipe.tokenizer is " in finding.text
-    assert "expected 777777777777… by the blend's tokenizer" in finding.text
+    assert finding.file == str(path)
+    assert "blend.tokenizer is 777777777777…, expected " in finding.text
+    assert "by recipe.tokenizer in the same file" in finding.text
+    assert [each.text for each in verify_paths(built.project, [built.run.path]).findings] == [finding.text]
+    shutil.rmtree(built.project.corpora)
+    assert audit_again(built).findings == (finding,)
+
+
+def _edited(document, dotted, value):
+    *parents, last = dotted.split(".")
+    for name in parents:
+        document = document[int(name)] if isinstance(document, list) else document[name]
+    document[int(last) if isinstance(document, list) else last] = value
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("attempt.parallel.data", 4, "attempt.parallel.data is 4, but 2 by {run}/attempts/0002/header.json"),
+        (
+            "blend.components.0.digest",
+            OTHER,
+            "blend.components.0.digest is 777777777777…, but .* by {run}/attempts/0002",
+        ),
+        ("recipe.blend", OTHER, "recipe.blend is 777777777777…, but .* by {run}/attempts/0002/header.json"),
+        ("recipe.tokenizer", OTHER, "recipe.tokenizer is 777777777777…, but .* by {run}/checkpoints/.*/manifest.json"),
+        ("digests.attempt", OTHER, "digests.attempt is 777777777777…, but .* by {run}/attempts/0002/header.json"),
+        ("digests.recipe", OTHER, "digests.recipe is 777777777777…, but .* by {run}/attempts/0002/header.json"),
+        ("run", "0123456789abcdef", "run is 0123456789abcdef, but .* by {run}/attempts/0002/header.json"),
+        ("blend.seed", 4, "blend.seed is 4, but 3 by .*/data/blend.json"),
+        ("recipe.seed", 8, "recipe digest sha256:.* was written, sha256:.* recomputed: the file was edited"),
+    ],
+)
+def test_the_edited_field_of_a_config_is_named_by_what_says_the_same(built, field, value, said):
+    built.run.resolved.blend.write(built.project.blend)
+    path = built.run.path / "resolved.json"
+    document = json.loads(path.read_text())
+    _edited(document, field, value)
+    path.write_text(json.dumps(document))
+    expected = said.format(run=built.run.path)
+    assert re.search(expected, audit_again(built).findings[0].text)
+    assert re.search(expected, verify_paths(built.project, [built.run.path]).findings[0].text)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "now"),
+    [
+        ("recipe.seed", 8, 7),
+        ("recipe.model.hidden_size", 33, 32),
+        ("recipe.optimizer.peak_learning_rate", 7.0, 0.001),
+        ("blend.components.2.weight", "0.7", "0.2"),
+        ("recipe.schedule.rampup", None, {"start": 4, "increment": 4, "samples": 48}),
+    ],
+)
+def test_the_edited_field_of_a_config_is_named_by_a_copy(built, field, value, now):
+    path, copy = built.run.path / "resolved.json", built.project.published / "resolved.json"
+    copy.parent.mkdir()
+    shutil.copy(path, copy)
+    document = json.loads(path.read_text())
+    _edited(document, field, value)
+    path.write_text(json.dumps(document))
+    finding = audit_again(built).findings[0]
+    assert f"; {field} is {value}, but {now} by {copy}" in finding.text
+
+
+def test_a_config_with_many_edits_names_the_first_of_them(built):
+    built.run.resolved.blend.write(built.project.blend)
+    path = built.run.path / "resolved.json"
+    document = json.loads(path.read_text())
+    for number in range(3):
+        document["blend"]["components"][number] |= {"weight": "0.7", "num_tokens": 1}
+    path.write_text(json.dumps(document))
+    assert "blend.components.0.num_tokens is 1, but" in audit_again(built).findings[0].text
+    assert "; and 3 more fields" in audit_again(built).findings[0].text
 
 
 def test_a_layout_that_the_attempt_did_not_have(built):

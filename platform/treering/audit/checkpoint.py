@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from treering.audit.config_edits import mend_blends
 from treering.audit.content import Progress, check_batches, check_corpora, check_files, quiet
 from treering.audit.lineage import check_lineage
 from treering.audit.path import Piece, Recorded, Stretch, check_records, passed_over, read_path
@@ -37,12 +38,13 @@ def audit_checkpoint(
         EvidenceError: neither manifest nor config can be read, so that there is nothing to audit.
     """
     way = way_to(checkpoint, project)
-    checkpoint, pieces, findings = way.checkpoint, way.pieces, []
+    checkpoint = way.checkpoint
+    shelf = find_corpora(project, [piece.blend for piece in way.pieces])
+    pieces, findings = mend_blends(way.pieces, shelf)
     recorded = Recorded(pieces)
-    shelf = find_corpora(project, [piece.blend for piece in pieces])
     if pieces:
         recorded = read_path(checkpoint, pieces)
-        findings = [*recorded.findings, *check_records(checkpoint, recorded)]
+        findings = [*recorded.findings, *findings, *check_records(checkpoint, recorded)]
     usage = path_usage(pieces, shelf)
     held_out, overlaps = check_held_out(project, shelf, usage)
     findings += overlaps

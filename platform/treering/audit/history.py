@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+from treering.audit.config_edits import edited_fields
+from treering.audit.path import check_config
 from treering.audit.report import Finding
-from treering.config.resolve import Resolved
 from treering.errors import EvidenceError
+from treering.project import Project
 from treering.runlog.directory import AttemptDirectory, RunDirectory
 from treering.runlog.incidents import INCIDENTS_FILE
 from treering.runlog.lock import is_held
@@ -19,20 +21,28 @@ from treering.runlog.records import AttemptEnd, AttemptHeader, Evaluation
 _TAIL_BYTES = 1 << 20
 
 
-def check_run_log(run: RunDirectory, note: Callable[[str], None]) -> Iterator[Finding]:
+def check_run_log(run: RunDirectory, project: Project, note: Callable[[str], None]) -> Iterator[Finding]:
     """Config, every attempt with all its rings, on the path of a checkpoint or not, and evaluations.
 
     Args:
         run: the run, or a published checkpoint's folder.
+        project: where copies of its config may lie.
         note: told what is no damage but cannot be vouched for.
     """
-    config = run.path / "resolved.json"
-    yield from _unreadable(config, partial(Resolved.read, config))
+    yield from _check_config(run, project)
     for path in sorted((run.path / "attempts").glob("*")):
         if path.name.isdigit():
             yield from _check_attempt(run, AttemptDirectory(path), note)
     for path in sorted((run.path / "evaluations").glob("*.json")):
         yield from _unreadable(path, partial(Evaluation.read, path))
+
+
+def _check_config(run: RunDirectory, project: Project) -> Iterator[Finding]:
+    try:
+        yield from check_config(run)
+    except EvidenceError as error:
+        text = f"{error}{edited_fields(run, project)}"
+        yield Finding("record", text, file=str(run.path / "resolved.json"))
 
 
 def _unreadable(file: Path, read: Callable[[], object]) -> list[Finding]:

@@ -206,7 +206,7 @@ def _check(
                 sizes = [file.size for file in checkpoint.manifest.files]
                 yield from check_files(checkpoint, lambda _what, done, _of: advance(sizes[done - 1]))
             case "run log":
-                yield from check_run_log(RunDirectory(thing.path), note)
+                yield from check_run_log(RunDirectory(thing.path), project, note)
             case "index":
                 yield from (
                     Finding("corpus", text, file=str(thing.path)) for text in NgramIndex(thing.path).check(advance)

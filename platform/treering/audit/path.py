@@ -346,21 +346,36 @@ def _differs(file: Path, name: str, found: object, expected: object, by: str) ->
         yield Finding("record", text, file=str(file))
 
 
+def check_config(run: RunDirectory) -> Iterator[Finding]:
+    """A run's config against itself: its blend against the recipe, which the run's id covers.
+
+    Raises:
+        EvidenceError: it cannot be read, or does not give its own digests.
+    """
+    config, recipe, blend = run.path / "resolved.json", run.resolved.recipe, run.resolved.blend
+    by = "{} in the same file, which the run's id covers"
+    yield from _differs(config, "blend", blend.digest, recipe.blend, by.format("recipe.blend"))
+    yield from _differs(config, "blend.tokenizer", blend.tokenizer, recipe.tokenizer, by.format("recipe.tokenizer"))
+
+
 def _check_piece(piece: Piece) -> Iterator[Finding]:
     """A run's config against itself, and against the header of an attempt."""
     resolved, config = piece.run.resolved, piece.run.path / "resolved.json"
     recipe, blend = resolved.recipe, resolved.blend
-    yield from _differs(config, "recipe.blend", recipe.blend, blend.digest, "the blend in the same file")
-    yield from _differs(config, "recipe.tokenizer", recipe.tokenizer, blend.tokenizer, "the blend's tokenizer")
+    yield from check_config(piece.run)
     if isinstance(piece, Derived):
         return
     header, file = piece.attempt.header, piece.attempt.path / "header.json"
     yield from _differs(file, "attempt", header.attempt, piece.attempt.number, "its folder")
     yield from _differs(file, "run", header.run, recipe.digest, config.name)
     yield from _differs(file, "blend", header.blend, recipe.blend, config.name)
-    for component in blend.components:
+    names = {digest: name for name, digest in header.corpora.items()}
+    for number, component in enumerate(blend.components):
         opened = header.corpora.get(component.corpus)
-        if component.digest is not None and component.digest != opened:
+        if component.digest in names and opened is None:
+            field, by = f"blend.components.{number}.corpus", f"{file}, which opened that digest as it"
+            yield from _differs(config, field, component.corpus, names[component.digest], by)
+        elif component.digest is not None and component.digest != opened:
             text = (
                 f"{file}: as corpus {component.corpus} {opened or 'nothing'} was opened, expected "
                 f"{component.digest} by the blend in {config}"

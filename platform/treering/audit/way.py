@@ -7,6 +7,7 @@ derived from the recipe: a step reads what schedule and blend say, whoever did i
 from contextlib import suppress
 from dataclasses import dataclass
 
+from treering.audit.config_edits import edited_fields
 from treering.audit.path import Derived, Piece, Stretch, stretches_to
 from treering.audit.report import Level, Shortfall
 from treering.config.canonical import short
@@ -83,7 +84,7 @@ def _at_home(
     try:
         own, problem = checkpoint.run.resolved.recipe.digest, ""
     except EvidenceError as error:
-        own, problem = None, str(error)
+        own, problem = None, f"{error}{edited_fields(checkpoint.run, project)}"
     try:
         manifest = checkpoint.manifest
     except EvidenceError as error:

@@ -217,7 +217,11 @@ class Resolved(Section):
             document = parse_json(path.read_bytes())
             run, digests = document.pop("run"), dict(document.pop("digests"))
             resolved = cls.model_validate(document)
-        except (OSError, ValueError, KeyError, AttributeError, TypeError, ValidationError) as error:
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            place = ".".join(str(part) for part in first["loc"])
+            raise EvidenceError(f"{path}: not a resolved config ({place}: {first['msg']})") from error
+        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
             raise EvidenceError(f"{path}: not a resolved config ({error})") from error
         for name, digest in resolved.digests.items():
             if digests.get(name) != digest:
