@@ -11,6 +11,7 @@ from treering_dashboard.pages import (
     compare,
     contamination,
     differences,
+    megatron,
     run,
     runs,
     takedown,
@@ -31,6 +32,7 @@ SECTIONS = {
         takedown.link(),
         contamination.link(),
         differences.link(),
+        megatron.link(),
     ],
 }
 st.navigation(SECTIONS, position="top").run()

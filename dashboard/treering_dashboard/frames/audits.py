@@ -16,6 +16,7 @@ from treering.audit.attestation.place import find_attestation
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.contamination import Contamination, find_contamination
 from treering.audit.difference import CheckpointDifference, compare_checkpoints
+from treering.audit.megatron.moved import parse_moved
 from treering.audit.megatron.run import AuditedRun
 from treering.audit.megatron.saved import LATEST
 from treering.audit.megatron.source import DESCRIPTION
@@ -31,8 +32,10 @@ if TYPE_CHECKING:
 KEYS_VARIABLE: Final = "TREERING_PUBLIC_KEYS"
 
 _DEPTH: Final = 3
-_OTHERS: Final = frozenset({"data", "runs", "published", "node_modules", "__pycache__"})
-"""Folders of a project that hold no description of a Megatron run, and may hold very many files."""
+_OTHERS: Final = frozenset({"data", "runs", "published", "mlartifacts", "node_modules", "__pycache__"})
+"""Folders of a project that hold no run of Megatron, and may hold very many files."""
+_NUMBERED: Final = ("iter_", "global_step")
+"""How the folders of checkpoints begin that Megatron and DeepSpeed write."""
 
 
 def trusted_keys() -> tuple[Path, ...]:
@@ -114,15 +117,17 @@ def path_version(checkpoint: CheckpointDirectory) -> Version:
     return tuple((f"{path}/{name}", size, time) for path, run in runs.items() for name, size, time in version(run))
 
 
-def megatron_descriptions() -> list[Path]:
-    """The descriptions of Megatron runs in the project's folders, relative to its root; data and runs are left out."""
+def megatron_runs() -> list[str]:
+    """Folders of the project, relative to its root, that describe a run of Megatron or hold its checkpoints."""
     root = project().root
     found = []
     for folder, names, files in os.walk(root):
-        depth = len(Path(folder).relative_to(root).parts)
-        names[:] = sorted(n for n in names if depth < _DEPTH and not n.startswith(".") and n not in _OTHERS)
-        if DESCRIPTION in files:
-            found.append((Path(folder) / DESCRIPTION).relative_to(root))
+        place = Path(folder).relative_to(root)
+        saved = [name for name in names if name.startswith(_NUMBERED)]
+        if saved or DESCRIPTION in files or LATEST in files:
+            found.append(str(place))
+        deeper = len(place.parts) < _DEPTH
+        names[:] = sorted(n for n in names if deeper and n not in {*saved, *_OTHERS} and not n.startswith("."))
     return found
 
 
@@ -138,22 +143,23 @@ class _Opened:
         return self.version == _megatron_version(self.run)
 
 
-def megatron_run(path: Path, *, verify: bool) -> AuditedRun:
+def megatron_run(path: Path, moved: tuple[str, ...], *, verify: bool) -> AuditedRun:
     """A Megatron run whose order was made.
 
     Args:
-        path: its description, or the folder of one.
+        path: its description or a checkpoint, or the folder of one.
+        moved: where folders lie today, `OLD=NEW` each.
         verify: compare cached indices with a rebuild.
 
     Raises:
-        TreeringError: see `AuditedRun.open`.
+        TreeringError: see `AuditedRun.open` and `parse_moved`.
     """
-    return _megatron_run(path, verify).run
+    return _megatron_run(path, moved, verify).run
 
 
 @st.cache_resource(max_entries=2, show_spinner="Making Megatron's data order …", validate=lambda opened: opened.holds)
-def _megatron_run(path: Path, verify: bool) -> _Opened:
-    run = AuditedRun.open(path, verify=verify)
+def _megatron_run(path: Path, moved: tuple[str, ...], verify: bool) -> _Opened:
+    run = AuditedRun.open(path, verify=verify, moved=parse_moved(moved))
     return _Opened(run, _megatron_version(run))
 
 

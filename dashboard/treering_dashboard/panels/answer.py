@@ -56,7 +56,6 @@ def asked(question: str, label: str, *, costly: bool) -> bool:
     """
     questions: set[str] = st.session_state.setdefault(_ASKED, set())
     if costly and question not in questions:
-        if not st.button(label, icon=":material/search:", key=f"ask {question}"):
-            return False
-        questions.add(question)
+        st.button(label, icon=":material/search:", key=f"ask {question}", on_click=questions.add, args=(question,))
+        return False
     return True

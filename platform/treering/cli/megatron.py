@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from treering.cli.output import console, print_json, print_table
-from treering.errors import UserError
 
 if TYPE_CHECKING:
     from treering.audit.megatron.report import MegatronReport, ReadSample
@@ -23,9 +22,10 @@ def audit_megatron(
     Returns:
         Whether everything holds.
     """
+    from treering.audit.megatron.moved import parse_moved
     from treering.audit.megatron.run import AuditedRun
 
-    run = AuditedRun.open(path, verify=verify, moved=_moved(data_root))
+    run = AuditedRun.open(path, verify=verify, moved=parse_moved(data_root))
     if step is None and document is None:
         report = run.report()
         if json:
@@ -52,16 +52,6 @@ def audit_megatron(
             console.print(f"FAILED       {finding.text}", markup=False)
         console.print(f"{len(samples):,} samples, {run.level}")
     return not run.findings
-
-
-def _moved(data_root: Sequence[str]) -> dict[str, str]:
-    pairs = [text.partition("=") for text in data_root]
-    for old, equals, new in pairs:
-        if not (old and equals and new):
-            raise UserError(
-                f"--data-root {old}{equals}{new}: expected OLD=NEW, a folder of the run and where it lies today"
-            )
-    return {old: new for old, _, new in pairs}
 
 
 def _print_report(report: "MegatronReport") -> None:

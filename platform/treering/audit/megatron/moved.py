@@ -1,7 +1,24 @@
 """Where paths that a run named lie today."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
+
+from treering.errors import UserError
+
+
+def parse_moved(pairs: Sequence[str]) -> dict[str, str]:
+    """Where folders lie today, from `OLD=NEW` each.
+
+    Raises:
+        UserError: one is not of that form.
+    """
+    found = {}
+    for pair in pairs:
+        old, equals, new = pair.partition("=")
+        if not (old and equals and new):
+            raise UserError(f"--data-root {pair}: expected OLD=NEW, a folder of the run and where it lies today")
+        found[old] = new
+    return found
 
 
 def moved_path(path: str, moved: Mapping[str, str], base: Path | None = None) -> Path:

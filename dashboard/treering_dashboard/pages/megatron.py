@@ -1,0 +1,239 @@
+"""What a checkpoint read that Megatron trained without Treering: by data path, by step, by document."""
+
+import shlex
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import pandas as pd
+import streamlit as st
+from streamlit.navigation.page import StreamlitPage
+
+from treering.audit.megatron.report import MegatronReport, ReadSample, Setting
+from treering.audit.megatron.run import AuditedRun
+from treering.config.canonical import short
+from treering.errors import TreeringError
+from treering_dashboard.frames import cached
+from treering_dashboard.frames.audits import megatron_run, megatron_runs
+from treering_dashboard.panels.answer import asked, command, error_box, open_ends
+from treering_dashboard.panels.assurance import findings, verdict_line
+from treering_dashboard.panels.choice import keep_choice
+from treering_dashboard.panels.tables import table
+from treering_dashboard.panels.text import count, number, plural
+
+_DESCRIBED: Final = """\
+# megatron-run.yaml, in any folder; a checkpoint of Megatron says all this by itself
+data:
+  - {prefix: /data/wiki_text_document, weight: 0.3}
+  - {prefix: /data/books_text_document, weight: 0.7}
+split: "969,30,1"
+seed: 1234
+sequence_length: 2048
+train_samples: 131800000
+global_batch_size: 1920
+iteration: 1000
+"""
+
+_COUNTS = ("Samples", "Tokens", "Epochs", "Documents touched", "Documents held")
+_SPANS = ("Sample", "Step", "Epoch", "Document", "Tokens", "Of")
+_ORIGINS: Final = {"checkpoint": "the checkpoint", "description": "the description", "default": "Megatron's default"}
+
+
+def link() -> StreamlitPage:
+    """The page's place in the navigation."""
+    return st.Page(page, title="Megatron", url_path="megatron", icon=":material/hub:")
+
+
+def page() -> None:
+    """Draws the audit of the run that is chosen or whose path is typed."""
+    found = megatron_runs()
+    if found:
+        keep_choice("path", found[0])
+    typed = st.session_state.get("path") or st.query_params.get("path")
+    if typed and typed not in found:
+        found.append(typed)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        path = st.selectbox(
+            "A save folder, a checkpoint or a description of Megatron's",
+            found,
+            index=None,
+            key="path",
+            bind="query-params",
+            accept_new_options=True,
+            placeholder="choose one, or type a path",
+            width=460,
+        )
+        moved = st.text_input(
+            "Folders that lie elsewhere today",
+            placeholder="OLD=NEW …",
+            key="moved",
+            bind="query-params",
+            help="As `--data-root`: a folder as the run saw it, and where it lies today; several with spaces between",
+            width=300,
+        )
+        verify = st.toggle(
+            "Rebuild cached indices", key="rebuild", bind="query-params", help="As `--verify`: compare number by number"
+        )
+    if not path:
+        st.info(
+            "No run of Megatron lies in the project's folders. Type the path of its save folder or of a checkpoint, "
+            "or describe the run:",
+            icon=":material/hub:",
+        )
+        st.code(_DESCRIBED, language="yaml")
+        return
+    _audit(path, tuple(moved.split()), verify=verify)
+
+
+def _audit(path: str, moved: tuple[str, ...], *, verify: bool) -> None:
+    line = " ".join(["treering audit --megatron-run", shlex.quote(path), *(f"--data-root {pair}" for pair in moved)])
+    line += " --verify" if verify else ""
+    if asked(f"megatron {line}", "Audit", costly=True):
+        try:
+            run = megatron_run(cached.project().root / path, moved, verify=verify)
+            _report(run.report())
+        except TreeringError as error:
+            error_box("What this run read cannot be told.", error)
+        else:
+            line += _questions(run)
+    command(line)
+
+
+def _report(report: MegatronReport) -> None:
+    verdict_line(report.level, report.verdict, holds=report.holds)
+    skipped = f"{count(len(report.skipped_steps))} skipped" if report.skipped_steps else "none skipped"
+    mixed = sum(usage.mixed_epochs for usage in report.corpora) or "none"
+    cells = st.columns(4, gap="small")
+    for cell, (label, value, detail) in zip(
+        cells,
+        (
+            ("Steps", count(report.iteration), skipped),
+            ("Consumed tokens", number(report.consumed_tokens), f"{count(report.consumed_samples)} samples"),
+            ("Data paths", count(len(report.corpora)), f"{mixed} with its epochs mixed"),
+            ("Cached indices taken", count(len(report.indices_read)), "the others were rebuilt from the seed"),
+        ),
+        strict=True,
+    ):
+        with cell:
+            st.metric(label, value, delta_description=detail)
+    findings(report.findings)
+    st.markdown("###### What was read of each data path")
+    weight = st.column_config.ProgressColumn(format="%.2f %%", min_value=0.0, max_value=100.0, width=130)
+    table(usage_frame(report), "What was read by data path", numbers=_COUNTS, rows=20, columns={"Weight": weight})
+    left, right = st.columns(2, gap="medium")
+    with left:
+        st.markdown("###### Settings, and who says so")
+        table(settings_frame(report.settings), "Settings that decide what was read", rows=12)
+    with right:
+        open_ends("Not proven", report.not_proven)
+        open_ends("Cached indices that were taken", report.indices_read)
+
+
+def _questions(run: AuditedRun) -> str:
+    """Asks for a step and a document, and answers.
+
+    Returns:
+        The options of the command.
+    """
+    st.markdown("###### What a step read, and what read a document")
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        step = st.number_input(
+            "Step",
+            min_value=1,
+            value=None,
+            step=1,
+            placeholder=f"1 to {run.iteration}",
+            key="megatron_step",
+            bind="query-params",
+            width=160,
+        )
+        document = st.text_input(
+            "Document",
+            placeholder=f"{run.order.components[0].corpus}:0",
+            key="megatron_document",
+            bind="query-params",
+            help="PREFIX:NUMBER, the number of a sequence of the .idx",
+            width=460,
+        ).strip()
+    options = ""
+    if step is not None:
+        options += f" --step {step}"
+        _samples(f"Step {count(step)}", lambda: run.step(step))
+    if document:
+        options += f" --document {shlex.quote(document)}"
+        _samples(document, lambda: run.exposures(document))
+    return options
+
+
+def _samples(what: str, answer: Callable[[], Sequence[ReadSample]]) -> None:
+    try:
+        samples = answer()
+    except TreeringError as error:
+        error_box("This was not read.", error)
+        return
+    st.text(f"{what}: {plural(len(samples), 'sample')}")
+    if samples:
+        table(samples_frame(samples), f"Samples of {what} with their documents", numbers=_SPANS, rows=16)
+
+
+def usage_frame(report: MegatronReport) -> pd.DataFrame:
+    """One row a data path; weights in percent."""
+    return pd.DataFrame(
+        [
+            {
+                "Data path": usage.corpus,
+                "Weight": 100 * usage.weight,
+                "Samples": count(usage.samples),
+                "Tokens": count(usage.tokens),
+                "Epochs": f"{usage.epochs:.4f}{' mixed' if usage.mixed_epochs else ''}",
+                "Documents touched": count(usage.documents_touched),
+                "Documents held": count(usage.num_documents),
+                "Index": short(usage.index, 12),
+            }
+            for usage in report.corpora
+        ]
+    )
+
+
+def settings_frame(settings: Sequence[Setting]) -> pd.DataFrame:
+    """One row a setting; data paths by their number, since a table of their own names each."""
+    return pd.DataFrame(
+        [
+            {
+                "Setting": each.name,
+                "Value": _shown(each.value),
+                "Said by": each.argument or _ORIGINS.get(each.origin, each.origin),
+            }
+            for each in settings
+        ]
+    )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return plural(len(value), "data path")
+    if isinstance(value, dict):
+        return " ".join(f"{name} {each}" for name, each in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def samples_frame(samples: Sequence[ReadSample]) -> pd.DataFrame:
+    """One row a part of a document."""
+    frame = pd.DataFrame(
+        [
+            {
+                "Sample": count(sample.g),
+                "Step": count(sample.step) + (" skipped" if sample.skipped else ""),
+                "Data path": sample.corpus,
+                "Epoch": "mixed" if sample.epoch is None else str(sample.epoch),
+                "Document": count(part.number),
+                "Tokens": f"{count(part.start)} to {count(part.end)}",
+                "Of": count(part.num_tokens),
+                "Id": part.id or "",
+                "Source": part.source or "",
+                "Licence": part.licence or "",
+            }
+            for sample in samples
+            for part in sample.documents
+        ]
+    )
+    return frame.drop(columns=[name for name in ("Id", "Source", "Licence") if not frame[name].any()])
