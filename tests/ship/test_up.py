@@ -8,13 +8,14 @@ import subprocess
 import sys
 import time
 import urllib.request
+from pathlib import Path
 
 import mlflow
 import psutil
 import pytest
 
 from treering.cli.serving import Service, choose_port
-from treering.cli.up import training_runs_page
+from treering.cli.up import dashboard_environment, training_runs_page
 from treering.errors import TreeringError, UserError
 
 UP = "import typer; from treering.cli import up; app = typer.Typer(); up.register(app); app()"
@@ -174,3 +175,25 @@ def test_up_says_which_port_is_taken(project, taken):
     assert done.returncode != 0
     assert f"port {taken} of 127.0.0.1 is taken" in done.stderr
     assert not (project.root / ".treering" / "up").exists(), "nothing was started"
+
+
+def test_up_says_which_key_is_none(project):
+    done = subprocess.run(
+        [sys.executable, "-c", UP, "--public-key", "none.pem"],
+        cwd=project.root,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode != 0
+    assert "none.pem: no key there" in done.stderr
+    assert not (project.root / ".treering" / "up").exists(), "nothing was started"
+
+
+def test_the_dashboard_is_told_whose_signatures_count(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = "http://127.0.0.1:5000"
+    assert dashboard_environment(page, ()) == {"TREERING_MLFLOW_URL": page}, "what is set already stays"
+    keys = dashboard_environment(page, (Path("a.pem"), tmp_path / "b.pem"))["TREERING_PUBLIC_KEYS"]
+    assert keys == f"{tmp_path / 'a.pem'}{os.pathsep}{tmp_path / 'b.pem'}"

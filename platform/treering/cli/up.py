@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treering.cli.output import JsonOption, console, print_json, project
+from treering.cli.output import JsonOption, PublicKeyOption, console, print_json, project, trusted_keys
 
 if TYPE_CHECKING:
     from treering.cli.serving import Service
@@ -36,17 +36,23 @@ def register(app: typer.Typer) -> None:
     app.command("up")(up)
 
 
-def up(port: DashboardPort = None, mlflow_port: MlflowPort = None, json: JsonOption = False) -> None:
+def up(
+    port: DashboardPort = None,
+    mlflow_port: MlflowPort = None,
+    public_key: PublicKeyOption = None,
+    json: JsonOption = False,
+) -> None:
     """Serve the dashboard and MLflow on 127.0.0.1 until Ctrl-C, and keep MLflow up to date meanwhile.
 
     Where `MLFLOW_TRACKING_URI` names a server, that one is used and none is started; where it names a database, MLflow
-    is served over it.
+    is served over it. The dashboard's audit checks attestations with the keys of `--public-key`.
 
     Example: `treering up --port 8600`
     """
     from treering.cli.serving import HOST, Guard, Service, choose_port
 
     here = project()
+    trusted_keys(public_key)
     for sign in (signal.SIGTERM, signal.SIGHUP):  # a terminal that is closed hangs up
         signal.signal(sign, _interrupt)
     with ExitStack() as services:
@@ -82,7 +88,7 @@ def up(port: DashboardPort = None, mlflow_port: MlflowPort = None, json: JsonOpt
                 "dashboard",
                 _dashboard_command(dashboard_port),
                 f"{dashboard_url}/_stcore/health",
-                {"TREERING_MLFLOW_URL": mlflow_page},
+                dashboard_environment(mlflow_page, public_key or ()),
             )
             if json:
                 print_json({"dashboard": dashboard_url, "mlflow": mlflow_url})
@@ -148,6 +154,12 @@ def _mlflow_command(here: "Project", port: int) -> list[str]:
         sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1",
         "--backend-store-uri", uri, "--artifacts-destination", str(here.root.resolve() / "mlartifacts"),
     ]  # fmt: skip
+
+
+def dashboard_environment(mlflow_page: str, public_keys: Sequence[Path]) -> dict[str, str]:
+    """What the dashboard is told: where MLflow is, and whose signatures count; without a key, what is set already."""
+    keys = os.pathsep.join(str(key.resolve()) for key in public_keys)
+    return {"TREERING_MLFLOW_URL": mlflow_page, **({"TREERING_PUBLIC_KEYS": keys} if keys else {})}
 
 
 def _dashboard_command(port: int) -> list[str]:
