@@ -113,7 +113,7 @@ def test_data_are_named_in_all_of_megatrons_ways(folder, changes, names):
     before = AuditedRun.open(folder / "ckpt")
     compare(before, args, names)
     after = AuditedRun.open(folder / "ckpt", verify=True)  # now with the cache that megatron-core left
-    assert len(after.cache.read) == len(names) + (len(names) > 1)
+    assert len(after.report().indices_read) == len(names) + (len(names) > 1)
     assert after.findings == ()
 
 
@@ -159,25 +159,69 @@ def test_what_a_description_says_goes_before_the_checkpoint(folder):
     assert "expected OLD=NEW" in str(call(place, "--data-root", "moved").exception)
 
 
-def test_a_run_that_was_resumed_with_other_arguments(folder):
-    args = megatron_run.arguments(data_path=BLEND, train_samples=80, split="100")
+@pytest.mark.usefixtures("group")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"data_path": BLEND[:4], "train_samples": 100},  # another blend
+        {"train_samples": 130, "global_batch_size": 12},
+        {"global_batch_size": 4},  # the same order in other steps
+        {"rampup_batch_size": ["2", "2", "40"], "seq_length": 7, "train_samples": 100},
+    ],
+)
+def test_a_run_that_was_resumed_with_other_arguments(folder, changes):
+    args = megatron_run.arguments(data_path=BLEND, train_samples=90, split="100", data_cache_path="cache")
+    read = dict(enumerate(megatron_run.batches(args, 3), 1))
     megatron_run.save(folder / "ckpt", args, 2)
     megatron_run.save(folder / "ckpt", args, 3)
-    assert AuditedRun.open(folder / "ckpt").findings == ()
-    args.data_path, args.train_samples = BLEND[:4], 88
-    megatron_run.save(folder / "ckpt", args, STEPS)
-    findings = AuditedRun.open(folder / "ckpt").findings
-    assert [finding.step for finding in findings] == [2, 3]
-    assert "train_samples was 80, is 88" in findings[0].text
-    assert "data was 3.0 data/wiki 5.0 data/books 2.0 data/code, is 3.0 data/wiki 5.0 data/books" in findings[0].text
-    assert "its steps up to 2 were read by those of that checkpoint" in findings[0].text
-    assert AuditedRun.open(folder / "ckpt" / "iter_0000003").findings == (), "what came later is no part of it"
-    result = call("ckpt", "--json")
+    alone = AuditedRun.open(folder / "ckpt")
+    assert len(alone.launches) == 1
+    before = megatron_run.datasets(args)[0]
+    vars(args).update(changes)
+    after = megatron_run.datasets(args)[0]
+    read |= {step + 3: samples for step, samples in enumerate(megatron_run.batches(args, STEPS - 3, read[3].stop), 1)}
+    megatron_run.save(folder / "ckpt", args, STEPS, consumed=read[STEPS].stop)
+    run = AuditedRun.open(folder / "ckpt")
+    report = run.report()
+    assert report.holds
+    assert [(each.first_step, each.last_step, each.first_sample) for each in report.launches] == [
+        (1, 3, 0), (4, STEPS, read[3].stop),
+    ]  # fmt: skip
+    assert report.consumed_samples == sum(usage.samples for usage in report.corpora) == read[STEPS].stop
+    assert report.consumed_tokens == sum(usage.tokens for usage in report.corpora)
+    found = {step: [] for step in read}
+    for step, samples in read.items():
+        for g in samples:
+            component, dataset, k = megatron_data.place(before if step <= 3 else after, g)
+            held = dataset._query_document_sample_shuffle_indices(k)[1].tolist()
+            found[step].append((f"data/{list(LENGTHS)[component]}", held))
+        assert [(each.corpus, [part.number for part in each.documents]) for each in run.step(step)] == found[step]
+    for usage in report.corpora:
+        own = [(step, held) for step, samples in found.items() for corpus, held in samples if corpus == usage.corpus]
+        assert usage.samples == len(own)
+        assert usage.documents_touched == len({document for _, held in own for document in held})
+        for number in range(usage.num_documents):
+            steps = [sample.step for sample in run.exposures(f"{usage.corpus}:{number}")]
+            assert steps == [step for step, held in own if number in held]
+    name = next(iter(changes))
+    assert any(name in text for text in report.launches[1].changed) or name in ("data_path", "rampup_batch_size")
+    assert any("right after step 3, the newest checkpoint" in text for text in report.not_proven)
+    assert len(AuditedRun.open(folder / "ckpt" / "iter_0000003").launches) == 1, "what came later is no part of it"
+    assert "resumed      from step 4 on with other arguments" in call("ckpt").stdout
+
+
+def test_an_earlier_checkpoint_that_cannot_be_read_is_a_finding(folder):
+    args = megatron_run.arguments(data_path=BLEND, train_samples=80, split="100")
+    earlier = megatron_run.save(folder / "ckpt", args, 3) / "mp_rank_00" / "model_optim_rng.pt"
+    megatron_run.save(folder / "ckpt", args, STEPS).rename(folder / "ckpt" / "iter_0000009")
+    earlier.write_bytes(b"torn")
+    findings = AuditedRun.open(folder / "ckpt" / "iter_0000009").findings
+    assert [finding.file.split("/")[-3] for finding in findings] == ["iter_0000009", "iter_0000003"]
+    assert "iteration 7, expected 9 by its folder's name" in findings[0].text
+    assert "does not tell how its steps were launched" in findings[1].text
+    result = call("ckpt/iter_0000009", "--json")
     assert result.exit_code == 3
     assert json.loads(result.stdout)["level"] == "declared"
-    args.consumed_train_samples = 5
-    (folder / "ckpt" / "iter_0000003" / "mp_rank_00" / "model_optim_rng.pt").write_bytes(b"torn")
-    assert any("does not tell how it was launched" in each.text for each in AuditedRun.open(folder / "ckpt").findings)
 
 
 def test_a_batch_size_that_changed_between_two_checkpoints_is_seen_in_one(folder):
@@ -304,7 +348,7 @@ def test_a_pickle_runs_nothing(folder, form):
         "popen": Called(os.popen, f"touch {marks[2]}"),
         "write": Called(exec, f"open({str(marks[3])!r}, 'w')"),
     }
-    place = megatron_run.save(folder / "ckpt", args, STEPS, form, state)
+    place = megatron_run.save(folder / "ckpt", args, STEPS, form, state=state)
     held = read_saved(place / "mp_rank_00" / "model_optim_rng.pt")
     assert repr(held["hook"]) == "<__builtin__.eval>"
     assert repr(held["args"].state["hidden"]) == "<posix.system>"

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from treering.audit.megatron.run import AuditedRun
 from treering.cli import app, commands
-from treering.config.schedule import Schedule
+from treering.config.schedule import Rampup, Schedule
 from treering.data.megatron.blend import MegatronBlend
 from treering.errors import ConfigError, EvidenceError, NotFoundError, UserError
 
@@ -83,7 +83,7 @@ def test_the_answers_are_what_megatron_reads(folder, cached):
     if not cached:
         describe(folder, cache=None)
     run = AuditedRun.open(folder, verify=cached)
-    schedule = Schedule(10, 900, 8, 1.0, rampup=run.run.schedule.rampup)
+    schedule = Schedule(10, 900, 8, 1.0, rampup=Rampup(2, 2, 30))
     report, consumed = run.report(), schedule.samples_after(9)
     read = read_by_megatron(dataset, consumed)
     assert report.holds

@@ -76,7 +76,7 @@ def datasets(args: argparse.Namespace) -> list[Any]:
     return built
 
 
-def batches(args: argparse.Namespace, steps: int) -> Iterator[range]:
+def batches(args: argparse.Namespace, steps: int, consumed: int = 0) -> Iterator[range]:
     """The samples of each step, by megatron-core's own calculator; a sequential sampler reads on where it stopped."""
     from megatron.core import num_microbatches_calculator as calculator
 
@@ -84,7 +84,6 @@ def batches(args: argparse.Namespace, steps: int) -> Iterator[range]:
         0, args.rampup_batch_size, args.global_batch_size, args.micro_batch_size, args.data_parallel_size
     )
     try:
-        consumed = 0
         for _ in range(steps):
             calculator.update_num_microbatches(consumed)
             size = calculator.get_current_running_global_batch_size()
@@ -95,20 +94,27 @@ def batches(args: argparse.Namespace, steps: int) -> Iterator[range]:
 
 
 def save(
-    folder: Path, args: argparse.Namespace, iteration: int, form: str = "zip", state: dict[str, Any] | None = None
+    folder: Path,
+    args: argparse.Namespace,
+    iteration: int,
+    form: str = "zip",
+    *,
+    state: dict[str, Any] | None = None,
+    consumed: int | None = None,
 ) -> Path:
     """Writes a checkpoint and the tracker file; returns the checkpoint's folder.
 
     Args:
         folder: the save folder.
         args: of the launch.
-        iteration: steps done; `consumed_train_samples` is counted from it.
+        iteration: steps done.
         form: zip, legacy, pipeline (a rank's folder with more numbers), distributed, deepspeed.
         state: what else it holds, or holds otherwise.
+        consumed: samples; by default those of so many steps from nothing.
     """
     import torch
 
-    args.consumed_train_samples = list(batches(args, iteration))[-1].stop
+    args.consumed_train_samples = list(batches(args, iteration))[-1].stop if consumed is None else consumed
     layer = torch.nn.Linear(4, 4)
     held = {"args": args, "checkpoint_version": 3.0, "iteration": iteration, "model": layer.state_dict()}
     held |= {"optimizer": torch.optim.AdamW(layer.parameters()).state_dict(), "rng_state": [torch.get_rng_state()]}

@@ -166,6 +166,8 @@ def _megatron_run(path: Path, moved: tuple[str, ...], verify: bool) -> _Opened:
 def _megatron_version(run: AuditedRun) -> Version:
     folder = run.source.parent
     found = file_version(folder, escape(run.source.name), LATEST)
-    for place in run.described.places:
-        found += file_version(place.parent, f"{escape(place.name)}.idx", DOCUMENTS)
-    return found if run.described.cache is None else found + file_version(run.described.cache, "*")
+    for launch in run.described.launches:
+        found += () if launch.cache is None else file_version(launch.cache, "*")
+        for place in launch.places:
+            found += file_version(place.parent, f"{escape(place.name)}.idx", DOCUMENTS)
+    return found

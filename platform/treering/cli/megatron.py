@@ -63,6 +63,12 @@ def _print_report(report: "MegatronReport") -> None:
             )
             console.print(f"  {setting.name:<20} {_shown(setting.value)}  ({said})", markup=False, soft_wrap=True)
     console.print(f"step         {report.iteration:,}")
+    for launch in report.launches[1:]:
+        console.print(
+            f"resumed      from step {launch.first_step:,} on with other arguments: {'; '.join(launch.changed)}",
+            markup=False,
+            soft_wrap=True,
+        )
     console.print(f"consumed     {report.consumed_samples:,} samples, {report.consumed_tokens:,} tokens\n")
     numbers = ("weight", "samples", "tokens", "epochs", "documents touched")
     print_table(

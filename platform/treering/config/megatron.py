@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from treering.config.model import PositiveInt, RampConfig, Section, contradiction
-from treering.config.schedule import Rampup, Schedule
+from treering.config.schedule import Rampup, explicit_thresholds, rampup_thresholds
 
 
 class MegatronData(Section):
@@ -66,18 +66,15 @@ class MegatronRun(Section):
         return self.train_samples or (self.train_iters or 0) * self.global_batch_size
 
     @property
-    def schedule(self) -> Schedule:
-        """The batch schedule; learning rates are not asked for.
+    def batch_sizes(self) -> list[tuple[int, int]]:
+        """The batch schedule as (consumed samples from which on, batch size), ascending from 0.
 
         Raises:
-            ConfigError: the ramp does not lead up to the global batch size.
+            ConfigError: the ramp does not lead up to the global batch size, or the steps cannot be read.
         """
-        rampup = self.rampup
-        return Schedule(
-            sequence_length=self.sequence_length,
-            train_tokens=self.num_samples * self.sequence_length,
-            global_batch_size=self.global_batch_size,
-            peak_learning_rate=1.0,
-            rampup=None if rampup is None else Rampup(rampup.start, rampup.increment, rampup.samples),
-            batch_steps=self.batch_steps,
-        )
+        if self.batch_steps is not None:
+            return explicit_thresholds(self.batch_steps, self.sequence_length)
+        if self.rampup is None:
+            return [(0, self.global_batch_size)]
+        ramp = Rampup(self.rampup.start, self.rampup.increment, self.rampup.samples)
+        return rampup_thresholds(ramp, self.global_batch_size)

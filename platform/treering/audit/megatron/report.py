@@ -13,7 +13,7 @@ class DatasetUsage:
     Attributes:
         corpus: prefix of the `.bin/.idx` pair, as the run named it.
         index: digest of the `.idx`.
-        weight: its share of the blend.
+        weight: its share of the blend; of the last launch that named it.
         samples: samples read.
         tokens: samples x sequence length.
         epochs: tokens read over tokens of the split.
@@ -51,12 +51,34 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
+class LaunchedSteps:
+    """Steps that were read by one set of launch arguments.
+
+    Attributes:
+        file: what says so: a checkpoint's file, or the description.
+        first_step: from 1.
+        last_step: the last step up to the checkpoint.
+        first_sample: the number of its first sample in the order that these arguments make.
+        num_samples: samples read.
+        changed: which arguments differ from those before, in words.
+    """
+
+    file: str
+    first_step: int
+    last_step: int
+    first_sample: int
+    num_samples: int
+    changed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MegatronReport:
     """The audit of one checkpoint of a Megatron run.
 
     Attributes:
         source: the file that describes the run: the YAML file, or the checkpoint's file with the launch arguments.
-        settings: what they say, value by value.
+        settings: what they say, value by value; of the last launch.
+        launches: the steps by launch arguments; one entry, unless the run was resumed with others.
         iteration: steps done.
         consumed_samples: samples read.
         consumed_tokens: tokens read.
@@ -71,6 +93,7 @@ class MegatronReport:
 
     source: str
     settings: tuple[Setting, ...]
+    launches: tuple[LaunchedSteps, ...]
     iteration: int
     consumed_samples: int
     consumed_tokens: int
@@ -127,7 +150,7 @@ class ReadSample:
     """A sample that a step read.
 
     Attributes:
-        g: its number in the order.
+        g: its number in the order of its launch.
         step: the step, from 1.
         skipped: whether that step was passed over: the sample was taken and not trained on.
         corpus: prefix.

@@ -1,30 +1,24 @@
 """A Megatron run that is asked: what did the checkpoint read, what did a step, which steps read a document."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from treering.audit.megatron.launch import OrderedLaunch, index_of
 from treering.audit.megatron.report import DatasetUsage, DocumentPart, MegatronReport, ReadSample
 from treering.audit.megatron.source import RunSource
 from treering.audit.report import Finding, Level
 from treering.config.canonical import digest_file
 from treering.config.megatron import MegatronRun
-from treering.config.schedule import Schedule
 from treering.data.contract import UNDEFINED_EPOCH
-from treering.data.corpus import DOCUMENTS
-from treering.data.document_table import DocumentTable
-from treering.data.indexed import read_sequence_lengths
-from treering.data.megatron.blend import Generation, MegatronBlend
-from treering.data.megatron.cache import CachedIndex, CacheRead, find_cache, read_order
-from treering.data.megatron.indices import IndexPlan
-from treering.data.megatron.order import MegatronOrder, blend_weights, plan_datasets
+from treering.data.megatron.order import MegatronOrder
 from treering.data.order import Sample
 from treering.data.spans import Span
-from treering.errors import EvidenceError, NotFoundError, UserError
+from treering.errors import NotFoundError, UserError
 
 _NAMES = ("id", "source", "licence")
 
@@ -35,21 +29,13 @@ class AuditedRun:
 
     Attributes:
         described: the file or checkpoint that describes it, and what they say.
-        iteration: steps done by the checkpoint.
-        consumed_samples: samples that it read.
-        cache: the order, and what of it came from Megatron's cache.
+        launches: the orders of its steps, one after the other; one, unless it was resumed with other arguments.
         verify: whether cached indices were compared with a rebuild.
-        findings: what does not hold.
-        unsure: what another generation of Megatron, which the arguments do not rule out, would have read otherwise.
     """
 
     described: RunSource
-    iteration: int
-    consumed_samples: int
-    cache: CacheRead
+    launches: tuple[OrderedLaunch, ...]
     verify: bool
-    findings: tuple[Finding, ...]
-    unsure: tuple[str, ...]
 
     @classmethod
     def open(cls, path: Path, *, verify: bool = False, moved: Mapping[str, str] | None = None) -> "AuditedRun":
@@ -69,31 +55,10 @@ class AuditedRun:
             EvidenceError: an `.idx` or a checkpoint is missing or damaged, or holds no launch arguments.
         """
         described = RunSource.open(path, moved or {})
-        run, source = described.run, described.path
-        iteration, consumed, findings = _progress(source, run, run.schedule)
-        blend = MegatronBlend(
-            prefixes=tuple(entry.prefix for entry in run.data),
-            weights=run.weights,
-            seed=run.seed,
-            sequence_length=run.sequence_length,
-            num_samples=run.num_samples,
-            split=run.split,
-            surplus=run.surplus,
-            extra_token=run.extra_token,
-            generation=run.generation,
-        )
-        lengths = [read_sequence_lengths(_index(place)) for place in described.places]
-        plans = plan_datasets(blend, lengths)
-        cached = find_cache(blend, described.cache, described.places)
-        cache = read_order(blend, lengths, plans, cached, rebuild=verify)
-        if consumed > cache.order.num_samples:
-            raise UserError(
-                f"{source}: {consumed} samples consumed, the order ends after {cache.order.num_samples}; was the run "
-                f"launched with {run.num_samples} train samples?"
-            )
-        stale = [_stale(blend, index, difference) for index, difference in cache.stale]
-        unsure = tuple(_unsure(blend, lengths, plans, described.generations))
-        return cls(described, iteration, consumed, cache, verify, (*described.findings, *findings, *stale), unsure)
+        launches: list[OrderedLaunch] = []
+        for launched in described.launches:
+            launches.append(OrderedLaunch.open(launched, launches[-1] if launches else None, verify=verify))
+        return cls(described, tuple(launches), verify)
 
     @property
     def source(self) -> Path:
@@ -102,13 +67,28 @@ class AuditedRun:
 
     @property
     def run(self) -> MegatronRun:
-        """What it says."""
+        """What it says, of the last launch."""
         return self.described.run
 
     @property
+    def iteration(self) -> int:
+        """Steps done by the checkpoint."""
+        return self.launches[-1].last_step
+
+    @property
+    def consumed_samples(self) -> int:
+        """Samples that it read."""
+        return self.launches[-1].end_sample
+
+    @property
     def order(self) -> MegatronOrder:
-        """The data order."""
-        return self.cache.order
+        """The data order of the last launch."""
+        return self.launches[-1].order
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What does not hold."""
+        return (*self.described.findings, *(each for launch in self.launches for each in launch.findings))
 
     @property
     def level(self) -> Level:
@@ -120,12 +100,15 @@ class AuditedRun:
         return MegatronReport(
             source=str(self.source),
             settings=self.described.settings,
+            launches=tuple(launch.told() for launch in self.launches),
             iteration=self.iteration,
             consumed_samples=self.consumed_samples,
-            consumed_tokens=self.consumed_samples * self.run.sequence_length,
+            consumed_tokens=sum(
+                (launch.end_sample - launch.first_sample) * launch.order.sequence_length for launch in self.launches
+            ),
             skipped_steps=tuple(sorted(step for step in self._skipped if step <= self.iteration)),
-            corpora=tuple(self._usage(component) for component in range(len(self.order.components))),
-            indices_read=tuple(index.name for index in self.cache.read),
+            corpora=tuple(self._usage(prefix) for prefix in self._prefixes()),
+            indices_read=tuple(dict.fromkeys(index.name for launch in self.launches for index in launch.cache.read)),
             level=self.level,
             verify=self.verify,
             findings=self.findings,
@@ -140,9 +123,9 @@ class AuditedRun:
         """
         if not 1 <= step <= self.iteration:
             raise NotFoundError(f"{self.source}: step {step} asked for, the checkpoint did steps 1 to {self.iteration}")
-        lo, hi = self._schedule.sample_range(step)
-        samples = self.order.samples_with_spans(lo, min(hi, self.consumed_samples))
-        return tuple(self._read(sample, step, None) for sample in samples)
+        launch = next(each for each in self.launches if step <= each.last_step)
+        samples = launch.order.samples_with_spans(*launch.sample_range(step))
+        return tuple(self._read(launch, sample, step, None) for sample in samples)
 
     def exposures(self, document: str) -> tuple[ReadSample, ...]:
         """The samples before the checkpoint that hold a token of a document, with those tokens.
@@ -157,61 +140,71 @@ class AuditedRun:
         prefix, _, number = document.rpartition(":")
         if not prefix or not number.isdecimal():
             raise UserError(f"document {document!r}, expected PREFIX:NUMBER with the number of a sequence of the .idx")
-        wanted = int(number)
-        found = self.order.exposures(self.order.index_of(prefix), wanted, self.consumed_samples).tolist()
-        return tuple(self._read(self.order.sample(g), self._schedule.step_of_sample(g), wanted) for g in found)
+        return tuple(self._exposures(prefix, int(number)))
 
-    @cached_property
-    def _schedule(self) -> Schedule:
-        return self.run.schedule
+    def _exposures(self, prefix: str, number: int) -> Iterator[ReadSample]:
+        if not any(launch.components(prefix) for launch in self.launches):
+            self.order.index_of(prefix)  # says which there are
+        for launch in self.launches:
+            order = launch.order
+            found = [order.exposures(component, number, launch.end_sample) for component in launch.components(prefix)]
+            for g in np.unique(np.concatenate(found)).tolist() if found else []:
+                if g >= launch.first_sample:
+                    yield self._read(launch, order.sample(g), launch.steps.step_of_sample(g), number)
 
     @cached_property
     def _skipped(self) -> frozenset[int]:
         """Steps that were passed over; Megatron counts iterations from 0."""
-        return frozenset(iteration + 1 for iteration in self.run.iterations_to_skip)
+        return frozenset(
+            iteration + 1
+            for launch in self.launches
+            for iteration in launch.launched.run.iterations_to_skip
+            if launch.done <= iteration < launch.last_step
+        )
 
-    @cached_property
-    def _tables(self) -> list[DocumentTable | None]:
-        """The document table beside each pair, where there is one of as many documents."""
-        tables: list[DocumentTable | None] = []
-        for component, place in zip(self.order.components, self.described.places, strict=True):
-            try:
-                tables.append(DocumentTable(place.parent / DOCUMENTS, len(component.lengths)))
-            except EvidenceError:  # none, or another corpus's: documents have numbers alone
-                tables.append(None)
-        return tables
+    def _prefixes(self) -> list[str]:
+        """All data paths, in the order in which the last launch that named one has them."""
+        launches = reversed(self.launches)
+        return list(dict.fromkeys(part.corpus for launch in launches for part in launch.order.components))
 
-    def _read(self, sample: Sample, step: int, document: int | None) -> ReadSample:
+    def _read(self, launch: OrderedLaunch, sample: Sample, step: int, document: int | None) -> ReadSample:
         parts = [span for span in sample.spans if document is None or span.document == document]
         return ReadSample(
             g=sample.g,
             step=step,
             skipped=step in self._skipped,
-            corpus=self.order.components[sample.component].corpus,
+            corpus=launch.order.components[sample.component].corpus,
             epoch=None if sample.epoch == UNDEFINED_EPOCH else sample.epoch,
-            documents=tuple(self._part(sample.component, span) for span in parts),
+            documents=tuple(_part(launch, sample.component, span) for span in parts),
         )
 
-    def _part(self, component: int, span: Span) -> DocumentPart:
-        table = self._tables[component]
-        names = {} if table is None else table.row(span.document)
-        held = int(self.order.components[component].lengths[span.document])
-        return DocumentPart(span.document, span.start, span.end, held, *(names.get(name) for name in _NAMES))
-
-    def _usage(self, component: int) -> DatasetUsage:
-        part = self.order.components[component]
-        samples = self.order.count(component, self.consumed_samples)
-        tokens = samples * self.run.sequence_length
+    def _usage(self, prefix: str) -> DatasetUsage:
+        """What all launches read of a data path; one that a blend names twice counts as one."""
+        samples, tokens, epochs, mixed = 0, 0, 0.0, False
+        touched: list[NDArray[np.bool_]] = []
+        for launch in self.launches:
+            order, end = launch.order, launch.end_sample
+            for component in launch.components(prefix):
+                part = order.components[component]
+                read = order.count(component, end) - order.count(component, launch.first_sample)
+                samples += read
+                tokens += read * order.sequence_length
+                epochs += read * order.sequence_length / part.plan.tokens
+                mixed |= part.plan.epoch(0) == UNDEFINED_EPOCH
+                touched.append(order.touched_between(component, launch.first_sample, end))
+        last = next(launch for launch in reversed(self.launches) if launch.components(prefix))
+        components = last.components(prefix)
+        plan = last.order.components[components[0]].plan
         return DatasetUsage(
-            corpus=part.corpus,
-            index=digest_file(_index(self.described.places[component])),
-            weight=part.weight,
+            corpus=prefix,
+            index=digest_file(index_of(last.launched.places[components[0]])),
+            weight=sum(last.order.components[component].weight for component in components),
             samples=samples,
             tokens=tokens,
-            epochs=tokens / part.plan.tokens,
-            mixed_epochs=part.plan.epoch(0) == UNDEFINED_EPOCH,
-            documents_touched=self.order.documents_touched(component, self.consumed_samples),
-            num_documents=part.plan.end - part.plan.first,
+            epochs=epochs,
+            mixed_epochs=mixed,
+            documents_touched=int(np.count_nonzero(np.logical_or.reduce(touched))),
+            num_documents=plan.end - plan.first,
         )
 
     def _not_proven(self) -> list[str]:
@@ -220,61 +213,19 @@ class AuditedRun:
             "(`--dataloader-type single`): nothing recorded what it read.",
             "That the tokens under these paths are those that it read: an index holds their number, not their content.",
             "That no step was repeated, skipped or rolled back on the way to the checkpoint.",
-            *self.described.open_ends,
-            *self.unsure,
+            *(text for launch in self.launches for text in (*launch.launched.open_ends, *launch.unsure)),
             "That the blend's near ties were broken as on x86-64; a build for aarch64 may round once less.",
         ]
-        if self.cache.read and not self.verify:
+        if not self.verify and any(launch.cache.read for launch in self.launches):
             open_ends.append(
                 "That the cached shuffles are those of the seed: sample places were recomputed, shuffles only looked "
                 "over; `--verify` redoes them."
             )
-        return open_ends
+        return list(dict.fromkeys(open_ends))
 
 
-def _unsure(
-    blend: MegatronBlend, lengths: Sequence[NDArray[np.int32]], plans: Sequence[IndexPlan], others: Sequence[Generation]
-) -> Iterator[str]:
-    """Which data another generation's rounding gives another order."""
-    for generation in others:
-        other = replace(blend, generation=generation)
-        found = plan_datasets(other, lengths)
-        differ = [prefix for prefix, a, b in zip(blend.prefixes, plans, found, strict=True) if a != b]
-        if differ or blend_weights(blend, plans) != blend_weights(other, found):
-            what = f"the order of {', '.join(differ)}" if differ else "near ties of the blend"
-            yield (
-                f"That this is how the run's Megatron rounds: the arguments fit generation {generation} too, by which "
-                f"{what} differs; `generation` in a description decides (docs/data-order.md)."
-            )
-
-
-def _stale(blend: MegatronBlend, index: CachedIndex, difference: str) -> Finding:
-    return Finding(
-        "corpus",
-        f"{index.name}: this index cache was built from other data or settings: {difference}. Megatron names a cache "
-        "by path and config, not content, and uses it without a word: a run started since then read today's tokens by "
-        "the old index. The answers are by the rebuilt order; remove the cache before you train again",
-        file=str(index.description),
-        corpus=None if index.component is None else blend.prefixes[index.component],
-    )
-
-
-def _index(place: Path) -> Path:
-    return place.with_name(f"{place.name}.idx")
-
-
-def _progress(source: Path, run: MegatronRun, schedule: Schedule) -> tuple[int, int, list[Finding]]:
-    """Steps done and samples consumed by the checkpoint, and whether what is said of them fits the schedule."""
-    iteration, consumed = run.iteration, run.consumed_samples
-    if iteration is None:
-        consumed = consumed or 0
-        iteration = schedule.step_of_sample(consumed - 1)
-    expected = schedule.samples_after(iteration)
-    if consumed is None or consumed == expected:
-        return iteration, expected, []
-    text = (
-        f"{source}: {consumed} samples consumed, the batch schedule has consumed {expected} after step {iteration}: "
-        "iteration, consumed_samples, global_batch_size and rampup do not belong to one run; the answers are for "
-        f"{consumed} samples"
-    )
-    return iteration, consumed, [Finding("record", text, file=str(source), step=iteration)]
+def _part(launch: OrderedLaunch, component: int, span: Span) -> DocumentPart:
+    table = launch.tables[component]
+    names = {} if table is None else table.row(span.document)
+    held = int(launch.order.components[component].lengths[span.document])
+    return DocumentPart(span.document, span.start, span.end, held, *(names.get(name) for name in _NAMES))

@@ -1,15 +1,16 @@
 """Where the description of a Megatron run comes from: a checkpoint's own arguments, a YAML file, or both.
 
-What a YAML file says goes before what a checkpoint says. The order of the steps up to a checkpoint is that of its
-arguments alone where all checkpoints before it were launched alike; where not, that is a finding.
+What a YAML file says goes before what a checkpoint says. Checkpoints before the one that was asked tell whether the run
+was launched alike all the way: each stretch of steps has its own arguments, and so its own data order.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from treering.audit.megatron.arguments import Launch, launch_of
+from treering.audit.megatron.arguments import Launch, flag, launch_of
 from treering.audit.megatron.moved import moved_path
 from treering.audit.megatron.report import Setting
 from treering.audit.megatron.saved import (
@@ -23,7 +24,8 @@ from treering.audit.megatron.saved import (
 )
 from treering.audit.report import Finding
 from treering.config.load import read_mapping, validate_section
-from treering.config.megatron import MegatronRun
+from treering.config.megatron import MegatronData, MegatronRun
+from treering.config.model import RampConfig
 from treering.data.megatron.blend import Generation
 from treering.errors import ConfigError, NotFoundError, TreeringError
 
@@ -32,18 +34,42 @@ _EXPECTED: Final = (
     "a checkpoint or save folder of Megatron, or the description of a run (a YAML file, or a folder with "
     f"{DESCRIPTION}); see docs/audit.md"
 )
+_PROGRESS: Final = frozenset({"iteration", "consumed_samples"})
 _ALTERNATIVES: Final = (
-    {"train_samples", "train_iters"},
-    {"rampup", "batch_steps"},
-    {"iteration", "consumed_samples"},
-    {"data", "split"},
+    frozenset({"train_samples", "train_iters"}),
+    frozenset({"rampup", "batch_steps"}),
+    _PROGRESS,
+    frozenset({"data", "split"}),
 )
 """Fields that say one thing: where the YAML file has one, the checkpoint's others do not count."""
 _ORDER: Final = (
     "data", "split", "seed", "sequence_length", "train_samples", "train_iters", "global_batch_size", "rampup",
-    "batch_steps", "generation", "surplus", "extra_token",
+    "batch_steps", "iterations_to_skip", "generation", "surplus", "extra_token",
 )  # fmt: skip
 """Fields by which the data order or the steps differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """Steps of a run that were launched alike.
+
+    Attributes:
+        file: what says how: the YAML file where there is one, else the newest checkpoint of them.
+        run: what it says; its iteration and samples are those after the last of the steps.
+        places: where the data of each entry lie, without `.bin` and `.idx`.
+        cache: where Megatron's index cache lies, None where the run named none.
+        changed: which arguments differ from those of the steps before, in words.
+        generations: other generations of Megatron that may have launched the run.
+        open_ends: what the arguments leave open.
+    """
+
+    file: Path
+    run: MegatronRun
+    places: tuple[Path, ...]
+    cache: Path | None
+    changed: tuple[str, ...]
+    generations: tuple[Generation, ...]
+    open_ends: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +78,20 @@ class RunSource:
 
     Attributes:
         path: the file that describes it, the YAML file where there is one.
-        run: what they say.
-        settings: each value, with who said so.
-        places: where the data of each entry lie, without `.bin` and `.idx`.
-        cache: where Megatron's index cache lies, None where the run named none.
-        findings: where a checkpoint contradicts itself or others.
-        generations: other generations of Megatron that may have launched the run.
-        open_ends: what the arguments leave open.
+        settings: each value of the last launch, with who said so.
+        launches: its steps up to the checkpoint, by launch arguments, oldest first.
+        findings: where a checkpoint contradicts itself or cannot be read.
     """
 
     path: Path
-    run: MegatronRun
     settings: tuple[Setting, ...]
-    places: tuple[Path, ...]
-    cache: Path | None
+    launches: tuple[Launched, ...]
     findings: tuple[Finding, ...]
-    generations: tuple[Generation, ...]
-    open_ends: tuple[str, ...]
+
+    @property
+    def run(self) -> MegatronRun:
+        """What is said of the last launch."""
+        return self.launches[-1].run
 
     @classmethod
     def open(cls, path: Path, moved: Mapping[str, str]) -> "RunSource":
@@ -86,33 +109,97 @@ class RunSource:
         """
         description = path / DESCRIPTION if path.is_dir() else path
         described = description.is_file() if path.is_dir() else path.suffix in (".yaml", ".yml")
-        if described:
-            document = read_mapping(description, _EXPECTED)
-            named = document.get("checkpoint")
-            saved = _checkpoint(description.parent / named) if isinstance(named, str) and named else None
-        else:
-            document, saved = {}, _checkpoint(path)
-        source = description if described or saved is None else saved.file
-        launch = None if saved is None else launch_of(saved, moved)
-        completed = _completed(document, saved, launch)
-        run = validate_section(source, MegatronRun, completed)
-        if run.iteration is None and run.consumed_samples is None:
-            run = run.model_copy(update={"iteration": _tracked(source)})
-        folder = source.parent
+        document = read_mapping(description, _EXPECTED) if described else {}
+        told = _Told(description.parent, document, moved)
+        named = document.get("checkpoint")
+        if described and not (isinstance(named, str) and named):
+            run = validate_section(description, MegatronRun, document)
+            if run.iteration is None and run.consumed_samples is None:
+                run = run.model_copy(update={"iteration": _tracked(description)})
+            return cls(description, tuple(told.settings(run, None)), (told.launched(description, run),), ())
+        saved = _checkpoint(description.parent / str(named) if described else path)
+        file = description if described else saved.file
+        launch = launch_of(saved, moved)
+        run = validate_section(file, MegatronRun, told.completed(saved, launch))
+        earlier, unread = _earlier(saved, moved)
+        launches = (*told.stretches(earlier, run), told.launched(file, run, launch))
+        findings = (*_misnamed(saved), *unread)
+        return cls(file, tuple(told.settings(run, launch)), _linked(launches), findings)
 
-        def place(field: str, name: str) -> Path:
-            return moved_path(name, moved, folder if field in document else None)
 
-        return cls(
-            path=source,
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What a description says, to be joined with checkpoints.
+
+    Attributes:
+        folder: where its relative paths start.
+        document: by field; empty where there is no description.
+        moved: where folders lie today.
+    """
+
+    folder: Path
+    document: Mapping[str, Any]
+    moved: Mapping[str, str]
+
+    def completed(self, saved: SavedRun, launch: Launch) -> dict[str, Any]:
+        """The document, with what it leaves out from a checkpoint."""
+        held = {**launch.values, "iteration": saved.iteration}
+        for group in _ALTERNATIVES:
+            if group & self.document.keys():
+                held = {name: value for name, value in held.items() if name not in group}
+        return {**held, **self.document}
+
+    def launched(self, file: Path, run: MegatronRun, launch: Launch | None = None) -> Launched:
+        """A launch with its paths as they are today."""
+        unsure = launch is not None and "generation" not in self.document
+        return Launched(
+            file=file,
             run=run,
-            settings=tuple(_settings(run, document, saved, launch)),
-            places=tuple(place("data", entry.prefix) for entry in run.data),
-            cache=None if run.cache is None else place("cache", run.cache),
-            findings=() if saved is None or launch is None else tuple(_findings(saved, launch, moved)),
-            generations=() if launch is None or "generation" in document else launch.generations,
+            places=tuple(self._place("data", entry.prefix) for entry in run.data),
+            cache=None if run.cache is None else self._place("cache", run.cache),
+            changed=(),
+            generations=launch.generations if launch is not None and unsure else (),
             open_ends=() if launch is None else launch.open_ends,
         )
+
+    def stretches(self, earlier: Sequence[tuple[SavedRun, Launch]], run: MegatronRun) -> Iterator[Launched]:
+        """The launches before the last one: of checkpoints that were launched alike, the newest says where it ended."""
+        own = replace(self, document={name: self.document[name] for name in self.document.keys() - _PROGRESS})
+        runs = [validate_section(saved.file, MegatronRun, own.completed(saved, launch)) for saved, launch in earlier]
+        for (saved, launch), before, after in zip(earlier, runs, [*runs, run][1:], strict=True):
+            if any(_differences(before, after)):
+                yield own.launched(saved.file, before, launch)
+
+    def settings(self, run: MegatronRun, launch: Launch | None) -> Iterator[Setting]:
+        """Each value, and who says so."""
+        arguments = {} if launch is None else launch.arguments
+        for name, value in run.model_dump(mode="json").items():
+            if name == "checkpoint" or value in (None, []):
+                continue
+            if name in self.document:
+                yield Setting(name, value, "description", None)
+            elif launch is not None and (arguments.get(name) or name in ("iteration", "generation")):
+                yield Setting(name, value, "checkpoint", arguments.get(name))
+            else:
+                yield Setting(name, value, "tracker" if name == "iteration" else "default", None)
+        for name, value in ({} if launch is None else launch.told).items():
+            yield Setting(name, value, "checkpoint", flag(name))
+
+    def _place(self, field: str, name: str) -> Path:
+        return moved_path(name, self.moved, self.folder if field in self.document else None)
+
+
+def _linked(launches: Sequence[Launched]) -> tuple[Launched, ...]:
+    """The launches, each with what it changed."""
+    found = [launches[0]]
+    for before, now in pairwise(launches):
+        changed = tuple(_differences(before.run, now.run))
+        resumed = (
+            f"That the run got other arguments ({'; '.join(changed)}) right after step {before.run.iteration}, the "
+            "newest checkpoint that has the ones before: one from which it was resumed may have been removed."
+        )
+        found.append(replace(now, changed=changed, open_ends=(*now.open_ends, resumed)))
+    return tuple(found)
 
 
 def _checkpoint(path: Path) -> SavedRun:
@@ -122,79 +209,45 @@ def _checkpoint(path: Path) -> SavedRun:
     return read_checkpoint(file)
 
 
-def _completed(document: Mapping[str, Any], saved: SavedRun | None, launch: Launch | None) -> dict[str, Any]:
-    """The document, with what it leaves out from the checkpoint."""
-    if saved is None or launch is None:
-        return dict(document)
-    held = {**launch.values, "iteration": saved.iteration}
-    for group in _ALTERNATIVES:
-        if group & document.keys():
-            held = {name: value for name, value in held.items() if name not in group}
-    return {**held, **document}
-
-
-def _settings(
-    run: MegatronRun, document: Mapping[str, Any], saved: SavedRun | None, launch: Launch | None
-) -> list[Setting]:
-    told = {} if launch is None else launch.arguments
-    found = []
-    for name, value in run.model_dump(mode="json").items():
-        if name == "checkpoint" or value in (None, []):
-            continue
-        argument = told.get(name)
-        if name in document:
-            found.append(Setting(name, value, "description", None))
-        elif saved is not None and (argument is not None or name in ("iteration", "generation")):
-            found.append(Setting(name, value, "checkpoint", argument))
-        else:
-            found.append(Setting(name, value, "default" if name != "iteration" else "tracker", None))
-    if launch is not None:
-        found += [
-            Setting(name, value, "checkpoint", f"--{name.replace('_', '-')}") for name, value in launch.told.items()
-        ]
-    return found
-
-
-def _findings(saved: SavedRun, launch: Launch, moved: Mapping[str, str]) -> list[Finding]:
-    """Where the checkpoint's name, or a checkpoint before it, says something else."""
-    found = []
+def _misnamed(saved: SavedRun) -> Iterator[Finding]:
     named = named_iteration(saved.folder)
     if named is not None and named != saved.iteration:
         text = (
             f"{saved.file}: iteration {saved.iteration}, expected {named} by its folder's name: one of the two was "
             f"changed; the answers are for {saved.iteration}"
         )
-        found.append(Finding("record", text, file=str(saved.file), step=saved.iteration))
+        yield Finding("record", text, file=str(saved.file), step=saved.iteration)
+
+
+def _earlier(saved: SavedRun, moved: Mapping[str, str]) -> tuple[list[tuple[SavedRun, Launch]], list[Finding]]:
+    """What the checkpoints before say, oldest first, and which of them say nothing."""
+    found, unread = [], []
     for file in earlier_checkpoints(saved):
         try:
             before = read_checkpoint(file)
-            differences = _differences(launch_of(before, moved), launch)
+            found.append((before, launch_of(before, moved)))
         except TreeringError as error:
-            found.append(
-                Finding("record", f"an earlier checkpoint does not tell how it was launched: {error}", file=str(file))
-            )
-            continue
-        if differences:
-            text = (
-                f"{file}: launched otherwise than {saved.folder.name}: {'; '.join(differences)}. The run was resumed "
-                f"with other arguments: its steps up to {before.iteration} were read by those of that checkpoint "
-                "(audit it), not as told here"
-            )
-            found.append(Finding("record", text, file=str(file), step=before.iteration))
-    return found
+            text = f"an earlier checkpoint does not tell how its steps were launched: {error}"
+            unread.append(Finding("record", text, file=str(file)))
+    return found, unread
 
 
-def _differences(before: Launch, now: Launch) -> list[str]:
-    return [
-        f"{name} was {_shown(before.values.get(name))}, is {_shown(now.values.get(name))}"
-        for name in _ORDER
-        if before.values.get(name) != now.values.get(name)
-    ]
+def _differences(before: MegatronRun, now: MegatronRun) -> Iterator[str]:
+    """Which arguments that move data or steps are not the same, in words."""
+    for name in _ORDER:
+        old, new = getattr(before, name), getattr(now, name)
+        if old != new:
+            yield f"{name} was {_shown(old)}, is {_shown(new)}"
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, list):
-        return " ".join(f"{entry.get('weight', '')} {entry['prefix']}".strip() for entry in value)
+    if isinstance(value, RampConfig):
+        return f"{value.start} {value.increment} {value.samples}"
+    if isinstance(value, tuple):
+        entries = [
+            f"{each.weight or ''} {each.prefix}" if isinstance(each, MegatronData) else str(each) for each in value
+        ]
+        return " ".join(entries).strip() or "none"
     return "none" if value is None else str(value)
 
 

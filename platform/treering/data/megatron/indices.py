@@ -171,10 +171,10 @@ class DatasetIndices:
         starts = np.concatenate(([0], ends[:-1] + 1)) if len(held) else ends[:0]
         return list(zip(held[starts].tolist(), held[ends].tolist(), strict=True)) if len(held) else []
 
-    def touched(self, count: int, lengths: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Which documents the first `count` places of the shuffle hold a token of: bool [sequences of the `.idx`]."""
+    def touched(self, first: int, end: int, lengths: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Which documents places [first, end) of the shuffle hold a token of: bool [sequences of the `.idx`]."""
         read = np.zeros(len(self.samples) - 1, dtype=np.bool_)
-        read[self.shuffle[:count]] = True
+        read[self.shuffle[first:end]] = True
         found = np.zeros(len(lengths), dtype=np.bool_)
         for start in range(0, len(read), _CHUNK):  # in the order of the sample index, so that memory is read in a row
             rows = start + np.flatnonzero(read[start : start + _CHUNK])

@@ -201,8 +201,16 @@ class MegatronOrder:
         Raises:
             UserError: the order has no such sample or component.
         """
+        return self.touched_between(component, 0, g)
+
+    def touched_between(self, component: int, lo: int, hi: int) -> NDArray[np.bool_]:
+        """Which documents of a component samples [lo, hi) touch: bool [num_documents].
+
+        Raises:
+            UserError: as `touched`.
+        """
         part = self.components[component]
-        return part.indices.touched(self.count(component, g), part.lengths)
+        return part.indices.touched(self.count(component, lo), self.count(component, hi), part.lengths)
 
     def documents_touched(self, component: int, g: int) -> int:
         """How many documents that are.

@@ -1,0 +1,177 @@
+"""The steps of a Megatron run that one set of arguments launched, with the data order that they make."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treering.audit.megatron.report import LaunchedSteps
+from treering.audit.megatron.source import Launched
+from treering.audit.megatron.steps import Steps
+from treering.audit.report import Finding
+from treering.config.megatron import MegatronRun
+from treering.data.corpus import DOCUMENTS
+from treering.data.document_table import DocumentTable
+from treering.data.indexed import read_sequence_lengths
+from treering.data.megatron.blend import Generation, MegatronBlend
+from treering.data.megatron.cache import CachedIndex, CacheRead, find_cache, read_order
+from treering.data.megatron.indices import IndexPlan
+from treering.data.megatron.order import MegatronOrder, blend_weights, plan_datasets
+from treering.errors import EvidenceError, UserError
+
+
+@dataclass(frozen=True)
+class OrderedLaunch:
+    """A launch whose order was rebuilt.
+
+    Attributes:
+        launched: what it says.
+        steps: which samples each step read.
+        done: steps before its first one.
+        last_step: its last step up to the checkpoint.
+        end_sample: samples consumed after that.
+        cache: the order, and what of it came from Megatron's cache.
+        findings: what does not hold.
+        unsure: what another generation of Megatron, which the arguments do not rule out, would have read otherwise.
+    """
+
+    launched: Launched
+    steps: Steps
+    done: int
+    last_step: int
+    end_sample: int
+    cache: CacheRead
+    findings: tuple[Finding, ...]
+    unsure: tuple[str, ...]
+
+    @classmethod
+    def open(cls, launched: Launched, before: "OrderedLaunch | None", *, verify: bool) -> "OrderedLaunch":
+        """Makes the order of a launch that took up where the one before had ended.
+
+        Raises:
+            ConfigError: it has no batch schedule of Megatron.
+            UserError: no Megatron run can have such a blend, or it ends before the checkpoint.
+            EvidenceError: an `.idx` is missing or damaged.
+        """
+        run = launched.run
+        done, first = (0, 0) if before is None else (before.last_step, before.end_sample)
+        steps = Steps.of(run, done, first)
+        last_step, end, findings = _progress(launched.file, run, steps)
+        blend = MegatronBlend(
+            prefixes=tuple(entry.prefix for entry in run.data),
+            weights=run.weights,
+            seed=run.seed,
+            sequence_length=run.sequence_length,
+            num_samples=run.num_samples,
+            split=run.split,
+            surplus=run.surplus,
+            extra_token=run.extra_token,
+            generation=run.generation,
+        )
+        if before is not None and (before.order.blend, before.launched.places) == (blend, launched.places):
+            cache, unsure = before.cache, before.unsure  # other steps, the same order
+        else:
+            lengths = [read_sequence_lengths(index_of(place)) for place in launched.places]
+            plans = plan_datasets(blend, lengths)
+            cached = find_cache(blend, launched.cache, launched.places)
+            cache = read_order(blend, lengths, plans, cached, rebuild=verify)
+            findings += [_stale(blend, index, difference) for index, difference in cache.stale]
+            unsure = tuple(_unsure(blend, lengths, plans, launched.generations))
+        if end > cache.order.num_samples:
+            raise UserError(
+                f"{launched.file}: {end} samples consumed, the order ends after {cache.order.num_samples}; was the run "
+                f"launched with {run.num_samples} train samples?"
+            )
+        return cls(launched, steps, done, last_step, end, cache, tuple(findings), unsure)
+
+    @property
+    def order(self) -> MegatronOrder:
+        """The data order."""
+        return self.cache.order
+
+    @property
+    def first_sample(self) -> int:
+        """Samples consumed before its first step."""
+        return self.steps.first_sample
+
+    def components(self, prefix: str) -> list[int]:
+        """The components of a data path: none, one, or several where the blend names it again."""
+        return [number for number, part in enumerate(self.order.components) if part.corpus == prefix]
+
+    def sample_range(self, step: int) -> tuple[int, int]:
+        """The samples [start, end) of a step."""
+        start, end = self.steps.samples_before(step), self.steps.samples_before(step + 1)
+        return min(start, self.end_sample), min(end, self.end_sample)
+
+    def told(self) -> LaunchedSteps:
+        """It, for a report."""
+        return LaunchedSteps(
+            file=str(self.launched.file),
+            first_step=self.done + 1,
+            last_step=self.last_step,
+            first_sample=self.first_sample,
+            num_samples=self.end_sample - self.first_sample,
+            changed=self.launched.changed,
+        )
+
+    @cached_property
+    def tables(self) -> list[DocumentTable | None]:
+        """The document table beside each pair, where there is one of as many documents."""
+        tables: list[DocumentTable | None] = []
+        for component, place in zip(self.order.components, self.launched.places, strict=True):
+            try:
+                tables.append(DocumentTable(place.parent / DOCUMENTS, len(component.lengths)))
+            except EvidenceError:  # none, or another corpus's: documents have numbers alone
+                tables.append(None)
+        return tables
+
+
+def index_of(place: Path) -> Path:
+    """The `.idx` of a pair."""
+    return place.with_name(f"{place.name}.idx")
+
+
+def _progress(source: Path, run: MegatronRun, steps: Steps) -> tuple[int, int, list[Finding]]:
+    """Steps done and samples consumed by the checkpoint, and whether what is said of them fits the schedule."""
+    iteration, consumed = run.iteration, run.consumed_samples
+    if iteration is None:
+        iteration = steps.step_of_sample((consumed or 1) - 1)
+    expected = steps.samples_before(iteration + 1)
+    if consumed is None or consumed == expected:
+        return iteration, expected, []
+    text = (
+        f"{source}: {consumed} samples consumed, the batch schedule has consumed {expected} after step {iteration}: "
+        "iteration, consumed_samples, global_batch_size and rampup do not belong to one run; the answers are for "
+        f"{consumed} samples"
+    )
+    return iteration, consumed, [Finding("record", text, file=str(source), step=iteration)]
+
+
+def _unsure(
+    blend: MegatronBlend, lengths: Sequence[NDArray[np.int32]], plans: Sequence[IndexPlan], others: Sequence[Generation]
+) -> Iterator[str]:
+    """Which data another generation's rounding gives another order."""
+    for generation in others:
+        other = replace(blend, generation=generation)
+        found = plan_datasets(other, lengths)
+        differ = [prefix for prefix, a, b in zip(blend.prefixes, plans, found, strict=True) if a != b]
+        if differ or blend_weights(blend, plans) != blend_weights(other, found):
+            what = f"the order of {', '.join(differ)}" if differ else "near ties of the blend"
+            yield (
+                f"That this is how the run's Megatron rounds: the arguments fit generation {generation} too, by which "
+                f"{what} differs; `generation` in a description decides (docs/data-order.md)."
+            )
+
+
+def _stale(blend: MegatronBlend, index: CachedIndex, difference: str) -> Finding:
+    return Finding(
+        "corpus",
+        f"{index.name}: this index cache was built from other data or settings: {difference}. Megatron names a cache "
+        "by path and config, not content, and uses it without a word: a run started since then read today's tokens by "
+        "the old index. The answers are by the rebuilt order; remove the cache before you train again",
+        file=str(index.description),
+        corpus=None if index.component is None else blend.prefixes[index.component],
+    )
