@@ -243,11 +243,10 @@ def _differences(before: MegatronRun, now: MegatronRun) -> Iterator[str]:
 def _shown(value: Any) -> str:
     if isinstance(value, RampConfig):
         return f"{value.start} {value.increment} {value.samples}"
+    if isinstance(value, MegatronData):
+        return f"{value.weight or ''} {value.prefix}".strip()
     if isinstance(value, tuple):
-        entries = [
-            f"{each.weight or ''} {each.prefix}" if isinstance(each, MegatronData) else str(each) for each in value
-        ]
-        return " ".join(entries).strip() or "none"
+        return " ".join(_shown(each) for each in value) or "none"
     return "none" if value is None else str(value)
 
 
