@@ -83,6 +83,7 @@ def test_held_out_documents_that_were_read_are_counted_and_found(audited, checkp
     assert finding.text in texts(app)
     assert "does not hold" in texts(app)
     assert "once what stands against them is mended" in texts(app)
+    assert states(app)["content-bound"] == "held"
 
 
 def test_no_overlap_is_said_in_words(audited, checkpoint):
@@ -128,6 +129,25 @@ def test_without_corpora_the_records_still_answer(audited, checkpoint):
     assert (licence["Licence"], number(licence["Tokens"])) == ("unknown", report.consumed_tokens)
     assert licence["Corpora"] == "red, green, blue"
     assert "or none was curated" in texts(app)
+
+
+def test_what_is_missing_and_what_is_answered_all_the_same(audited, checkpoint):
+    (checkpoint.run.path / "attempts" / "0001" / "header.json").unlink()
+    report = audit_checkpoint(checkpoint, audited)
+    app = show(checkpoint)
+    assert report.verdict in texts(app)
+    (missing,) = report.shortfalls
+    assert f"{missing.answered} (level {missing.level})" in texts(app)
+    assert missing.missing in texts(app)
+    assert [number(text) for text in table(app, "Epochs planned")["Samples"]] == [u.samples for u in report.corpora]
+
+
+def test_without_any_record_there_is_nothing_to_audit(checkpoint):
+    (checkpoint.run.path / "resolved.json").write_text("{}")
+    (checkpoint.path / "manifest.json").write_text("{}")
+    app = show(checkpoint)
+    assert "There is nothing to audit" in texts(app)
+    assert not app.dataframe
 
 
 def test_findings_name_file_line_and_step(audited, checkpoint):

@@ -8,7 +8,6 @@ from pathlib import Path
 import streamlit as st
 
 from treering.audit.batch import StepBatch, step_batch
-from treering.audit.exposure import project_runs
 from treering.audit.selection import Selector
 from treering.audit.spike import SpikeData, spike_data
 from treering.audit.takedown import Takedown, takedown
@@ -18,7 +17,14 @@ from treering.data.corpus import Corpus
 from treering.errors import TreeringError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
-from treering_dashboard.frames.cached import Version, corpora_version, file_version, project, version
+from treering_dashboard.frames.cached import (
+    Version,
+    corpora_version,
+    file_version,
+    project,
+    runs_version,
+    version,
+)
 
 _FEW, _SOME = 4, 16
 
@@ -44,7 +50,7 @@ def spike_of(run: RunDirectory, step: int, before: int) -> SpikeData:
     Raises:
         TreeringError: see `spike_data`.
     """
-    return _spike(project(), run.path, step, before, _runs() + corpora_version())
+    return _spike(project(), run.path, step, before, runs_version() + corpora_version())
 
 
 @st.cache_data(max_entries=_FEW, show_spinner="Looking for the same samples in other steps …")
@@ -59,7 +65,7 @@ def documents_trace(asked: Selector, limit: int) -> DocumentTrace:
     Raises:
         TreeringError: see `trace_documents`.
     """
-    return _documents_trace(project(), str(asked), limit, _runs() + corpora_version())
+    return _documents_trace(project(), str(asked), limit, runs_version() + corpora_version())
 
 
 @st.cache_data(max_entries=_SOME, show_spinner="Looking into every attempt …")
@@ -75,7 +81,7 @@ def text_trace(text: str) -> TextTrace:
         TreeringError: see `trace_text`.
     """
     index = file_version(project().index, "[!.]*/*")
-    return _text_trace(project(), text, _runs() + corpora_version() + index)
+    return _text_trace(project(), text, runs_version() + corpora_version() + index)
 
 
 @st.cache_data(max_entries=_SOME, show_spinner="Looking for the text …")
@@ -91,7 +97,7 @@ def takedown_of(asked: tuple[str, ...], limit: int) -> Takedown:
         TreeringError: see `takedown`.
     """
     decisions = file_version(project().curated, "decisions/*.parquet")
-    return _takedown(project(), asked, limit, _runs() + corpora_version() + decisions)
+    return _takedown(project(), asked, limit, runs_version() + corpora_version() + decisions)
 
 
 @st.cache_data(max_entries=_SOME, show_spinner="Looking into curation's decisions and every attempt …")
@@ -115,10 +121,3 @@ def _licences(project: Project, version: Version) -> list[str]:
         except TreeringError:  # an answer about it says so
             continue
     return sorted(found)
-
-
-def _runs() -> Version:
-    """Records of all runs, each below its folder's name: two may have files of one size and time."""
-    return tuple(
-        (f"{run.path.name}/{name}", size, time) for run in project_runs(project()) for name, size, time in version(run)
-    )

@@ -24,7 +24,7 @@ from treering.audit.report import AuditReport
 from treering.data.corpus import DOCUMENTS
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory
-from treering_dashboard.frames.cached import Version, corpora_version, file_version, project, version
+from treering_dashboard.frames.cached import Version, corpora_version, file_version, project, runs_version
 
 if TYPE_CHECKING:
     from treering.audit.attestation.keys import PublicKey
@@ -56,7 +56,7 @@ def audit_of(checkpoint: CheckpointDirectory, keys: tuple[Path, ...] = ()) -> Au
         UserError: a file of a key holds none.
     """
     here = project()
-    seen = path_version(checkpoint) + corpora_version() + file_version(here.root, "dvc.lock", "data/blend.json")
+    seen = runs_version() + corpora_version() + file_version(here.root, "dvc.lock", "data/blend.json")
     for file in (find_attestation(checkpoint), *keys):
         seen += () if file is None else file_version(file.parent, escape(file.name))
     return _audit(here, checkpoint.path, keys, seen)
@@ -81,7 +81,7 @@ def difference_of(a: CheckpointDirectory, b: CheckpointDirectory) -> CheckpointD
     Raises:
         EvidenceError: a record or a ring on the way to one of them does not hold.
     """
-    return _difference(project(), a.path, b.path, path_version(a) + path_version(b) + corpora_version())
+    return _difference(project(), a.path, b.path, runs_version() + corpora_version())
 
 
 @st.cache_data(max_entries=16, show_spinner="Comparing what the two checkpoints read …")
@@ -98,23 +98,13 @@ def contamination_of(checkpoint: CheckpointDirectory) -> Contamination:
     """
     here = project()
     looked_at = corpora_version() + file_version(here.tasks, "*.jsonl") + file_version(here.index, "[!.]*/*")
-    return _contamination(here, checkpoint.path, path_version(checkpoint) + looked_at)
+    return _contamination(here, checkpoint.path, runs_version() + looked_at)
 
 
 @st.cache_data(max_entries=16, show_spinner="Looking for every example in what was read …")
 def _contamination(project: Project, checkpoint: Path, version: Version) -> Contamination:
     del version  # part of the key alone
     return find_contamination(CheckpointDirectory(checkpoint), project)
-
-
-def path_version(checkpoint: CheckpointDirectory) -> Version:
-    """The records of every run on a checkpoint's path, each below its run's folder.
-
-    Raises:
-        EvidenceError: a record on the way is missing or names one that differs.
-    """
-    runs = {segment.run.path: segment.run for segment in checkpoint.run.path_to(checkpoint)}
-    return tuple((f"{path}/{name}", size, time) for path, run in runs.items() for name, size, time in version(run))
 
 
 def megatron_runs() -> list[str]:

@@ -11,6 +11,7 @@ from typing import Final
 
 import streamlit as st
 
+from treering.audit.exposure import project_runs
 from treering.errors import EvidenceError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory, find_runs
@@ -69,6 +70,13 @@ def file_version(folder: Path, *patterns: str) -> Version:
 def corpora_version() -> Version:
     """All files of the corpora, manifests and tokenizer among them."""
     return file_version(project().corpora, "*", "*/*/*")
+
+
+def runs_version() -> Version:
+    """Records of all runs, each below its folder: two may have files of one size and time."""
+    return tuple(
+        (f"{run.path}/{name}", size, time) for run in project_runs(project()) for name, size, time in version(run)
+    )
 
 
 def frames(run: RunDirectory) -> RunFrames:

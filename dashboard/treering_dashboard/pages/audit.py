@@ -67,8 +67,9 @@ def _audit(checkpoint: CheckpointDirectory) -> None:
     where = cached.from_root(checkpoint.path)
     line = " ".join([f"treering audit {where}", *(f"--public-key {cached.from_root(key)}" for key in keys)])
     verdict_line(report.level, report.verdict, holds=report.holds)
-    _numbers(report, checkpoint)
+    _numbers(report, _attestation(report, checkpoint, checked=bool(keys)))
     findings(report.findings)
+    open_ends("Answered all the same", [f"{each.answered} (level {each.level})" for each in report.shortfalls])
     left, right = st.columns(2, gap="medium")
     with left:
         st.markdown("###### Levels of assurance")
@@ -94,7 +95,7 @@ def _audit(checkpoint: CheckpointDirectory) -> None:
     command(line)
 
 
-def _numbers(report: AuditReport, checkpoint: CheckpointDirectory) -> None:
+def _numbers(report: AuditReport, attestation: tuple[str, str]) -> None:
     held_out = report.held_out
     overlap = ("not looked for", "no held-out corpus is at hand")
     if held_out is not None:
@@ -108,7 +109,7 @@ def _numbers(report: AuditReport, checkpoint: CheckpointDirectory) -> None:
             ("Consumed tokens", number(report.consumed_tokens), f"{count(report.consumed_samples)} samples"),
             ("Rings on record", count(report.steps_recorded), f"of {plural(report.step, 'step')}"),
             ("Held-out overlap", *overlap),
-            ("Attestation", *_attestation(report, checkpoint)),
+            ("Attestation", *attestation),
         ),
         strict=True,
     ):
@@ -116,16 +117,16 @@ def _numbers(report: AuditReport, checkpoint: CheckpointDirectory) -> None:
             st.metric(label, value, delta_description=detail)
 
 
-def _attestation(report: AuditReport, checkpoint: CheckpointDirectory) -> tuple[str, str]:
+def _attestation(report: AuditReport, checkpoint: CheckpointDirectory, *, checked: bool) -> tuple[str, str]:
     """Whether there is one and whether it holds, in a word and with what says so."""
     file = find_attestation(checkpoint)
     if file is None:
         return "none", "lies beside the checkpoint"
     if report.attestation is not None:
         return "holds", f"key {report.attestation.key[:8]}, {report.attestation.at[:10]}"
-    if trusted_keys() and not report.holds:
-        return "does not hold", file.name
-    return "not checked", f"{file.name}; {KEYS_VARIABLE} names no key"
+    if not checked:
+        return "not checked", f"one lies beside it; {KEYS_VARIABLE} names no key"
+    return "not compared" if report.shortfalls else "does not hold", file.name
 
 
 def _way_up(report: AuditReport, checkpoint: CheckpointDirectory, line: str) -> None:

@@ -24,7 +24,7 @@ LADDER: Final = {
 }
 """What each level shows, and what reaches it."""
 
-_REACHED, _SIGNED, _NEXT, _OPEN = "✔ reached", "◆ signed", "▶ next", "○ open"
+_REACHED, _SIGNED, _NEXT, _HELD, _OPEN = "✔ reached", "◆ signed", "▶ next", "✖ held back", "○ open"
 _SHOWN: Final = 20
 
 
@@ -72,13 +72,15 @@ def findings_frame(found: Sequence[Finding]) -> pd.DataFrame:
 
 def ladder(report: AuditReport) -> None:
     """Every level, whether it is reached, and what reaches it; levels of a signer's own audit stand apart."""
-    colours: dict[str, Colour] = {_REACHED: "green", _SIGNED: "violet", _NEXT: "blue", _OPEN: "gray"}
+    colours: dict[str, Colour] = {_REACHED: "green", _SIGNED: "violet", _NEXT: "blue", _HELD: "red", _OPEN: "gray"}
     table(
         ladder_frame(report),
         "Levels of assurance",
         widths={"Level": 100, "Reached by": 165},
-        columns={"State": state_column(colours, 100)},
+        columns={"State": state_column(colours, 110)},
     )
+    if report.attestation is not None and report.attestation.signed_replay is not None:
+        st.caption(f"Replayed before it was signed: {report.attestation.signed_replay.text}")
 
 
 def ladder_frame(report: AuditReport) -> pd.DataFrame:
@@ -89,7 +91,9 @@ def ladder_frame(report: AuditReport) -> pd.DataFrame:
     def state(level: Level) -> str:
         if level in report.levels:
             return _REACHED
-        return _SIGNED if level in signed else _NEXT if level is following else _OPEN
+        if level in signed:
+            return _SIGNED
+        return _OPEN if level is not following else _NEXT if report.holds else _HELD
 
     return pd.DataFrame(
         [
