@@ -125,7 +125,7 @@ def _attestation(report: AuditReport, checkpoint: CheckpointDirectory, *, checke
     if report.attestation is not None:
         return "holds", f"key {report.attestation.key[:8]}, {report.attestation.at[:10]}"
     if not checked:
-        return "not checked", f"one lies beside it; {KEYS_VARIABLE} names no key"
+        return "not checked", "no trusted key is configured"
     return "not compared" if report.shortfalls else "does not hold", file.name
 
 
