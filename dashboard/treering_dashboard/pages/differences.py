@@ -86,11 +86,10 @@ def _difference(found: CheckpointDifference) -> None:
             st.badge("same data", icon=":material/check_circle:", color="green")
         else:
             st.badge(f"differ from step {count(found.first_step)}", icon=":material/call_split:", color="orange")
-        st.text(found.reason)
-        if found.first_step is not None:
             for name, side in (("A", found.a), ("B", found.b)):
                 if side.step >= found.first_step:
                     batch.step_button(f"Batch of {name}", Path(side.checkpoint).parents[1].name, found.first_step)
+        st.text(found.reason)
     cells = st.columns(5, gap="small")
     only = [sum(getattr(each, name) for each in found.corpora) for name in ("only_a", "only_b", "both")]
     for cell, (label, value, detail) in zip(
