@@ -76,13 +76,17 @@ def compare(run, args, names):
 
 
 @pytest.mark.usefixtures("group")
-@pytest.mark.parametrize("form", ["zip", "legacy", "pipeline", "distributed", "deepspeed"])
+@pytest.mark.parametrize("form", ["zip", "legacy", "pipeline", "distributed", "sharded", "deepspeed"])
 def test_a_checkpoint_tells_all_that_its_audit_needs(folder, form):
     args = megatron_run.arguments(
         data_path=BLEND, split="100,0,0", train_samples=90, rampup_batch_size=["2", "2", "30"]
     )
     place = megatron_run.save(folder / "ckpt", args, STEPS, form)
-    for path in (folder / "ckpt", place, next(file for file in place.rglob("*.pt"))):
+    for path in (
+        folder / "ckpt",
+        place,
+        next(file for file in place.rglob("*") if file.name == ".metadata" or file.suffix == ".pt"),
+    ):
         run = AuditedRun.open(path)
         assert (run.iteration, run.run.seed, run.run.split) == (STEPS, 1234, "100,0,0")
     compare(run, args, list(LENGTHS))
@@ -210,6 +214,17 @@ def test_a_run_that_was_resumed_with_other_arguments(folder, changes):
     assert "resumed      from step 4 on with other arguments" in call("ckpt").stdout
 
 
+def test_a_description_may_ask_for_another_step_of_a_resumed_run(folder):
+    args = megatron_run.arguments(data_path=BLEND, train_samples=80, split="100")
+    megatron_run.save(folder / "ckpt", args, 3)
+    args.global_batch_size = 4
+    megatron_run.save(folder / "ckpt", args, STEPS, consumed=24 + 4 * (STEPS - 3))
+    for iteration, steps in ((6, [(1, 3, 24), (4, 6, 12)]), (3, [(1, 3, 24)]), (2, [(1, 2, 16)])):
+        (folder / "run.yaml").write_text(yaml.safe_dump({"checkpoint": "ckpt", "iteration": iteration}))
+        launches = AuditedRun.open(folder / "run.yaml").report().launches
+        assert [(each.first_step, each.last_step, each.num_samples) for each in launches] == steps
+
+
 def test_an_earlier_checkpoint_that_cannot_be_read_is_a_finding(folder):
     args = megatron_run.arguments(data_path=BLEND, train_samples=80, split="100")
     earlier = megatron_run.save(folder / "ckpt", args, 3) / "mp_rank_00" / "model_optim_rng.pt"
@@ -233,6 +248,10 @@ def test_a_batch_size_that_changed_between_two_checkpoints_is_seen_in_one(folder
     torch.save({"args": args, "iteration": STEPS}, place / "mp_rank_00" / "model_optim_rng.pt")
     (finding,) = AuditedRun.open(folder / "ckpt").findings
     assert "56 samples consumed, the batch schedule has consumed 28 after step 7" in finding.text
+    args.global_batch_size = 16
+    torch.save({"args": args, "iteration": STEPS}, place / "mp_rank_00" / "model_optim_rng.pt")
+    run = AuditedRun.open(folder / "ckpt")
+    assert [len(run.step(step)) for step in (3, 4, 5)] == [16, 8, 0], "no sample that was not consumed"
 
 
 def test_iterations_that_were_skipped_are_named(folder):
@@ -311,8 +330,18 @@ def test_folders_and_files_that_are_no_checkpoint(folder):
     with pytest.raises(NotFoundError, match=r"found none of common\.pt"):
         AuditedRun.open(folder / "ckpt")
     (place / ".metadata").touch()
-    with pytest.raises(NotFoundError, match="a sharded checkpoint without common"):
+    with pytest.raises(
+        EvidenceError, match=r"\.metadata: cannot be read .*expected the metadata of a sharded checkpoint"
+    ):
         AuditedRun.open(place)
+    sharded = megatron_run.save(folder / "sharded", args, STEPS, "sharded")
+    (shard,) = sharded.glob("*.distcp")
+    shard.write_bytes(shard.read_bytes()[:100])
+    with pytest.raises(EvidenceError, match=r"\.distcp: cannot be read .*expected .* where \.metadata says"):
+        AuditedRun.open(sharded)
+    shard.unlink()
+    with pytest.raises(EvidenceError, match=r"\.distcp: No such file"):
+        AuditedRun.open(sharded)
     (folder / "ckpt" / "latest_checkpointed_iteration.txt").write_text("9")
     with pytest.raises(NotFoundError, match=r"iter_0000009: no such checkpoint, named by .*latest_checkpointed"):
         AuditedRun.open(folder / "ckpt")

@@ -108,11 +108,12 @@ def save(
         folder: the save folder.
         args: of the launch.
         iteration: steps done.
-        form: zip, legacy, pipeline (a rank's folder with more numbers), distributed, deepspeed.
+        form: zip, legacy, pipeline (a rank's folder with more numbers), distributed, sharded, deepspeed.
         state: what else it holds, or holds otherwise.
         consumed: samples; by default those of so many steps from nothing.
     """
     import torch
+    import torch.distributed.checkpoint
 
     args.consumed_train_samples = list(batches(args, iteration))[-1].stop if consumed is None else consumed
     layer = torch.nn.Linear(4, 4)
@@ -125,6 +126,10 @@ def save(
 
         place.mkdir(parents=True)
         TorchCommonSaveStrategy("torch", 1).save_common(held, place)
+    elif form == "sharded":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.distributed.checkpoint.save(held, checkpoint_id=place, no_dist=True)
     else:
         names = {"deepspeed": "mp_rank_00_model_states.pt", "pipeline": "mp_rank_00_000/model_optim_rng.pt"}
         file = place / names.get(form, "mp_rank_00/model_optim_rng.pt")

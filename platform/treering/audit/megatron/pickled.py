@@ -4,13 +4,16 @@ A pickle is a program: it names functions and calls them. Here nothing that it n
 containers is built by our own code; every other name becomes an inert class, whose instances keep what the pickle hands
 them and do nothing. Tensors become such a thing as well: of a checkpoint of any size only its `data.pkl` is read.
 
-Source: torch 2.13.0, torch/serialization.py (the zip format since 1.6, the legacy format before), and the pickle
-protocol of Python's pickletools.
+Source: torch 2.13.0, torch/serialization.py (the zip format since 1.6, the legacy format before) and
+torch/distributed/checkpoint/metadata.py and filesystem.py.
 """
 
+import io
 import pickle
 import zipfile
 from collections import OrderedDict
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -97,18 +100,47 @@ def read_saved(path: Path) -> dict[str, Any]:
     Raises:
         EvidenceError: the file cannot be read, is none of torch's, or holds no dictionary.
     """
-    try:
-        with path.open("rb") as file:
-            found = _read_zip(file) if zipfile.is_zipfile(file) else _read_legacy(file)
-    except OSError as error:
-        raise EvidenceError(f"{path}: {error.strerror or error}; expected a file of torch.save") from None
-    except Exception as error:  # noqa: BLE001 - a damaged or hostile pickle may end in any error
-        raise EvidenceError(
-            f"{path}: cannot be read ({type(error).__name__}: {error}); expected a whole file of torch.save"
-        ) from None
+    with _damage(path, "a whole file of torch.save"), path.open("rb") as file:
+        found = _read(file)
     if not isinstance(found, dict):
         raise EvidenceError(f"{path}: found {type(found).__name__}, expected the dictionary of a checkpoint")
     return found
+
+
+def read_sharded(path: Path, names: Collection[str]) -> dict[str, Any]:
+    """Some objects that `torch.distributed.checkpoint` wrote beside the tensors; those that are there.
+
+    Args:
+        path: the `.metadata` of the checkpoint, which says in which file and where each of them stands.
+        names: of the objects.
+
+    Raises:
+        EvidenceError: that file or one that it names cannot be read.
+    """
+    found = {}
+    with _damage(path, "the metadata of a sharded checkpoint"), path.open("rb") as file:
+        places = {key.state["fqn"]: place.state for key, place in _Reader(file).load().state["storage_data"].items()}
+    for name in names & places.keys():
+        shard = path.with_name(Path(places[name]["relative_path"]).name)
+        with _damage(shard, f"{name} where {path.name} says"), shard.open("rb") as file:
+            file.seek(places[name]["offset"])
+            found[name] = _read(io.BytesIO(file.read(places[name]["length"])))
+    return found
+
+
+@contextmanager
+def _damage(path: Path, expected: str) -> Iterator[None]:
+    """Whatever a damaged or hostile file ends in, as our error."""
+    try:
+        yield
+    except OSError as error:
+        raise EvidenceError(f"{path}: {error.strerror or error}; expected {expected}") from None
+    except Exception as error:  # noqa: BLE001 - a pickle may raise anything
+        raise EvidenceError(f"{path}: cannot be read ({type(error).__name__}: {error}); expected {expected}") from None
+
+
+def _read(file: BinaryIO) -> Any:
+    return _read_zip(file) if zipfile.is_zipfile(file) else _read_legacy(file)
 
 
 def _read_zip(file: BinaryIO) -> Any:

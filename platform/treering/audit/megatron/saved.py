@@ -3,6 +3,7 @@
     iter_0001000/mp_rank_00/model_optim_rng.pt            Megatron-LM; mp_rank_00_000 and more with further parallelism
     iter_0001000/mp_rank_00/model_rng.pt                  with a distributed optimizer, about 2022
     iter_0001000/common.pt                                Megatron-LM, distributed checkpoints (torch_dist, zarr)
+    iter_0001000/.metadata                                Megatron-LM, torch's own sharded checkpoints (torch_dcp)
     global_step1000/mp_rank_00_model_states.pt            Megatron-DeepSpeed
 
 Source: Megatron-LM, megatron/training/checkpointing.py; Megatron-DeepSpeed, megatron/checkpointing.py; DeepSpeed,
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from treering.audit.megatron.pickled import Inert, read_saved
+from treering.audit.megatron.pickled import Inert, read_saved, read_sharded
 from treering.errors import EvidenceError, NotFoundError
 
 LATEST: Final = "latest_checkpointed_iteration.txt"
@@ -27,10 +28,9 @@ _FILES: Final = (
     "mp_rank_00*/model_rng.pt",
     "mp_rank_00*model_states.pt",
     "zero_pp_rank_0_mp_rank_00*model_states.pt",
+    ".metadata",
 )
 """Files with the arguments, by the first rank's names."""
-_SHARDED: Final = ".metadata"
-"""What torch's own distributed checkpoints have, which keep the arguments in a shard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +87,15 @@ def read_checkpoint(file: Path) -> SavedRun:
     Raises:
         EvidenceError: the file cannot be read or holds no arguments.
     """
-    held = read_saved(file)
-    folder = file.parent if file.name == "common.pt" or file.name.endswith("model_states.pt") else file.parent.parent
+    sharded = file.name == ".metadata"
+    held = read_sharded(file, {"args", "iteration"}) if sharded else read_saved(file)
+    folder = file.parent.parent if file.name.endswith("rng.pt") else file.parent
     arguments = held.get("args")
     if not isinstance(arguments, Inert) or not isinstance(arguments.state, dict):
+        there = ", ".join(map(str, list(held)[:8])) or "nothing"
         raise EvidenceError(
-            f"{file}: found no launch arguments (`args`) among {', '.join(map(str, list(held)[:8]))}: saved by "
-            "something else, or the weights alone; say how the run was launched in megatron-run.yaml (docs/audit.md)"
+            f"{file}: found no launch arguments (`args`) among {there}: saved by something else, or the weights alone; say "
+            "how the run was launched in megatron-run.yaml (docs/audit.md)"
         )
     iteration = held.get("iteration")
     if not isinstance(iteration, int) or iteration < 1:
@@ -165,9 +167,4 @@ def _needed_file(folder: Path, why: str) -> Path:
         return file
     if not folder.is_dir():
         raise NotFoundError(f"{folder}: no such checkpoint, {why}; name another one of its folder")
-    if (folder / _SHARDED).exists():
-        raise NotFoundError(
-            f"{folder}: a sharded checkpoint without common.pt (torch_dcp, fsdp_dtensor), whose arguments are not "
-            "read; say how the run was launched in megatron-run.yaml (docs/audit.md)"
-        )
     raise NotFoundError(f"{folder}: found none of {', '.join(_FILES)}, expected the file of the first rank")

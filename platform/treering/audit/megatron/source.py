@@ -120,11 +120,16 @@ class RunSource:
         saved = _checkpoint(description.parent / str(named) if described else path)
         file = description if described else saved.file
         launch = launch_of(saved, moved)
-        run = validate_section(file, MegatronRun, told.completed(saved, launch))
         earlier, unread = _earlier(saved, moved)
-        launches = (*told.stretches(earlier, run), told.launched(file, run, launch))
         findings = (*_misnamed(saved), *unread)
-        return cls(file, tuple(told.settings(run, launch)), _linked(launches), findings)
+        asked = document.get("iteration")  # a step before the checkpoint is told by the first one after it
+        last = next(
+            (each for each in earlier if isinstance(asked, int) and each[0].iteration >= asked), (saved, launch)
+        )
+        before = [each for each in earlier if each[0].iteration < last[0].iteration]
+        run = validate_section(file, MegatronRun, told.completed(*last))
+        launches = (*told.stretches(before, run), told.launched(file, run, last[1]))
+        return cls(file, tuple(told.settings(run, last[1])), _linked(launches), findings)
 
 
 @dataclass(frozen=True, slots=True)
