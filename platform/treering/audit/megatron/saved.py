@@ -94,8 +94,8 @@ def read_checkpoint(file: Path) -> SavedRun:
     if not isinstance(arguments, Inert) or not isinstance(arguments.state, dict):
         there = ", ".join(map(str, list(held)[:8])) or "nothing"
         raise EvidenceError(
-            f"{file}: found no launch arguments (`args`) among {there}: saved by something else, or the weights alone; say "
-            "how the run was launched in megatron-run.yaml (docs/audit.md)"
+            f"{file}: found no launch arguments (`args`) among {there}: saved by something else, or the weights alone; "
+            "say how the run was launched in megatron-run.yaml (docs/audit.md)"
         )
     iteration = held.get("iteration")
     if not isinstance(iteration, int) or iteration < 1:
