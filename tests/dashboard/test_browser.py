@@ -120,7 +120,7 @@ def click_first_row(page, alt: str) -> None:
 
 
 def test_from_a_spike_to_its_documents_and_what_else_read_them(audited) -> None:
-    """Clicks alone lead from the run page over the batch to the trace of a document and back to a batch."""
+    """Clicks alone lead from the run page to a batch, on to the trace of a document, and to a batch and an audit."""
     run = start_run(audited, "seed=8", "spikes.window=8", "spikes.min_points=8")
     lay_attempt(audited, run, 1, range(1, 16), step_12={"loss": 60.0})
     (spiked,) = (each.step for each in spikes_of(run, list(run.path_rings())))
@@ -151,6 +151,11 @@ def test_from_a_spike_to_its_documents_and_what_else_read_them(audited) -> None:
         assert {name: int(page.get_by_label(name, exact=True).input_value()) for name in place} == place
         for name, value in (("run", exposure.run), ("step", exposure.step), ("replica", exposure.replica)):
             assert f"{name}={value}" in page.url
+
+        page.goto(f"{address}/trace?document={first.corpus}:{first.document}")
+        wait_until_drawn(page)
+        click_first_row(page, "What every checkpoint saw")
+        page.wait_for_url(re.compile(r"/audit\?.*checkpoint=step-00000006"))
     assert faults == []
 
 

@@ -9,7 +9,7 @@ from streamlit.navigation.page import StreamlitPage
 from treering.audit.takedown import Entry, Takedown, parse_list
 from treering.errors import TreeringError, UserError
 from treering_dashboard.frames import answers
-from treering_dashboard.pages import batch
+from treering_dashboard.pages import audit, batch
 from treering_dashboard.panels.answer import command, error_box, on_input
 from treering_dashboard.panels.exposure import (
     checkpoint_table,
@@ -90,7 +90,7 @@ def _answer(found: Takedown) -> None:
         table(entries_frame(found.entries), "Entries of the list", numbers=numbers, rows=12, widths=widths)
         chosen = choose_document(documents, found.num_documents, key=key, more=more)
     with right:
-        checkpoint_table(found.checkpoints)
+        audit.open_checkpoint(checkpoint_table(found.checkpoints))
         batch.open_exposure(exposure_table(chosen))
 
 

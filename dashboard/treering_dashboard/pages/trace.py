@@ -11,7 +11,7 @@ from treering.audit.text_match import TextMatch
 from treering.data.ngrams import NGRAM_WORDS
 from treering.errors import TreeringError
 from treering_dashboard.frames import answers
-from treering_dashboard.pages import batch
+from treering_dashboard.pages import audit, batch
 from treering_dashboard.panels.answer import command, error_box, on_input
 from treering_dashboard.panels.choice import go_to
 from treering_dashboard.panels.exposure import (
@@ -94,7 +94,7 @@ def _documents(by: str, asked: str, limit: int) -> None:
     with left:
         chosen = choose_document(found.documents, found.num_documents, key=str(selector))
     with right:
-        checkpoint_table(found.checkpoints)
+        audit.open_checkpoint(checkpoint_table(found.checkpoints))
         batch.open_exposure(exposure_table(chosen))
     command(f"treering trace --{by} {shlex.quote(asked)}{limit_option(limit)}")
 
@@ -112,7 +112,7 @@ def _text(asked: str, limit: int) -> None:
     with left:
         chosen = choose_document([each.document for each in shown], len(found.matches), key=asked, more=more)
     with right:
-        checkpoint_table(found.checkpoints)
+        audit.open_checkpoint(checkpoint_table(found.checkpoints))
         batch.open_exposure(exposure_table(chosen))
     command(on_input(f"treering trace{limit_option(limit)} --text", asked))
 

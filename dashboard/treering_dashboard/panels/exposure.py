@@ -1,15 +1,18 @@
 """Tables of what read some documents: the documents, the exposures of one, and the verdict on every checkpoint."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 import pandas as pd
 import streamlit as st
 
 from treering.audit.exposure import CheckpointExposure, Exposure, TracedDocument
+from treering.runlog.directory import CheckpointDirectory
+from treering_dashboard.frames import cached
 from treering_dashboard.panels.answer import open_ends
 from treering_dashboard.panels.state import state_column
-from treering_dashboard.panels.tables import choose_row, clicked_row, table
+from treering_dashboard.panels.tables import choose_row, clicked_row
 from treering_dashboard.panels.text import count, plural
 
 _CLEAN: Final = "✔ clean"
@@ -60,23 +63,33 @@ def verdict(checkpoints: Sequence[CheckpointExposure], unanswered: Sequence[str]
     open_ends("Not looked into; the verdicts do not speak of it", unanswered)
 
 
-def checkpoint_table(checkpoints: Sequence[CheckpointExposure]) -> None:
-    """One row a checkpoint: clean or seen, how often, when, and what only left attempts read."""
+def checkpoint_table(checkpoints: Sequence[CheckpointExposure]) -> CheckpointDirectory | None:
+    """One row a checkpoint: clean or seen, how often, when, and what only left attempts read.
+
+    Returns:
+        The one whose row was clicked, unless it is superseded or its run is gone: the audit's page shows neither.
+    """
     st.markdown("###### Checkpoints")
     if not checkpoints:
         st.caption("None in any run yet.")
-        return
+        return None
     verdicts = state_column({_CLEAN: "green", _SEEN: "orange"}, 90)
     left = st.column_config.TextColumn(
         alignment="right", help="Exposures by attempts, or steps of them, that a restart or a rewind left"
     )
-    table(
+    row = clicked_row(
         checkpoints_frame(checkpoints),
         "What every checkpoint saw",
+        key="judged",
         numbers=_CHECKPOINT_NUMBERS,
         rows=12,
         columns={"Verdict": verdicts, "Off its path": left},
     )
+    st.caption("A click opens the audit.")
+    if row is None or checkpoints[row].superseded:
+        return None
+    clicked = CheckpointDirectory(Path(checkpoints[row].path))
+    return clicked if clicked.run.path.parent == cached.project().runs else None
 
 
 def checkpoints_frame(checkpoints: Sequence[CheckpointExposure]) -> pd.DataFrame:
