@@ -166,16 +166,17 @@ def test_the_steps_before_and_what_else_read_their_samples(audited, run):
     assert [int(text) for text in steps["Read elsewhere"]] == [
         sum(bool(sample.elsewhere) for sample in each.samples) for each in data.steps
     ]
-    samples, last = table(app, "Also read at"), data.steps[-1].samples
+    samples, last = table(app, "Also read at step"), data.steps[-1].samples
     assert [number(text) for text in samples["Sample"]] == [each.sample for each in last]
     again = next(place for place, each in enumerate(last) if len(each.elsewhere) == 1)
     (reading,) = last[again].elsewhere
-    assert samples["Also read at"][again] == f"step {reading.step} (attempt {reading.attempt})"
+    assert (reading.step, reading.attempt) == (9, 1)  # before attempt 2 did the step again
+    assert samples["Also read at step"][again] == "9 (attempt 1)"
     assert f"treering spikes {run.id} 9 --before 3" in texts(app)
 
     app.session_state["steps before 9"] = {"selection": {"rows": [1]}}
     app.run()
-    samples = table(app, "Also read at")
+    samples = table(app, "Also read at step")
     assert [number(text) for text in samples["Sample"]] == [each.sample for each in data.steps[1].samples]
     assert app.button[0].label == "Batch of step 7, with its text"
     app.button[0].click().run()
@@ -187,7 +188,7 @@ def test_what_only_one_step_read(audited, run):
     alone = [each.sample for each in data.steps[-1].samples if not each.elsewhere]
     assert 0 < len(alone) < len(data.steps[-1].samples)
     app = page("batch", run=run.path.name, step="3", view="steps before", alone="true")
-    assert [number(text) for text in table(app, "Also read at")["Sample"]] == alone
+    assert [number(text) for text in table(app, "Also read at step")["Sample"]] == alone
     every = spike_data(run, 9, audited).steps[-1].samples
     assert all(each.elsewhere for each in every)  # attempt 1 did this step, too
     app = page("batch", run=run.path.name, step="9", view="steps before", alone="true")

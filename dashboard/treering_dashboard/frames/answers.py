@@ -1,6 +1,7 @@
 """Answers of the audit with a memory, kept until a file that they stand on changes.
 
-The key is the question and the size and time of each of those files, as in `cached`.
+The key is the question and the size and time of each of those files, as in `cached`. Batches of large runs are kept
+without a copy for each visitor: nobody can change them.
 """
 
 from pathlib import Path
@@ -38,7 +39,7 @@ def batch_of(run: RunDirectory, step: int, rank: int | None) -> StepBatch:
     return _batch(project(), run.path, step, rank, version(run) + corpora_version())
 
 
-@st.cache_data(max_entries=_FEW, show_spinner="Cutting the step's samples from the corpora …")
+@st.cache_resource(max_entries=_FEW, show_spinner="Cutting the step's samples from the corpora …")
 def _batch(project: Project, run: Path, step: int, rank: int | None, version: Version) -> StepBatch:
     del version  # part of the key alone
     return step_batch(RunDirectory(run), step, project, rank)
@@ -53,7 +54,7 @@ def spike_of(run: RunDirectory, step: int, before: int) -> SpikeData:
     return _spike(project(), run.path, step, before, runs_version() + corpora_version())
 
 
-@st.cache_data(max_entries=_FEW, show_spinner="Looking for the same samples in other steps …")
+@st.cache_resource(max_entries=_FEW, show_spinner="Looking for the same samples in other steps …")
 def _spike(project: Project, run: Path, step: int, before: int, version: Version) -> SpikeData:
     del version  # part of the key alone
     return spike_data(RunDirectory(run), step, project, before)

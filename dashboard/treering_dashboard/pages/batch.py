@@ -178,7 +178,7 @@ def _before(run: RunDirectory, step: int, before: int) -> None:
         alone = st.toggle("Only what no other step read", key="alone", bind="query-params")
         samples = [each for each in chosen.samples if not (alone and each.elsewhere)]
         if samples:
-            suspect_table(found.run, samples)
+            suspect_table(found.run, chosen.attempt, samples)
         else:
             st.caption("Every sample was read elsewhere as well.")
     command(f"treering spikes {found.run} {step}{'' if before == 5 else f' --before {before}'}")

@@ -9,13 +9,12 @@ import streamlit as st
 from treering.audit.batch import BatchDocument, BatchSample
 from treering.audit.spike import Reading, SpikeData, SuspectSample, SuspectStep
 from treering_dashboard.panels.tables import choose_row, table
-from treering_dashboard.panels.text import NOTHING, count, number, plural
+from treering_dashboard.panels.text import count, number, plural
 
 PAGE_SIZE: Final = 32
 """Samples that are drawn at once; a step of a large run has thousands."""
 
 _SHORT_TEXT: Final = 600  # characters that are shown unfolded
-_SHOWN_READINGS: Final = 6
 _SAMPLE_NUMBERS: Final = ("Sample", "Replica", "Micro-batch", "Epoch", "Index", "Parts")
 _STEP_NUMBERS: Final = ("Step", "Attempt", "Loss", "Gradient norm", "Samples", "Read elsewhere")
 
@@ -83,26 +82,32 @@ def steps_frame(steps: Sequence[SuspectStep]) -> pd.DataFrame:
     )
 
 
-def suspect_table(run: str, samples: Sequence[SuspectSample]) -> None:
-    """A page of what a step read, with the other readings of each sample."""
-    shown = _page(samples, "suspects")
+def suspect_table(run: str, attempt: int, samples: Sequence[SuspectSample]) -> None:
+    """A page of what a step read, with the other readings of each sample.
+
+    Args:
+        run: id of the run.
+        attempt: number of the attempt that did the step.
+        samples: at least one.
+    """
     table(
-        suspects_frame(run, shown),
+        suspects_frame(run, attempt, _page(samples, "suspects")),
         "Samples of the step and the other steps that read them",
         numbers=("Sample", "Epoch"),
         rows=PAGE_SIZE,
+        widths={"Also read at step": 210},
     )
 
 
-def suspects_frame(run: str, samples: Sequence[SuspectSample]) -> pd.DataFrame:
-    """One row a sample of a step of a run."""
+def suspects_frame(run: str, attempt: int, samples: Sequence[SuspectSample]) -> pd.DataFrame:
+    """One row a sample of a step of an attempt of a run."""
     return pd.DataFrame(
         [
             {
                 "Sample": count(each.sample),
                 "Corpus": each.corpus,
                 "Epoch": str(each.epoch),
-                "Also read at": _readings(run, each.elsewhere),
+                "Also read at step": ", ".join(_reading(run, attempt, other) for other in each.elsewhere),
                 "Documents": ", ".join(each.documents),
                 "Sources": ", ".join(each.sources),
             }
@@ -111,22 +116,20 @@ def suspects_frame(run: str, samples: Sequence[SuspectSample]) -> pd.DataFrame:
     )
 
 
-def _readings(run: str, readings: Sequence[Reading]) -> str:
-    if not readings:
-        return NOTHING
-    texts = [
-        f"step {count(each.step)} (attempt {each.attempt}{'' if each.run == run else f' of {each.run[:8]}'})"
-        for each in readings[:_SHOWN_READINGS]
-    ]
-    more = len(readings) - len(texts)
-    return ", ".join(texts) + (f" and {more} more" if more else "")
+def _reading(run: str, attempt: int, other: Reading) -> str:
+    """Its step, and of whom, where it is another's."""
+    if other.run != run:
+        return f"{count(other.step)} (run {other.run[:8]}, attempt {other.attempt})"
+    return count(other.step) + ("" if other.attempt == attempt else f" (attempt {other.attempt})")
 
 
 def _page(items: Sequence[_Item], key: str) -> Sequence[_Item]:
     pages = -(-len(items) // PAGE_SIZE)
     if pages <= 1:
         return items
-    page = st.pagination(pages, key=key, bind="query-params")
-    first = (page - 1) * PAGE_SIZE
-    st.caption(f"{count(first + 1)} to {count(min(first + PAGE_SIZE, len(items)))} of {plural(len(items), 'sample')}")
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        first = (st.pagination(pages, key=key, bind="query-params") - 1) * PAGE_SIZE
+        st.caption(
+            f"{count(first + 1)} to {count(min(first + PAGE_SIZE, len(items)))} of {plural(len(items), 'sample')}"
+        )
     return items[first : first + PAGE_SIZE]

@@ -352,7 +352,7 @@ def find_exposures(
 
 def _exposures(read: _Read, item: int, offset: int, num_tokens: int) -> Iterator[Exposure]:
     stretch, found = read.stretch, read.found
-    header, length = stretch.segment.attempt.header, stretch.blend.sequence_length
+    run, header, length = stretch.segment.run.id, stretch.segment.attempt.header, stretch.blend.sequence_length
     lo, hi = np.searchsorted(found.item, [item, item + 1])
     for each in range(int(lo), int(hi)):
         step, sample = int(read.steps[each]), int(found.sample[each])
@@ -360,7 +360,7 @@ def _exposures(read: _Read, item: int, offset: int, num_tokens: int) -> Iterator
         micro_batch, layout = position // header.layout.micro_batch_size, header.layout
         first = int(found.index[each]) * length
         yield Exposure(
-            run=stretch.segment.run.id,
+            run=run,
             attempt=header.attempt,
             step=step,
             sample=sample,

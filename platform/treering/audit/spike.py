@@ -135,7 +135,7 @@ def _attempts(run: RunDirectory) -> Iterator[Stretch]:
 def _suspect_step(stretch: Stretch, ring: Ring, others: Sequence[Stretch], shelf: Shelf) -> SuspectStep:
     order = shelf.order(stretch.blend)
     lo, hi = stretch.schedule.sample_range(ring.step)
-    arrays = order.samples(lo, hi)
+    arrays, read = order.samples(lo, hi), order.samples_with_spans(lo, hi)
     samples: list[SuspectSample | None] = [None] * (hi - lo)
     for position, component in enumerate(stretch.blend.components):
         where = np.flatnonzero(arrays.component == position)
@@ -146,7 +146,7 @@ def _suspect_step(stretch: Stretch, ring: Ring, others: Sequence[Stretch], shelf
             _add_readings(readings, indices, component.digest or "", other, shelf, own)
         corpus = shelf.corpora[component.digest or ""]
         for item, at in enumerate(where.tolist()):
-            rows = [corpus.document(span.document) for span in order.sample(lo + at).spans]
+            rows = [corpus.document(span.document) for span in read[at].spans]
             samples[at] = SuspectSample(
                 step=ring.step,
                 sample=lo + at,
@@ -179,7 +179,7 @@ def _add_readings(  # noqa: PLR0917 - private, called once
     if digest not in digests:
         return
     found = shelf.order(other.blend).index_exposures(digests.index(digest), indices, *other.sample_range)
-    attempt = other.segment.attempt
+    run, attempt = other.segment.run.id, other.segment.attempt
     for item, step in zip(found.item.tolist(), steps_of(other.schedule, found.sample).tolist(), strict=True):
         if (str(attempt.path), step) != own:
-            readings[item].append(Reading(other.segment.run.id, attempt.number, step))
+            readings[item].append(Reading(run, attempt.number, step))
