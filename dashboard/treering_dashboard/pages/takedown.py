@@ -90,7 +90,7 @@ def _answer(found: Takedown) -> None:
         table(entries_frame(found.entries), "Entries of the list", numbers=numbers, rows=12, widths=widths)
         chosen = choose_document(documents, found.num_documents, key=key, more=more)
     with right:
-        audit.open_checkpoint(checkpoint_table(found.checkpoints))
+        audit.open_checkpoint(checkpoint_table(found.checkpoints, key=key))
         batch.open_exposure(exposure_table(chosen))
 
 

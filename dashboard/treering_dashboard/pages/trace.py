@@ -94,7 +94,7 @@ def _documents(by: str, asked: str, limit: int) -> None:
     with left:
         chosen = choose_document(found.documents, found.num_documents, key=str(selector))
     with right:
-        audit.open_checkpoint(checkpoint_table(found.checkpoints))
+        audit.open_checkpoint(checkpoint_table(found.checkpoints, key=str(selector)))
         batch.open_exposure(exposure_table(chosen))
     command(f"treering trace --{by} {shlex.quote(asked)}{limit_option(limit)}")
 
@@ -112,7 +112,7 @@ def _text(asked: str, limit: int) -> None:
     with left:
         chosen = choose_document([each.document for each in shown], len(found.matches), key=asked, more=more)
     with right:
-        audit.open_checkpoint(checkpoint_table(found.checkpoints))
+        audit.open_checkpoint(checkpoint_table(found.checkpoints, key=asked))
         batch.open_exposure(exposure_table(chosen))
     command(on_input(f"treering trace{limit_option(limit)} --text", asked))
 

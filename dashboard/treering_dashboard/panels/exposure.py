@@ -63,8 +63,12 @@ def verdict(checkpoints: Sequence[CheckpointExposure], unanswered: Sequence[str]
     open_ends("Not looked into; the verdicts do not speak of it", unanswered)
 
 
-def checkpoint_table(checkpoints: Sequence[CheckpointExposure]) -> CheckpointDirectory | None:
+def checkpoint_table(checkpoints: Sequence[CheckpointExposure], *, key: str) -> CheckpointDirectory | None:
     """One row a checkpoint: clean or seen, how often, when, and what only left attempts read.
+
+    Args:
+        checkpoints: all that were asked.
+        key: names the question that they answer.
 
     Returns:
         The one whose row was clicked, unless it is superseded or its run is gone: the audit's page shows neither.
@@ -80,7 +84,7 @@ def checkpoint_table(checkpoints: Sequence[CheckpointExposure]) -> CheckpointDir
     row = clicked_row(
         checkpoints_frame(checkpoints),
         "What every checkpoint saw",
-        key="judged",
+        key=f"checkpoints {key}",
         numbers=_CHECKPOINT_NUMBERS,
         rows=12,
         columns={"Verdict": verdicts, "Off its path": left},
