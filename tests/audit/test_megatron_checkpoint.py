@@ -254,6 +254,21 @@ def test_a_batch_size_that_changed_between_two_checkpoints_is_seen_in_one(folder
     assert [len(run.step(step)) for step in (3, 4, 5)] == [16, 8, 0], "no sample that was not consumed"
 
 
+def test_a_schedule_of_batch_sizes_is_rounded_to_samples_as_megatron_does(folder):
+    args = megatron_run.arguments(
+        data_path=BLEND, train_samples=80, split="100", step_batch_size_schedule="0:4, 0.209K:8", global_batch_size=None
+    )
+    megatron_run.save(folder / "ckpt", args, STEPS, consumed=5 * 4 + 2 * 8)
+    run = AuditedRun.open(folder / "ckpt")
+    assert run.run.batch_steps == "0:4 200:8", "209 tokens are 20 whole samples of 10"
+    assert run.findings == ()
+    assert [len(run.step(step)) for step in range(1, STEPS + 1)] == [4] * 5 + [8] * 2
+    args.step_batch_size_schedule = "0:4 many"
+    megatron_run.save(folder / "ckpt", args, STEPS, consumed=36)
+    with pytest.raises(EvidenceError, match=r"argument step_batch_size_schedule: found .* expected TOKENS:SAMPLES"):
+        AuditedRun.open(folder / "ckpt")
+
+
 def test_iterations_that_were_skipped_are_named(folder):
     args = megatron_run.arguments(data_path=BLEND, train_samples=80, split="100", iterations_to_skip=[2, 3, 20])
     megatron_run.save(folder / "ckpt", args, STEPS)

@@ -97,18 +97,19 @@ def launch_of(saved: SavedRun, moved: Mapping[str, str]) -> Launch:
     if name in ("data_path", "data_args_path"):
         split = told.text("split")
         take("split", None if split is None else "split", split or _SPLIT)
-    for field, name in (
-        ("seed", "seed"),
-        ("sequence_length", "seq_length"),
-        ("global_batch_size", "global_batch_size"),
-    ):
-        take(field, name, told.needed(name))
+    take("seed", "seed", told.needed("seed"))
+    take("sequence_length", "seq_length", told.needed("seq_length"))
+    sizes = told.batch_steps(values["sequence_length"])
+    if sizes is None:
+        take("global_batch_size", "global_batch_size", told.needed("global_batch_size"))
+    else:  # Megatron takes no other
+        take("batch_steps", "step_batch_size_schedule", sizes)
+        take("global_batch_size", "step_batch_size_schedule", int(sizes.rpartition(":")[2]))
     if told.number("train_samples"):
         take("train_samples", "train_samples", told.number("train_samples"))
     else:
         take("train_iters", "train_iters", told.needed("train_iters"))
     take("rampup", "rampup_batch_size", told.rampup())
-    take("batch_steps", "step_batch_size_schedule", told.batch_steps(values["sequence_length"]))
     take("iterations_to_skip", "iterations_to_skip", told.numbers("iterations_to_skip") or None)
     take("consumed_samples", "consumed_train_samples", told.number("consumed_train_samples"))
     take("cache", "data_cache_path", told.text("data_cache_path"))
@@ -116,8 +117,6 @@ def launch_of(saved: SavedRun, moved: Mapping[str, str]) -> Launch:
     values["generation"], others = told.generation(deepspeed=saved.deepspeed)
     arguments["generation"] = None
     take("extra_token", "add_extra_token_to_sequence", told.truth("add_extra_token_to_sequence"))
-    if values.get("batch_steps"):  # Megatron ignores the batch size that was given beside it
-        values["global_batch_size"] = int(values["batch_steps"].rpartition(":")[2])
     shown = {name: told.shown(name) for name in TOLD if held.get(name) is not None}
     return Launch(values, arguments, shown, others, tuple(told.open_ends()))
 

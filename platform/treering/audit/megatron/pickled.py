@@ -41,6 +41,8 @@ class Inert:
     """
 
     kind = ""
+    arguments: tuple[Any, ...]
+    state: Any
 
     def __new__(cls, *arguments: Any, **_named: Any) -> "Inert":
         """Takes whatever the pickle calls it with."""
@@ -48,9 +50,6 @@ class Inert:
         made.arguments = arguments
         made.state = None
         return made
-
-    arguments: tuple[Any, ...]
-    state: Any
 
     def __init__(self, *_arguments: Any, **_named: Any) -> None:
         pass
