@@ -156,7 +156,7 @@ def test_what_a_description_says_goes_before_the_checkpoint(folder):
             (folder / "data" / f"{name}{suffix}").rename(folder / "moved" / f"{name}{suffix}")
     description.write_text(yaml.safe_dump({"checkpoint": "../ckpt", "data": [{"prefix": "../moved/wiki"}]}))
     assert AuditedRun.open(description).order.components[0].corpus == "../moved/wiki"
-    with pytest.raises(EvidenceError, match=r"data/wiki\.idx: No such file"):
+    with pytest.raises(EvidenceError, match=r"data/wiki\.idx: No such file, .* --data-root OLD=NEW"):
         AuditedRun.open(place)
     told = json.loads(call(place, "--data-root", "data=moved", "--step", 1, "--json").stdout)
     assert told["samples"][0]["corpus"] in BLEND, "by the name that the run gave it"
@@ -275,7 +275,7 @@ def test_iterations_that_were_skipped_are_named(folder):
     run = AuditedRun.open(folder / "ckpt")
     assert run.report().skipped_steps == (3, 4)
     assert [run.step(step)[0].skipped for step in (2, 3, 4, 5)] == [False, True, True, False]
-    assert "skipped      steps 3, 4" in call("ckpt").stdout
+    assert "skipped      3, 4 (steps" in call("ckpt").stdout
 
 
 def test_what_the_arguments_leave_open_is_said(folder):

@@ -55,11 +55,13 @@ def audit_megatron(
 
 
 def _print_report(report: "MegatronReport") -> None:
+    from treering.audit.megatron.saved import LATEST
+
     console.print(f"run          {report.source}")
     for setting in report.settings:
         if setting.origin != "description":
-            said = setting.argument or (
-                "counted by the checkpoint" if setting.origin == "checkpoint" else setting.origin
+            said = setting.argument or {"checkpoint": "by the checkpoint", "tracker": LATEST}.get(
+                setting.origin, "default"
             )
             console.print(f"  {setting.name:<20} {_shown(setting.value)}  ({said})", markup=False, soft_wrap=True)
     console.print(f"step         {report.iteration:,}")
@@ -88,7 +90,7 @@ def _print_report(report: "MegatronReport") -> None:
     )
     if report.skipped_steps:
         steps = ", ".join(f"{step:,}" for step in report.skipped_steps)
-        console.print(f"skipped      steps {steps}: their samples are counted, and were not trained on")
+        console.print(f"skipped      {steps} (steps whose samples are counted, and were not trained on)")
     if any(usage.mixed_epochs for usage in report.corpora):
         console.print("mixed: Megatron shuffled several epochs into one another; the epoch of a sample is undefined")
     for name in report.indices_read:

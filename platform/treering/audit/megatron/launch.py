@@ -74,7 +74,7 @@ class OrderedLaunch:
         if before is not None and (before.order.blend, before.launched.places) == (blend, launched.places):
             cache, unsure = before.cache, before.unsure  # other steps, the same order
         else:
-            lengths = [read_sequence_lengths(index_of(place)) for place in launched.places]
+            lengths = [_lengths(place, prefix) for place, prefix in zip(launched.places, blend.prefixes, strict=True)]
             plans = plan_datasets(blend, lengths)
             cached = find_cache(blend, launched.cache, launched.places)
             cache = read_order(blend, lengths, plans, cached, rebuild=verify)
@@ -132,6 +132,16 @@ class OrderedLaunch:
 def index_of(place: Path) -> Path:
     """The `.idx` of a pair."""
     return place.with_name(f"{place.name}.idx")
+
+
+def _lengths(place: Path, prefix: str) -> NDArray[np.int32]:
+    index = index_of(place)
+    if not index.exists():
+        raise EvidenceError(
+            f"{index}: No such file, expected the index of the run's {prefix}; say where its folder lies today with "
+            "--data-root OLD=NEW"
+        )
+    return read_sequence_lengths(index)
 
 
 def _progress(source: Path, run: MegatronRun, steps: Steps) -> tuple[int, int, list[Finding]]:
