@@ -175,11 +175,17 @@ def test_a_choice_goes_along_to_another_page(audited) -> None:
         page.wait_for_url(re.compile("/differences"))
         page.get_by_text("differ from step 1").wait_for()
         assert shown(page, "Run") == before
+        page.wait_for_url(re.compile(f"/differences.*[?&]run={before}"))
+        page.get_by_test_id("stTopNavSection").click()
+        page.get_by_role("menuitem", name="Contamination").click()
+        page.wait_for_url(re.compile(f"/contamination.*[?&]run={before}"))
+        page.wait_for_url(re.compile("/contamination.*[?&]checkpoint=step-00000015"))
         page.goto(f"{address}/differences?run={before}&other_run={newest}")
         page.get_by_role("button", name="Batch of B").click()
         page.wait_for_url(re.compile("/batch"))
         page.get_by_text(f"treering batch {newest} 1").wait_for()
         assert shown(page, "Run") == newest
+        page.wait_for_url(re.compile(f"/batch.*[?&]run={newest}"))
         page.goto(f"{address}/compare?runs={before}&runs={newest}")
         page.get_by_role("link", name="What only one of").click()
         page.wait_for_url(f"{address}/differences?run={before}&*&other_run={newest}&*")

@@ -16,6 +16,7 @@ treering train experiments/demo.yaml    # training alone, once the data stands
 """
 
 _CARRIED: Final = "carried"
+_SETTLED: Final = "settled"
 _LAST_RUN: Final = "last_run"
 
 
@@ -69,6 +70,14 @@ def keep_choice(key: str, value: str | int | Sequence[str], among: Collection[st
         st.session_state[key] = value
 
 
+def _settle(key: str) -> None:
+    """Runs the page again, once, whose box came with a value from the page before: only then the URL holds it."""
+    page, settled = st.context.url, st.session_state.setdefault(_SETTLED, {})
+    if page and key not in st.query_params and settled.get(key) != page:
+        settled[key] = page
+        st.rerun()
+
+
 def choose_run(runs: Sequence[RunDirectory], side: str = "") -> RunDirectory:
     """A box with all runs, newest first; the choice stands in the URL by its id.
 
@@ -90,6 +99,7 @@ def choose_run(runs: Sequence[RunDirectory], side: str = "") -> RunDirectory:
         label_visibility="collapsed",
         width=190,
     )
+    _settle(key)
     name = name or preferred
     if not side:
         st.session_state[_LAST_RUN] = name
@@ -121,6 +131,7 @@ def choose_checkpoint(runs: Sequence[RunDirectory], side: str = "") -> Checkpoin
         label_visibility="collapsed",
         width=190,
     )
+    _settle(f"{side}checkpoint")
     return checkpoints[name or next(iter(checkpoints))]
 
 
