@@ -146,6 +146,9 @@ def test_a_checkpoint_says_how_it_was_launched(folder):
     said = table(app, "Said by").set_index("Setting")
     (seed,) = (each for each in report.settings if each.name == "seed")
     assert said.loc["seed"].tolist() == [str(seed.value), seed.argument]
+    megatron_run.save(folder / "ckpt", args, 10)
+    app.run()
+    assert metrics(app)["Steps"] == "10", "the save folder's newest"
 
 
 def test_without_a_run_it_says_how_to_describe_one(tmp_path, monkeypatch):

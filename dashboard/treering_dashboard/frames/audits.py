@@ -22,9 +22,17 @@ from treering.audit.megatron.saved import LATEST
 from treering.audit.megatron.source import DESCRIPTION
 from treering.audit.report import AuditReport
 from treering.data.corpus import DOCUMENTS
+from treering.errors import EvidenceError
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory
-from treering_dashboard.frames.cached import Version, corpora_version, file_version, project, runs_version
+from treering_dashboard.frames.cached import (
+    Version,
+    corpora_version,
+    file_version,
+    project,
+    runs_version,
+    version,
+)
 
 if TYPE_CHECKING:
     from treering.audit.attestation.keys import PublicKey
@@ -56,7 +64,7 @@ def audit_of(checkpoint: CheckpointDirectory, keys: tuple[Path, ...] = ()) -> Au
         UserError: a file of a key holds none.
     """
     here = project()
-    seen = runs_version() + corpora_version() + file_version(here.root, "dvc.lock", "data/blend.json")
+    seen = path_version(checkpoint) + corpora_version() + file_version(here.root, "dvc.lock", "data/blend.json")
     for file in (find_attestation(checkpoint), *keys):
         seen += () if file is None else file_version(file.parent, escape(file.name))
     return _audit(here, checkpoint.path, keys, seen)
@@ -81,7 +89,7 @@ def difference_of(a: CheckpointDirectory, b: CheckpointDirectory) -> CheckpointD
     Raises:
         EvidenceError: a record or a ring on the way to one of them does not hold.
     """
-    return _difference(project(), a.path, b.path, runs_version() + corpora_version())
+    return _difference(project(), a.path, b.path, path_version(a) + path_version(b) + corpora_version())
 
 
 @st.cache_data(max_entries=16, show_spinner="Comparing what the two checkpoints read …")
@@ -98,13 +106,22 @@ def contamination_of(checkpoint: CheckpointDirectory) -> Contamination:
     """
     here = project()
     looked_at = corpora_version() + file_version(here.tasks, "*.jsonl") + file_version(here.index, "[!.]*/*")
-    return _contamination(here, checkpoint.path, runs_version() + looked_at)
+    return _contamination(here, checkpoint.path, path_version(checkpoint) + looked_at)
 
 
 @st.cache_data(max_entries=16, show_spinner="Looking for every example in what was read …")
 def _contamination(project: Project, checkpoint: Path, version: Version) -> Contamination:
     del version  # part of the key alone
     return find_contamination(CheckpointDirectory(checkpoint), project)
+
+
+def path_version(checkpoint: CheckpointDirectory) -> Version:
+    """The records of the runs on a checkpoint's path, or of all runs where it cannot be followed: one may help out."""
+    try:
+        runs = {segment.run.path: segment.run for segment in checkpoint.run.path_to(checkpoint)}
+    except EvidenceError:
+        return version(checkpoint.run) + runs_version()
+    return tuple((f"{path}/{name}", size, time) for path, run in runs.items() for name, size, time in version(run))
 
 
 def megatron_runs() -> list[str]:
@@ -125,12 +142,13 @@ def megatron_runs() -> list[str]:
 class _Opened:
     """A Megatron run, and its files as they were when its order was made."""
 
+    path: Path
     run: AuditedRun
     version: Version
 
     @property
     def holds(self) -> bool:
-        return self.version == _megatron_version(self.run)
+        return self.version == _megatron_version(self.path, self.run)
 
 
 def megatron_run(path: Path, moved: tuple[str, ...], *, verify: bool) -> AuditedRun:
@@ -150,12 +168,12 @@ def megatron_run(path: Path, moved: tuple[str, ...], *, verify: bool) -> Audited
 @st.cache_resource(max_entries=2, show_spinner="Making Megatron's data order …", validate=lambda opened: opened.holds)
 def _megatron_run(path: Path, moved: tuple[str, ...], verify: bool) -> _Opened:
     run = AuditedRun.open(path, verify=verify, moved=parse_moved(moved))
-    return _Opened(run, _megatron_version(run))
+    return _Opened(path, run, _megatron_version(path, run))
 
 
-def _megatron_version(run: AuditedRun) -> Version:
-    folder = run.source.parent
-    found = file_version(folder, escape(run.source.name), LATEST)
+def _megatron_version(path: Path, run: AuditedRun) -> Version:
+    found = file_version(run.source.parent, escape(run.source.name), LATEST)
+    found += file_version(path, DESCRIPTION, LATEST, *(f"{name}*" for name in _NUMBERED))
     for launch in run.described.launches:
         found += () if launch.cache is None else file_version(launch.cache, "*")
         for place in launch.places:
