@@ -225,6 +225,15 @@ def test_a_description_may_ask_for_another_step_of_a_resumed_run(folder):
         assert [(each.first_step, each.last_step, each.num_samples) for each in launches] == steps
 
 
+def test_checkpoints_of_two_runs_in_one_folder(folder):
+    args = megatron_run.arguments(data_path=BLEND, train_samples=80, split="100")
+    megatron_run.save(folder / "ckpt", args, 6)
+    args.global_batch_size = 2
+    megatron_run.save(folder / "ckpt", args, STEPS)
+    with pytest.raises(UserError, match=r"14 samples consumed, fewer than the 48 of .*iter_0000006.* different runs"):
+        AuditedRun.open(folder / "ckpt")
+
+
 def test_an_earlier_checkpoint_that_cannot_be_read_is_a_finding(folder):
     args = megatron_run.arguments(data_path=BLEND, train_samples=80, split="100")
     earlier = megatron_run.save(folder / "ckpt", args, 3) / "mp_rank_00" / "model_optim_rng.pt"
@@ -341,6 +350,8 @@ def test_folders_and_files_that_are_no_checkpoint(folder):
         file.write_bytes(damaged)
         with pytest.raises(EvidenceError, match=r"model_optim_rng\.pt: cannot be read .*whole file of torch\.save"):
             AuditedRun.open(folder / "ckpt")
+    result = call("ckpt", "--json")
+    assert (result.exit_code, json.loads(result.stdout)["holds"]) == (3, False)
     file.unlink()
     with pytest.raises(NotFoundError, match=r"found none of common\.pt"):
         AuditedRun.open(folder / "ckpt")

@@ -104,21 +104,22 @@ def audit(
         raise UserError(
             "audit: expected a CHECKPOINT, or --megatron-run PATH, to which --step, --document and --data-root belong"
         )
-    if megatron_run is not None:
-        holds = audit_megatron(
-            megatron_run, data_root=data_root or (), step=step, document=document, verify=verify, json=json
-        )
-        if not holds:
-            raise typer.Exit(EvidenceError.exit_code)
-        return
     try:
+        if megatron_run is not None:
+            holds = audit_megatron(
+                megatron_run, data_root=data_root or (), step=step, document=document, verify=verify, json=json
+            )
+            if not holds:
+                raise typer.Exit(EvidenceError.exit_code)
+            return
         found, report = _audited(checkpoint, verify=verify or replay is not None)
         report, unreplayed = (report, None) if replay is None else _replayed(report, found, replay)
         report = attested(report, found, trusted_keys(public_key), attestation)
     except EvidenceError as error:
         if json:  # a machine gets its verdict even where there is nothing left to audit
             finding = {"kind": "record", "text": str(error)}
-            print_json({"verdict": f"FAILED: {error}", "holds": False, "checkpoint": checkpoint, "findings": [finding]})
+            asked = checkpoint or str(megatron_run)
+            print_json({"verdict": f"FAILED: {error}", "holds": False, "checkpoint": asked, "findings": [finding]})
             raise typer.Exit(error.exit_code) from None
         raise
     if json:
