@@ -137,4 +137,8 @@ def choose_checkpoint(runs: Sequence[RunDirectory], side: str = "") -> Checkpoin
 
 def no_checkpoint() -> None:
     """What a page says of a run without a complete checkpoint."""
-    st.info("This run has no complete checkpoint yet; there is nothing to audit.", icon=":material/hourglass_empty:")
+    st.info(
+        "This run has no complete checkpoint yet, so there is nothing to audit; its config says after how many steps "
+        "one is cut (`checkpoint.every_steps`).",
+        icon=":material/hourglass_empty:",
+    )
