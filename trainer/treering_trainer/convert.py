@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 os.environ["OMP_NUM_THREADS"] = "1"
 
 from treering.config.canonical import canonical_json
-from treering.errors import TrainingError, TreeringError, UserError
+from treering.errors import UserError, run_command
 from treering.project import Project
 from treering.runlog.directory import find_checkpoint
-from treering_trainer.ending import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from treering_trainer.relayout import Conversion
@@ -30,19 +29,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("checkpoint", type=Path, help="a checkpoint's folder, or a run's (its newest one)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     options = parser.parse_args(arguments)
-    try:
-        conversion = _convert_verified(Project(Path.cwd()), options.checkpoint)
-    except TreeringError as error:
-        sys.stderr.write(f"treering: {error}\n")
-        return error.exit_code
-    except OSError as error:
-        sys.stderr.write(f"treering: the conversion cannot be read or written: {error}\n")
-        return TrainingError.exit_code
-    except KeyboardInterrupt:
-        sys.stderr.write("treering: interrupted; the same command starts anew\n")
-        return EXIT_INTERRUPTED
-    sys.stdout.write(f"{canonical_json(_to_json(conversion)) if options.json else _describe(conversion)}\n")
-    return 0
+    return run_command(
+        lambda: _convert(Project(Path.cwd()), options.checkpoint, json=options.json),
+        trouble="the conversion cannot be read or written: {}",
+        interrupted="; the same command starts anew",
+    )
+
+
+def _convert(project: Project, path: Path, *, json: bool) -> None:
+    conversion = _convert_verified(project, path)
+    sys.stdout.write(f"{canonical_json(_to_json(conversion)) if json else _describe(conversion)}\n")
 
 
 def _convert_verified(project: Project, path: Path) -> "Conversion":

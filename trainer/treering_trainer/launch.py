@@ -32,12 +32,19 @@ from treering.config.duration import parse_duration
 from treering.config.load import load_experiment
 from treering.config.resolve import Resolved, ResolvedBlend, resolve
 from treering.data.blend import resolve_blend
-from treering.errors import ConfigError, RunLockedError, TrainingError, TreeringError, UserError
+from treering.errors import (
+    EXIT_INTERRUPTED,
+    ConfigError,
+    RunLockedError,
+    TrainingError,
+    TreeringError,
+    UserError,
+)
 from treering.project import Project
 from treering.runlog import lock
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import Layout
-from treering_trainer.ending import EXIT_INTERRUPTED, log_file, read_reason, reason_file, settle
+from treering_trainer.ending import log_file, read_reason, reason_file, settle
 from treering_trainer.job import Job, Until, write_end
 from treering_trainer.processes import EXIT_RESTART, Ranks, die_with_parent, fork_rank, redirect
 

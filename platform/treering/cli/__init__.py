@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from treering.errors import TreeringError
+from treering.errors import EXIT_INTERRUPTED, TreeringError
 
 app = typer.Typer(
     name="treering",
@@ -27,4 +27,4 @@ def main() -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.stderr.write("treering: interrupted; the same command goes on from here\n")
-        sys.exit(130)
+        sys.exit(EXIT_INTERRUPTED)

@@ -15,11 +15,10 @@ from treering.config.canonical import canonical_json
 from treering.config.load import load_experiment
 from treering.config.resolve import Resolved, ResolvedBlend, resolve
 from treering.data.blend import resolve_blend
-from treering.errors import NotFoundError, TrainingError, TreeringError
+from treering.errors import NotFoundError, run_command
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory, RunDirectory, find_run
 from treering.runlog.records import Evaluation
-from treering_trainer.ending import EXIT_INTERRUPTED
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,30 +34,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-publish", action="store_true", help="resolve the blend here; writes no metrics")
     parser.add_argument("--json", action="store_true", help="print the records as JSON; progress on standard error")
     options = parser.parse_args(arguments)
-    say = _say_aside if options.json else _say
-    try:
-        records = _evaluate(
-            Project(Path.cwd()),
-            options.config,
-            options.overrides,
-            wanted=options.run,
-            publish=not options.no_publish,
-            say=say,
-        )
-        if options.json:
-            _say(canonical_json([record.model_dump(mode="json") for record in records]))
-    except TreeringError as error:
-        sys.stderr.write(f"treering: {error}\n")
-        return error.exit_code
-    except OSError as error:
-        sys.stderr.write(
-            f"treering: evaluation cannot read or write: {error}; what is scored is kept, the same command goes on\n"
-        )
-        return TrainingError.exit_code
-    except KeyboardInterrupt:
-        sys.stderr.write("treering: interrupted; the same command goes on from here\n")
-        return EXIT_INTERRUPTED
-    return 0
+    return run_command(
+        lambda: _run(Project(Path.cwd()), options),
+        trouble="evaluation cannot read or write: {}; what is scored is kept, the same command goes on",
+        interrupted="; the same command goes on from here",
+    )
+
+
+def _run(project: Project, options: argparse.Namespace) -> None:
+    records = _evaluate(
+        project,
+        options.config,
+        options.overrides,
+        wanted=options.run,
+        publish=not options.no_publish,
+        say=_say_aside if options.json else _say,
+    )
+    if options.json:
+        _say(canonical_json([record.model_dump(mode="json") for record in records]))
 
 
 def _evaluate(

@@ -9,11 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from treering.errors import TrainingError, TreeringError
+from treering.errors import run_command
 from treering.project import Project
 from treering.runlog.directory import named_checkpoint
 from treering.runlog.export import ExportDtype, ExportFormat
-from treering_trainer.ending import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from treering_trainer.export.folder import Progress
@@ -35,19 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--force", action="store_true", help="replace an earlier export")
     parser.add_argument("--json", action="store_true", help="print the record")
     options = parser.parse_args(arguments)
-    project = Project(Path.cwd())
-    try:
-        _export(project, options)
-    except TreeringError as error:
-        sys.stderr.write(f"treering: {error}\n")
-        return error.exit_code
-    except OSError as error:
-        sys.stderr.write(f"treering: the export cannot read or write: {error}; nothing was left behind\n")
-        return TrainingError.exit_code
-    except KeyboardInterrupt:
-        sys.stderr.write("treering: interrupted; nothing was left behind\n")
-        return EXIT_INTERRUPTED
-    return 0
+    return run_command(
+        lambda: _export(Project(Path.cwd()), options),
+        trouble="the export cannot read or write: {}; nothing was left behind",
+        interrupted="; nothing was left behind",
+    )
 
 
 def _export(project: Project, options: argparse.Namespace) -> None:

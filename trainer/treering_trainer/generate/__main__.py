@@ -14,10 +14,9 @@ from typing import Any
 from treering.config.canonical import short
 from treering.data.tokenize import load_tokenizer
 from treering.data.tokenizer import check_tokenizer, end_of_document
-from treering.errors import TrainingError, TreeringError, UserError
+from treering.errors import UserError, run_command
 from treering.project import Project
 from treering.runlog.directory import named_checkpoint
-from treering_trainer.ending import EXIT_INTERRUPTED
 
 _STDIN = "-"
 # A byte-level model may say escape sequences, which a terminal would obey.
@@ -46,21 +45,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--stream", action=argparse.BooleanOptionalAction, default=None)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
+    return run_command(
+        lambda: _generate_into_pipe(Project(Path.cwd()), options),
+        trouble="generation cannot read or write: {}",
+        interrupted="",
+    )
+
+
+def _generate_into_pipe(project: Project, options: argparse.Namespace) -> None:
     try:
-        _generate(Project(Path.cwd()), options)
+        _generate(project, options)
         sys.stdout.flush()
-    except TreeringError as error:
-        sys.stderr.write(f"treering: {error}\n")
-        return error.exit_code
     except BrokenPipeError:  # whoever read has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:
-        sys.stderr.write(f"treering: generation cannot read or write: {error}\n")
-        return TrainingError.exit_code
     except KeyboardInterrupt:
-        sys.stderr.write("\ntreering: interrupted\n")
-        return EXIT_INTERRUPTED
-    return 0
+        sys.stderr.write("\n")  # after the text that was streamed so far
+        raise
 
 
 def _generate(project: Project, options: argparse.Namespace) -> None:

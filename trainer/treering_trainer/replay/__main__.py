@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from treering.config.resolve import Resolved
-from treering.errors import EvidenceError, TrainingError, TreeringError, UserError
+from treering.errors import EvidenceError, TrainingError, UserError, run_command
 from treering.runlog.cut import cut_run
 from treering.runlog.directory import CheckpointDirectory, RunDirectory, find_checkpoint
 from treering.runlog.records import AttemptHeader
@@ -76,13 +76,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, required=True, metavar="K", help="how many steps to pick")
     parser.add_argument("--seed", type=int, default=None, help="of the choice; default a new one")
     options = parser.parse_args(arguments)
-    try:
-        found = replay(find_checkpoint(options.checkpoint), options.steps, options.seed)
-    except TreeringError as error:
-        sys.stderr.write(f"treering: {error}\n")
-        return error.exit_code
+    return run_command(
+        lambda: _replay_named(options),
+        trouble="the replay cannot read or write: {}; the run is as it was",
+        interrupted="; the run is as it was",
+    )
+
+
+def _replay_named(options: argparse.Namespace) -> None:
+    found = replay(find_checkpoint(options.checkpoint), options.steps, options.seed)
     sys.stdout.write(json.dumps(asdict(found)) + "\n")
-    return 0
 
 
 def replay(checkpoint: CheckpointDirectory, count: int, seed: int | None = None) -> Replay:
