@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from treering.audit.megatron.pickled import read_saved
 from treering.audit.megatron.run import AuditedRun
 from treering.cli import app, commands
-from treering.errors import ConfigError, EvidenceError, NotFoundError, UserError
+from treering.errors import ConfigError, EvidenceError, NotFoundError, TreeringError, UserError
 
 LENGTHS = {"wiki": [9, 30, 14, 3, 40, 21, 8, 33], "books": [150, 90, 120, 60], "code": [4, 7, 2, 9, 12, 5]}
 BLEND = ["3", "data/wiki", "5", "data/books", "2", "data/code"]
@@ -467,3 +467,41 @@ def test_the_generation_is_told_by_the_arguments_or_left_open(folder):
     (folder / "run.yaml").write_text("checkpoint: ckpt\ngeneration: core-early\n")
     described = AuditedRun.open(folder / "run.yaml")
     assert (described.run.generation, left_open(described)) == ("core-early", [])
+
+
+ODD = [
+    0,
+    -1,
+    2**63,
+    10**30,
+    float("nan"),
+    "",
+    "a\0b",
+    "x" * 5000,
+    [],
+    {},
+    ["nan", "data/wiki"],
+    ["2", "2", "0"],
+    b"x",
+    True,
+]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=[str(number) for number in range(len(ODD))])
+def test_whatever_an_argument_holds_ends_in_an_answer_or_in_our_error(folder, odd):
+    import torch
+
+    args = megatron_run.arguments(data_path=BLEND, train_samples=80, split="100")
+    file = megatron_run.save(folder / "ckpt", args, STEPS) / "mp_rank_00" / "model_optim_rng.pt"
+    refused = []
+    for name in (
+        "data_path", "split", "seed", "seq_length", "global_batch_size", "rampup_batch_size", "train_samples", "load",
+        "step_batch_size_schedule", "consumed_train_samples", "iterations_to_skip", "dataloader_type",
+        "data_cache_path", "mid_level_dataset_surplus", "add_extra_token_to_sequence", "data_args_path", "tokenizer_type",
+    ):  # fmt: skip
+        torch.save({"args": type(args)(**(vars(args) | {name: odd})), "iteration": STEPS}, file)
+        try:
+            AuditedRun.open(folder / "ckpt").report()
+        except TreeringError:
+            refused.append(name)
+    assert refused, "no value is right for all of them"

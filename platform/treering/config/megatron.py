@@ -21,10 +21,12 @@ class MegatronRun(Section):
     data: tuple[MegatronData, ...] = Field(min_length=1)
     split: str | None = Field(None, description="--split; left out where --train-data-path named the data")
     seed: int = Field(ge=0, lt=2**32, description="--seed")
-    sequence_length: PositiveInt = Field(description="--seq-length")
-    train_samples: PositiveInt | None = Field(None, description="--train-samples")
-    train_iters: PositiveInt | None = Field(None, description="--train-iters, where there are no train samples")
-    global_batch_size: PositiveInt = Field(description="--global-batch-size")
+    sequence_length: PositiveInt = Field(lt=2**31, description="--seq-length")
+    train_samples: PositiveInt | None = Field(None, lt=2**40, description="--train-samples")
+    train_iters: PositiveInt | None = Field(
+        None, lt=2**40, description="--train-iters, where there are no train samples"
+    )
+    global_batch_size: PositiveInt = Field(lt=2**31, description="--global-batch-size")
     rampup: RampConfig | None = Field(None, description="--rampup-batch-size")
     batch_steps: str | None = Field(None, min_length=1, description="--step-batch-size-schedule, TOKENS:SAMPLES ...")
     iterations_to_skip: tuple[Annotated[int, Field(ge=0)], ...] = Field(
@@ -39,7 +41,7 @@ class MegatronRun(Section):
     generation: Literal["core", "core-early", "legacy"] = Field(
         "core", description="whose rounding: megatron-core's, its own until the surplus was an argument, or before it"
     )
-    surplus: float = Field(0.005, ge=0, description="mid_level_dataset_surplus of the dataset config")
+    surplus: float = Field(0.005, ge=0, le=100, description="mid_level_dataset_surplus of the dataset config")
     extra_token: bool = Field(True, description="add_extra_token_to_sequence of the dataset config")
 
     @model_validator(mode="after")

@@ -245,10 +245,12 @@ class _Arguments:
             tokens, colon, size = entry.partition(":")
             try:
                 entries.append((_scaled(tokens) // sequence_length, _scaled(size)))
-            except ValueError:
+            except (ValueError, OverflowError):
                 colon = ""
             if not colon:
                 raise self._wrong("step_batch_size_schedule", "TOKENS:SAMPLES, as 250B:1536")
+        if not entries:
+            raise self._wrong("step_batch_size_schedule", "TOKENS:SAMPLES, as 250B:1536")
         return " ".join(f"{samples * sequence_length}:{size}" for samples, size in sorted(entries))
 
     def shown(self, name: str) -> Any:

@@ -83,7 +83,10 @@ class OrderedLaunch:
             lengths = [_lengths(place, prefix) for place, prefix in zip(launched.places, blend.prefixes, strict=True)]
             plans = plan_datasets(blend, lengths)
             cached = find_cache(blend, launched.cache, launched.places)
-            cache = read_order(blend, lengths, plans, cached, rebuild=verify)
+            try:
+                cache = read_order(blend, lengths, plans, cached, rebuild=verify)
+            except MemoryError as error:
+                raise UserError(f"{launched.file}: an order of {run.num_samples} samples: {error}") from None
             findings += [_stale(blend, index, difference) for index, difference in cache.stale]
             unsure = tuple(_unsure(blend, lengths, plans, launched.generations))
         if end > cache.order.num_samples:
@@ -142,11 +145,13 @@ def index_of(place: Path) -> Path:
 
 def _lengths(place: Path, prefix: str) -> NDArray[np.int32]:
     index = index_of(place)
-    if not index.exists():
+    try:
+        index.stat()
+    except (OSError, ValueError):
         raise EvidenceError(
             f"{index}: No such file, expected the index of the run's {prefix}; say where its folder lies today with "
             "--data-root OLD=NEW"
-        )
+        ) from None
     return read_sequence_lengths(index)
 
 

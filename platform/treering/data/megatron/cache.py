@@ -91,7 +91,11 @@ def find_cache(blend: MegatronBlend, folder: Path | None, places: Sequence[Path]
 
 
 def _descriptions(folder: Path, kind: str, blend: MegatronBlend) -> Iterator[tuple[Path, dict[str, Any]]]:
-    for path in sorted(folder.glob(f"*-{kind}-{blend.index_split}-description.txt")):
+    try:
+        paths = sorted(folder.glob(f"*-{kind}-{blend.index_split}-description.txt"))
+    except (OSError, ValueError):
+        return  # no folder that there could be
+    for path in paths:
         try:
             told = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
