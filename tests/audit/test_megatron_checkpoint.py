@@ -497,7 +497,7 @@ def test_whatever_an_argument_holds_ends_in_an_answer_or_in_our_error(folder, od
     for name in (
         "data_path", "split", "seed", "seq_length", "global_batch_size", "rampup_batch_size", "train_samples", "load",
         "step_batch_size_schedule", "consumed_train_samples", "iterations_to_skip", "dataloader_type",
-        "data_cache_path", "mid_level_dataset_surplus", "add_extra_token_to_sequence", "data_args_path", "tokenizer_type",
+        "data_cache_path", "mid_level_dataset_surplus", "add_extra_token_to_sequence", "data_args_path",
     ):  # fmt: skip
         torch.save({"args": type(args)(**(vars(args) | {name: odd})), "iteration": STEPS}, file)
         try:
