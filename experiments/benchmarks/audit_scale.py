@@ -33,7 +33,6 @@ from megatron_index import build_index, load_builder
 from synthetic_index import document_counts, write_index
 
 from treering.audit.content import batch_digests
-from treering.audit.shelf import Shelf
 from treering.audit.usage import path_usage
 from treering.config.load import load_experiment
 from treering.config.resolve import ResolvedBlend, ResolvedComponent
@@ -171,7 +170,7 @@ def questions(setting: Setting, order: DataOrder, num_samples: int, repeats: int
     newest = [exposed(*each, max(num_samples - setting.num_samples, 0)) for each in asked]
     return {
         "num_samples": num_samples,
-        "summary_ms": 1e3 * best_s(lambda: path_usage(path, Shelf({}, {}), documents=False), repeats),
+        "summary_ms": 1e3 * best_s(lambda: path_usage(path), repeats),
         "step_ms": 1e3 * best_s(lambda: order.samples_with_spans(lo, hi), repeats),
         "step_samples": hi - lo,
         "document_ms": 1e3 * median(taken for taken, _ in every),

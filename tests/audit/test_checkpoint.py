@@ -12,7 +12,7 @@ from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.path import stretches_to
 from treering.audit.report import CurationStep, HeldOut, Level
 from treering.audit.shelf import find_corpora
-from treering.audit.usage import curation_of, path_usage
+from treering.audit.usage import curation_of, path_documents, path_usage
 from treering.data.corpus import Corpus
 from treering.data.manifest import write_manifest
 from treering.runlog.directory import find_checkpoint
@@ -71,10 +71,9 @@ def test_usage_equals_brute_force(built, which):
 
 def test_usage_without_documents_is_the_same_but_for_them(built):
     path = stretches_to(built.last)
-    shelf = find_corpora(built.project, [stretch.blend for stretch in path])
-    whole, quick = path_usage(path, shelf), path_usage(path, shelf, documents=False)
-    assert quick.corpora == tuple(replace(each, documents_touched=None, licences=None) for each in whole.corpora)
-    assert not quick.touched
+    whole = path_documents(path, find_corpora(built.project, [stretch.blend for stretch in path])).corpora
+    none = {"documents_touched": None, "licences": None, "licence": None, "path": None, "curation": ()}
+    assert path_usage(path) == tuple(replace(each, **none) for each in whole)
 
 
 @pytest.mark.parametrize("which", ["first", "last"])

@@ -1,3 +1,5 @@
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -125,3 +127,23 @@ def test_mapped_offsets_refuse_what_is_no_index_of_single_sequences(tmp_path: Pa
         path.write_bytes(raw)
         with pytest.raises(EvidenceError, match=message):
             MappedOffsets.open(path)
+
+
+@pytest.mark.parametrize("byte", [34 + 4 * 500, 34 + 4 * 1000 + 8 * 500, 34 + 4 * 1000 + 8 * 500 + 6])
+def test_mapped_offsets_contradict_themselves_about_a_changed_document_alone(tmp_path: Path, byte: int) -> None:
+    lengths = np.random.default_rng(0).integers(1, 9, 1000).astype(np.int32)
+    raw, offsets = bytearray(index_bytes(lengths)), np.concatenate(([0], np.cumsum(lengths)))
+    raw[byte] ^= 0x20
+    (tmp_path / "a.idx").write_bytes(raw)
+    mapped = MappedOffsets.open(tmp_path / "a.idx")
+    others = np.array([0, 498, 501, 1000])
+    assert mapped[others].tolist() == offsets[others].tolist()
+    assert np.array_equal(mapped[:500], offsets[:500])
+    assert np.array_equal(mapped[501:], offsets[501:])
+    for token in range(0, int(offsets[-1]), 7):  # a search may end at what was changed, wherever it was to go
+        with suppress(EvidenceError):
+            assert mapped.searchsorted(token, "right") == np.searchsorted(offsets, token, "right")
+    search = partial(mapped.searchsorted, offsets[500], "right")
+    for ask in (lambda: mapped[np.array([7, 500])], lambda: mapped[490:510], search):
+        with pytest.raises(EvidenceError, match=r"a\.idx: document (499|500) begins at token .* the index was changed"):
+            ask()

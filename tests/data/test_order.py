@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from treering.config.resolve import ResolvedBlend, ResolvedComponent
 from treering.data.batch import batch_digest, read_samples, sample_digest, sample_digests, sample_tokens
 from treering.data.order import DataOrder
+from treering.data.spans import DocumentReads
 from treering.errors import NotFoundError, UserError
 
 
@@ -134,9 +135,11 @@ def test_long_tables_of_documents_with_empty_ones_by_brute_force():
         touched = sums[offsets[1:]] > sums[offsets[:-1]]
         assert np.array_equal(order.touched(0, g), touched)
         assert order.documents_touched(0, g) == np.count_nonzero(touched)
-        found = order.document_reads(0, order.read_counts(0, 0, g))
-        assert np.array_equal(found[0], touched)
-        assert np.array_equal(found[1], reads[offsets[1:]] - reads[offsets[:-1]])
+        asked = DocumentReads(order.read_counts(0, 0, g), 8)
+        for first, end in ((0, len(touched)), (0, 1), (70_000, 70_500), (len(touched) - 3, len(touched))):
+            found = asked.of(offsets[first : end + 1])
+            assert np.array_equal(found[0], touched[first:end])
+            assert np.array_equal(found[1], (reads[offsets[1:]] - reads[offsets[:-1]])[first:end])
     assert not touched[-1]
 
 

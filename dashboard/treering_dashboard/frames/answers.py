@@ -118,7 +118,8 @@ def _licences(project: Project, version: Version) -> list[str]:
     found: set[str] = set()
     for manifest in project.corpora.glob("train/*/manifest.json"):
         try:
-            found.update(Corpus.open(manifest.parent).column("licence").unique().to_pylist())
+            for _, batch in Corpus.open(manifest.parent).batches("licence"):
+                found.update(batch["licence"].unique().to_pylist())
         except TreeringError:  # an answer about it says so
             continue
     return sorted(found)

@@ -1,8 +1,10 @@
 """What was in the batch: the documents of one step, with their text, cut from the corpora by the data order."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+import numpy as np
 
 from treering.audit.content import batch_digests
 from treering.audit.path import Stretch
@@ -127,6 +129,12 @@ def step_batch(run: RunDirectory, step: int, project: Project, rank: int | None 
     layout = segment.attempt.header.layout
     replica = None if rank is None else _replica(layout, rank, segment)
     places = (divmod(position // layout.micro_batch_size, layout.data) for position in range(hi - lo))
+    shown = [
+        (sample, micro_batch, its)
+        for sample, (micro_batch, its) in zip(order.samples_with_spans(lo, hi), places, strict=True)
+        if replica in (None, its)
+    ]
+    rows = sample_rows([sample for sample, _, _ in shown], corpora, shelf)
     return StepBatch(
         run=resolved.run_id,
         attempt=segment.attempt.number,
@@ -135,11 +143,43 @@ def step_batch(run: RunDirectory, step: int, project: Project, rank: int | None 
         recomputed_digest=next(batch_digests(stretch, corpora, step, step)),
         rank=rank,
         samples=tuple(
-            _sample(sample, corpora, shelf, decode, replica=its, micro_batch=micro_batch)
-            for sample, (micro_batch, its) in zip(order.samples_with_spans(lo, hi), places, strict=True)
-            if replica in (None, its)
+            _sample(sample, corpora[sample.component], rows, decode, replica=its, micro_batch=micro_batch)
+            for sample, micro_batch, its in shown
         ),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentRow:
+    """A document that a sample holds a part of.
+
+    Attributes:
+        row: its row of the document table.
+        first_token: where it begins in its corpus.
+    """
+
+    row: dict[str, Any]
+    first_token: int
+
+
+def sample_rows(
+    samples: Iterable[Sample], corpora: Sequence[Corpus], shelf: Shelf
+) -> dict[tuple[int, int], DocumentRow]:
+    """The documents that some samples hold parts of, by component and number; a row group is read once for all.
+
+    Raises:
+        EvidenceError: a document table cannot be read there, or it and the index disagree.
+    """
+    numbers: dict[int, set[int]] = {}
+    for sample in samples:
+        numbers.setdefault(sample.component, set()).update(span.document for span in sample.spans)
+    found = {}
+    for component, each in numbers.items():
+        asked, corpus = np.array(sorted(each), dtype=np.int64), corpora[component]
+        firsts = shelf.offsets(corpus)[asked].tolist()
+        for number, row, first in zip(asked.tolist(), shelf.documents(corpus, asked), firsts, strict=True):
+            found[component, number] = DocumentRow(row, first)
+    return found
 
 
 def _replica(layout: Layout, rank: int, segment: PathSegment) -> int:
@@ -188,18 +228,17 @@ def _decoder(project: Project, digest: str | None) -> Callable[[list[int]], str]
 
 def _sample(
     sample: Sample,
-    corpora: list[Corpus],
-    shelf: Shelf,
+    corpus: Corpus,
+    rows: Mapping[tuple[int, int], DocumentRow],
     decode: Callable[[list[int]], str],
     *,
     replica: int,
     micro_batch: int,
 ) -> BatchSample:
-    corpus = corpora[sample.component]
-    offsets = shelf.offsets(corpus)
     documents = []
     for span in sample.spans:
-        row, first = corpus.document(span.document), int(offsets[span.document])
+        found = rows[sample.component, span.document]
+        row, first = found.row, found.first_token
         documents.append(
             BatchDocument(
                 corpus=corpus.name,

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 from treering.audit.config_edits import mend_blends
 from treering.audit.content import Progress, check_batches, check_corpora, check_files, quiet
+from treering.audit.heldout import HeldOutDocuments
 from treering.audit.lineage import check_lineage
 from treering.audit.path import Piece, Recorded, Stretch, check_records, passed_over, read_path
 from treering.audit.report import NOT_REPLAYED, UNSIGNED, AuditReport, Finding, Level, lowest
 from treering.audit.shelf import Shelf, find_corpora
-from treering.audit.usage import check_held_out, licence_totals, path_usage
+from treering.audit.usage import licence_totals, path_documents
 from treering.audit.way import Way, way_to
 from treering.config.canonical import short
 from treering.config.resolve import RUN_ID_LENGTH
@@ -45,18 +46,20 @@ def audit_checkpoint(
     if pieces:
         recorded = read_path(checkpoint, pieces)
         findings = [*recorded.findings, *findings, *check_records(checkpoint, recorded)]
-    usage = path_usage(pieces, shelf)
-    held_out, overlaps = check_held_out(project, shelf, usage)
-    findings += overlaps
+    changed = check_corpora(pieces, shelf, progress) if verify else []  # first: no damaged index is asked below
+    read = path_documents(pieces, shelf, HeldOutDocuments.of(project), progress)
+    findings += read.overlaps
     if pieces and way.manifest is not None:
         findings += check_lineage(checkpoint, pieces[-1], shelf, project, verify=verify)
     bound = None
     if verify:
         findings += shelf.missing.values()
         findings += check_files(checkpoint, progress) if way.manifest is not None else ()
-        findings += check_corpora(pieces, shelf, progress)
+        findings += changed
         bound, different = check_batches(recorded, shelf, progress)
         findings += different
+    else:
+        findings += [*shelf.damaged.values(), *read.damages]
     level = lowest(_level(pieces, recorded, findings, bound, lacking=bool(way.shortfalls)), way.shortfalls)
     findings = [*(each.finding() for each in way.shortfalls), *findings]
     step, samples, tokens, applied = _progress(way, recorded)
@@ -71,9 +74,9 @@ def audit_checkpoint(
         consumed_tokens=tokens,
         applied_steps=applied,
         digests=_digests(way),
-        corpora=usage.corpora,
-        licences=licence_totals(usage.corpora),
-        held_out=held_out,
+        corpora=read.corpora,
+        licences=licence_totals(read.corpora),
+        held_out=read.held_out,
         level=level,
         verify=verify,
         steps_recorded=recorded.steps,

@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,8 +17,9 @@ from treering.audit.report import Finding
 from treering.audit.shelf import Shelf
 from treering.config.canonical import DIGEST_PREFIX, digest_file
 from treering.data.chunks import map_in_order
-from treering.data.corpus import BIN, Corpus, Damage
+from treering.data.corpus import BIN, IDX, Corpus, Damage
 from treering.data.order import DataOrder
+from treering.errors import EvidenceError
 from treering.runlog.directory import CheckpointDirectory
 
 Progress = Callable[[str, int, int], None]
@@ -90,10 +92,16 @@ def _problem(folder: Path, expected: ExpectedFile) -> str:
 
 
 def check_corpora(pieces: Sequence[Piece], shelf: Shelf, progress: Progress = quiet) -> list[Finding]:
-    """Digests the corpora again; names the damaged documents and the first step that read each."""
+    """Digests the corpora again; names the damaged documents and the first step that read each.
+
+    The shelf no longer believes an index that was found damaged.
+    """
     findings: list[Finding] = []
     for done, (digest, corpus) in enumerate(shelf.corpora.items(), 1):
         damages = corpus.verify()
+        if any(damage.file == IDX for damage in damages):
+            with suppress(EvidenceError):  # the table is damaged too: both have their findings
+                shelf.distrust(corpus, f"{corpus.directory / IDX}: digested again, it is not what its manifest says")
         if damages:
             readers = _Readers(digest, pieces, shelf)
             findings += [finding for damage in damages for finding in blame(corpus, damage, readers.describe)]
@@ -109,13 +117,14 @@ class _Readers:
         for piece in pieces:
             digests = [component.digest for component in piece.blend.components]
             if digest in digests:
-                self._places.append((piece, shelf.order(piece.blend), digests.index(digest)))
+                self._places.append((piece, digests.index(digest)))
+        self._shelf = shelf
 
     def first_step(self, document: int) -> int | None:
         """The first step that read a part of the document, None if none on the path did."""
-        for piece, order, component in self._places:
+        for piece, component in self._places:
             lo, hi = piece.sample_range
-            exposures = order.exposures(component, document, hi)
+            exposures = self._shelf.order(piece.blend).exposures(component, document, hi)
             exposures = exposures[exposures >= lo]
             if len(exposures):
                 return piece.schedule.step_of_sample(int(exposures[0]))

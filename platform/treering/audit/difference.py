@@ -1,6 +1,6 @@
 """What two checkpoints read differently: the first step that differs, and the samples that only one of them saw."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from typing import Any
@@ -10,11 +10,15 @@ from numpy.typing import NDArray
 
 from treering.audit.content import Progress, quiet
 from treering.audit.path import Stretch, stretches_to
-from treering.audit.shelf import Shelf, find_corpora
+from treering.audit.shelf import Shelf, find_corpora, order_of
 from treering.config.canonical import short
 from treering.config.resolve import RUN_ID_LENGTH
+from treering.data.corpus import Corpus
+from treering.data.spans import held_documents
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory
+
+_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,23 +105,31 @@ def compare_checkpoints(
 ) -> CheckpointDifference:
     """Compares what two checkpoints read, by their data orders and their rings.
 
-    Memory: a byte for each sample of an epoch and each of the two checkpoints.
+    Memory: some bytes for each sample of an epoch of one corpus, whatever the number of documents.
 
     Raises:
-        EvidenceError: a record or a ring on the way to one of them does not hold.
+        EvidenceError: a record or a ring on the way to one of them does not hold, or a corpus at hand is not as its
+            blend says, or its index contradicts itself.
     """
     paths = stretches_to(a), stretches_to(b)
     shelf = find_corpora(project, [stretch.blend for path in paths for stretch in path])
     first_step, reason = _first_difference(a, b, paths)
-    read = tuple(_Reads(path, shelf, progress) for path in paths)
+    for path in paths:
+        for stretch in path:
+            shelf.check(stretch.blend)
+    read = tuple(_Reads(path) for path in paths)
     totals = tuple(checkpoint.manifest.consumed_samples for checkpoint in (a, b))
     names = {digest: name for each in read for digest, name in each.names.items()}
+    corpora = []
+    for done, (digest, name) in enumerate(names.items(), 1):
+        corpora.append(_corpus_difference(name, digest, read, totals, shelf))
+        progress("corpora", done, len(names))
     return CheckpointDifference(
         a=_side(a),
         b=_side(b),
         first_step=first_step,
         reason=reason,
-        corpora=tuple(_corpus_difference(name, digest, read, totals) for digest, name in names.items()),
+        corpora=tuple(corpora),
         missing=tuple(finding.text for finding in shelf.missing.values()),
     )
 
@@ -162,64 +174,73 @@ def _described(stretch: Stretch) -> str:
 
 
 class _Reads:
-    """What a path read of each corpus.
+    """What a path read of each corpus, worked out when it is asked for.
 
     Attributes:
         names: name of each corpus by digest, in the order of the blends.
-        counts: samples read of each, repetitions counted.
-        seen: by digest and sequence length, which samples of an epoch: bool [num_samples].
-        documents: by digest, of which documents a part: bool [num_documents]; corpora at hand alone.
     """
 
-    def __init__(self, path: Sequence[Stretch], shelf: Shelf, progress: Progress) -> None:
+    def __init__(self, path: Sequence[Stretch]) -> None:
         self.names: dict[str, str] = {}
-        self.counts: dict[str, int] = {}
-        self.seen: dict[tuple[str, int], NDArray[np.bool_]] = {}
-        self.documents: dict[str, NDArray[np.bool_]] = {}
-        for done, stretch in enumerate(path, 1):
-            order, (lo, hi) = shelf.order(stretch.blend), stretch.sample_range
+        self._places: dict[str, list[tuple[Stretch, int]]] = {}
+        for stretch in path:
             for position, part in enumerate(stretch.blend.components):
-                digest, key = part.digest or "", (part.digest or "", order.sequence_length)
-                counts = order.read_counts(position, lo, hi)
-                self.names.setdefault(digest, part.corpus)
-                self.counts[digest] = self.counts.get(digest, 0) + int(counts.sum())
-                self.seen[key] = self.seen.get(key, np.zeros(len(counts), dtype=np.bool_)) | (counts > 0)
-                if digest in shelf.corpora:
-                    held, _tokens = order.document_reads(position, counts)
-                    self.documents[digest] = self.documents.get(digest, np.zeros_like(held)) | held
-            progress("attempts", done, len(path))
+                self.names.setdefault(part.digest or "", part.corpus)
+                self._places.setdefault(part.digest or "", []).append((stretch, position))
+
+    def counts(self, digest: str) -> dict[int, NDArray[np.int32]]:
+        """How often each sample of a corpus was read, by sequence length: int32 [num_samples]."""
+        found: dict[int, NDArray[np.int32]] = {}
+        for stretch, position in self._places.get(digest, ()):
+            order = order_of(stretch.blend)
+            counts = order.read_counts(position, *stretch.sample_range)
+            length = order.sequence_length
+            found[length] = found[length] + counts if length in found else counts
+        return found
 
 
-def _corpus_difference(name: str, digest: str, read: tuple[_Reads, ...], totals: tuple[int, ...]) -> CorpusDifference:
-    seen = [{length: flags for (each, length), flags in side.seen.items() if each == digest} for side in read]
-    lengths = seen[0].keys() | seen[1].keys()
+def _corpus_difference(
+    name: str, digest: str, read: tuple[_Reads, ...], totals: tuple[int, ...], shelf: Shelf
+) -> CorpusDifference:
+    counts = [side.counts(digest) for side in read]
     only = [0, 0]
     both = 0
-    for length in lengths:  # samples of another length are other samples
-        none = np.zeros(1, dtype=np.bool_)
-        a, b = np.broadcast_arrays(*(side.get(length, none) for side in seen))
+    for length in counts[0].keys() | counts[1].keys():  # samples of another length are other samples
+        none = np.zeros(1, dtype=np.int32)
+        a, b = np.broadcast_arrays(*(side.get(length, none) > 0 for side in counts))
         only = [only[0] + int(np.count_nonzero(a & ~b)), only[1] + int(np.count_nonzero(b & ~a))]
         both += int(np.count_nonzero(a & b))
-    counts = [side.counts.get(digest, 0) for side in read]
+    reads = [sum(int(each.sum()) for each in side.values()) for side in counts]
+    documents = _documents_only(shelf.corpora.get(digest), counts, shelf)
     return CorpusDifference(
         corpus=name,
         digest=digest,
-        share_a=counts[0] / totals[0],
-        share_b=counts[1] / totals[1],
-        reads_a=counts[0],
-        reads_b=counts[1],
+        share_a=reads[0] / totals[0],
+        share_b=reads[1] / totals[1],
+        reads_a=reads[0],
+        reads_b=reads[1],
         only_a=only[0],
         only_b=only[1],
         both=both,
-        documents_only_a=_documents_only(digest, *read),
-        documents_only_b=_documents_only(digest, *reversed(read)),
+        documents_only_a=None if documents is None else documents[0],
+        documents_only_b=None if documents is None else documents[1],
     )
 
 
-def _documents_only(digest: str, mine: _Reads, other: _Reads) -> int | None:
-    """Documents of a corpus of which one side read a part and the other did not; None if it is not at hand."""
-    held = mine.documents.get(digest, other.documents.get(digest))
-    if held is None:
+def _documents_only(
+    corpus: Corpus | None, counts: Sequence[Mapping[int, NDArray[np.int32]]], shelf: Shelf
+) -> tuple[int, int] | None:
+    """Documents of a corpus of which A read a part and B did not, and the other way round; None if not at hand."""
+    if corpus is None:
         return None
-    nothing = np.zeros_like(held)
-    return int(np.count_nonzero(mine.documents.get(digest, nothing) & ~other.documents.get(digest, nothing)))
+    offsets, only = shelf.offsets(corpus), [0, 0]
+    for first in range(0, corpus.num_documents, _CHUNK):
+        part = offsets[first : min(first + _CHUNK, corpus.num_documents) + 1]
+        a, b = (
+            np.logical_or.reduce([held_documents(part, each, length) for length, each in side.items()])
+            if side
+            else np.zeros(len(part) - 1, dtype=np.bool_)
+            for side in counts
+        )
+        only = [only[0] + int(np.count_nonzero(a & ~b)), only[1] + int(np.count_nonzero(b & ~a))]
+    return only[0], only[1]

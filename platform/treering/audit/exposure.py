@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,9 @@ from treering.data.order import Exposures
 from treering.errors import EvidenceError
 from treering.project import Project
 from treering.runlog.directory import AttemptDirectory, CheckpointDirectory, PathSegment, RunDirectory, find_runs
+
+_ROWS = 4096
+"""Rows of a document table that are looked up together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,17 +181,15 @@ class Exposed:
     def traced(self, limit: int | None = None) -> Iterator[TracedDocument]:
         """The documents, at most `limit` of them, with their exposures."""
         for digest, numbers in self.documents.items():
-            corpus = self.shelf.corpora[digest]
-            for item, number in enumerate(numbers.tolist()):
-                if limit is not None:
-                    if not limit:
-                        return
-                    limit -= 1
-                yield self._document(corpus, item, number)
+            corpus, wanted = self.shelf.corpora[digest], numbers[:limit]
+            limit = None if limit is None else limit - len(wanted)
+            for begin in range(0, len(wanted), _ROWS):
+                part = wanted[begin : begin + _ROWS]
+                rows, offsets = self.shelf.documents(corpus, part), self.shelf.offsets(corpus)[part].tolist()
+                for item, (number, row, offset) in enumerate(zip(part.tolist(), rows, offsets, strict=True), begin):
+                    yield self._document(corpus, item, number, row, offset)
 
-    def _document(self, corpus: Corpus, item: int, number: int) -> TracedDocument:
-        row = corpus.document(number)
-        offset = int(self.shelf.offsets(corpus)[number])
+    def _document(self, corpus: Corpus, item: int, number: int, row: Mapping[str, Any], offset: int) -> TracedDocument:
         found: list[Exposure] = []
         for run in self.runs:
             for attempt in run.attempts():

@@ -1,20 +1,22 @@
-"""Which documents are meant: by id, by source, by licence."""
+"""Which documents are meant: by id, by number, by source, by licence."""
 
 import fnmatch
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Self
+from typing import Final, Literal, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from treering.audit.shelf import Shelf
+from treering.audit.shelf import Shelf, agree
 from treering.data.corpus import Corpus
 from treering.errors import UserError
 
 _KINDS: Final[tuple[Literal["source", "licence"], ...]] = ("source", "licence")
+_NUMBER: Final = re.compile(r"#(\d+)")
 _SHORTEST_DIGEST: Final = len("sha256:")
 
 
@@ -24,17 +26,17 @@ class Selector:
 
     Attributes:
         kind: what `value` is compared with.
-        value: an id, a shell pattern over source URIs, or a licence as the document table spells it.
-        corpus: for an id, the name or the digest (or its beginning) of its corpus.
+        value: an id, a number, a shell pattern over source URIs, or a licence as the document table spells it.
+        corpus: for an id or a number, the name or the digest (or its beginning) of its corpus.
     """
 
-    kind: Literal["document", "source", "licence"]
+    kind: Literal["document", "number", "source", "licence"]
     value: str
     corpus: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads `CORPUS:ID`, `source=PATTERN` or `licence=NAME`.
+        """Reads `CORPUS:ID`, `CORPUS:#NUMBER`, `source=PATTERN` or `licence=NAME`.
 
         Raises:
             UserError: it is none of them.
@@ -43,47 +45,108 @@ class Selector:
             if text.startswith(f"{kind}="):
                 return cls(kind, text.removeprefix(f"{kind}="))
         corpus, colon, document = text.partition(":")
+        if corpus == "sha256":  # a digest holds a colon itself
+            digest, colon, document = document.partition(":")
+            corpus = f"{corpus}:{digest}"
         if not (corpus and colon and document):
-            raise UserError(f"documents: found {text!r}, expected CORPUS:ID, source=PATTERN or licence=NAME")
-        return cls("document", document, corpus)
+            raise UserError(
+                f"documents: found {text!r}, expected CORPUS:ID, CORPUS:#NUMBER, source=PATTERN or licence=NAME"
+            )
+        number = _NUMBER.fullmatch(document)
+        return cls("document", document, corpus) if number is None else cls("number", number[1], corpus)
 
     def __str__(self) -> str:
-        return f"{self.corpus}:{self.value}" if self.kind == "document" else f"{self.kind}={self.value}"
+        match self.kind:
+            case "document":
+                return f"{self.corpus}:{self.value}"
+            case "number":
+                return f"{self.corpus}:#{self.value}"
+        return f"{self.kind}={self.value}"
 
-    def matches(self, corpus: Corpus) -> NDArray[np.int64]:
-        """Numbers of a corpus's documents that are meant, ascending.
-
-        Raises:
-            EvidenceError: the document table cannot be read.
-        """
-        own = self.corpus == corpus.name or (
-            len(self.corpus) > _SHORTEST_DIGEST and corpus.digest.startswith(self.corpus)
-        )
-        if self.kind == "document" and not own:
-            return np.empty(0, dtype=np.int64)
-        table = {name: corpus.column(name) for name in ("id", "source", "licence")}
-        return np.flatnonzero(np.asarray(self.mask(table))).astype(np.int64)
-
-    def mask(self, table: Mapping[str, Any] | pa.RecordBatch) -> Any:
-        """Which rows of a table with the columns id, source and licence are meant, whatever corpus they are of."""
-        if self.kind == "document":
-            return pc.equal(table["id"], self.value)
-        if self.kind == "licence":
-            return pc.equal(table["licence"], self.value)
-        fitting = [each for each in pc.unique(table["source"]).to_pylist() if fnmatch.fnmatchcase(each, self.value)]
-        return pc.is_in(table["source"], pa.array(fitting, pa.string()))
+    def is_about(self, corpus: Corpus) -> bool:
+        """Whether it may mean documents of a corpus."""
+        named = len(self.corpus) > _SHORTEST_DIGEST and corpus.digest.startswith(self.corpus)
+        return not self.corpus or self.corpus == corpus.name or named
 
 
-def select(selectors: Iterable[Selector], shelf: Shelf) -> dict[str, NDArray[np.int64]]:
+class Matcher:
+    """Tells which rows of a table selectors mean, all of them in one pass.
+
+    Args:
+        selectors: by id, source or licence; numbers are no matter of a table's columns.
+    """
+
+    def __init__(self, selectors: Iterable[Selector]) -> None:
+        self._ids: dict[str, list[Selector]] = {}
+        self._others: list[Selector] = []
+        for selector in selectors:
+            if selector.kind == "document":
+                self._ids.setdefault(selector.value, []).append(selector)
+            elif selector.kind != "number":
+                self._others.append(selector)
+        self._wanted = pa.array(list(self._ids), pa.string())
+        kinds = dict.fromkeys(selector.kind for selector in self._others)
+        self.columns: tuple[str, ...] = (*(("id",) if self._ids else ()), *kinds)
+
+    def hits(self, batch: pa.RecordBatch) -> Iterator[tuple[Selector, NDArray[np.int64]]]:
+        """Selectors that mean rows of a batch, and which rows, ascending; by id whatever the corpus."""
+        if self._ids:
+            by_id: dict[Selector, list[int]] = {}
+            at = np.flatnonzero(pc.is_in(batch["id"], self._wanted))
+            for position, name in zip(at.tolist(), batch["id"].take(pa.array(at)).to_pylist(), strict=True):
+                for selector in self._ids[name]:
+                    by_id.setdefault(selector, []).append(position)
+            yield from ((selector, np.array(found, dtype=np.int64)) for selector, found in by_id.items())
+        for selector in self._others:
+            found = np.flatnonzero(_mask(selector, batch))
+            if len(found):
+                yield selector, found
+
+
+def _mask(selector: Selector, batch: pa.RecordBatch) -> pa.BooleanArray:
+    column = batch[selector.kind]
+    if selector.kind == "licence":
+        return pc.equal(column, selector.value)
+    fitting = [each for each in pc.unique(column).to_pylist() if fnmatch.fnmatchcase(each, selector.value)]
+    return pc.is_in(column, pa.array(fitting, pa.string()))
+
+
+def find_documents(corpus: Corpus, shelf: Shelf, selectors: Collection[Selector]) -> dict[Selector, NDArray[np.int64]]:
+    """Numbers of a corpus's documents that selectors mean, ascending; those that mean none are left out.
+
+    The document table is walked through once for all of them, a row group at a time, and only the columns that are
+    compared; a document asked for by its number is looked up. What is found is held against the index.
+
+    Raises:
+        EvidenceError: the document table cannot be read, or it and the index disagree about one of these documents.
+    """
+    mine = [selector for selector in selectors if selector.is_about(corpus)]
+    found: dict[Selector, list[NDArray[np.int64]]] = {}
+    for selector in mine:
+        if selector.kind == "number" and int(selector.value) < corpus.num_documents:
+            number = np.array([int(selector.value)], dtype=np.int64)
+            shelf.documents(corpus, number)
+            found[selector] = [number]
+    matcher = Matcher(mine)
+    for first, batch in corpus.batches(*matcher.columns, "tokens") if matcher.columns else ():
+        lengths: NDArray[np.int64] | None = None
+        for selector, at in matcher.hits(batch):
+            if lengths is None:
+                lengths = np.diff(shelf.offsets(corpus)[first : first + len(batch) + 1])
+            agree(corpus, first + at, lengths[at], batch["tokens"].take(pa.array(at)))
+            found.setdefault(selector, []).append(first + at)
+    return {selector: np.concatenate(parts) for selector, parts in found.items()}
+
+
+def select(selectors: Collection[Selector], shelf: Shelf) -> dict[str, NDArray[np.int64]]:
     """Numbers of the documents that any of some selectors means, ascending, by digest of their corpus.
 
     Raises:
-        EvidenceError: a document table cannot be read.
+        EvidenceError: as `find_documents`.
     """
     found: dict[str, NDArray[np.int64]] = {}
-    for selector in selectors:
-        for digest, corpus in shelf.corpora.items():
-            numbers = selector.matches(corpus)
-            if len(numbers):
-                found[digest] = np.union1d(found.get(digest, numbers), numbers)
+    for digest, corpus in shelf.corpora.items():
+        parts = find_documents(corpus, shelf, selectors).values()
+        if parts:
+            found[digest] = np.unique(np.concatenate(list(parts)))
     return found

@@ -1,19 +1,20 @@
 """Finds the corpora of a blend by content: a name leads to a place, only the digest says whether it is the one."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from treering.audit.report import Finding
 from treering.config.resolve import ResolvedBlend, ResolvedComponent
 from treering.data.blend import check_component
-from treering.data.corpus import DOCUMENTS, Corpus
+from treering.data.corpus import DOCUMENTS, IDX, Corpus
 from treering.data.order import DataOrder
+from treering.data.spans import Offsets
 from treering.errors import EvidenceError, TreeringError, UserError
 from treering.project import Project
 
@@ -22,37 +23,102 @@ from treering.project import Project
 class Shelf:
     """The corpora at hand and what is said about those that are not.
 
+    Where documents lie is looked up in the memory-mapped indices; in a document table only where its index was found
+    damaged. Nothing here reads either whole.
+
     Attributes:
         corpora: by digest.
         missing: by digest: what was looked for, what stands in its place, what helps.
+        damaged: by digest: what is wrong with the index of a corpus that its table answers for.
     """
 
     corpora: dict[str, Corpus]
     missing: dict[str, Finding]
-    _offsets: dict[str, NDArray[np.int64]] = field(default_factory=dict, repr=False)
+    damaged: dict[str, Finding] = field(default_factory=dict)
+    _offsets: dict[str, Offsets] = field(default_factory=dict, repr=False)
 
-    def offsets(self, corpus: Corpus) -> NDArray[np.int64]:
-        """First token of each document, with the end: int64 [num_documents + 1]; read once."""
+    def offsets(self, corpus: Corpus) -> Offsets:
+        """First token of each document, with the end: [num_documents + 1].
+
+        Raises:
+            EvidenceError: neither index nor document table can be read; also on looking up documents about which the
+                index contradicts itself.
+        """
         if corpus.digest not in self._offsets:
-            self._offsets[corpus.digest] = table_offsets(corpus)
+            try:
+                self._offsets[corpus.digest] = corpus.mapped_offsets
+            except EvidenceError as error:
+                self.distrust(corpus, str(error))
         return self._offsets[corpus.digest]
+
+    def distrust(self, corpus: Corpus, reason: str) -> None:
+        """From now on, what is asked about a corpus's documents is answered by its table: its index is damaged.
+
+        Raises:
+            EvidenceError: the table cannot be read either.
+        """
+        self.damaged[corpus.digest] = Finding("corpus", reason, corpus=corpus.name)
+        self._offsets[corpus.digest] = corpus.table_offsets
+
+    def documents(self, corpus: Corpus, numbers: NDArray[np.int64]) -> list[dict[str, Any]]:
+        """Id, source, licence and tokens of documents, in the order of the numbers; tokens are held against the index.
+
+        Raises:
+            EvidenceError: those parts of the table cannot be read, or table and index disagree about one of them.
+        """
+        rows, offsets = corpus.documents(numbers, ("id", "source", "licence", "tokens")), self.offsets(corpus)
+        by_table = pa.array([row["tokens"] for row in rows], pa.int64())
+        agree(corpus, numbers, offsets[numbers + 1] - offsets[numbers], by_table)
+        return rows
+
+    def check(self, blend: ResolvedBlend) -> None:
+        """Holds what a blend says of the corpora at hand against their manifests.
+
+        Raises:
+            EvidenceError: it says something else.
+        """
+        for component in blend.components:
+            if component.digest in self.corpora:
+                check_component(blend, component, self.corpora[component.digest], "resolved.json of the run")
 
     def order(self, blend: ResolvedBlend) -> DataOrder:
         """The data order of a blend, with the documents of every corpus at hand.
 
         Raises:
-            EvidenceError: the blend says of a corpus what its manifest does not, or no order can be made of it.
+            EvidenceError: the blend says of a corpus what its manifest does not, no order can be made of it, or neither
+                index nor document table of a corpus can be read.
         """
-        offsets = {}
-        for component in blend.components:
-            if component.digest in self.corpora:
-                corpus = self.corpora[component.digest]
-                check_component(blend, component, corpus, "resolved.json of the run")
-                offsets[component.corpus] = self.offsets(corpus)
-        try:
-            return DataOrder(blend, offsets)
-        except UserError as error:
-            raise EvidenceError(f"resolved.json of the run holds a blend that cannot be read: {error}") from error
+        self.check(blend)
+        at_hand = [component for component in blend.components if component.digest in self.corpora]
+        return order_of(blend, {each.corpus: self.offsets(self.corpora[each.digest or ""]) for each in at_hand})
+
+
+def order_of(blend: ResolvedBlend, offsets: Mapping[str, Offsets] | None = None) -> DataOrder:
+    """The data order of a run's blend.
+
+    Raises:
+        EvidenceError: no order can be made of it.
+    """
+    try:
+        return DataOrder(blend, offsets)
+    except UserError as error:
+        raise EvidenceError(f"resolved.json of the run holds a blend that cannot be read: {error}") from error
+
+
+def agree(
+    corpus: Corpus, numbers: Sequence[int] | NDArray[np.int64], by_index: NDArray[np.int64], by_table: pa.Int64Array
+) -> None:
+    """Holds the lengths of some documents by the index against those of the document table.
+
+    Raises:
+        EvidenceError: they disagree about one.
+    """
+    for wrong in np.flatnonzero(by_index != by_table.to_numpy())[:1].tolist():
+        raise EvidenceError(
+            f"{corpus.directory}: document {numbers[wrong]} of corpus {corpus.name} has {by_index[wrong]} tokens by "
+            f"{IDX} and {by_table[wrong]} by {DOCUMENTS}: one of them was changed; `treering verify` says which, "
+            "`dvc checkout` restores it"
+        )
 
 
 def find_corpora(project: Project, blends: Iterable[ResolvedBlend]) -> Shelf:
@@ -69,22 +135,6 @@ def find_corpora(project: Project, blends: Iterable[ResolvedBlend]) -> Shelf:
             else:
                 corpora[component.digest] = corpus
     return Shelf(corpora, missing)
-
-
-def table_offsets(corpus: Corpus) -> NDArray[np.int64]:
-    """First token of each document, with the end, from the document table: holds when the index is what was damaged.
-
-    Falls back to the index where the table cannot be read.
-    """
-    try:
-        column = pq.read_table(corpus.directory / DOCUMENTS, columns=["tokens"]).column("tokens")
-        lengths = column.cast(pa.int64()).to_numpy()
-    except (OSError, KeyError, ValueError, pa.ArrowException):
-        return corpus.document_offsets
-    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
-    if len(lengths) == corpus.num_documents and not column.null_count and lengths.min() > 0:
-        np.cumsum(lengths, out=offsets[1:])
-    return offsets if int(offsets[-1]) == corpus.num_tokens else corpus.document_offsets
 
 
 def _find(project: Project, component: ResolvedComponent) -> Corpus | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from treering.audit.batch import find_ring
+from treering.audit.batch import find_ring, sample_rows
 from treering.audit.exposure import attempt_stretch, steps_of
 from treering.audit.path import Stretch, stretches_of
 from treering.audit.shelf import Shelf, find_corpora
@@ -135,7 +135,8 @@ def _attempts(run: RunDirectory) -> Iterator[Stretch]:
 def _suspect_step(stretch: Stretch, ring: Ring, others: Sequence[Stretch], shelf: Shelf) -> SuspectStep:
     order = shelf.order(stretch.blend)
     lo, hi = stretch.schedule.sample_range(ring.step)
-    arrays, read = order.samples(lo, hi), order.samples_with_spans(lo, hi)
+    arrays, held = order.samples(lo, hi), order.samples_with_spans(lo, hi)
+    documents = sample_rows(held, [shelf.corpora[each.digest or ""] for each in stretch.blend.components], shelf)
     samples: list[SuspectSample | None] = [None] * (hi - lo)
     for position, component in enumerate(stretch.blend.components):
         where = np.flatnonzero(arrays.component == position)
@@ -144,9 +145,8 @@ def _suspect_step(stretch: Stretch, ring: Ring, others: Sequence[Stretch], shelf
         own = (str(stretch.segment.attempt.path), ring.step)
         for other in others:
             _add_readings(readings, indices, component.digest or "", other, shelf, own)
-        corpus = shelf.corpora[component.digest or ""]
         for item, at in enumerate(where.tolist()):
-            rows = [corpus.document(span.document) for span in read[at].spans]
+            rows = [documents[position, span.document].row for span in held[at].spans]
             samples[at] = SuspectSample(
                 step=ring.step,
                 sample=lo + at,

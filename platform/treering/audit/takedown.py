@@ -4,8 +4,9 @@ Curation's decisions say what became of every raw document and which were near-d
 was dropped for its twin lives on in the twin.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from numpy.typing import NDArray
 
 from treering.audit.content import Progress, quiet
 from treering.audit.exposure import CheckpointExposure, TracedDocument, corpora_of, find_exposures, project_runs
-from treering.audit.selection import Selector
-from treering.data.corpus import Corpus
+from treering.audit.selection import Matcher, Selector, find_documents
+from treering.audit.shelf import Shelf
 from treering.errors import UserError
 from treering.project import Project
 
@@ -139,20 +140,23 @@ def takedown(
     """
     runs = project_runs(project)
     shelf, unanswered = corpora_of(project, runs)
-    decisions = _Decisions(project, unanswered)
-    entries: list[Entry] = []
+    curated = _decided(project, [_by_id(selector, shelf) for selector in selectors], unanswered)
+    wanted = {*selectors, *(name for each in curated for name in (*each.names, *each.twins))}
+    counts = [[0, 0] for _ in selectors]
     owners: dict[tuple[str, int], tuple[str, bool]] = {}
-    for selector in selectors:
-        fate, names, twins = decisions.about(selector)
-        counts = {False: 0, True: 0}
-        for digest, corpus in shelf.corpora.items():
-            named = np.union1d(selector.matches(corpus), _numbers(corpus, names))
-            near = np.setdiff1d(_numbers(corpus, twins), named)
+    for digest, corpus in shelf.corpora.items():
+        found = find_documents(corpus, shelf, wanted)
+        for selector, each, count in zip(selectors, curated, counts, strict=True):
+            named = _union(found, [selector, *each.names])
+            near = np.setdiff1d(_union(found, each.twins), named)
             for is_twin, numbers in ((False, named), (True, near)):
-                counts[is_twin] += len(numbers)
+                count[is_twin] += len(numbers)
                 for number in numbers.tolist():
                     owners.setdefault((digest, number), (str(selector), is_twin))
-        entries.append(Entry(str(selector), counts[False], counts[True], fate))
+    entries = [
+        Entry(str(selector), count[0], count[1], each.fate)
+        for selector, count, each in zip(selectors, counts, curated, strict=True)
+    ]
     documents: dict[str, NDArray[np.int64]] = {
         digest: np.array(sorted(number for each, number in owners if each == digest), dtype=np.int64)
         for digest in dict.fromkeys(digest for digest, _number in owners)
@@ -169,69 +173,97 @@ def takedown(
     )
 
 
-class _Decisions:
-    """Curation's decisions, read a row group at a time.
+def _by_id(selector: Selector, shelf: Shelf) -> Selector:
+    """The same by id and the corpus's name, as curation knows documents."""
+    for corpus in shelf.corpora.values():
+        if selector.corpus and selector.is_about(corpus):
+            if selector.kind == "document":
+                return Selector("document", selector.value, corpus.name)
+            if int(selector.value) < corpus.num_documents:
+                return Selector("document", corpus.document(int(selector.value))["id"], corpus.name)
+    return selector
 
-    Args:
-        project: the project.
-        unanswered: told where there are none.
+
+def _union(found: Mapping[Selector, NDArray[np.int64]], selectors: Iterable[Selector]) -> NDArray[np.int64]:
+    parts = [found[selector] for selector in selectors if selector in found]
+    return np.unique(np.concatenate(parts)) if parts else np.empty(0, dtype=np.int64)
+
+
+@dataclass(slots=True)
+class _Decided:
+    """What curation decided about the documents that a selector names.
+
+    Attributes:
+        fate: number of documents by what became of them, in words.
+        names: these documents.
+        twins: their near-duplicates.
+        clusters: near-duplicate clusters of these documents.
+        originals: documents that were kept in their stead.
     """
 
-    def __init__(self, project: Project, unanswered: list[str]) -> None:
-        folder = project.curated / "decisions"
-        self._files = sorted(folder.glob("*.parquet"))
-        if not self._files:
-            unanswered.append(
-                f"{folder}: no decisions of curation, near-duplicates cannot be told; `dvc checkout` brings them back"
-            )
+    fate: dict[str, int] = field(default_factory=dict)
+    names: set[Selector] = field(default_factory=set)
+    twins: set[Selector] = field(default_factory=set)
+    clusters: set[str] = field(default_factory=set)
+    originals: set[str] = field(default_factory=set)
 
-    def about(self, selector: Selector) -> tuple[dict[str, int], set[str], set[str]]:
-        """What became of the documents that a selector names.
-
-        Returns:
-            The number of documents by fate; their names (`corpus:id`), and those of their near-duplicates.
-        """
-        named = list(self._rows(lambda batch: _matching(selector, batch)))
-        fate: dict[str, int] = {}
-        for row in named:
-            words = f"kept for {row['split']}" if row["kept"] else f"dropped by {row['step']}: {row['rule']}"
-            fate[words] = fate.get(words, 0) + 1
-        names = {_name(row) for row in named}
-        clusters = {row["cluster"] for row in named} - {None}
-        originals = {row["near_duplicate_of"] for row in named} - {None}
-        if not clusters and not originals:
-            return fate, names, set()
-
-        def related(batch: pa.RecordBatch) -> pa.Array:
-            corpus_and_id = pc.binary_join_element_wise(batch["corpus"], batch["id"], ":")
-            near = pc.is_in(batch["cluster"], pa.array(sorted(clusters), pa.string()))
-            kept = pc.is_in(corpus_and_id, pa.array(sorted(originals), pa.string()))
-            dropped = pc.is_in(batch["near_duplicate_of"], pa.array(sorted(names), pa.string()))
-            return pc.or_(pc.or_(near, kept), dropped)
-
-        return fate, names, ({_name(row) for row in self._rows(related)} | originals) - names
-
-    def _rows(self, wanted: Callable[[pa.RecordBatch], pa.Array]) -> Iterable[dict[str, Any]]:
-        for path in self._files:
-            with pq.ParquetFile(path) as file:
-                for batch in file.iter_batches(columns=_COLUMNS):
-                    yield from batch.filter(wanted(batch)).to_pylist()
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Adds a document that is named."""
+        words = f"kept for {row['split']}" if row["kept"] else f"dropped by {row['step']}: {row['rule']}"
+        self.fate[words] = self.fate.get(words, 0) + 1
+        self.names.add(Selector("document", row["id"], row["corpus"]))
+        self.clusters |= {row["cluster"]} - {None}
+        self.originals |= {row["near_duplicate_of"]} - {None}
 
 
-def _matching(selector: Selector, batch: pa.RecordBatch) -> pa.Array:
-    mask = selector.mask(batch)
-    return pc.and_(mask, pc.equal(batch["corpus"], selector.corpus)) if selector.kind == "document" else mask
+def _decided(project: Project, selectors: Sequence[Selector], unanswered: list[str]) -> list[_Decided]:
+    """What became of the documents that each selector names, by curation's decisions, read twice by row groups."""
+    folder = project.curated / "decisions"
+    files = sorted(folder.glob("*.parquet"))
+    if not files:
+        unanswered.append(
+            f"{folder}: no decisions of curation, near-duplicates cannot be told; `dvc checkout` brings them back"
+        )
+    found = {selector: _Decided() for selector in selectors}
+    matcher = Matcher(found)
+    for batch in _batches(files):
+        for selector, at in matcher.hits(batch):
+            for row in batch.take(pa.array(at)).to_pylist():
+                if selector.kind != "document" or row["corpus"] == selector.corpus:
+                    found[selector].add(row)
+    _find_twins([each for each in found.values() if each.clusters or each.originals], files)
+    return [found[selector] for selector in selectors]
 
 
-def _name(row: dict[str, Any]) -> str:
-    return f"{row['corpus']}:{row['id']}"
+def _find_twins(decided: Sequence[_Decided], files: Sequence[Path]) -> None:
+    """Adds near-duplicates: those of the same cluster, what was kept in a document's stead, what it was kept for."""
+    clusters: dict[str | None, list[_Decided]] = {}
+    originals: dict[str | None, list[_Decided]] = {}
+    kept_for: dict[str | None, list[_Decided]] = {}
+    for each in decided:
+        for cluster in each.clusters:
+            clusters.setdefault(cluster, []).append(each)
+        for original in each.originals:
+            originals.setdefault(original, []).append(each)
+            corpus, _, document = original.partition(":")
+            each.twins.add(Selector("document", document, corpus))
+        for name in each.names:
+            kept_for.setdefault(str(name), []).append(each)
+    wanted = [pa.array(list(names), pa.string()) for names in (clusters, originals, kept_for)]
+    for batch in _batches(files) if decided else ():
+        joined = pc.binary_join_element_wise(batch["corpus"], batch["id"], ":")
+        columns = (batch["cluster"], joined, batch["near_duplicate_of"])
+        masks = (pc.is_in(column, those) for column, those in zip(columns, wanted, strict=True))
+        for row in batch.filter(functools.reduce(pc.or_, masks)).to_pylist():
+            twin = Selector("document", row["id"], row["corpus"])
+            related = clusters.get(row["cluster"], []), originals.get(str(twin), [])
+            for each in (*related[0], *related[1], *kept_for.get(row["near_duplicate_of"], [])):
+                each.twins.add(twin)
+    for each in decided:
+        each.twins -= each.names
 
 
-def _numbers(corpus: Corpus, names: set[str]) -> NDArray[np.int64]:
-    """Numbers of a corpus's documents among some names, ascending."""
-    prefix = f"{corpus.name}:"
-    ids = sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
-    if not ids:
-        return np.empty(0, dtype=np.int64)
-    mask = pc.is_in(corpus.column("id"), pa.array(ids, pa.string()))
-    return np.flatnonzero(np.asarray(mask)).astype(np.int64)
+def _batches(files: Sequence[Path]) -> Iterator[pa.RecordBatch]:
+    for path in files:
+        with pq.ParquetFile(path) as file:
+            yield from file.iter_batches(columns=_COLUMNS)

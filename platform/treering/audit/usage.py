@@ -1,24 +1,27 @@
 """What a path read of each corpus: samples, tokens, epochs, documents, licences; and what it must not have read."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from treering.audit.content import Progress, quiet
+from treering.audit.heldout import HeldOutDocuments
 from treering.audit.path import Piece
 from treering.audit.report import CorpusUsage, CurationStep, Finding, HeldOut
-from treering.audit.shelf import Shelf
+from treering.audit.shelf import Shelf, agree, order_of
 from treering.config.resolve import ResolvedBlend
 from treering.data.corpus import Corpus
 from treering.data.order import DataOrder
-from treering.errors import EvidenceError, TreeringError
-from treering.project import Project
+from treering.data.spans import DocumentReads
+from treering.errors import EvidenceError
+
+_CHUNK = 1 << 14
+"""Documents looked at together where the document table cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class _Range:
     hi: int
 
 
-def _ranges(pieces: Sequence[Piece], shelf: Shelf, *, documents: bool) -> list[_Range]:
+def _ranges(pieces: Sequence[Piece]) -> list[_Range]:
     """What the path read, attempts that go on in one blend joined."""
     ranges: list[_Range] = []
     for piece in pieces:
@@ -39,54 +42,35 @@ def _ranges(pieces: Sequence[Piece], shelf: Shelf, *, documents: bool) -> list[_
         if ranges and ranges[-1].blend.digest == piece.blend.digest and ranges[-1].hi == lo:
             ranges[-1] = replace(ranges[-1], hi=hi)
         else:
-            order = shelf.order(piece.blend) if documents else DataOrder(piece.blend)
-            ranges.append(_Range(piece.blend, order, lo, hi))
+            ranges.append(_Range(piece.blend, order_of(piece.blend), lo, hi))
     return ranges
 
 
-@dataclass(frozen=True, slots=True)
-class PathUsage:
-    """What a path read.
+def path_usage(pieces: Sequence[Piece]) -> tuple[CorpusUsage, ...]:
+    """Samples, tokens and epochs that a path read of each corpus, in the blends' order.
 
-    Attributes:
-        corpora: by corpus, in the blends' order.
-        touched: by corpus digest, which documents: bool [num_documents]; corpora at hand alone.
+    By the data order alone: no corpus is opened. It takes milliseconds, whatever the number of samples and documents.
+
+    Raises:
+        EvidenceError: no data order can be made of a blend.
     """
-
-    corpora: tuple[CorpusUsage, ...]
-    touched: Mapping[str, NDArray[np.bool_]]
+    return tuple(_samples_of(places) for places in _places(pieces))
 
 
-def path_usage(pieces: Sequence[Piece], shelf: Shelf, documents: bool = True) -> PathUsage:
-    """What a path read of each corpus, by the data order.
-
-    Args:
-        pieces: the path.
-        shelf: the corpora at hand.
-        documents: whether to look at documents: which were touched, tokens by licence. That takes seconds for hundreds
-            of millions of them; samples, tokens and epochs take milliseconds, whatever their number.
-    """
+def _places(pieces: Sequence[Piece]) -> Iterable[list[tuple[_Range, int]]]:
+    """Where each corpus stands in the blends of a path."""
     places: dict[str, list[tuple[_Range, int]]] = {}
-    for each in _ranges(pieces, shelf, documents=documents):
+    for each in _ranges(pieces):
         for position, component in enumerate(each.blend.components):
             places.setdefault(component.digest or component.corpus, []).append((each, position))
-    touched: dict[str, NDArray[np.bool_]] = {}
-    return PathUsage(
-        tuple(_corpus_usage(found, shelf, touched, documents=documents) for found in places.values()), touched
-    )
+    return places.values()
 
 
-def _corpus_usage(
-    places: Sequence[tuple[_Range, int]], shelf: Shelf, touched: dict[str, NDArray[np.bool_]], *, documents: bool
-) -> CorpusUsage:
-    """Adds up what was read of one corpus; puts the documents touched into `touched`."""
+def _samples_of(places: Sequence[tuple[_Range, int]]) -> CorpusUsage:
     last, last_position = places[-1]
     component = last.blend.components[last_position]
-    corpus = shelf.corpora.get(component.digest or "")
     samples = tokens = 0
     planned = realised = Fraction(0)
-    looked_into = corpus if documents else None
-    document_tokens = np.zeros(0 if looked_into is None else looked_into.num_documents, dtype=np.int64)
     for each, position in places:
         order = each.order
         epoch_samples = order.components[position].num_samples
@@ -95,39 +79,181 @@ def _corpus_usage(
         tokens += count * order.sequence_length
         realised += Fraction(count, epoch_samples)
         planned += Fraction(each.blend.components[position].weight) * (each.hi - each.lo) / epoch_samples
-        if looked_into is not None:
-            held, read = order.document_reads(position, order.read_counts(position, each.lo, each.hi))
-            touched[looked_into.digest] = touched.get(looked_into.digest, np.zeros_like(held)) | held
-            document_tokens += read
     return CorpusUsage(
         corpus=component.corpus,
         digest=component.digest,
-        licence=None if corpus is None else str(corpus.manifest["licence"]),
+        licence=None,
         weight=component.weight,
         samples=samples,
         tokens=tokens,
         planned_epochs=float(planned),
         realised_epochs=float(realised),
-        documents_touched=None if looked_into is None else int(np.count_nonzero(touched[looked_into.digest])),
+        documents_touched=None,
         num_documents=component.num_documents,
         unread_tokens=last.order.components[last_position].unread_tokens,
-        path=None if corpus is None else str(corpus.directory),
-        licences=None if looked_into is None else _by_licence(looked_into, document_tokens),
-        curation=() if corpus is None else curation_of(corpus),
+        path=None,
+        licences=None,
+        curation=(),
     )
 
 
-def _by_licence(corpus: Corpus, document_tokens: NDArray[np.int64]) -> dict[str, int] | None:
-    """Tokens read by licence of their documents, most first; None if the document table cannot be read."""
+@dataclass(frozen=True, slots=True)
+class PathDocuments:
+    """What a path read of each corpus, looked into document by document.
+
+    Attributes:
+        corpora: by corpus, in the blends' order.
+        held_out: what was held out, None where no held-out corpus is at hand.
+        overlaps: a finding for each corpus of which held-out documents were read.
+        damages: a finding for each document table that could not be read through.
+    """
+
+    corpora: tuple[CorpusUsage, ...]
+    held_out: HeldOut | None
+    overlaps: tuple[Finding, ...]
+    damages: tuple[Finding, ...]
+
+
+def path_documents(
+    pieces: Sequence[Piece], shelf: Shelf, held_out: HeldOutDocuments | None = None, progress: Progress = quiet
+) -> PathDocuments:
+    """What a path read of the documents at hand: which, tokens by licence, and which of the held-out ones.
+
+    Every document table and index is walked through once, a row group at a time. Memory: some bytes for each sample of
+    an epoch of one corpus, whatever the number of documents.
+
+    Args:
+        pieces: the path.
+        shelf: the corpora at hand.
+        held_out: what must not have been read.
+        progress: told about each corpus.
+
+    Raises:
+        EvidenceError: a blend says of a corpus what its manifest does not, or no data order can be made of it.
+    """
+    for piece in pieces:
+        shelf.check(piece.blend)
+    corpora, overlaps, damages = [], [], []
+    overlapping = 0
+    every = list(_places(pieces))
+    for done, places in enumerate(every, 1):
+        usage = _samples_of(places)
+        corpus = shelf.corpora.get(usage.digest or "")
+        if corpus is not None:
+            reads = [
+                DocumentReads(each.order.read_counts(position, each.lo, each.hi), each.order.sequence_length)
+                for each, position in places
+            ]
+            read = _read_documents(corpus, reads, shelf, held_out)
+            usage = replace(
+                usage,
+                licence=str(corpus.manifest["licence"]),
+                documents_touched=read.touched,
+                path=str(corpus.directory),
+                licences=read.licences,
+                curation=curation_of(corpus),
+            )
+            overlapping += len(read.held_out)
+            if held_out is not None and read.held_out:
+                overlaps.append(_overlap(corpus, read.held_out, held_out))
+            if read.damage is not None:
+                damages.append(read.damage)
+        corpora.append(usage)
+        progress("documents", done, len(every))
+    compared = None if held_out is None else HeldOut(documents=len(held_out), overlapping=overlapping)
+    return PathDocuments(tuple(corpora), compared, tuple(overlaps), tuple(damages))
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What was read of the documents of one corpus.
+
+    Attributes:
+        touched: distinct documents of which a token was read; None if neither index nor table says where they lie.
+        licences: tokens by licence of their documents, most first; None if the table cannot be read through.
+        held_out: numbers of documents that are held out too.
+        damage: why the table cannot be read through, None if it can.
+    """
+
+    touched: int | None
+    licences: dict[str, int] | None
+    held_out: list[int]
+    damage: Finding | None
+
+
+class _Rows:
+    """The rows of a document table by parts, as far as they can be read; what follows then comes without rows.
+
+    Attributes:
+        damage: why a part cannot be read, or not be believed; None while all can.
+    """
+
+    def __init__(self, corpus: Corpus, columns: Sequence[str]) -> None:
+        self._corpus = corpus
+        self._columns = columns
+        self.damage: str | None = None
+
+    def __iter__(self) -> Iterator[tuple[int, int, pa.RecordBatch | None]]:
+        end = 0
+        try:
+            for first, batch in self._corpus.batches(*self._columns):
+                end = first + len(batch)
+                yield first, end, batch
+        except EvidenceError as error:
+            self.damage = str(error)
+        for first in range(end, self._corpus.num_documents, _CHUNK):
+            yield first, min(first + _CHUNK, self._corpus.num_documents), None
+
+
+def _read_documents(
+    corpus: Corpus, reads: Sequence[DocumentReads], shelf: Shelf, held_out: HeldOutDocuments | None
+) -> _Read:
+    """Walks through the documents; once more by the table where the index contradicts itself on the way."""
     try:
-        licences = corpus.column("licence")
-    except EvidenceError:
-        return None
-    if len(licences) != len(document_tokens):
-        return None
-    sums = pa.table({"licence": licences, "tokens": document_tokens}).group_by("licence").aggregate([("tokens", "sum")])
-    found = zip(sums.column("licence").to_pylist(), sums.column("tokens_sum").to_pylist(), strict=True)
-    return dict(sorted(((name, count) for name, count in found if count), key=lambda item: (-item[1], item[0])))
+        try:
+            return _walk(corpus, reads, shelf, held_out)
+        except EvidenceError as error:
+            shelf.distrust(corpus, str(error))
+            return _walk(corpus, reads, shelf, held_out)
+    except EvidenceError as error:
+        return _Read(None, None, [], Finding("corpus", str(error), corpus=corpus.name))
+
+
+def _walk(corpus: Corpus, reads: Sequence[DocumentReads], shelf: Shelf, held_out: HeldOutDocuments | None) -> _Read:
+    offsets, licences, touched, overlapping = shelf.offsets(corpus), Counter[str](), 0, []
+    rows = _Rows(corpus, ("licence", "tokens") if held_out is None else ("licence", "tokens", "digest"))
+    for first, end, batch in rows:
+        part = offsets[first : end + 1]
+        each_held, each_tokens = zip(*(each.of(part) for each in reads), strict=True)
+        held, tokens = np.logical_or.reduce(each_held), np.sum(each_tokens, axis=0)
+        touched += int(np.count_nonzero(held))
+        if batch is None or rows.damage is not None:
+            continue
+        try:
+            agree(corpus, range(first, end), np.diff(part), batch["tokens"])
+            both = [] if held_out is None else held_out.among(batch["digest"]).tolist()
+        except EvidenceError as error:
+            rows.damage = str(error)
+            continue
+        overlapping += [first + at for at in both if held[at]]
+        names = pc.dictionary_encode(batch["licence"])
+        # Whole numbers below 2**53: their sums as floats are exact.
+        sums = np.bincount(names.indices, tokens, len(names.dictionary)).astype(np.int64)
+        licences.update(dict(zip(names.dictionary.to_pylist(), sums.tolist(), strict=True)))
+    if rows.damage is not None:
+        return _Read(touched, None, overlapping, Finding("corpus", rows.damage, corpus=corpus.name))
+    most_first = sorted(licences.items(), key=lambda item: (-item[1], item[0]))
+    return _Read(touched, {name: count for name, count in most_first if count}, overlapping, None)
+
+
+def _overlap(corpus: Corpus, documents: Sequence[int], held_out: HeldOutDocuments) -> Finding:
+    first = corpus.document(documents[0])
+    text = (
+        f"{corpus.directory}: {len(documents)} documents that were read are held out too, the first is {first['id']}, "
+        f"held out as {held_out.name_of(first['digest'])}; validation and evaluation measure what was trained on: "
+        "`dvc repro -f curate` splits anew"
+    )
+    return Finding("corpus", text, corpus=corpus.name, document=first["id"])
 
 
 def curation_of(corpus: Corpus) -> tuple[CurationStep, ...]:
@@ -146,36 +272,3 @@ def licence_totals(corpora: Iterable[CorpusUsage]) -> dict[str, int]:
         for licence, tokens in ({"unknown": usage.tokens} if usage.licences is None else usage.licences).items():
             totals[licence] += tokens
     return dict(sorted(totals.items(), key=lambda item: (-item[1], item[0])))
-
-
-def check_held_out(project: Project, shelf: Shelf, usage: PathUsage) -> tuple[HeldOut | None, list[Finding]]:
-    """Looks for documents that were read and also stand on the held-out side, equal token by token.
-
-    Returns:
-        How many were compared, None where no held-out corpus is at hand; and a finding for each corpus with such.
-    """
-    held_out: dict[str, str] = {}
-    for folder in sorted(project.corpora.glob("heldout/*/manifest.json")):
-        with suppress(TreeringError):
-            corpus = Corpus.open(folder.parent)
-            for digest, name in zip(corpus.column("digest").to_pylist(), corpus.column("id").to_pylist(), strict=True):
-                held_out[digest] = f"{corpus.name}:{name}"
-    if not held_out:
-        return None, []
-    findings, overlapping = [], 0
-    wanted = pa.array(sorted(held_out), pa.string())
-    for digest, touched in usage.touched.items():
-        corpus = shelf.corpora[digest]
-        with suppress(EvidenceError):
-            column = corpus.column("digest")
-            both = np.flatnonzero(np.asarray(pc.is_in(column, wanted)) & touched)
-            overlapping += len(both)
-            if len(both):
-                first = int(both[0])
-                text = (
-                    f"{corpus.directory}: {len(both)} documents that were read are held out too, the first is "
-                    f"{corpus.document(first)['id']}, held out as {held_out[column[first].as_py()]}; "
-                    "validation and evaluation measure what was trained on: `dvc repro -f curate` splits anew"
-                )
-                findings.append(Finding("corpus", text, corpus=corpus.name, document=corpus.document(first)["id"]))
-    return HeldOut(documents=len(held_out), overlapping=overlapping), findings

@@ -4,7 +4,7 @@ Stage `tokenize` writes it; the blend names it by its digest, the trainer reads 
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from treering.data.chunks import digest_range, map_in_order
-from treering.data.document_table import DocumentTable
+from treering.data.document_table import DOCUMENT_SCHEMA, DocumentTable
 from treering.data.indexed import MappedOffsets, TokenFile, index_bytes, index_document
 from treering.data.manifest import CHUNK_BYTES, read_manifest
 from treering.errors import EvidenceError, NotFoundError
@@ -100,58 +100,90 @@ class Corpus:
         return int(self.manifest["num_documents"])
 
     @cached_property
-    def _file(self) -> TokenFile:
-        file = TokenFile.open(self.directory / BIN, self.directory / IDX)
-        offsets = file.document_offsets
-        whole = len(offsets) == self.num_documents + 1 and offsets[-1] == self.num_tokens
-        if not whole or np.any(np.diff(offsets) <= 0):
+    def _tokens(self) -> npt.NDArray[np.generic]:
+        path, width = self.directory / BIN, int(self.manifest["token_width_bytes"])
+        found, expected = path.stat().st_size, self.num_tokens * width
+        if found != expected:
             raise EvidenceError(
-                f"{self.directory / IDX}: found {len(offsets) - 1} documents of {offsets[-1]} tokens, expected"
-                f" {self.num_documents} documents, none empty, of {self.num_tokens} tokens; `dvc checkout` restores it"
+                f"{path}: found {found} bytes, expected {expected} for {self.num_tokens} tokens;"
+                " `dvc checkout` restores it"
             )
-        return file
+        return self._mapped_tokens
 
     @cached_property
     def _table(self) -> DocumentTable:
         return DocumentTable(self.directory / DOCUMENTS, self.num_documents)
 
-    @property
+    @cached_property
     def document_offsets(self) -> npt.NDArray[np.int64]:
-        """First token of each document, with the end: int64 [num_documents + 1], aligned.
+        """First token of each document, with the end: int64 [num_documents + 1], aligned; reads the whole index.
 
         Raises:
             EvidenceError: the index is damaged.
         """
-        return self._file.document_offsets
+        offsets = TokenFile.open(self.directory / BIN, self.directory / IDX).document_offsets
+        whole = len(offsets) == self.num_documents + 1 and offsets[-1] == self.num_tokens
+        if not whole or np.any(np.diff(offsets) <= 0):
+            raise EvidenceError(self._other_index(len(offsets) - 1, int(offsets[-1])))
+        return offsets
 
     @cached_property
     def mapped_offsets(self) -> MappedOffsets:
-        """The same, looked up in the memory-mapped index: at once and without memory, unchecked but for its size.
+        """The same, looked up in the memory-mapped index: at once and without memory.
+
+        Of the index its size and its ends are checked, and what it says of each document that is looked up.
 
         Raises:
-            EvidenceError: there is no index, or one of another number of documents.
+            EvidenceError: there is no index, or one of another number of documents or tokens.
         """
-        return MappedOffsets.open(self.directory / IDX)
+        offsets = MappedOffsets.open(self.directory / IDX)
+        ends = len(offsets) - 1, int(offsets.positions[0]), offsets.num_tokens
+        if ends != (self.num_documents, 0, self.num_tokens):
+            raise EvidenceError(self._other_index(len(offsets) - 1, offsets.num_tokens))
+        return offsets
+
+    def _other_index(self, documents: int, tokens: int) -> str:
+        return (
+            f"{self.directory / IDX}: found {documents} documents of {tokens} tokens, expected {self.num_documents}"
+            f" documents, none empty, of {self.num_tokens} tokens; `dvc checkout` restores it"
+        )
+
+    @property
+    def table_offsets(self) -> npt.NDArray[np.int64]:
+        """The same by the document table, which holds when the index is what was damaged: int64 [num_documents + 1].
+
+        Raises:
+            EvidenceError: the table is damaged.
+        """
+        offsets = np.zeros(self.num_documents + 1, dtype=np.int64)
+        for first, batch in self.batches("tokens"):
+            offsets[first + 1 : first + 1 + len(batch)] = batch["tokens"].to_numpy()
+        if offsets[1:].min() < 1 or int(offsets.sum()) != self.num_tokens:
+            raise EvidenceError(
+                f"{self.directory / DOCUMENTS}: found {offsets.sum()} tokens, expected {self.num_tokens}, no document"
+                " empty; `dvc checkout` restores it"
+            )
+        return np.cumsum(offsets, out=offsets)
 
     def tokens(self, start: int, stop: int) -> npt.NDArray[np.generic]:
         """Tokens `start` to `stop` (exclusive), a view of the memory-mapped file: uint16 [stop - start].
 
         Raises:
             IndexError: the range leaves the corpus.
-            EvidenceError: the index is damaged or does not fit the tokens.
+            EvidenceError: the file has another size than the manifest says.
         """
         if not 0 <= start <= stop <= self.num_tokens:
             raise IndexError(f"corpus {self.name}: tokens {start} to {stop} of {self.num_tokens}")
-        return self._file.tokens[start:stop]
+        return self._tokens[start:stop]
 
     def document_tokens(self, index: int) -> npt.NDArray[np.generic]:
         """Tokens of one document, of which and of whose place nothing else is read: uint16 [num_tokens of it].
 
-        Unchecked, as `mapped_offsets`: whoever relies on them holds them against the digest in the document table.
+        Unchecked: whoever relies on them holds them against the digest in the document table.
 
         Raises:
             IndexError: no such document.
-            EvidenceError: there is no index, or one whose entry leads nowhere.
+            EvidenceError: there is no index, or one that contradicts itself about it, or leads nowhere.
         """
         if not 0 <= index < self.num_documents:
             raise IndexError(f"corpus {self.name}: document {index} of {self.num_documents}")
@@ -167,26 +199,41 @@ class Corpus:
     def _mapped_tokens(self) -> npt.NDArray[np.generic]:
         path, width = self.directory / BIN, int(self.manifest["token_width_bytes"])
         shape = (path.stat().st_size // width,)
-        return np.memmap(path, f"<u{width}", "r", shape=shape) if shape[0] else np.empty(0, f"<u{width}")
+        # A plain array over the map: slices of a `memmap` cost microseconds each.
+        return np.asarray(np.memmap(path, f"<u{width}", "r", shape=shape)) if shape[0] else np.empty(0, f"<u{width}")
 
     def document(self, index: int) -> dict[str, Any]:
         """Row of the document table: id, source, offset, licence, tokens, digest.
 
         Raises:
             IndexError: no such document.
-            EvidenceError: the document table cannot be read.
+            EvidenceError: the document table cannot be read, or this part of it.
         """
         if not 0 <= index < self.num_documents:
             raise IndexError(f"corpus {self.name}: document {index} of {self.num_documents}")
         return self._table.row(index)
 
-    def column(self, name: str) -> pa.ChunkedArray:
-        """One column of the document table, [num_documents].
+    def documents(
+        self, numbers: Sequence[int] | npt.NDArray[np.int64], columns: Sequence[str] = tuple(DOCUMENT_SCHEMA.names)
+    ) -> list[dict[str, Any]]:
+        """Rows of the document table, in the order of the numbers; only the row groups that hold them are read.
 
         Raises:
-            EvidenceError: the document table cannot be read.
+            IndexError: no such document.
+            EvidenceError: the document table cannot be read, or those parts of it.
         """
-        return self._table.column(name)
+        wrong = [number for number in numbers if not 0 <= number < self.num_documents]
+        if wrong:
+            raise IndexError(f"corpus {self.name}: document {wrong[0]} of {self.num_documents}")
+        return self._table.rows(numbers, columns)
+
+    def batches(self, *columns: str) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Columns of the document table, a part of its rows after the other: the first one's number, and the rows.
+
+        Raises:
+            EvidenceError: the document table cannot be read, or a part of these columns.
+        """
+        return self._table.batches(columns)
 
     def verify(self, advance: Callable[[int], None] = lambda _bytes: None) -> list[Damage]:
         """Digests every file again, by chunks in parallel; an empty list means that all is what the manifest says.
@@ -200,13 +247,12 @@ class Corpus:
         found = [damage for name in (BIN, IDX, DOCUMENTS) for damage in self._damaged_chunks(name, advance)]
         if not found or any(damage.file == DOCUMENTS for damage in found):
             return found
-        lengths = self._table.column("tokens").to_numpy()
-        offsets = np.concatenate(([0], np.cumsum(lengths)))
+        offsets = self.table_offsets
         blame = {BIN: self._damaged_in_bin, IDX: self._damaged_in_idx}
         named = []
         for damage in found:
             documents = tuple(blame[damage.file](damage.start, damage.end, offsets))
-            ids = tuple(self.document(number)["id"] for number in documents)
+            ids = tuple(row["id"] for row in self.documents(documents, ["id"]))
             named.append(Damage(damage.file, damage.chunk, damage.start, damage.end, documents, ids, damage.reason))
         return named
 
@@ -237,12 +283,13 @@ class Corpus:
         first = max(0, int(np.searchsorted(offsets, start // width, side="right")) - 1)
         last = int(np.searchsorted(offsets, -(-end // width), side="left"))
         damaged = []
+        numbers = range(first, min(last, self.num_documents))
         with (self.directory / BIN).open("rb") as file:
-            for number in range(first, min(last, self.num_documents)):
+            for number, row in zip(numbers, self.documents(numbers, ["digest"]), strict=True):
                 file.seek(int(offsets[number]) * width)
                 block = file.read(int(offsets[number + 1] - offsets[number]) * width)
                 tokens = np.frombuffer(block[: len(block) // width * width], dtype=f"<u{width}")
-                if token_digest(tokens) != self.document(number)["digest"]:
+                if token_digest(tokens) != row["digest"]:
                     damaged.append(number)
         return damaged
 

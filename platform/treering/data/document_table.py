@@ -1,12 +1,13 @@
 """The document table of a corpus, read in parts: a row group for a document, a column for a question about all."""
 
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from treering.errors import EvidenceError
 
@@ -23,11 +24,15 @@ DOCUMENT_SCHEMA = pa.schema(
 """Id, source URI and offset in it (see `treering.data.documents.RawDocument`), licence, number of tokens with the
 end-of-document token, digest of those tokens."""
 
-_KEPT_ROWS = 1 << 21
+_KEPT_ROWS = 1 << 18
+_BATCH = 1 << 16
+_UNREADABLE = (OSError, ValueError, pa.ArrowException)
 
 
 class DocumentTable:
     """A document table, opened; of hundreds of millions of documents only what is asked for is read.
+
+    Opening reads the footer. Memory: that of a batch of one row group, and of the rows that `row` keeps.
 
     Args:
         path: the Parquet file.
@@ -42,48 +47,68 @@ class DocumentTable:
         try:
             self._file = pq.ParquetFile(path)
             schema, metadata = self._file.schema_arrow, self._file.metadata
-            names = ", ".join(schema.names)
-        except (OSError, ValueError, pa.ArrowException) as error:
-            raise self._unreadable(error) from None
-        if not schema.equals(DOCUMENT_SCHEMA) or metadata.num_rows != num_documents:
+            names = ", ".join(schema.names)  # a damaged name that is no UTF-8 fails only where it is read
+            rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        except _UNREADABLE as error:
+            raise EvidenceError(f"{path}: unreadable ({error}); `dvc checkout` restores it") from None
+        whole = metadata.num_rows == sum(rows) == num_documents and min(rows, default=0) >= 0
+        if not schema.equals(DOCUMENT_SCHEMA) or not whole:
             raise EvidenceError(
                 f"{path}: found {metadata.num_rows} rows of {names}, expected {num_documents} of "
                 f"{', '.join(DOCUMENT_SCHEMA.names)} with their types; `dvc checkout` restores it"
             )
-        rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-        self._starts = np.concatenate(([0], np.cumsum(rows, dtype=np.int64)))
+        self._starts: NDArray[np.int64] = np.concatenate(([0], np.cumsum(rows, dtype=np.int64)))
         self._groups: dict[int, pa.Table] = {}
 
     def row(self, index: int) -> dict[str, Any]:
-        """The row of a document.
+        """The row of a document; row groups of the last ones that were asked for are kept.
 
         Raises:
             EvidenceError: its row group cannot be read.
         """
         group = int(np.searchsorted(self._starts, index, side="right")) - 1
-        # Kept are the last ones that were asked for, two million rows of them.
-        table = self._groups.pop(group, None) or self._read(lambda: self._file.read_row_group(group))
+        table = self._groups.pop(group, None)
+        if table is None:
+            table = pa.Table.from_batches([batch for _, batch in self._read(group, DOCUMENT_SCHEMA.names)])
         self._groups[group] = table
         while sum(each.num_rows for each in self._groups.values()) > _KEPT_ROWS and len(self._groups) > 1:
             self._groups.pop(next(iter(self._groups)))
         row: dict[str, Any] = table.slice(index - int(self._starts[group]), 1).to_pylist()[0]
         return row
 
-    def column(self, name: str) -> pa.ChunkedArray:
-        """One column, [num_documents].
+    def rows(self, numbers: Sequence[int] | NDArray[np.int64], columns: Sequence[str]) -> list[dict[str, Any]]:
+        """Some columns of some rows, in the order of their numbers; each row group is read once.
 
         Raises:
-            EvidenceError: it cannot be read.
+            EvidenceError: what is read is damaged.
         """
-        return self._read(lambda: self._file.read(columns=[name])).column(name)
+        wanted, back = np.unique(np.asarray(numbers, dtype=np.int64), return_inverse=True)
+        groups = np.searchsorted(self._starts, wanted, side="right") - 1
+        found: list[dict[str, Any]] = []
+        for group in np.unique(groups).tolist():
+            for first, batch in self._read(group, columns):
+                inside = wanted[(wanted >= first) & (wanted < first + len(batch))]
+                found += batch.take(pa.array(inside - first)).to_pylist()
+        return [found[position] for position in back.tolist()]
 
-    def _read(self, read: Callable[[], pa.Table]) -> pa.Table:
+    def batches(self, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Some columns of all rows, in order: the number of a batch's first row, and the batch.
+
+        Raises:
+            EvidenceError: what is read is damaged.
+        """
+        for group in range(len(self._starts) - 1):
+            yield from self._read(group, columns)
+
+    def _read(self, group: int, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        first, end = self._starts[group : group + 2].tolist()
+        where = f"{self._path}: unreadable (rows {first} to {end}"
         try:
-            table = read()
-            table.validate(full=True)  # a damaged text that is no UTF-8 would fail only where it is used
-        except (OSError, ValueError, pa.ArrowException) as error:
-            raise self._unreadable(error) from None
-        return table
-
-    def _unreadable(self, error: Exception) -> EvidenceError:
-        return EvidenceError(f"{self._path}: unreadable ({error}); `dvc checkout` restores it")
+            for batch in self._file.iter_batches(_BATCH, row_groups=[group], columns=list(columns), use_threads=False):
+                batch.validate(full=True)  # a damaged text that is no UTF-8 would fail only where it is used
+                yield first, batch
+                first += len(batch)
+        except _UNREADABLE as error:
+            raise EvidenceError(f"{where}: {error}); `dvc checkout` restores it") from None
+        if first != end:
+            raise EvidenceError(f"{where}: they end at row {first}); `dvc checkout` restores it")

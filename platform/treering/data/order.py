@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treering.data.feistel import Permutation
-from treering.data.spans import Offsets, Span, SpanArrays, document_reads, overlapping, spans_of, touched_chunks
+from treering.data.spans import Offsets, Span, SpanArrays, overlapping, spans_of, touched_chunks
 from treering.data.weyl import MAX_SAMPLES, Interleave, parse_weights
 from treering.errors import NotFoundError, UserError
 
@@ -400,19 +400,6 @@ class DataOrder:
                 counts[permutation.permute(np.arange(chunk, min(chunk + _CHUNK, last), dtype=np.int64))] += 1
         return counts
 
-    def document_reads(self, component: int, counts: NDArray[np.int32]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """What samples, read as often as `read_counts` says, hold of each document of a component.
-
-        Returns:
-            Which documents they hold a token of, the overlapping label included: bool [num_documents]; and how many
-            tokens of each, with repetition and without that label, so that they sum to samples x sequence length:
-            int64 [num_documents].
-
-        Raises:
-            UserError: as `exposures`.
-        """
-        return document_reads(self._offsets(component), counts, self.sequence_length)
-
     def documents_touched(self, component: int, g: int) -> int:
         """How many distinct documents of a component the first g samples hold at least one token of.
 
@@ -434,8 +421,7 @@ class DataOrder:
 
     def _touched(self, component: int, g: int) -> Iterator[NDArray[np.bool_]]:
         count, offsets, n = self.count(component, g), self._offsets(component), self.components[component].num_samples
-        read = np.zeros(n + 1, dtype=np.bool_)
-        read[:n] = count >= n
+        read = np.full(n, count >= n)
         for start in range(0, count if count < n else 0, _CHUNK):
             read[self._indices(component, start, min(start + _CHUNK, count))[1]] = True
         return touched_chunks(offsets, read, self.sequence_length)

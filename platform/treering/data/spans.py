@@ -83,40 +83,66 @@ def touched_chunks(offsets: Offsets, read: NDArray[np.bool_], sequence_length: i
 
     Args:
         offsets: of the documents.
-        read: which samples are meant: bool [num_samples + 1], False at the end, for the unread tail.
+        read: which samples are meant: bool [num_samples].
         sequence_length: S.
     """
     for begin in range(0, len(offsets) - 1, _CHUNK):
-        part = offsets[begin : begin + _CHUNK + 1]
-        # The last sample of a document that begins or ends in sample j, and the first of the next one, is the same one.
-        sample = np.clip((part - 1) // sequence_length, 0, len(read) - 1)
-        first, last = int(sample[0]), int(sample[-1])
-        flags = read[first : last + 1].view(np.int8)
-        # Twice the samples read before each, plus one if it is read itself: one look-up answers both.
-        code = 2 * np.cumsum(flags, dtype=np.int32) - flags
-        sample -= first
-        found = code[sample]
-        yield (found[1:] > (found[:-1] & -2)) & (part[1:] > part[:-1])
+        yield held_documents(offsets[begin : begin + _CHUNK + 1], read, sequence_length)
 
 
-def document_reads(
-    offsets: Offsets, counts: NDArray[np.int32], sequence_length: int
-) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """What samples hold of each document, if each is read `counts` times: int32 [num_samples].
+def held_documents(part: NDArray[np.int64], read: NDArray[Any], sequence_length: int) -> NDArray[np.bool_]:
+    """Which of some neighbouring documents, at most some ten thousands, samples hold a token of: bool [documents].
 
-    Returns:
-        Which documents they hold a token of, the overlapping label included: bool [num_documents]; and how many tokens
-        of each, with repetition and without that label: int64 [num_documents].
+    Args:
+        part: their offsets, with the end of the last one: [documents + 1].
+        read: which samples are meant, or how often each is read: [num_samples].
+        sequence_length: S.
     """
-    counts = np.append(counts, np.int32(0))
-    touched = np.concatenate(list(touched_chunks(offsets, counts > 0, sequence_length)))
-    tokens = np.empty(len(touched), dtype=np.int64)
-    for begin in range(0, len(tokens), _CHUNK):
-        part = np.minimum(offsets[begin : begin + _CHUNK + 1], (len(counts) - 1) * sequence_length)
-        sample, rest = np.divmod(part, sequence_length)
-        first, last = int(sample[0]), int(sample[-1])
-        read = counts[first : last + 1]
+    # The last sample of a document that begins or ends in sample j, and the first of the next one, is the same one.
+    sample = np.clip((part - 1) // sequence_length, 0, len(read))
+    first, last = int(sample[0]), int(sample[-1])
+    flags = (_between(read, first, last) > 0).view(np.int8)
+    # Twice the samples read before each, plus one if it is read itself: one look-up answers both.
+    code = 2 * np.cumsum(flags, dtype=np.int32) - flags
+    sample -= first
+    found = code[sample]
+    held: NDArray[np.bool_] = (found[1:] > (found[:-1] & -2)) & (part[1:] > part[:-1])
+    return held
+
+
+def _between(read: NDArray[Any], first: int, last: int) -> NDArray[Any]:
+    """Entries of samples `first` to `last`; one more than there are is the unread tail, which nothing reads."""
+    return read[first : last + 1] if last < len(read) else np.append(read[first:], read.dtype.type(0))
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentReads:
+    """What samples hold of the documents of a corpus, if each is read so many times.
+
+    Attributes:
+        counts: how often each sample is read: int32 [num_samples].
+        sequence_length: S.
+    """
+
+    counts: NDArray[np.int32]
+    sequence_length: int
+
+    def of(self, offsets: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """The same of some neighbouring documents, at most some ten thousands of them.
+
+        Args:
+            offsets: theirs, with the end of the last one: [documents + 1].
+
+        Returns:
+            Which of them samples hold a token of, the overlapping label included: bool [documents]; and how many tokens
+            of each, with repetition and without that label, so that those of a corpus sum to samples x sequence length:
+            int64 [documents].
+        """
+        part = np.minimum(offsets, len(self.counts) * self.sequence_length)
+        sample, rest = np.divmod(part, self.sequence_length)
+        first = int(sample[0])
+        read = _between(self.counts, first, int(sample[-1]))
         before = np.cumsum(read, dtype=np.int64) - read
         sample -= first
-        tokens[begin : begin + _CHUNK] = np.diff(before[sample] * sequence_length + read[sample] * rest)
-    return touched, tokens
+        tokens = np.diff(before[sample] * self.sequence_length + read[sample] * rest)
+        return held_documents(offsets, self.counts, self.sequence_length), tokens

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from treering.audit.attestation.check import attested
 from treering.audit.attestation.place import find_attestation
@@ -161,10 +160,14 @@ def licences(corpus: Corpus) -> tuple[LicenceShare, ...]:
     Raises:
         EvidenceError: the table cannot be read.
     """
-    table = pa.table({name: corpus.column(name) for name in ("licence", "tokens")})
-    grouped = table.group_by("licence").aggregate([("tokens", "count"), ("tokens", "sum")])
-    grouped = grouped.take(pc.sort_indices(grouped, [("tokens_sum", "descending"), ("licence", "ascending")]))
-    return tuple(LicenceShare(row["licence"], row["tokens_count"], row["tokens_sum"]) for row in grouped.to_pylist())
+    found: dict[str, tuple[int, int]] = {}
+    for _, batch in corpus.batches("licence", "tokens"):
+        grouped = pa.table(batch).group_by("licence").aggregate([("tokens", "count"), ("tokens", "sum")])
+        for row in grouped.to_pylist():
+            documents, tokens = found.get(row["licence"], (0, 0))
+            found[row["licence"]] = documents + row["tokens_count"], tokens + row["tokens_sum"]
+    most_first = sorted(found.items(), key=lambda item: (-item[1][1], item[0]))
+    return tuple(LicenceShare(licence, documents, tokens) for licence, (documents, tokens) in most_first)
 
 
 def _curated(project: Project) -> Mapping[str, Any]:
