@@ -128,7 +128,8 @@ def test_what_cannot_be_traced_says_why():
     assert "no document of a corpus at hand is meant by red:nothing" in app.code[0].value
     app = page("trace", document="nonsense")
     assert [warning.value for warning in app.warning] == ["This cannot be traced."]
-    assert app.code[0].value == "documents: found 'nonsense', expected CORPUS:ID, source=PATTERN or licence=NAME"
+    expected = "CORPUS:ID, CORPUS:#NUMBER, source=PATTERN or licence=NAME"
+    assert app.code[0].value == f"documents: found 'nonsense', expected {expected}"
     assert "CORPUS:ID" in texts(page("trace"))
 
 

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from treering.project import Project
 
 DocumentOption = Annotated[
-    list[str] | None, typer.Option("--document", metavar="CORPUS:ID", help="A document by its id; repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--document", metavar="CORPUS:ID", help="A document by its id, or its number as CORPUS:#123; repeatable."
+    ),
 ]
 SourceOption = Annotated[
     list[str] | None,
@@ -167,7 +170,10 @@ def index(
 
 def takedown(
     file: Annotated[
-        Path, typer.Argument(metavar="LIST", help="One entry a line: CORPUS:ID, source=PATTERN or licence=NAME.")
+        Path,
+        typer.Argument(
+            metavar="LIST", help="One entry a line: CORPUS:ID, CORPUS:#NUMBER, source=PATTERN or licence=NAME."
+        ),
     ],
     limit: LimitOption = 20,
     json: JsonOption = False,
