@@ -30,7 +30,7 @@ LICENCE: Final = "licence"
 TEXT: Final = "text"
 
 _HINTS: Final = {
-    DOCUMENT: "Name a document as CORPUS:ID or CORPUS:#NUMBER. Every step of every run that read a part of it is looked for.",
+    DOCUMENT: "Name a document as CORPUS:ID or CORPUS:#NUMBER. Every step of every run that read a part is looked for.",
     SOURCE: "Give a shell pattern over the addresses of source files, like *django*; every document of theirs counts.",
     LICENCE: "Choose a licence; every document whose row in the document table names it counts.",
     TEXT: f"Paste {NGRAM_WORDS} words or more; they are looked up in the index that `treering index` builds.",
