@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from treering.audit.batch import StepBatch
     from treering.audit.content import Progress
     from treering.audit.report import AttemptOnPath, AuditReport, Shortfall
+    from treering.audit.summary import CheckpointSummary
     from treering.errors import TreeringError
     from treering.runlog.directory import CheckpointDirectory
 
@@ -63,6 +64,11 @@ AttestationOption = Annotated[
 ]
 
 
+SummaryOption = Annotated[
+    bool, typer.Option("--summary", help="Samples, tokens and epochs by the records alone, within milliseconds.")
+]
+
+
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
     app.command("audit")(audit)
@@ -74,6 +80,7 @@ def audit(
     *,
     verify: VerifyOption = False,
     replay: ReplayOption = None,
+    summary: SummaryOption = False,
     public_key: PublicKeyOption = None,
     attestation: AttestationOption = None,
     megatron_run: MegatronRunOption = None,
@@ -93,6 +100,9 @@ def audit(
 
     Where a record is missing it says what helps, and answers at a lower level what is known without it.
 
+    `--summary` reads neither rings nor corpora: what was read of each corpus, by records and data order, and whether
+    the records fit each other.
+
     Ends with exit code 3 where something does not hold or is missing.
 
     Example: `treering audit runs/0123456789abcdef/checkpoints/step-00000300 --verify`
@@ -105,6 +115,10 @@ def audit(
             "audit: expected a CHECKPOINT, or --megatron-run PATH, to which --step, --document and --data-root belong"
         )
     try:
+        if summary:
+            others = (verify, replay, public_key, attestation, megatron_run)
+            _summarize(checkpoint, alone=not any(others), json=json)
+            return
         if megatron_run is not None:
             holds = audit_megatron(
                 megatron_run, data_root=data_root or (), step=step, document=document, verify=verify, json=json
@@ -130,6 +144,46 @@ def audit(
         raise unreplayed
     if not report.holds:
         raise typer.Exit(EvidenceError.exit_code)
+
+
+def _summarize(checkpoint: str, *, alone: bool, json: bool) -> None:
+    """Prints the summary of a checkpoint."""
+    from treering.audit.summary import summarize
+    from treering.errors import EvidenceError, UserError
+    from treering.runlog.directory import named_checkpoint
+
+    if not alone:
+        raise UserError("audit: --summary reads records alone and goes with no other option but --json")
+    found = summarize(named_checkpoint(project().runs, checkpoint))
+    if json:
+        print_json(found.to_json())
+    else:
+        _print_summary(found)
+    if not found.holds:
+        raise typer.Exit(EvidenceError.exit_code)
+
+
+def _print_summary(found: "CheckpointSummary") -> None:
+    _print_path(found)
+    console.print()
+    print_table(
+        ("corpus", "samples", "tokens", "epochs planned", "realised"),
+        [
+            [
+                usage.corpus,
+                f"{usage.samples:,}",
+                f"{usage.tokens:,}",
+                f"{usage.planned_epochs:.4f}",
+                f"{usage.realised_epochs:.4f}",
+            ]
+            for usage in found.corpora
+        ],
+        numbers=("samples", "tokens", "epochs planned", "realised"),
+    )
+    console.print(f"\nnot looked into: {found.not_looked_into}", markup=False)
+    for finding in found.findings:
+        console.print(f"FAILED       {finding.text}", markup=False)
+    console.print(f"\n{found.verdict}")
 
 
 def _audited(checkpoint: str, *, verify: bool) -> "tuple[CheckpointDirectory, AuditReport]":
@@ -276,7 +330,7 @@ def print_shortfalls(shortfalls: "Iterable[Shortfall]", *, missing: bool = False
         console.print(f"answered     {each.answered} (level {each.level})", markup=False)
 
 
-def _print_path(report: "AuditReport") -> None:
+def _print_path(report: "AuditReport | CheckpointSummary") -> None:
     console.print(f"checkpoint   {report.checkpoint}")
     console.print(f"experiment   {report.experiment}")
     console.print(f"run          {report.run}")
