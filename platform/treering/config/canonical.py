@@ -13,6 +13,8 @@ from typing import Any
 DIGEST_PREFIX = "sha256:"
 READ_BYTES = 4 << 20
 
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
 
 def _finite(value: Any) -> Any:
     """Returns `value` with every non-finite float replaced by its name, since JSON has no such numbers."""
@@ -38,7 +40,10 @@ def canonical_json(value: Any) -> str:
         TypeError: `value` holds something that JSON cannot say (a set, a date, a numpy scalar): a digest must never
             depend on a guessed conversion.
     """
-    return json.dumps(_finite(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    try:
+        return _ENCODER.encode(value)
+    except (TypeError, ValueError):  # a number that is not finite, or a mapping that is no dict: rare, and slower
+        return _ENCODER.encode(_finite(value))
 
 
 def parse_json(text: str | bytes) -> Any:

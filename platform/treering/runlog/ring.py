@@ -13,6 +13,8 @@ from treering.config.canonical import canonical_json, digest_json, parse_json
 from treering.errors import EvidenceError
 
 _TAIL_BYTES = 1 << 14
+_NAMING = ("NaN", "Infinity", "\\")
+"""Without any of these a line holds no name of a number that is not finite, not even an escaped one."""
 _NAMED_FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
@@ -103,7 +105,8 @@ class Ring:
             )
         if content.keys() != _FIELD_NAMES:
             raise EvidenceError(f"{where}: ring has fields {sorted(content)}, expected {sorted(_FIELD_NAMES)}")
-        content = _named_floats(content)
+        if any(mark in line for mark in _NAMING):
+            content = _named_floats(content)
         for name, kinds in _KINDS.items():
             if type(content[name]) not in kinds:
                 raise EvidenceError(
