@@ -66,7 +66,7 @@ def measure(root: Path, documents: int, tokens: int, steps: int, batch: int) -> 
     middle = large.num_documents // 2
     wanted = f"large:{large.document(middle)['id']}"
     (root / "list.txt").write_text(f"{wanted}\nlarge:#7\nsmall:#3\n", encoding="utf-8")
-    checkpoints = [str(each.path) for each in RunDirectory(project.run(resolved.run_id)).checkpoints()]
+    checkpoints = [str(each.path.relative_to(root)) for each in RunDirectory(project.run(resolved.run_id)).checkpoints()]
     asked = [
         ["--help"],
         ["audit", checkpoints[-1], "--summary", "--json"],
