@@ -62,11 +62,11 @@ def measure(root: Path, documents: int, tokens: int, steps: int, batch: int) -> 
     resolved = write_project(root, documents, tokens, steps, batch)
     written_s = time.perf_counter() - started
     project = Project(root)
-    large = Corpus.open(project.corpus("large"))
+    large, runs = Corpus.open(project.corpus("large")), RunDirectory(project.run(resolved.run_id))
     middle = large.num_documents // 2
     wanted = f"large:{large.document(middle)['id']}"
     (root / "list.txt").write_text(f"{wanted}\nlarge:#7\nsmall:#3\n", encoding="utf-8")
-    checkpoints = [str(each.path.relative_to(root)) for each in RunDirectory(project.run(resolved.run_id)).checkpoints()]
+    checkpoints = [str(each.path.relative_to(root)) for each in runs.checkpoints()]
     asked = [
         ["--help"],
         ["audit", checkpoints[-1], "--summary", "--json"],
