@@ -119,6 +119,14 @@ def test_without_decisions_it_says_what_was_not_looked_into():
     assert "Exposures" not in " ".join(element.value for element in app.markdown)
 
 
+def test_damaged_decisions_are_named(decided):
+    file = decided.curated / "decisions" / "all.parquet"
+    file.write_bytes(b"damaged")
+    app = asked("red:red-3")
+    assert "The list cannot be looked up." in [error.value for error in app.error]
+    assert f"{file}: unreadable" in texts(app)
+
+
 @pytest.mark.usefixtures("audited")
 def test_a_list_that_cannot_be_read_and_none():
     app = asked("red:red-3\nnonsense")

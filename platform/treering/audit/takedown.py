@@ -20,7 +20,7 @@ from treering.audit.content import Progress, quiet
 from treering.audit.exposure import CheckpointExposure, TracedDocument, corpora_of, find_exposures, project_runs
 from treering.audit.selection import Matcher, Selector, find_documents
 from treering.audit.shelf import Shelf
-from treering.errors import UserError
+from treering.errors import EvidenceError, UserError
 from treering.project import Project
 
 _COLUMNS = ["corpus", "id", "source", "licence", "kept", "step", "rule", "near_duplicate_of", "cluster", "split"]
@@ -136,7 +136,7 @@ def takedown(
         progress: told about the slow parts.
 
     Raises:
-        EvidenceError: a document table at hand cannot be read.
+        EvidenceError: a document table at hand, or curation's decisions, cannot be read.
     """
     runs = project_runs(project)
     shelf, unanswered = corpora_of(project, runs)
@@ -265,5 +265,8 @@ def _find_twins(decided: Sequence[_Decided], files: Sequence[Path]) -> None:
 
 def _batches(files: Sequence[Path]) -> Iterator[pa.RecordBatch]:
     for path in files:
-        with pq.ParquetFile(path) as file:
-            yield from file.iter_batches(columns=_COLUMNS)
+        try:
+            with pq.ParquetFile(path) as file:
+                yield from file.iter_batches(columns=_COLUMNS)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise EvidenceError(f"{path}: unreadable ({error}); `dvc checkout` restores it") from None
