@@ -9,6 +9,7 @@ import run_records
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.difference import compare_checkpoints
 from treering.audit.exposure import corpora_of, find_exposures
+from treering.audit.reading import ways_of
 from treering.audit.report import Level, PassedOver
 from treering.data.order import DataOrder
 
@@ -174,7 +175,8 @@ def test_a_document_of_the_batches_passed_over_is_off_the_path(built, around):
     component, document = min(held[1] - held[0])
     shelf, _ = corpora_of(built.project, [built.run, around])
     corpus = list(built.corpora.values())[component]
-    exposed = find_exposures([built.run, around], {corpus.digest: np.array([document])}, shelf)
+    ways, _ = ways_of([built.run, around], built.project)
+    exposed = find_exposures([built.run, around], {corpus.digest: np.array([document])}, shelf, ways=ways)
     seen = {(each.run, each.step): each for each in exposed.checkpoints()}
     assert seen[around.id, 10].clean
     assert not seen[built.run.id, built.last.step].clean

@@ -1,11 +1,14 @@
 """The documents of a step, read back as text."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 
 from treering.audit.batch import step_batch
+from treering.audit.report import Level
 from treering.errors import EvidenceError, NotFoundError
+from treering.runlog.directory import RunDirectory
 
 
 def test_batch_is_the_text_of_its_documents(built):
@@ -65,16 +68,103 @@ def test_a_step_that_nobody_did(built):
         step_batch(built.run, 99, built.project)
 
 
-def test_without_the_corpora(built):
-    shutil.rmtree(built.project.corpus("green"))
-    with pytest.raises(EvidenceError, match=r"corpus green .* is not at hand"):
-        step_batch(built.run, 3, built.project)
+def test_a_step_of_the_schedule_that_has_no_ring(built):
+    run = built.start_run("seed=8")
+    built.lay_attempt(run, 1, range(1, 7))
+    batch = step_batch(run, 9, built.project)
+    whole = step_batch(built.run, 9, built.project)
+    assert (batch.attempt, batch.recorded_digest, batch.level) == (None, None, Level.REDERIVED)
+    assert batch.recomputed_digest == whole.recomputed_digest
+    assert [replace(each, replica=None, micro_batch=None) for each in whole.samples] == list(batch.samples)
+    [shortfall] = batch.shortfalls
+    assert "its rings go to step 6 (attempt 1: steps 1 to 6)" in shortfall.missing
+    lo, hi = built.schedule.sample_range(9)
+    assert shortfall.answered == f"what schedule and blend give step 9: samples {lo} to {hi}"
 
 
-def test_with_another_tokenizer(built):
-    built.project.tokenizer.write_text("{}")
-    with pytest.raises(EvidenceError, match="the run's corpora were cut by tokenizer sha256:"):
-        step_batch(built.run, 3, built.project)
-    built.project.tokenizer.unlink()
-    with pytest.raises(EvidenceError, match="nothing lies there"):
-        step_batch(built.run, 3, built.project)
+@pytest.mark.parametrize("instead", [None, "green"])
+def test_without_a_corpus(built, instead):
+    whole = step_batch(built.run, 3, built.project)
+    shutil.rmtree(built.project.corpus("red"))
+    if instead:
+        shutil.copytree(built.project.corpus(instead), built.project.corpus("red"))
+    batch = step_batch(built.run, 3, built.project)
+    assert {each.corpus for each in whole.samples} > {"red"}
+    assert [replace(each, documents=()) if each.corpus == "red" else each for each in whole.samples] == list(
+        batch.samples
+    )
+    assert (batch.level, batch.recorded_digest) == (Level.RECORDED, whole.recorded_digest)
+    assert (batch.recomputed_digest, batch.content_bound) == (None, False)
+    [shortfall] = batch.shortfalls
+    assert (shortfall.corpus, "is not at hand" in shortfall.missing) == ("red", True)
+    assert instead is None or built.corpora[instead].digest in shortfall.missing
+
+
+def test_without_a_corpus_and_without_the_ring(built):
+    shutil.rmtree(built.project.corpus("red"))
+    (built.run.path / "attempts" / "0002" / "rings.jsonl").write_text("")
+    batch = step_batch(built.run, 12, built.project)
+    assert (batch.level, [each.level for each in batch.shortfalls]) == (Level.REDERIVED, [Level.REDERIVED] * 2)
+    assert [each.g for each in batch.samples] == list(range(*built.schedule.sample_range(12)))
+
+
+@pytest.mark.parametrize("how", ["another", "gone"])
+def test_with_another_tokenizer(built, how):
+    whole = step_batch(built.run, 3, built.project)
+    if how == "another":
+        built.project.tokenizer.write_text("{}")
+    else:
+        built.project.tokenizer.unlink()
+    batch = step_batch(built.run, 3, built.project)
+    assert (batch.content_bound, batch.level) == (True, Level.CONTENT_BOUND)
+    for each, other in zip(batch.samples, whole.samples, strict=True):
+        assert [part.text for part in each.documents] == [None] * len(other.documents)
+        assert [part.document for part in each.documents] == [part.document for part in other.documents]
+    [shortfall] = batch.shortfalls
+    assert "the run's corpora were cut by tokenizer sha256:" in shortfall.missing
+    assert how == "another" or "nothing lies there" in shortfall.missing
+
+
+@pytest.mark.parametrize("file", ["corpus.bin", "corpus.idx", "documents.parquet"])
+def test_without_a_file_of_a_corpus(built, file):
+    whole = step_batch(built.run, 3, built.project)
+    (built.project.corpus("red") / file).unlink()
+    batch = step_batch(built.run, 3, built.project)
+    assert (batch.content_bound, batch.level) == (False, Level.RECORDED)
+    assert f"{file} is missing" in batch.shortfalls[0].missing
+    for each, other in zip(batch.samples, whole.samples, strict=True):
+        assert [(part.number, part.start, part.end) for part in each.documents] == [
+            (part.number, part.start, part.end) for part in other.documents
+        ]
+        if other.corpus != "red" or file == "corpus.idx":
+            assert each == other
+        elif file == "corpus.bin":
+            assert [replace(part, text=None) for part in other.documents] == list(each.documents)
+        else:
+            assert [(part.document, part.source, part.licence) for part in each.documents] == [
+                (f"#{part.number}", "unknown", "unknown") for part in other.documents
+            ]
+            assert [part.text for part in each.documents] == [part.text for part in other.documents]
+
+
+def test_without_the_header_of_the_attempt(built):
+    whole = step_batch(built.run, 9, built.project, 1)
+    (built.run.path / "attempts" / "0002" / "header.json").unlink()
+    batch = step_batch(built.run, 9, built.project, 1)
+    assert (batch.samples, batch.attempt) == (whole.samples, 2)  # the checkpoint's manifest tells the layout
+    assert (batch.content_bound, batch.level, len(batch.shortfalls)) == (True, Level.RECORDED, 1)
+    shutil.rmtree(built.last.path)
+    batch = step_batch(built.run, 9, built.project, 1)
+    assert (batch.rank, len(batch.samples)) == (None, 2 * len(whole.samples))
+    assert "the whole batch, not that of one rank" in batch.shortfalls[1].answered
+
+
+def test_the_published_run_log_tells_of_a_run_without_config(built):
+    whole = step_batch(built.run, 9, built.project)
+    shutil.copytree(built.run.path, built.project.published)
+    (built.run.path / "resolved.json").unlink()
+    batch = step_batch(RunDirectory(built.run.path), 9, built.project)
+    assert (batch.samples, batch.level) == (whole.samples, Level.RECORDED)
+    shutil.rmtree(built.project.published)
+    with pytest.raises(EvidenceError, match="without it nothing says what a step reads"):
+        step_batch(RunDirectory(built.run.path), 9, built.project)

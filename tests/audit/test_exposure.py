@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from treering.audit.difference import compare_checkpoints
 from treering.audit.exposure import corpora_of, find_exposures, project_runs, steps_of
+from treering.audit.reading import ways_of
 from treering.audit.selection import Selector, select
 from treering.audit.spike import spike_data
 from treering.audit.takedown import read_list, takedown
@@ -65,7 +66,9 @@ def exposed_of(built, *texts):
     runs = project_runs(built.project)
     shelf, unanswered = corpora_of(built.project, runs)
     assert not unanswered
-    return find_exposures(runs, select([Selector.parse(text) for text in texts], shelf), shelf)
+    return find_exposures(
+        runs, select([Selector.parse(text) for text in texts], shelf, []), shelf, ways=ways_of(runs, built.project)[0]
+    )
 
 
 def test_every_document_of_every_run(built, annealed):

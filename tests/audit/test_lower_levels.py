@@ -9,7 +9,12 @@ import typer
 from typer.testing import CliRunner
 
 from treering.audit.checkpoint import audit_checkpoint
+from treering.audit.difference import compare_checkpoints
 from treering.audit.report import Level
+from treering.audit.selection import Selector
+from treering.audit.spike import spike_data
+from treering.audit.takedown import takedown
+from treering.audit.trace import trace_documents
 from treering.cli import audit as audit_command
 from treering.errors import EvidenceError, NotFoundError
 from treering.runlog.directory import CheckpointDirectory, find_checkpoint, named_checkpoint
@@ -215,3 +220,73 @@ def test_the_command_says_what_is_missing_and_answers(built):
     assert "answered     steps 7 to 15 by the rings that are left" in result.stdout
     document = json.loads(command("audit", built.last.path, "--json").stdout)
     assert (document["level"], document["shortfalls"][0]["level"]) == ("re-derived", "re-derived")
+
+
+@pytest.mark.parametrize("ask", [trace_documents, takedown])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_lost_record_makes_no_document_look_unread(built, fault, ask):
+    selectors = [Selector.parse("licence=MIT"), Selector.parse("red:red-3")]
+    whole = ask(built.project, selectors)
+    assert whole.shortfalls == ()
+    FAULTS[fault][0](built)
+    found = ask(built.project, selectors)
+    (first, last), (first_before, last_before) = found.checkpoints, whole.checkpoints
+    assert (last.documents, last.exposures, last.first_step, last.last_step) == (
+        last_before.documents, last_before.exposures, last_before.first_step, last_before.last_step
+    )  # fmt: skip
+    assert (first.documents, first.exposures) == (first_before.documents, first_before.exposures)
+    silent = fault in {"first rings of all", "first rings of an attempt"}  # an attempt's ends tell which steps it did
+    assert bool(found.shortfalls) is not silent
+    assert set(found.unanswered) >= {each.text for each in found.shortfalls}
+
+
+def test_a_document_of_a_corpus_that_is_gone(built):
+    remove(built.project.corpus("red"))
+    samples = {each.corpus: each.samples for each in audit_checkpoint(built.last, built.project).corpora}
+    with pytest.raises(EvidenceError, match=f"step 15 of run {built.run.id[:8]} {samples['red']} samples"):
+        trace_documents(built.project, [Selector.parse("red:red-3")])
+    found = takedown(built.project, [Selector.parse("licence=MIT")])
+    assert not found.checkpoints[-1].clean
+    assert [each.corpus for each in found.shortfalls] == ["red"]
+
+
+def test_documents_need_no_tokens(built):
+    selectors = [Selector.parse("red:red-3")]
+    whole = trace_documents(built.project, selectors)
+    remove(built.project.corpus("red") / "corpus.bin")
+    found = trace_documents(built.project, selectors)
+    assert (found.documents, found.checkpoints) == (whole.documents, whole.checkpoints)
+    assert "corpus.bin is missing" in found.shortfalls[0].missing
+
+
+def test_a_run_without_a_config_is_not_passed_over(built):
+    remove(built.run.path / "resolved.json")
+    found = takedown(built.project, [Selector.parse("licence=MIT")])
+    assert found.checkpoints == ()
+    assert found.shortfalls[0].file == str(built.run.path / "resolved.json")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_checkpoints_are_compared_by_the_recipe_where_rings_are_gone(built, annealed, fault):
+    other = annealed.checkpoints()[0]
+    whole = compare_checkpoints(built.last, other, built.project)
+    FAULTS[fault][0](built)
+    found = compare_checkpoints(CheckpointDirectory(built.last.path), other, built.project)
+    assert (found.corpora, found.first_step) == (whole.corpora, whole.first_step)
+    assert found.shortfalls
+    assert found.level is not Level.CONTENT_BOUND
+
+
+def test_a_spike_without_rings_and_without_a_corpus(built):
+    whole = spike_data(built.run, 10, built.project)
+    attempt(built, 2, "rings.jsonl").unlink()
+    remove(built.project.corpus("red"))
+    found = spike_data(built.run, 10, built.project)
+    assert found.level is Level.REDERIVED
+    assert [each.step for each in found.steps] == [each.step for each in whole.steps]
+    assert found.steps[-1].loss is None
+    for each, other in zip(found.steps, whole.steps, strict=True):
+        assert [(one.sample, one.corpus, one.index) for one in each.samples] == [
+            (one.sample, one.corpus, one.index) for one in other.samples
+        ]
+        assert all(not one.documents for one in each.samples if one.corpus == "red")

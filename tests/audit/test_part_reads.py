@@ -1,5 +1,6 @@
 """Questions read the parts of tables and indices that they need, and say so where these contradict each other."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from treering.audit.batch import step_batch
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.difference import compare_checkpoints
 from treering.audit.exposure import corpora_of, find_exposures, project_runs
+from treering.audit.reading import ways_of
 from treering.audit.selection import Selector, select
 from treering.audit.spike import spike_data
 from treering.audit.takedown import takedown
@@ -44,7 +46,11 @@ def documents_of(built, *steps):
 def exposed(built, *texts):
     runs = project_runs(built.project)
     shelf, _ = corpora_of(built.project, runs)
-    return find_exposures(runs, select([Selector.parse(text) for text in texts], shelf), shelf)
+    missing = []
+    documents = select([Selector.parse(text) for text in texts], shelf, missing)
+    for each in missing:
+        raise EvidenceError(each.missing)
+    return find_exposures(runs, documents, shelf, ways=ways_of(runs, built.project)[0])
 
 
 def test_a_batch_reads_the_row_groups_of_its_documents(divided):
@@ -52,8 +58,9 @@ def test_a_batch_reads_the_row_groups_of_its_documents(divided):
     for name, numbers in documents_of(divided, 3).items():
         row_groups.spoil(table(divided, name), keep=numbers)
     assert step_batch(divided.run, 3, divided.project) == before
-    with pytest.raises(EvidenceError, match=r"documents\.parquet: unreadable \(rows \d+ to \d+"):
-        step_batch(divided.run, 14, divided.project)
+    batch = step_batch(divided.run, 14, divided.project)
+    assert re.search(r"documents\.parquet: unreadable \(rows \d+ to \d+", batch.shortfalls[0].missing)
+    assert batch.content_bound
 
 
 def test_a_spike_reads_the_row_groups_of_its_documents(divided):
@@ -125,14 +132,18 @@ def test_table_and_index_that_disagree_answer_nothing_about_the_document(divided
     lie_about(divided, "green", 7, 1)
     said = r"document [78] of corpus green has \d+ tokens by corpus\.idx and \d+ by documents\.parquet"
     for ask in (
-        lambda: step_batch(divided.run, step, divided.project),
-        lambda: spike_data(divided.run, step, divided.project, before=0),
         lambda: exposed(divided, "green:green-7"),
         lambda: exposed(divided, "green:#8"),
-        lambda: takedown(divided.project, [Selector.parse("licence=MIT")]),
     ):
         with pytest.raises(EvidenceError, match=said):
             ask()
+    for answer in (
+        step_batch(divided.run, step, divided.project),
+        spike_data(divided.run, step, divided.project, before=0),
+        takedown(divided.project, [Selector.parse("licence=MIT")]),
+    ):
+        assert re.search(said, answer.shortfalls[0].missing)
+    assert not takedown(divided.project, [Selector.parse("licence=MIT")]).num_documents
     assert exposed(divided, "green:green-6").num_documents == 1
     report = audit_checkpoint(divided.last, divided.project)
     [finding] = report.findings

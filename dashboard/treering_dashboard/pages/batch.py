@@ -13,7 +13,7 @@ from treering.runlog.catalogue import describe
 from treering.runlog.directory import RunDirectory
 from treering_dashboard.frames import answers, cached
 from treering_dashboard.pages import trace
-from treering_dashboard.panels.answer import command, error_box
+from treering_dashboard.panels.answer import command, error_box, open_ends
 from treering_dashboard.panels.choice import choose_run, go_to, keep_choice, no_runs
 from treering_dashboard.panels.samples import part_text, sample_table, suspect_steps, suspect_table
 from treering_dashboard.panels.text import count, number, plural
@@ -71,7 +71,8 @@ def open_exposure(exposure: Exposure | None) -> None:
     """Goes to the micro-batch that held a sample, where one was clicked."""
     if exposure is not None:
         place = {"replica": exposure.replica, "micro_batch": exposure.micro_batch}
-        go_to(link(), run=exposure.run, step=exposure.step, **place)
+        told = {name: value for name, value in place.items() if value is not None}
+        go_to(link(), run=exposure.run, step=exposure.step, **told)
 
 
 def open_spike(run: RunDirectory, step: int | None) -> None:
@@ -119,7 +120,7 @@ def _batch(run: RunDirectory, step: int, rank: int | None, replica: int | None, 
     if samples:
         _samples(samples)
     else:
-        last = [max(getattr(each, name) for each in found.samples) for name in ("replica", "micro_batch")]
+        last = [max(getattr(each, name) or 0 for each in found.samples) for name in ("replica", "micro_batch")]
         st.info(f"None there: replicas 0 to {last[0]}, micro-batches 0 to {last[1]}.", icon=":material/filter_alt:")
     command(f"treering batch {found.run} {step}{'' if rank is None else f' --rank {rank}'}")
 
@@ -129,10 +130,14 @@ def _verdict(found: StepBatch) -> None:
         if found.content_bound:
             st.badge("content-bound", icon=":material/verified:", color="green")
             st.text(f"attempt {found.attempt}; the corpora give the ring's batch digest, {found.recorded_digest}")
+        elif found.recorded_digest is None or found.recomputed_digest is None:
+            st.badge(str(found.level.value), icon=":material/help:", color="orange")
+            st.text("something is missing, so the batch digest could not be compared")
         else:
             st.badge("does not hold", icon=":material/gpp_bad:", color="red")
             st.text(f"attempt {found.attempt}; the corpora give another batch digest than the ring's")
-    if not found.content_bound:
+    open_ends("What is missing, and what is answered without it", [each.text for each in found.shortfalls])
+    if found.recomputed_digest is not None and not found.content_bound:
         texts = (f"in the ring        {found.recorded_digest}", f"from the corpora   {found.recomputed_digest}")
         st.code("\n".join(texts), language=None)
 
@@ -167,6 +172,7 @@ def _before(run: RunDirectory, step: int, before: int) -> None:
     except TreeringError as error:
         error_box("What was read before cannot be shown.", error)
         return
+    open_ends("What is missing, and what is answered without it", [each.text for each in found.shortfalls])
     left, right = st.columns([1, 2], gap="medium")
     with left:
         st.markdown(f"###### Step {step} and {plural(len(found.steps) - 1, 'step')} before")

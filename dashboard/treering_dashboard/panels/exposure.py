@@ -13,7 +13,7 @@ from treering_dashboard.frames import cached
 from treering_dashboard.panels.answer import open_ends
 from treering_dashboard.panels.state import state_column
 from treering_dashboard.panels.tables import choose_row, clicked_row
-from treering_dashboard.panels.text import count, plural
+from treering_dashboard.panels.text import count, known, plural
 
 _CLEAN: Final = "✔ clean"
 _SEEN: Final = "● seen"
@@ -192,11 +192,11 @@ def exposures_frame(exposures: Sequence[Exposure]) -> pd.DataFrame:
         [
             {
                 "Run": each.run[:8],
-                "Attempt": str(each.attempt),
+                "Attempt": known(each.attempt),
                 "Step": count(each.step),
                 "Tokens": f"{count(each.start)} to {count(each.end)}",
-                "Replica": str(each.replica),
-                "Micro-batch": str(each.micro_batch),
+                "Replica": known(each.replica),
+                "Micro-batch": known(each.micro_batch),
                 "In batch": count(each.position),
                 "Sample": count(each.sample),
                 "Epoch": str(each.epoch),

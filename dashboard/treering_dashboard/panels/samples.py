@@ -9,7 +9,7 @@ import streamlit as st
 from treering.audit.batch import BatchDocument, BatchSample
 from treering.audit.spike import Reading, SpikeData, SuspectSample, SuspectStep
 from treering_dashboard.panels.tables import choose_row, table
-from treering_dashboard.panels.text import count, number, plural
+from treering_dashboard.panels.text import NOTHING, count, known, number, plural
 
 PAGE_SIZE: Final = 32
 """Samples that are drawn at once; a step of a large run has thousands."""
@@ -36,8 +36,8 @@ def samples_frame(samples: Sequence[BatchSample]) -> pd.DataFrame:
         [
             {
                 "Sample": count(each.g),
-                "Replica": str(each.replica),
-                "Micro-batch": str(each.micro_batch),
+                "Replica": known(each.replica),
+                "Micro-batch": known(each.micro_batch),
                 "Corpus": each.corpus,
                 "Epoch": str(each.epoch),
                 "Index": count(each.index),
@@ -54,6 +54,9 @@ def part_text(part: BatchDocument) -> None:
     span = f"tokens {count(part.start)} to {count(part.end)} of {count(part.num_tokens)}"
     st.text(f"{part.source}\n{part.licence}  ·  {span}")
     label = f"Text of these {plural(part.end - part.start, 'token')}"
+    if part.text is None:
+        st.caption("The text is not at hand.")
+        return
     with st.expander(label, expanded=len(part.text) <= _SHORT_TEXT):
         st.code(part.text, language=None, wrap_lines=True)
 
@@ -71,9 +74,9 @@ def steps_frame(steps: Sequence[SuspectStep]) -> pd.DataFrame:
         [
             {
                 "Step": count(each.step),
-                "Attempt": str(each.attempt),
-                "Loss": number(each.loss),
-                "Gradient norm": number(each.grad_norm),
+                "Attempt": known(each.attempt),
+                "Loss": NOTHING if each.loss is None else number(each.loss),
+                "Gradient norm": NOTHING if each.grad_norm is None else number(each.grad_norm),
                 "Samples": count(len(each.samples)),
                 "Read elsewhere": count(sum(bool(sample.elsewhere) for sample in each.samples)),
             }
@@ -82,12 +85,12 @@ def steps_frame(steps: Sequence[SuspectStep]) -> pd.DataFrame:
     )
 
 
-def suspect_table(run: str, attempt: int, samples: Sequence[SuspectSample]) -> None:
+def suspect_table(run: str, attempt: int | None, samples: Sequence[SuspectSample]) -> None:
     """A page of what a step read, with the other readings of each sample.
 
     Args:
         run: id of the run.
-        attempt: number of the attempt that did the step.
+        attempt: number of the attempt that did the step, None where no record tells.
         samples: at least one.
     """
     table(
@@ -99,7 +102,7 @@ def suspect_table(run: str, attempt: int, samples: Sequence[SuspectSample]) -> N
     )
 
 
-def suspects_frame(run: str, attempt: int, samples: Sequence[SuspectSample]) -> pd.DataFrame:
+def suspects_frame(run: str, attempt: int | None, samples: Sequence[SuspectSample]) -> pd.DataFrame:
     """One row a sample of a step of an attempt of a run."""
     return pd.DataFrame(
         [
@@ -116,7 +119,7 @@ def suspects_frame(run: str, attempt: int, samples: Sequence[SuspectSample]) -> 
     )
 
 
-def _reading(run: str, attempt: int, other: Reading) -> str:
+def _reading(run: str, attempt: int | None, other: Reading) -> str:
     """Its step, and of whom, where it is another's."""
     if other.run != run:
         return f"{count(other.step)} (run {other.run[:8]}, attempt {other.attempt})"

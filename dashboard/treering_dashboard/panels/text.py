@@ -9,6 +9,11 @@ _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _AGES = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 
 
+def known(value: int | None) -> str:
+    """A number that no record may tell."""
+    return NOTHING if value is None else str(value)
+
+
 def number(value: float, unit: str = "") -> str:
     """Three significant digits, thousands as k, M, G, T, small numbers as powers: `12.3 k tokens/s`, `6.00e-4`."""
     if math.isnan(value):

@@ -1,24 +1,26 @@
 """What was in the batch: the documents of one step, with their text, cut from the corpora by the data order."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from treering.audit.content import batch_digests
-from treering.audit.path import Stretch
+from treering.audit.content import batch_digests, token_map
+from treering.audit.report import Finding, Level, Shortfall, lowest
 from treering.audit.shelf import Shelf, find_corpora
-from treering.config.canonical import digest_file, short
-from treering.config.resolve import RUN_ID_LENGTH
-from treering.data.corpus import Corpus
+from treering.audit.step import FoundStep, find_step
+from treering.audit.way import HELPS
+from treering.config.canonical import digest_file
+from treering.config.resolve import ResolvedBlend
+from treering.data.corpus import BIN, Corpus
 from treering.data.order import Sample
+from treering.data.spans import Span
 from treering.data.text import TextOf
 from treering.errors import EvidenceError, NotFoundError
 from treering.project import Project
-from treering.runlog.directory import PathSegment, RunDirectory
+from treering.runlog.directory import RunDirectory
 from treering.runlog.records import Layout
-from treering.runlog.ring import Ring
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +29,14 @@ class BatchDocument:
 
     Attributes:
         corpus: name of the corpus.
-        document: id of the document.
+        document: id of the document, `#number` where the document table cannot be read.
         number: its number in the corpus.
-        source: URI of the file that it came from.
-        licence: its licence.
+        source: URI of the file that it came from, `unknown` without the table.
+        licence: its licence, `unknown` without the table.
         start: first token of the part, counted in the document.
         end: token after its last one.
         num_tokens: tokens of the whole document, the end-of-document token included.
-        text: the part's text.
+        text: the part's text, None where the tokens or the tokenizer are not at hand.
     """
 
     corpus: str
@@ -45,7 +47,7 @@ class BatchDocument:
     start: int
     end: int
     num_tokens: int
-    text: str
+    text: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +59,21 @@ class BatchSample:
         corpus: where it comes from.
         epoch: how often all samples of that corpus had been read before.
         index: its number inside the corpus.
-        replica: data-parallel replica that read it.
-        micro_batch: which of the replica's micro-batches it was in, from 0.
-        documents: the parts of documents that it holds, in order.
+        first_token: its first token in the corpus.
+        end_token: the token after its last one.
+        replica: data-parallel replica that read it, None where the layout is not known.
+        micro_batch: which of the replica's micro-batches it was in, from 0; None likewise.
+        documents: the parts of documents that it holds, in order; empty where they cannot be told.
     """
 
     g: int
     corpus: str
     epoch: int
     index: int
-    replica: int
-    micro_batch: int
+    first_token: int
+    end_token: int
+    replica: int | None
+    micro_batch: int | None
     documents: tuple[BatchDocument, ...]
 
 
@@ -77,26 +83,30 @@ class StepBatch:
 
     Attributes:
         run: id of the run.
-        attempt: number of the newest attempt that did the step.
+        attempt: number of the newest attempt that did the step, None where no ring shows that one did.
         step: the step.
-        recorded_digest: batch digest in the ring.
-        recomputed_digest: what the corpora give.
+        recorded_digest: batch digest in the ring, None without one.
+        recomputed_digest: what the corpora give, None where one is not at hand.
         rank: the rank whose samples these are, None for all.
         samples: the samples in their order.
+        level: level of assurance reached.
+        shortfalls: what is missing, and what is answered without it.
     """
 
     run: str
-    attempt: int
+    attempt: int | None
     step: int
-    recorded_digest: str
-    recomputed_digest: str
+    recorded_digest: str | None
+    recomputed_digest: str | None
     rank: int | None
     samples: tuple[BatchSample, ...]
+    level: Level
+    shortfalls: tuple[Shortfall, ...]
 
     @property
     def content_bound(self) -> bool:
         """Whether the corpora give the digest that the ring recorded."""
-        return self.recorded_digest == self.recomputed_digest
+        return self.recorded_digest is not None and self.recorded_digest == self.recomputed_digest
 
     def to_json(self) -> dict[str, Any]:
         """The batch as JSON values."""
@@ -106,6 +116,9 @@ class StepBatch:
 def step_batch(run: RunDirectory, step: int, project: Project, rank: int | None = None) -> StepBatch:
     """The documents of a step's batch, read from the corpora by the data order.
 
+    The order needs no corpus: without one, its samples are told without their documents; without a ring, what schedule
+    and blend give the step.
+
     Args:
         run: the run.
         step: the step; of several attempts that did it the newest counts.
@@ -113,101 +126,136 @@ def step_batch(run: RunDirectory, step: int, project: Project, rank: int | None 
         rank: a rank of that attempt, for the samples of its replica alone; None for the whole batch.
 
     Raises:
-        NotFoundError: no attempt of the run did that step, or it had no such rank.
-        EvidenceError: the run log is damaged, a corpus of the blend is not at hand, or the tokenizer is another one.
+        NotFoundError: the run has no such step, or the attempt had no such rank.
+        EvidenceError: there is no config of the run, or it says of a corpus what that is not.
     """
-    segment, ring = find_ring(run, step)
-    resolved = run.resolved
-    stretch = Stretch(segment, step, step, resolved.schedule, resolved.blend)
-    shelf = find_corpora(project, [resolved.blend])
-    if shelf.missing:
-        raise EvidenceError("; ".join(finding.text for finding in shelf.missing.values()))
-    corpora = [shelf.corpora[component.digest or ""] for component in resolved.blend.components]
-    order = shelf.order(resolved.blend)
-    decode = _decoder(project, resolved.blend.tokenizer)
-    lo, hi = stretch.sample_range
-    layout = segment.attempt.header.layout
-    replica = None if rank is None else _replica(layout, rank, segment)
-    places = (divmod(position // layout.micro_batch_size, layout.data) for position in range(hi - lo))
+    found = find_step(run, step, project)
+    piece, blend = found.piece, found.piece.blend
+    shelf = find_corpora(project, [blend])
+    shortfalls = [*found.shortfalls, *(_without_corpus(finding, found.level) for finding in shelf.missing.values())]
+    texts = _Texts(project, blend, shelf, shortfalls)
+    order = shelf.order(blend)
+    lo, hi = piece.sample_range
+    replica = None
+    if rank is not None and found.layout is not None:
+        replica = _replica(found.layout, rank, found)
+    elif rank is not None:
+        missing = f"{piece.run.path}: nothing says in which layout step {step} was done; {HELPS}"
+        shortfalls.append(Shortfall(missing, "the whole batch, not that of one rank", found.level))
+        rank = None
     shown = [
         (sample, micro_batch, its)
-        for sample, (micro_batch, its) in zip(order.samples_with_spans(lo, hi), places, strict=True)
+        for sample, (micro_batch, its) in zip(order.samples_with_spans(lo, hi), _places(found), strict=True)
         if replica in (None, its)
     ]
-    rows = sample_rows([sample for sample, _, _ in shown], corpora, shelf)
+    texts.read([sample for sample, _, _ in shown], shortfalls)
+    at_hand = [shelf.corpora[each.digest or ""] for each in blend.components if (each.digest or "") in shelf.corpora]
+    recorded = None if found.ring is None else found.ring.batch_digest
+    recomputed = next(batch_digests(piece, at_hand, step, step)) if len(at_hand) == len(blend.components) else None
+    bound = recorded is not None and recorded == recomputed
     return StepBatch(
-        run=resolved.run_id,
-        attempt=segment.attempt.number,
+        run=piece.run.id,
+        attempt=None if piece.attempt is None else piece.attempt.number,
         step=step,
-        recorded_digest=ring.batch_digest,
-        recomputed_digest=next(batch_digests(stretch, corpora, step, step)),
+        recorded_digest=recorded,
+        recomputed_digest=recomputed,
         rank=rank,
-        samples=tuple(
-            _sample(sample, corpora[sample.component], rows, decode, replica=its, micro_batch=micro_batch)
-            for sample, micro_batch, its in shown
-        ),
+        samples=tuple(_sample(sample, blend, texts, its, micro_batch) for sample, micro_batch, its in shown),
+        level=lowest(Level.CONTENT_BOUND if bound else found.level, shortfalls),
+        shortfalls=tuple(shortfalls),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentRow:
-    """A document that a sample holds a part of.
-
-    Attributes:
-        row: its row of the document table.
-        first_token: where it begins in its corpus.
-    """
-
-    row: dict[str, Any]
-    first_token: int
+def _places(found: FoundStep) -> Iterator[tuple[int | None, int | None]]:
+    """Micro-batch and replica of each sample of a step, in order."""
+    lo, hi = found.piece.sample_range
+    layout = found.layout
+    for position in range(hi - lo):
+        yield (None, None) if layout is None else divmod(position // layout.micro_batch_size, layout.data)
 
 
-def sample_rows(
-    samples: Iterable[Sample], corpora: Sequence[Corpus], shelf: Shelf
-) -> dict[tuple[int, int], DocumentRow]:
-    """The documents that some samples hold parts of, by component and number; a row group is read once for all.
-
-    Raises:
-        EvidenceError: a document table cannot be read there, or it and the index disagree.
-    """
-    numbers: dict[int, set[int]] = {}
-    for sample in samples:
-        numbers.setdefault(sample.component, set()).update(span.document for span in sample.spans)
-    found = {}
-    for component, each in numbers.items():
-        asked, corpus = np.array(sorted(each), dtype=np.int64), corpora[component]
-        firsts = shelf.offsets(corpus)[asked].tolist()
-        for number, row, first in zip(asked.tolist(), shelf.documents(corpus, asked), firsts, strict=True):
-            found[component, number] = DocumentRow(row, first)
-    return found
-
-
-def _replica(layout: Layout, rank: int, segment: PathSegment) -> int:
+def _replica(layout: Layout, rank: int, found: FoundStep) -> int:
     """The replica of a rank: ranks count tensor-parallel ranks fastest, then replicas, then pipeline stages."""
     if not 0 <= rank < layout.world_size:
+        attempt = found.piece.attempt
         raise NotFoundError(
-            f"{segment.attempt.path}: no rank {rank}, layout {layout} (TP x PP x DP) has 0 to {layout.world_size - 1}"
+            f"{found.piece.run.path if attempt is None else attempt.path}: no rank {rank}, layout {layout} "
+            f"(TP x PP x DP) has 0 to {layout.world_size - 1}"
         )
     return rank // layout.tensor % layout.data
 
 
-def find_ring(run: RunDirectory, step: int) -> tuple[PathSegment, Ring]:
-    """The ring of a step in the newest attempt that laid one."""
-    last = 0
-    for attempt in reversed(run.attempts()):
-        for ring in attempt.rings():
-            if ring.step == step:
-                return PathSegment(run, attempt, step), ring
-            last = max(last, ring.step)
-    start = run.resolved.recipe.start_from
-    if start is not None and step <= start.step:
-        ancestor = short(start.run, RUN_ID_LENGTH)
-        raise NotFoundError(
-            f"{run.path}: begins after step {start.step} of run {ancestor}; `treering batch {ancestor} {step}` shows it"
+def _without_corpus(finding: Finding, level: Level) -> Shortfall:
+    answered = f"which samples of corpus {finding.corpus} were read, by epoch and token range; never another's text"
+    return Shortfall(finding.text, answered, level, corpus=finding.corpus)
+
+
+class _Texts:
+    """The documents of a batch, as far as tables, tokens and tokenizer are at hand.
+
+    Args:
+        project: where the tokenizer lies.
+        blend: the blend.
+        shelf: its corpora.
+        shortfalls: told what is missing.
+    """
+
+    def __init__(self, project: Project, blend: ResolvedBlend, shelf: Shelf, shortfalls: list[Shortfall]) -> None:
+        self._shelf = shelf
+        self._decode: Callable[[list[int]], str] | None = None
+        try:
+            self._decode = _decoder(project, blend.tokenizer)
+        except EvidenceError as error:
+            answered = "samples and documents, without text"
+            shortfalls.append(Shortfall(str(error), answered, Level.CONTENT_BOUND, str(project.tokenizer)))
+        self._corpora: dict[int, Corpus] = {}
+        self._rows: dict[tuple[int, int], tuple[dict[str, Any], int]] = {}
+        self._tokens: dict[int, Any] = {}
+        for position, component in enumerate(blend.components):
+            digest = component.digest or ""
+            corpus = shelf.corpora.get(digest) or shelf.partial.get(digest)
+            if corpus is None:
+                continue
+            self._corpora[position] = corpus
+            if (corpus.directory / BIN).exists():
+                self._tokens[position] = token_map(corpus)
+
+    def read(self, samples: Iterable[Sample], shortfalls: list[Shortfall]) -> None:
+        """Reads the rows of the documents that some samples hold parts of, a row group once for all."""
+        numbers: dict[int, set[int]] = {}
+        for sample in samples:
+            numbers.setdefault(sample.component, set()).update(span.document for span in sample.spans)
+        for component, each in numbers.items():
+            if component not in self._corpora or not each:
+                continue
+            asked, corpus = np.array(sorted(each), dtype=np.int64), self._corpora[component]
+            rows, problem = self._shelf.described(corpus, asked)
+            if problem:
+                answered = f"documents of corpus {corpus.name} by their number in the index, without source and licence"
+                shortfalls.append(Shortfall(problem, answered, Level.RECORDED, corpus=corpus.name))
+            firsts = self._shelf.offsets(corpus)[asked].tolist()
+            for number, row, first in zip(asked.tolist(), rows, firsts, strict=True):
+                self._rows[component, number] = row, first
+
+    def part(self, component: int, span: Span) -> BatchDocument:
+        """A part of a document with its text."""
+        corpus = self._corpora[component]
+        row, first = self._rows[component, span.document]
+        tokens = self._tokens.get(component)
+        text = None
+        if tokens is not None and self._decode is not None:
+            text = self._decode(tokens[first + span.start : first + span.end].tolist())
+        return BatchDocument(
+            corpus=corpus.name,
+            document=row["id"],
+            number=span.document,
+            source=row["source"],
+            licence=row["licence"],
+            start=span.start,
+            end=span.end,
+            num_tokens=row["tokens"],
+            text=text,
         )
-    raise NotFoundError(
-        f"{run.path}: no attempt did step {step}; its rings go to step {last}, `treering show {run.id}` shows them"
-    )
 
 
 def _decoder(project: Project, digest: str | None) -> Callable[[list[int]], str]:
@@ -227,29 +275,17 @@ def _decoder(project: Project, digest: str | None) -> Callable[[list[int]], str]
 
 
 def _sample(
-    sample: Sample,
-    corpus: Corpus,
-    rows: Mapping[tuple[int, int], DocumentRow],
-    decode: Callable[[list[int]], str],
-    *,
-    replica: int,
-    micro_batch: int,
+    sample: Sample, blend: ResolvedBlend, texts: _Texts, replica: int | None, micro_batch: int | None
 ) -> BatchSample:
-    documents = []
-    for span in sample.spans:
-        found = rows[sample.component, span.document]
-        row, first = found.row, found.first_token
-        documents.append(
-            BatchDocument(
-                corpus=corpus.name,
-                document=row["id"],
-                number=span.document,
-                source=row["source"],
-                licence=row["licence"],
-                start=span.start,
-                end=span.end,
-                num_tokens=row["tokens"],
-                text=decode(corpus.tokens(first + span.start, first + span.end).tolist()),
-            )
-        )
-    return BatchSample(sample.g, corpus.name, sample.epoch, sample.index, replica, micro_batch, tuple(documents))
+    first = sample.index * blend.sequence_length
+    return BatchSample(
+        g=sample.g,
+        corpus=blend.components[sample.component].corpus,
+        epoch=sample.epoch,
+        index=sample.index,
+        first_token=first,
+        end_token=first + blend.sequence_length + 1,
+        replica=replica,
+        micro_batch=micro_batch,
+        documents=tuple(texts.part(sample.component, span) for span in sample.spans),
+    )

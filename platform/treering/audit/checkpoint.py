@@ -11,8 +11,6 @@ from treering.audit.report import NOT_REPLAYED, UNSIGNED, AuditReport, Finding, 
 from treering.audit.shelf import Shelf, find_corpora
 from treering.audit.usage import licence_totals, path_documents
 from treering.audit.way import Way, way_to
-from treering.config.canonical import short
-from treering.config.resolve import RUN_ID_LENGTH
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory
 
@@ -66,7 +64,7 @@ def audit_checkpoint(
     return AuditReport(
         checkpoint=str(checkpoint.path),
         experiment=checkpoint.run.resolved.experiment if pieces else "unknown",
-        run=_run_id(way),
+        run=way.run_id,
         path=tuple(piece.describe() for piece in pieces if isinstance(piece, Stretch)),
         passed_over=tuple(passed_over(pieces)),
         step=step,
@@ -94,13 +92,6 @@ def _progress(way: Way, recorded: Recorded) -> tuple[int, int, int, int]:
         return said.step, said.consumed_samples, said.consumed_tokens, said.applied_steps
     resolved, step = way.checkpoint.run.resolved, way.checkpoint.step
     return step, resolved.consumed_samples(step), resolved.consumed_tokens(step), recorded.applied_steps
-
-
-def _run_id(way: Way) -> str:
-    """The run's id: its config's, or the one that the manifest names."""
-    if way.pieces or way.manifest is None:
-        return way.checkpoint.run.id
-    return short(way.manifest.run, RUN_ID_LENGTH)
 
 
 def _digests(way: Way) -> dict[str, str | None]:

@@ -11,8 +11,11 @@ from typing import Any
 
 from treering.audit.content import Progress, quiet
 from treering.audit.exposure import corpora_of, seen_by
+from treering.audit.reading import missing_corpora
+from treering.audit.report import Shortfall, told
 from treering.audit.text import traced_matches
 from treering.audit.text_match import TextFinder, TextMatch
+from treering.audit.way import Way, way_to
 from treering.config.canonical import digest_file
 from treering.data.curate.decontaminate import LABELS, row_texts, task_rows
 from treering.data.curate.words import words
@@ -104,6 +107,7 @@ class Contamination:
         tasks: by task.
         examples: those that share an n-gram with a training document.
         unanswered: what could not be looked into.
+        shortfalls: what of that is evidence that is missing, and what is answered without it.
     """
 
     run: str
@@ -111,6 +115,7 @@ class Contamination:
     tasks: tuple[TaskContamination, ...]
     examples: tuple[Example, ...]
     unanswered: tuple[str, ...]
+    shortfalls: tuple[Shortfall, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The answer as JSON values."""
@@ -131,33 +136,35 @@ def find_contamination(
     Raises:
         UserError: there is no task, or a file is none.
         NotFoundError: no corpus at hand has an index.
-        EvidenceError: there is no tokenizer, or a record on the way to the checkpoint does not hold.
+        EvidenceError: there is no tokenizer, or neither manifest nor config of the checkpoint are there.
     """
     folder = project.tasks if tasks is None else tasks
     files = sorted(folder.glob("*.jsonl"))
     if not files:
         raise UserError(f"{folder}: found no task (*.jsonl), expected at least one; `dvc repro curate` makes them")
-    runs = list({segment.run.path: segment.run for segment in checkpoint.run.path_to(checkpoint)}.values())
+    way = way_to(checkpoint, project)
+    runs = list({piece.run.path: piece.run for piece in way.pieces}.values())
     shelf, unanswered = corpora_of(project, runs)
     finder = TextFinder(project, shelf, unanswered)
     if not finder.corpora:
-        raise NotFoundError("; ".join(unanswered))
+        lacking = told((*way.shortfalls, *missing_corpora(shelf, [way])), unanswered)
+        raise NotFoundError("; ".join(lacking))
+    shortfalls = [*way.shortfalls]
     found: list[TaskContamination] = []
     examples: list[Example] = []
     for done, file in enumerate(files, 1):
         texts = dict(_examples(file))
         checkable = sum(any(len(words(text)) >= NGRAM_WORDS for text in parts) for parts in texts.values())
         matches = finder.find_all(texts)
-        mine = list(_exposed(file.stem, matches, checkpoint, runs, finder, unanswered))
+        mine = list(_exposed(file.stem, matches, way, runs, finder, shortfalls))
         examples += mine
         seen = {each.id for each in mine if each.seen}
         digest = digest_file(file)
-        scores = tuple(_split_scores(checkpoint, file.stem, digest, seen))
+        scores = tuple(_split_scores(way, file.stem, digest, seen))
         found.append(TaskContamination(file.stem, digest, len(texts), checkable, len(mine), len(seen), scores))
         progress("tasks", done, len(files))
-    return Contamination(
-        checkpoint.run.id, checkpoint.step, tuple(found), tuple(examples), tuple(dict.fromkeys(unanswered))
-    )
+    missing = tuple(dict.fromkeys(shortfalls))
+    return Contamination(way.run_id, way.step, tuple(found), tuple(examples), told(missing, unanswered), missing)
 
 
 def _examples(file: Path) -> Iterator[tuple[str, list[str]]]:
@@ -169,16 +176,18 @@ def _examples(file: Path) -> Iterator[tuple[str, list[str]]]:
 def _exposed(  # noqa: PLR0917 - private, called once
     task: str,
     matches: Mapping[str, Sequence[TextMatch]],
-    checkpoint: CheckpointDirectory,
+    way: Way,
     runs: Sequence[RunDirectory],
     finder: TextFinder,
-    unanswered: list[str],
+    shortfalls: list[Shortfall],
 ) -> Iterator[Example]:
     flat = [match for found in matches.values() for match in found]
-    traced = iter(traced_matches(runs, flat, finder.shelf, unanswered))
+    found_traces, missing = traced_matches(runs, flat, finder.shelf, [way])
+    shortfalls += missing
+    traced = iter(found_traces)
     for name, found in matches.items():
         documents = [next(traced).document for _match in found]
-        seen = seen_by(checkpoint, documents)
+        seen = seen_by(way, documents)
         yield Example(
             task=task,
             id=name,
@@ -190,8 +199,11 @@ def _exposed(  # noqa: PLR0917 - private, called once
         )
 
 
-def _split_scores(checkpoint: CheckpointDirectory, task: str, digest: str, seen: set[str]) -> Iterator[SplitScore]:
+def _split_scores(way: Way, task: str, digest: str, seen: set[str]) -> Iterator[SplitScore]:
     """Scores of the very checkpoint on the very task, by example."""
+    checkpoint = way.checkpoint
+    if way.manifest is None:
+        return
     for record in checkpoint.run.evaluations():
         if record.checkpoint != checkpoint.digest or record.tasks.get(task) != digest or record.items is None:
             continue

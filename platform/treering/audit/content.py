@@ -189,7 +189,7 @@ def _sample_digests(order: DataOrder, corpora: Sequence[Corpus], lo: int, hi: in
 
     What lies beyond the end of a file that was cut short reads as the highest token, so that its digest differs.
     """
-    sources = [_token_map(corpus) for corpus in corpora]
+    sources = [token_map(corpus) for corpus in corpora]
     width = order.sequence_length + 1
     row = np.empty(width, dtype="<u4")  # one row, in the cache between widening and hashing
     for start in range(lo, hi, _CHUNK):
@@ -200,7 +200,7 @@ def _sample_digests(order: DataOrder, corpora: Sequence[Corpus], lo: int, hi: in
             yield hashlib.sha256(row.data).digest()
 
 
-def _token_map(corpus: Corpus) -> NDArray[Any]:
+def token_map(corpus: Corpus) -> NDArray[Any]:
     """All tokens of a corpus, memory-mapped: a plain array, since slices of a `memmap` cost microseconds each."""
     path = corpus.directory / BIN
     width = int(corpus.manifest["token_width_bytes"])

@@ -2,19 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from treering.audit.content import Progress, quiet
-from treering.audit.path import Stretch, stretches_to
+from treering.audit.path import Piece, Recorded, read_path
+from treering.audit.report import Level, Shortfall, lowest, told
 from treering.audit.shelf import Shelf, find_corpora, order_of
+from treering.audit.way import Way, way_to
 from treering.config.canonical import short
 from treering.config.resolve import RUN_ID_LENGTH
 from treering.data.corpus import Corpus
 from treering.data.spans import held_documents
+from treering.errors import EvidenceError
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory
 
@@ -80,7 +82,9 @@ class CheckpointDifference:
             read the same batches from first to last.
         reason: why it differs there, in words.
         corpora: by corpus.
-        missing: corpora that are not at hand, in words.
+        missing: what is not at hand, in words: corpora, whose documents are then not compared, and the shortfalls.
+        level: level of assurance reached.
+        shortfalls: records that are missing, and what is compared without them.
     """
 
     a: Side
@@ -89,6 +93,8 @@ class CheckpointDifference:
     reason: str
     corpora: tuple[CorpusDifference, ...]
     missing: tuple[str, ...]
+    level: Level = Level.RECORDED
+    shortfalls: tuple[Shortfall, ...] = ()
 
     @property
     def same_data(self) -> bool:
@@ -105,54 +111,70 @@ def compare_checkpoints(
 ) -> CheckpointDifference:
     """Compares what two checkpoints read, by their data orders and their rings.
 
+    Steps without a ring are compared by blend and schedule.
+
     Memory: some bytes for each sample of an epoch of one corpus, whatever the number of documents.
 
     Raises:
-        EvidenceError: a record or a ring on the way to one of them does not hold, or a corpus at hand is not as its
-            blend says, or its index contradicts itself.
+        EvidenceError: of one of them no order is known, since there is no config of its run; or a corpus at hand is not
+            as its blend says, or its index contradicts itself.
     """
-    paths = stretches_to(a), stretches_to(b)
-    shelf = find_corpora(project, [stretch.blend for path in paths for stretch in path])
-    first_step, reason = _first_difference(a, b, paths)
-    for path in paths:
-        for stretch in path:
-            shelf.check(stretch.blend)
-    read = tuple(_Reads(path) for path in paths)
-    totals = tuple(checkpoint.manifest.consumed_samples for checkpoint in (a, b))
+    ways = way_to(a, project), way_to(b, project)
+    for way in ways:
+        if not way.pieces:
+            raise EvidenceError(f"{'; '.join(told(way.shortfalls))}; a difference needs both orders")
+    shelf = find_corpora(project, [piece.blend for way in ways for piece in way.pieces])
+    recorded = tuple(read_path(way.checkpoint, way.pieces) for way in ways)
+    first_step, reason = _first_difference(ways, recorded)
+    for way in ways:
+        for piece in way.pieces:
+            shelf.check(piece.blend)
+    read = tuple(_Reads(way.pieces) for way in ways)
+    totals = tuple(way.consumed_samples for way in ways)
     names = {digest: name for each in read for digest, name in each.names.items()}
     corpora = []
     for done, (digest, name) in enumerate(names.items(), 1):
         corpora.append(_corpus_difference(name, digest, read, totals, shelf))
         progress("corpora", done, len(names))
+    lost = (each.shortfall for each in recorded if each.shortfall is not None)
+    shortfalls = tuple(dict.fromkeys((*ways[0].shortfalls, *ways[1].shortfalls, *lost)))
     return CheckpointDifference(
-        a=_side(a),
-        b=_side(b),
+        a=_side(ways[0]),
+        b=_side(ways[1]),
         first_step=first_step,
         reason=reason,
         corpora=tuple(corpora),
-        missing=tuple(finding.text for finding in shelf.missing.values()),
+        missing=told(shortfalls, (finding.text for finding in shelf.missing.values())),
+        level=lowest(Level.RECORDED, shortfalls),
+        shortfalls=shortfalls,
     )
 
 
-def _side(checkpoint: CheckpointDirectory) -> Side:
-    return Side(str(checkpoint.path), checkpoint.run.id, checkpoint.step, checkpoint.manifest.consumed_samples)
+def _side(way: Way) -> Side:
+    return Side(str(way.checkpoint.path), way.run_id, way.step, way.consumed_samples)
 
 
-def _first_difference(
-    a: CheckpointDirectory, b: CheckpointDirectory, paths: tuple[Sequence[Stretch], Sequence[Stretch]]
-) -> tuple[int | None, str]:
-    rings = (checkpoint.run.path_rings(checkpoint) for checkpoint in (a, b))
-    for step, (left, right) in enumerate(zip_longest(*rings), 1):
-        if left is None or right is None:
-            longer = a if right is None else b
-            return step, f"only run {longer.run.id} went on to this step; until there the batches are the same"
-        if left.batch_digest != right.batch_digest:
-            mine, other = (next(each for each in path if each.last_step >= step) for path in paths)
+def _first_difference(ways: tuple[Way, Way], recorded: tuple[Recorded, ...]) -> tuple[int | None, str]:
+    last = [way.pieces[-1].last_step for way in ways]
+    for step in range(max(way.pieces[0].first_step for way in ways), min(last) + 1):
+        left, right = (each.batch_digests.get(step) for each in recorded)
+        mine, other = (next(each for each in way.pieces if each.last_step >= step) for way in ways)
+        on_record = left is not None and right is not None
+        if (left != right) if on_record else (_order_of(mine, step) != _order_of(other, step)):
             return step, _why(mine, other, step)
+    if last[0] != last[1]:
+        longer = ways[last[0] < last[1]]
+        step = min(last) + 1
+        return step, f"only run {longer.run_id} went on to this step; until there the batches are the same"
     return None, "the same batches in the same order"
 
 
-def _why(left: Stretch, right: Stretch, step: int) -> str:
+def _order_of(piece: Piece, step: int) -> tuple[str, tuple[int, int]]:
+    """What says which tokens a step reads."""
+    return piece.blend.digest, piece.schedule.sample_range(step)
+
+
+def _why(left: Piece, right: Piece, step: int) -> str:
     if left.blend.digest != right.blend.digest:
         return f"the blends differ: {_described(left)} and {_described(right)}"
     ranges = left.schedule.sample_range(step), right.schedule.sample_range(step)
@@ -166,10 +188,10 @@ def _why(left: Stretch, right: Stretch, step: int) -> str:
     return "blend and schedule are the same, so one of the two was not fed what its data order says: audit both"
 
 
-def _described(stretch: Stretch) -> str:
-    blend = stretch.blend
+def _described(piece: Piece) -> str:
+    blend = piece.blend
     parts = ", ".join(f"{component.corpus} {component.weight}" for component in blend.components)
-    run = short(stretch.segment.run.resolved.recipe.digest, RUN_ID_LENGTH)
+    run = short(piece.run.resolved.recipe.digest, RUN_ID_LENGTH)
     return f"{short(blend.digest)} of run {run} ({parts}; seed {blend.seed}, sequence length {blend.sequence_length})"
 
 
@@ -180,20 +202,20 @@ class _Reads:
         names: name of each corpus by digest, in the order of the blends.
     """
 
-    def __init__(self, path: Sequence[Stretch]) -> None:
+    def __init__(self, path: Sequence[Piece]) -> None:
         self.names: dict[str, str] = {}
-        self._places: dict[str, list[tuple[Stretch, int]]] = {}
-        for stretch in path:
-            for position, part in enumerate(stretch.blend.components):
+        self._places: dict[str, list[tuple[Piece, int]]] = {}
+        for piece in path:
+            for position, part in enumerate(piece.blend.components):
                 self.names.setdefault(part.digest or "", part.corpus)
-                self._places.setdefault(part.digest or "", []).append((stretch, position))
+                self._places.setdefault(part.digest or "", []).append((piece, position))
 
     def counts(self, digest: str) -> dict[int, NDArray[np.int32]]:
         """How often each sample of a corpus was read, by sequence length: int32 [num_samples]."""
         found: dict[int, NDArray[np.int32]] = {}
-        for stretch, position in self._places.get(digest, ()):
-            order = order_of(stretch.blend)
-            counts = order.read_counts(position, *stretch.sample_range)
+        for piece, position in self._places.get(digest, ()):
+            order = order_of(piece.blend)
+            counts = order.read_counts(position, *piece.sample_range)
             length = order.sequence_length
             found[length] = found[length] + counts if length in found else counts
         return found

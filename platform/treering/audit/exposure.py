@@ -1,6 +1,7 @@
 """From documents to the steps that read them, in every run, on and off the paths of its checkpoints."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treering.audit.content import Progress, quiet
-from treering.audit.path import Stretch, stretches_to
+from treering.audit.path import Piece
+from treering.audit.reading import attempts_of, missing_corpora, readable_id, untold_steps
+from treering.audit.report import Level, Shortfall
 from treering.audit.shelf import Shelf, find_corpora
+from treering.audit.step import layout_of
+from treering.audit.way import Way
 from treering.config.schedule import Schedule
 from treering.data.corpus import Corpus
 from treering.data.order import Exposures
 from treering.errors import EvidenceError
 from treering.project import Project
-from treering.runlog.directory import AttemptDirectory, CheckpointDirectory, PathSegment, RunDirectory, find_runs
+from treering.runlog.directory import RunDirectory, find_runs
 
 _ROWS = 4096
 """Rows of a document table that are looked up together."""
@@ -28,24 +33,24 @@ class Exposure:
 
     Attributes:
         run: id of the run that read it.
-        attempt: number of the attempt.
+        attempt: number of the attempt, None where no record tells which one did the step.
         step: the step.
         sample: number of the sample in the run's data order.
         position: of the sample in the step's batch, from 0.
-        replica: data-parallel replica that read it.
-        micro_batch: which of the replica's micro-batches it was in, from 0.
+        replica: data-parallel replica that read it, None where the layout is not known.
+        micro_batch: which of the replica's micro-batches it was in, from 0; None likewise.
         epoch: how often all samples of the corpus had been read before.
         start: first token of the part, counted in the document.
         end: token after its last one; the overlapping label counts.
     """
 
     run: str
-    attempt: int
+    attempt: int | None
     step: int
     sample: int
     position: int
-    replica: int
-    micro_batch: int
+    replica: int | None
+    micro_batch: int | None
     epoch: int
     start: int
     end: int
@@ -113,17 +118,17 @@ class CheckpointExposure:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What one attempt read of one corpus's documents: arrays of one length.
+    """What some steps read of one corpus's documents: arrays of one length.
 
     Attributes:
-        stretch: all steps of the attempt.
+        piece: the steps: all of an attempt, or some that only the recipe tells of.
         digest: identity of the corpus.
         documents: their numbers.
         found: the exposures; `item` is a position in `documents`.
         steps: the step of each exposure.
     """
 
-    stretch: Stretch
+    piece: Piece
     digest: str
     documents: NDArray[np.int64]
     found: Exposures
@@ -138,45 +143,44 @@ class Exposed:
         documents: numbers of the documents that are meant, by digest of their corpus.
         shelf: the corpora at hand.
         runs: the runs that were asked.
-        unanswered: what could not be looked into, and what would help.
+        ways: the ways to their checkpoints.
+        pieces: all steps of their attempts, and those on ways that no attempt at hand did.
+        shortfalls: what is missing, and what is answered without it.
     """
 
     documents: Mapping[str, NDArray[np.int64]]
     shelf: Shelf
     runs: Sequence[RunDirectory]
-    unanswered: list[str]
-    _by_attempt: dict[Path, list[_Read]] = field(default_factory=dict, repr=False)
+    ways: Sequence[Way]
+    pieces: Sequence[Piece]
+    shortfalls: list[Shortfall]
+    _reads: dict[tuple[str, int | None, int, int], list[_Read]] = field(default_factory=dict, repr=False)
 
     @property
     def num_documents(self) -> int:
         """How many documents are meant, those of each corpus counted."""
         return sum(len(numbers) for numbers in self.documents.values())
 
-    def reads_of(self, segment: PathSegment) -> list[_Read]:
-        """What one attempt read, on a path or not; worked out once.
-
-        Of an attempt whose records do not hold nothing is known: it is named in `unanswered`.
-        """
-        key = segment.attempt.path.resolve()
-        if key not in self._by_attempt:
-            self._by_attempt[key] = []
+    def reads_of(self, piece: Piece) -> list[_Read]:
+        """What some steps read; worked out once. Where no order can be made of their blend, that is a shortfall."""
+        key = (*_place(piece), piece.first_step, piece.last_step)
+        if key not in self._reads:
+            self._reads[key] = []
             try:
-                self._by_attempt[key] += self._read(segment)
+                self._reads[key] += self._read(piece)
             except EvidenceError as error:
-                self.unanswered.append(f"{segment.attempt.path}: {error}")
-        return self._by_attempt[key]
+                self.shortfalls.append(Shortfall(str(error), "the other runs", Level.DECLARED, str(piece.run.path)))
+        return self._reads[key]
 
-    def _read(self, segment: PathSegment) -> Iterator[_Read]:
-        stretch, order = attempt_stretch(segment.run, segment.attempt), None
-        if stretch is None:
-            return
-        for position, component in enumerate(stretch.blend.components):
+    def _read(self, piece: Piece) -> Iterator[_Read]:
+        order = None
+        for position, component in enumerate(piece.blend.components):
             numbers = self.documents.get(component.digest or "")
             if numbers is None or not len(numbers):
                 continue
-            order = order or self.shelf.order(stretch.blend)
-            found = order.document_exposures(position, numbers, *stretch.sample_range)
-            yield _Read(stretch, component.digest or "", numbers, found, steps_of(stretch.schedule, found.sample))
+            order = order or self.shelf.order(piece.blend)
+            found = order.document_exposures(position, numbers, *piece.sample_range)
+            yield _Read(piece, component.digest or "", numbers, found, steps_of(piece.schedule, found.sample))
 
     def traced(self, limit: int | None = None) -> Iterator[TracedDocument]:
         """The documents, at most `limit` of them, with their exposures."""
@@ -191,11 +195,10 @@ class Exposed:
 
     def _document(self, corpus: Corpus, item: int, number: int, row: Mapping[str, Any], offset: int) -> TracedDocument:
         found: list[Exposure] = []
-        for run in self.runs:
-            for attempt in run.attempts():
-                for read in self.reads_of(PathSegment(run, attempt, None)):
-                    if read.digest == corpus.digest:
-                        found += _exposures(read, item, offset, row["tokens"])
+        for piece in self.pieces:
+            for read in self.reads_of(piece):
+                if read.digest == corpus.digest:
+                    found += _exposures(read, item, offset, row["tokens"])
         return TracedDocument(
             corpus=corpus.name,
             corpus_digest=corpus.digest,
@@ -208,39 +211,29 @@ class Exposed:
         )
 
     def checkpoints(self) -> Iterator[CheckpointExposure]:
-        """What every checkpoint of the runs saw, superseded ones too; what does not hold is named in `unanswered`."""
-        for run in self.runs:
-            for checkpoint in (*run.checkpoints(), *run.superseded()):
-                try:
-                    yield self.checkpoint(checkpoint)
-                except EvidenceError as error:
-                    self.unanswered.append(f"{checkpoint.path}: {error}")
+        """What every checkpoint saw whose way is known, superseded ones too."""
+        return map(self.checkpoint, self.ways)
 
-    def checkpoint(self, checkpoint: CheckpointDirectory) -> CheckpointExposure:
-        """What one checkpoint saw, on its path and off it.
-
-        Raises:
-            EvidenceError: a record on the way does not hold.
-        """
+    def checkpoint(self, way: Way) -> CheckpointExposure:
+        """What one checkpoint saw, on its path and off it."""
         seen: dict[str, list[NDArray[np.int64]]] = {}
         steps: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
-        off_path = 0
-        path = stretches_to(checkpoint)
-        left = {stretch.segment.attempt.path.resolve(): stretch.last_step for stretch in path}
-        for stretch in path:
-            for read in self.reads_of(stretch.segment):
-                on = (read.steps >= stretch.first_step) & (read.steps <= stretch.last_step)
+        whole = {_place(piece): piece for piece in self.pieces if piece.attempt is not None}
+        for piece in way.pieces:
+            for read in self.reads_of(whole.get(_place(piece), piece)):
+                on = (read.steps >= piece.first_step) & (read.steps <= piece.last_step)
                 seen.setdefault(read.digest, []).append(read.found.item[on])
                 steps.append(read.steps[on])
-        for attempt in checkpoint.run.attempts():
-            for read in self.reads_of(PathSegment(checkpoint.run, attempt, None)):
-                off = (read.steps > left.get(attempt.path.resolve(), 0)) & (read.steps <= checkpoint.step)
-                off_path += int(np.count_nonzero(off))
+        off_path = 0
+        for place, piece in whole.items():
+            if place[0] == _place_of(way.checkpoint.run):
+                for read in self.reads_of(piece):
+                    off_path += int(np.count_nonzero(_off(way, place, read.steps)))
         every = np.concatenate(steps)
         return CheckpointExposure(
-            run=checkpoint.run.id,
-            step=checkpoint.step,
-            path=str(checkpoint.path),
+            run=way.run_id,
+            step=way.step,
+            path=str(way.checkpoint.path),
             documents=sum(len(np.unique(np.concatenate(items))) for items in seen.values()),
             exposures=len(every),
             first_step=int(every.min()) if len(every) else None,
@@ -249,38 +242,65 @@ class Exposed:
         )
 
 
-def seen_by(checkpoint: CheckpointDirectory, documents: Sequence[TracedDocument]) -> CheckpointExposure:
+def _place_of(run: RunDirectory) -> str:
+    return str(run.path.resolve())
+
+
+def _place(piece: Piece) -> tuple[str, int | None]:
+    """The run's folder and the attempt's number, which tell pieces of different attempts apart."""
+    return _place_of(piece.run), None if piece.attempt is None else piece.attempt.number
+
+
+def _off(way: Way, place: tuple[str, int | None], steps: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which steps of an attempt up to a checkpoint's lie off its way: bool, shape as `steps`.
+
+    Steps on the way that no record gives to an attempt are nobody's, and so not off it.
+    """
+    off = np.asarray(steps <= way.step)
+    for piece in way.pieces:
+        if _place(piece) == place:
+            off &= steps > piece.last_step
+        elif piece.attempt is None and _place_of(piece.run) == place[0]:
+            off &= (steps < piece.first_step) | (steps > piece.last_step)
+    return off
+
+
+def seen_by(way: Way, documents: Sequence[TracedDocument]) -> CheckpointExposure:
     """What a checkpoint saw of some documents, by exposures that were looked up, and perhaps sifted, before.
 
-    Raises:
-        EvidenceError: a record on the way to it does not hold.
+    Args:
+        way: the way to it.
+        documents: the documents with their exposures.
     """
-    run = checkpoint.run.id
-    path = {
-        (stretch.segment.run.id, stretch.segment.attempt.number): (stretch.first_step, stretch.last_step)
-        for stretch in stretches_to(checkpoint)
-    }
+    path = [
+        (piece.run.id, None if piece.attempt is None else piece.attempt.number, piece.first_step, piece.last_step)
+        for piece in way.pieces
+    ]
     steps: list[int] = []
     seen = off_path = 0
     for document in documents:
-        before = len(steps)
+        on: set[tuple[int, int]] = set()  # by step and sample: a step that nobody is named for may be several attempts'
         for each in document.exposures:
-            first, last = path.get((each.run, each.attempt), (1, 0))
-            if first <= each.step <= last:
-                steps.append(each.step)
-            elif each.run == run and each.step <= checkpoint.step:
+            if any(_fits(each, *place) for place in path):
+                on.add((each.step, each.sample))
+            elif each.run == way.run_id and each.step <= way.step:
                 off_path += 1
-        seen += len(steps) > before
+        steps += [step for step, _ in on]
+        seen += bool(on)
     return CheckpointExposure(
-        run=run,
-        step=checkpoint.step,
-        path=str(checkpoint.path),
+        run=way.run_id,
+        step=way.step,
+        path=str(way.checkpoint.path),
         documents=seen,
         exposures=len(steps),
         first_step=min(steps, default=None),
         last_step=max(steps, default=None),
         off_path=off_path,
     )
+
+
+def _fits(exposure: Exposure, run: str, attempt: int | None, first: int, last: int) -> bool:
+    return exposure.run == run and attempt in (None, exposure.attempt) and first <= exposure.step <= last
 
 
 def steps_of(schedule: Schedule, samples: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -295,34 +315,30 @@ def steps_of(schedule: Schedule, samples: NDArray[np.int64]) -> NDArray[np.int64
     return found
 
 
-def attempt_stretch(run: RunDirectory, attempt: AttemptDirectory) -> Stretch | None:
-    """All steps that an attempt has laid a ring for, whether a path keeps them or not; None where there is none."""
-    last, parent = attempt.last_step(), attempt.header.parent
-    if not last:
-        return None
-    resolved = run.resolved
-    first = resolved.first_step if parent is None else parent.step + 1
-    return Stretch(PathSegment(run, attempt, last), first, last, resolved.schedule, resolved.blend)
-
-
 def project_runs(project: Project) -> list[RunDirectory]:
-    """All runs of a project, the published one with them where its own folder is gone."""
+    """All runs of a project, the published one with them where its own folder, or the config in it, is gone."""
     runs = find_runs(project.runs)
     published = RunDirectory(project.published)
-    if published.checkpoints() and published.id not in {run.path.name for run in runs}:
+    if published.checkpoints() and readable_id(published) not in {run.path.name for run in runs}:
         runs.append(published)
     return runs
 
 
 def corpora_of(project: Project, runs: Iterable[RunDirectory]) -> tuple[Shelf, list[str]]:
-    """The corpora that runs read, and those that lie in the project unread; and what is not at hand, in words."""
+    """The corpora that runs read, and those that lie in the project unread; and what of the others is not at hand.
+
+    Documents and what read them need no tokens: a corpus without them is among those at hand if its documents are.
+    """
     blends, unanswered = [], []
     for run in runs:
-        try:
+        with suppress(EvidenceError):  # a run without a config is named where its attempts are looked into
             blends.append(run.resolved.blend)
-        except EvidenceError as error:
-            unanswered.append(str(error))
     shelf = find_corpora(project, blends)
+    for digest, corpus in shelf.partial.items():
+        with suppress(EvidenceError):
+            corpus.documents([0], ("id",))
+            shelf.offsets(corpus)
+            shelf.corpora[digest] = corpus
     for folder in sorted(project.corpora.glob("train/*/manifest.json")):
         try:
             corpus = Corpus.open(folder.parent)
@@ -330,11 +346,15 @@ def corpora_of(project: Project, runs: Iterable[RunDirectory]) -> tuple[Shelf, l
             unanswered.append(str(error))
         else:
             shelf.corpora.setdefault(corpus.digest, corpus)
-    return shelf, unanswered + [finding.text for finding in shelf.missing.values()]
+    return shelf, unanswered
 
 
 def find_exposures(
-    runs: Sequence[RunDirectory], documents: Mapping[str, NDArray[np.int64]], shelf: Shelf, progress: Progress = quiet
+    runs: Sequence[RunDirectory],
+    documents: Mapping[str, NDArray[np.int64]],
+    shelf: Shelf,
+    progress: Progress = quiet,
+    ways: Sequence[Way] = (),
 ) -> Exposed:
     """Looks into every attempt of some runs for some documents.
 
@@ -343,32 +363,40 @@ def find_exposures(
         documents: numbers of documents by digest of their corpus.
         shelf: the corpora, from `corpora_of`.
         progress: told about each attempt.
+        ways: the ways to the checkpoints that are asked about, from `ways_of`.
     """
-    exposed = Exposed(documents, shelf, runs, [])
-    segments = [PathSegment(run, attempt, None) for run in exposed.runs for attempt in run.attempts()]
-    for done, segment in enumerate(segments, 1):
-        exposed.reads_of(segment)
-        progress("attempts", done, len(segments))
+    pieces: list[Piece] = []
+    shortfalls = [*(each for way in ways for each in way.shortfalls), *missing_corpora(shelf, ways)]
+    for run in runs:
+        mine, missing = attempts_of(run)
+        pieces += mine
+        shortfalls += missing
+    pieces += list(untold_steps((piece for way in ways for piece in way.pieces), pieces))
+    exposed = Exposed(documents, shelf, runs, ways, pieces, shortfalls)
+    for done, piece in enumerate(pieces, 1):
+        exposed.reads_of(piece)
+        progress("attempts", done, len(pieces))
     return exposed
 
 
 def _exposures(read: _Read, item: int, offset: int, num_tokens: int) -> Iterator[Exposure]:
-    stretch, found = read.stretch, read.found
-    run, header, length = stretch.segment.run.id, stretch.segment.attempt.header, stretch.blend.sequence_length
+    piece, found = read.piece, read.found
+    attempt, length = piece.attempt, piece.blend.sequence_length
+    layout = None if attempt is None else layout_of(piece.run, attempt)
     lo, hi = np.searchsorted(found.item, [item, item + 1])
     for each in range(int(lo), int(hi)):
         step, sample = int(read.steps[each]), int(found.sample[each])
-        position = sample - stretch.schedule.sample_range(step)[0]
-        micro_batch, layout = position // header.layout.micro_batch_size, header.layout
+        position = sample - piece.schedule.sample_range(step)[0]
+        place = None if layout is None else divmod(position // layout.micro_batch_size, layout.data)
         first = int(found.index[each]) * length
         yield Exposure(
-            run=run,
-            attempt=header.attempt,
+            run=piece.run.id,
+            attempt=None if attempt is None else attempt.number,
             step=step,
             sample=sample,
             position=position,
-            replica=micro_batch % layout.data,
-            micro_batch=micro_batch // layout.data,
+            replica=None if place is None else place[1],
+            micro_batch=None if place is None else place[0],
             epoch=int(found.epoch[each]),
             start=max(first - offset, 0),
             end=min(first + length + 1 - offset, num_tokens),

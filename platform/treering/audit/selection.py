@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from treering.audit.report import Level, Shortfall
 from treering.audit.shelf import Shelf, agree
 from treering.data.corpus import Corpus
-from treering.errors import UserError
+from treering.errors import EvidenceError, UserError
 
 _KINDS: Final[tuple[Literal["source", "licence"], ...]] = ("source", "licence")
 _NUMBER: Final = re.compile(r"#(\d+)")
@@ -138,15 +139,29 @@ def find_documents(corpus: Corpus, shelf: Shelf, selectors: Collection[Selector]
     return {selector: np.concatenate(parts) for selector, parts in found.items()}
 
 
-def select(selectors: Collection[Selector], shelf: Shelf) -> dict[str, NDArray[np.int64]]:
+def find_readable(
+    corpus: Corpus, shelf: Shelf, selectors: Collection[Selector], shortfalls: list[Shortfall]
+) -> dict[Selector, NDArray[np.int64]]:
+    """The same; where the document table cannot be read or believed, none is found, and that is told."""
+    try:
+        return find_documents(corpus, shelf, selectors)
+    except EvidenceError as error:
+        answered = f"the documents of other corpora; none of corpus {corpus.name} could be looked up"
+        shortfalls.append(Shortfall(str(error), answered, Level.DECLARED, corpus=corpus.name))
+        return {}
+
+
+def select(selectors: Collection[Selector], shelf: Shelf, shortfalls: list[Shortfall]) -> dict[str, NDArray[np.int64]]:
     """Numbers of the documents that any of some selectors means, ascending, by digest of their corpus.
 
-    Raises:
-        EvidenceError: as `find_documents`.
+    Args:
+        selectors: which documents.
+        shelf: the corpora.
+        shortfalls: told of corpora whose table cannot be read or believed.
     """
     found: dict[str, NDArray[np.int64]] = {}
     for digest, corpus in shelf.corpora.items():
-        parts = find_documents(corpus, shelf, selectors).values()
+        parts = find_readable(corpus, shelf, selectors, shortfalls).values()
         if parts:
             found[digest] = np.unique(np.concatenate(list(parts)))
     return found

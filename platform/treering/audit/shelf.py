@@ -1,9 +1,10 @@
 """Finds the corpora of a blend by content: a name leads to a place, only the digest says whether it is the one."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +13,15 @@ from numpy.typing import NDArray
 from treering.audit.report import Finding
 from treering.config.resolve import ResolvedBlend, ResolvedComponent
 from treering.data.blend import check_component
-from treering.data.corpus import DOCUMENTS, IDX, Corpus
+from treering.data.corpus import DOCUMENTS, IDX, MANIFEST, Corpus
+from treering.data.manifest import read_manifest
 from treering.data.order import DataOrder
 from treering.data.spans import Offsets
 from treering.errors import EvidenceError, TreeringError, UserError
 from treering.project import Project
+
+UNKNOWN: Final = "unknown"
+"""Source and licence of a document whose table cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +35,13 @@ class Shelf:
         corpora: by digest.
         missing: by digest: what was looked for, what stands in its place, what helps.
         damaged: by digest: what is wrong with the index of a corpus that its table answers for.
+        partial: by digest: of those that are missing, the ones whose manifest is there, but not every file.
     """
 
     corpora: dict[str, Corpus]
     missing: dict[str, Finding]
     damaged: dict[str, Finding] = field(default_factory=dict)
+    partial: dict[str, Corpus] = field(default_factory=dict)
     _offsets: dict[str, Offsets] = field(default_factory=dict, repr=False)
 
     def offsets(self, corpus: Corpus) -> Offsets:
@@ -71,6 +78,21 @@ class Shelf:
         agree(corpus, numbers, offsets[numbers + 1] - offsets[numbers], by_table)
         return rows
 
+    def described(self, corpus: Corpus, numbers: NDArray[np.int64]) -> tuple[list[dict[str, Any]], str]:
+        """The same, and why if the table cannot be read or believed: then ids are `#number`, the rest is unknown.
+
+        Raises:
+            EvidenceError: the index cannot be read either.
+        """
+        try:
+            return self.documents(corpus, numbers), ""
+        except EvidenceError as error:
+            offsets = self.offsets(corpus)
+            lengths = (offsets[numbers + 1] - offsets[numbers]).tolist()
+            unknown = {"source": UNKNOWN, "licence": UNKNOWN}
+            rows = [{"id": f"#{n}", **unknown, "tokens": k} for n, k in zip(numbers.tolist(), lengths, strict=True)]
+            return rows, str(error)
+
     def check(self, blend: ResolvedBlend) -> None:
         """Holds what a blend says of the corpora at hand against their manifests.
 
@@ -82,15 +104,22 @@ class Shelf:
                 check_component(blend, component, self.corpora[component.digest], "resolved.json of the run")
 
     def order(self, blend: ResolvedBlend) -> DataOrder:
-        """The data order of a blend, with the documents of every corpus at hand.
+        """The data order of a blend, with the documents of every corpus at hand, and of others if they can be told.
 
         Raises:
             EvidenceError: the blend says of a corpus what its manifest does not, no order can be made of it, or neither
                 index nor document table of a corpus can be read.
         """
         self.check(blend)
-        at_hand = [component for component in blend.components if component.digest in self.corpora]
-        return order_of(blend, {each.corpus: self.offsets(self.corpora[each.digest or ""]) for each in at_hand})
+        offsets = {}
+        for component in blend.components:
+            digest = component.digest or ""
+            if digest in self.corpora:
+                offsets[component.corpus] = self.offsets(self.corpora[digest])
+            elif digest in self.partial:
+                with suppress(EvidenceError):
+                    offsets[component.corpus] = self.offsets(self.partial[digest])
+        return order_of(blend, offsets)
 
 
 def order_of(blend: ResolvedBlend, offsets: Mapping[str, Offsets] | None = None) -> DataOrder:
@@ -125,6 +154,7 @@ def find_corpora(project: Project, blends: Iterable[ResolvedBlend]) -> Shelf:
     """Looks for every corpus of some blends: first where its name leads, then among all corpora of the project."""
     corpora: dict[str, Corpus] = {}
     missing: dict[str, Finding] = {}
+    partial: dict[str, Corpus] = {}
     for blend in blends:
         for component in blend.components:
             if component.digest is None or component.digest in corpora or component.digest in missing:
@@ -132,9 +162,12 @@ def find_corpora(project: Project, blends: Iterable[ResolvedBlend]) -> Shelf:
             corpus = _find(project, component)
             if corpus is None:
                 missing[component.digest] = Finding("corpus", _explain(project, component), corpus=component.corpus)
+                incomplete = next(_incomplete(project, component), None)
+                if incomplete is not None:
+                    partial[component.digest] = incomplete
             else:
                 corpora[component.digest] = corpus
-    return Shelf(corpora, missing)
+    return Shelf(corpora, missing, partial=partial)
 
 
 def _find(project: Project, component: ResolvedComponent) -> Corpus | None:
@@ -145,6 +178,15 @@ def _find(project: Project, component: ResolvedComponent) -> Corpus | None:
         if corpus is not None and corpus.digest == component.digest:
             return corpus
     return None
+
+
+def _incomplete(project: Project, component: ResolvedComponent) -> Iterator[Corpus]:
+    """The corpus by its manifest alone, where its files are not all there."""
+    for path in sorted(project.corpora.glob(f"*/*/{MANIFEST}")):
+        with suppress(EvidenceError):
+            manifest = read_manifest(path)
+            if manifest["digest"] == component.digest:
+                yield Corpus(path.parent, manifest)
 
 
 def _open(directory: Path) -> Corpus | None:

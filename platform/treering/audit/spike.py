@@ -1,19 +1,23 @@
 """From a loss spike to its data: the samples of the steps that led to it, and where else each was read."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from treering.audit.batch import find_ring, sample_rows
-from treering.audit.exposure import attempt_stretch, steps_of
-from treering.audit.path import Stretch, stretches_of
+from treering.audit.exposure import steps_of
+from treering.audit.path import Piece, Stretch
+from treering.audit.reading import attempts_of, untold_steps
+from treering.audit.report import Finding, Level, Shortfall, lowest
 from treering.audit.shelf import Shelf, find_corpora
-from treering.errors import EvidenceError
+from treering.audit.step import find_step, rings_of
+from treering.audit.way import HELPS, pieces_to
+from treering.data.corpus import Corpus
+from treering.data.order import Sample
 from treering.project import Project
-from treering.runlog.directory import RunDirectory, path_of
-from treering.runlog.ring import Ring
+from treering.runlog.directory import RunDirectory
+from treering.runlog.ring import Ring, first_ring
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +26,12 @@ class Reading:
 
     Attributes:
         run: id of the run.
-        attempt: number of the attempt.
+        attempt: number of the attempt, None where no record tells which one did the step.
         step: the step.
     """
 
     run: str
-    attempt: int
+    attempt: int | None
     step: int
 
 
@@ -41,7 +45,7 @@ class SuspectSample:
         corpus: where it comes from.
         epoch: how often all samples of the corpus had been read before.
         index: its number inside the corpus.
-        documents: ids of the documents that it holds parts of, in order.
+        documents: ids of the documents that it holds parts of, in order; empty where the corpus is not at hand.
         sources: the URIs of the files that they came from, each once.
         elsewhere: every other reading of the same sample by attempts of this run and of its ancestors.
     """
@@ -61,17 +65,17 @@ class SuspectStep:
     """One of the steps that led to a spike.
 
     Attributes:
-        attempt: number of the attempt that did it.
+        attempt: number of the attempt that did it, None where no record tells.
         step: the step.
-        loss: its loss, nats a token.
-        grad_norm: its gradient norm before clipping.
+        loss: its loss, nats a token; None where its ring is gone.
+        grad_norm: its gradient norm before clipping; None likewise.
         samples: what it read, in order.
     """
 
-    attempt: int
+    attempt: int | None
     step: int
-    loss: float
-    grad_norm: float
+    loss: float | None
+    grad_norm: float | None
     samples: tuple[SuspectSample, ...]
 
 
@@ -83,11 +87,15 @@ class SpikeData:
         run: id of the run.
         step: the step.
         steps: the steps before and the step itself, as its attempt went.
+        level: level of assurance reached.
+        shortfalls: what is missing, and what is answered without it.
     """
 
     run: str
     step: int
     steps: tuple[SuspectStep, ...]
+    level: Level = Level.RECORDED
+    shortfalls: tuple[Shortfall, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The answer as JSON values."""
@@ -104,82 +112,139 @@ def spike_data(run: RunDirectory, step: int, project: Project, before: int = 5) 
         before: how many steps before it to look at.
 
     Raises:
-        NotFoundError: no attempt of the run did that step.
-        EvidenceError: the run log is damaged, or a corpus is not at hand.
+        NotFoundError: the run has no such step.
+        EvidenceError: there is no config of the run, or it says of a corpus what that is not.
     """
-    segment, _ring = find_ring(run, step)
-    path = stretches_of(path_of(segment))
-    others = [*(stretch for stretch in path if stretch.segment.run.path != run.path), *_attempts(run)]
-    shelf = find_corpora(project, [stretch.blend for stretch in (*path, *others)])
-    if shelf.missing:
-        raise EvidenceError("; ".join(finding.text for finding in shelf.missing.values()))
-    first = max(1, step - before)
-    rings = {ring.step: ring for stretch in path for ring in stretch.segment.rings() if first <= ring.step <= step}
-    return SpikeData(
-        run.id,
-        step,
-        tuple(
-            _suspect_step(next(each for each in path if each.last_step >= number), rings[number], others, shelf)
-            for number in range(first, step + 1)
-        ),
+    found = find_step(run, step, project)
+    run = found.piece.run
+    number = None if found.piece.attempt is None else found.piece.attempt.number
+    path, lost = pieces_to(run, number, step)
+    attempts, unread = attempts_of(run)
+    others = [*(piece for piece in path if piece.run.path != run.path), *attempts]
+    others += list(untold_steps((piece for piece in path if piece.run.path == run.path), attempts))
+    shelf = find_corpora(project, [piece.blend for piece in (*path, *others)])
+    first = max(step - before, path[0].first_step)
+    rings: dict[int, Ring] = {}
+    for piece in path:
+        if piece.attempt is not None and piece.last_step >= first:
+            rings |= rings_of(piece.attempt, max(first, piece.first_step), piece.last_step)[0]
+    shortfalls = [*found.shortfalls, *lost, *unread]
+    shortfalls += [_without_corpus(finding) for finding in shelf.missing.values()]
+    ringless = [number for number in range(first, step) if number not in rings]
+    if ringless:
+        missing = f"{run.path}: no ring of the steps {', '.join(map(str, ringless))} is there; {HELPS}"
+        answered = "their samples as schedule and blend of the recipe order them, without loss and gradient norm"
+        shortfalls.append(Shortfall(missing, answered, Level.REDERIVED))
+    steps = tuple(
+        _suspect_step(
+            next(each for each in path if each.last_step >= number),
+            number,
+            rings.get(number),
+            others,
+            shelf,
+            shortfalls=shortfalls,
+        )
+        for number in range(first, step + 1)
     )
+    shortfalls = list(dict.fromkeys(shortfalls))
+    return SpikeData(run.id, step, steps, lowest(Level.RECORDED, shortfalls), tuple(shortfalls))
 
 
-def _attempts(run: RunDirectory) -> Iterator[Stretch]:
-    for attempt in run.attempts():
-        stretch = attempt_stretch(run, attempt)
-        if stretch is not None:
-            yield stretch
+def rings_left(run: RunDirectory) -> tuple[list[Ring], list[Shortfall]]:
+    """The rings on the path to the newest one, as far as they are there; and what is missing of them.
+
+    Raises:
+        EvidenceError: there is no config of the run.
+    """
+    newest = next((each for each in reversed(run.attempts(headless=True)) if first_ring(each.rings_file)), None)
+    if newest is None:
+        return [], []
+    path, shortfalls = pieces_to(run, newest.number, newest.last_step())
+    rings: list[Ring] = []
+    for piece in path:
+        if piece.attempt is not None:
+            held, problem = rings_of(piece.attempt, piece.first_step, piece.last_step)
+            rings += held.values()
+            if problem and isinstance(piece, Stretch):
+                answered = f"{len(held)} of the steps {piece.first_step} to {piece.last_step}"
+                shortfalls.append(Shortfall(f"{problem}; {HELPS}", answered, Level.REDERIVED))
+    return rings, shortfalls
 
 
-def _suspect_step(stretch: Stretch, ring: Ring, others: Sequence[Stretch], shelf: Shelf) -> SuspectStep:
-    order = shelf.order(stretch.blend)
-    lo, hi = stretch.schedule.sample_range(ring.step)
+def _without_corpus(finding: Finding) -> Shortfall:
+    answered = f"which samples of corpus {finding.corpus} were read, and where else, without their documents"
+    return Shortfall(finding.text, answered, Level.RECORDED, corpus=finding.corpus)
+
+
+def _suspect_step(
+    piece: Piece, step: int, ring: Ring | None, others: Sequence[Piece], shelf: Shelf, *, shortfalls: list[Shortfall]
+) -> SuspectStep:
+    order = shelf.order(piece.blend)
+    lo, hi = piece.schedule.sample_range(step)
     arrays, held = order.samples(lo, hi), order.samples_with_spans(lo, hi)
-    documents = sample_rows(held, [shelf.corpora[each.digest or ""] for each in stretch.blend.components], shelf)
     samples: list[SuspectSample | None] = [None] * (hi - lo)
-    for position, component in enumerate(stretch.blend.components):
+    for position, component in enumerate(piece.blend.components):
+        digest = component.digest or ""
         where = np.flatnonzero(arrays.component == position)
         indices = arrays.index[where]
         readings: list[list[Reading]] = [[] for _ in where]
-        own = (str(stretch.segment.attempt.path), ring.step)
         for other in others:
-            _add_readings(readings, indices, component.digest or "", other, shelf, own)
+            _add_readings(readings, indices, digest, other, shelf, (*_place(piece), step))
+        rows = _rows(held, position, shelf.corpora.get(digest) or shelf.partial.get(digest), shelf, shortfalls)
         for item, at in enumerate(where.tolist()):
-            rows = [documents[position, span.document].row for span in held[at].spans]
+            mine = [rows[span.document] for span in held[at].spans]
             samples[at] = SuspectSample(
-                step=ring.step,
+                step=step,
                 sample=lo + at,
                 corpus=component.corpus,
                 epoch=int(arrays.epoch[at]),
                 index=int(indices[item]),
-                documents=tuple(row["id"] for row in rows),
-                sources=tuple(dict.fromkeys(row["source"] for row in rows)),
+                documents=tuple(row["id"] for row in mine),
+                sources=tuple(dict.fromkeys(row["source"] for row in mine)),
                 elsewhere=tuple(readings[item]),
             )
     return SuspectStep(
-        attempt=stretch.segment.attempt.number,
-        step=ring.step,
-        loss=ring.loss,
-        grad_norm=ring.grad_norm,
+        attempt=None if piece.attempt is None else piece.attempt.number,
+        step=step,
+        loss=None if ring is None else ring.loss,
+        grad_norm=None if ring is None else ring.grad_norm,
         samples=tuple(sample for sample in samples if sample is not None),
     )
+
+
+def _rows(
+    held: Sequence[Sample], component: int, corpus: Corpus | None, shelf: Shelf, shortfalls: list[Shortfall]
+) -> dict[int, dict[str, Any]]:
+    """The documents of one corpus that some samples hold parts of, by number."""
+    numbers = {span.document for each in held if each.component == component for span in each.spans}
+    if corpus is None or not numbers:
+        return {}
+    asked = np.array(sorted(numbers), dtype=np.int64)
+    rows, problem = shelf.described(corpus, asked)
+    if problem:
+        answered = f"documents of corpus {corpus.name} by their number in the index, without source"
+        shortfalls.append(Shortfall(problem, answered, Level.RECORDED, corpus=corpus.name))
+    return dict(zip(asked.tolist(), rows, strict=True))
+
+
+def _place(piece: Piece) -> tuple[str, int | None]:
+    return str(piece.run.path), None if piece.attempt is None else piece.attempt.number
 
 
 def _add_readings(  # noqa: PLR0917 - private, called once
     readings: list[list[Reading]],
     indices: "np.ndarray[Any, np.dtype[np.int64]]",
     digest: str,
-    other: Stretch,
+    other: Piece,
     shelf: Shelf,
-    own: tuple[str, int],
+    own: tuple[str, int | None, int],
 ) -> None:
-    """Adds what another attempt read of the same samples, the reading that was asked about left out."""
+    """Adds what other steps read of the same samples, the reading that was asked about left out."""
     digests = [component.digest for component in other.blend.components]
     if digest not in digests:
         return
     found = shelf.order(other.blend).index_exposures(digests.index(digest), indices, *other.sample_range)
-    run, attempt = other.segment.run.id, other.segment.attempt
+    run, attempt, place = other.run.id, None if other.attempt is None else other.attempt.number, _place(other)
     for item, step in zip(found.item.tolist(), steps_of(other.schedule, found.sample).tolist(), strict=True):
-        if (str(attempt.path), step) != own:
-            readings[item].append(Reading(run, attempt.number, step))
+        if (*place, step) != own:
+            readings[item].append(Reading(run, attempt, step))

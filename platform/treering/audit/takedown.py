@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 
 from treering.audit.content import Progress, quiet
 from treering.audit.exposure import CheckpointExposure, TracedDocument, corpora_of, find_exposures, project_runs
-from treering.audit.selection import Matcher, Selector, find_documents
+from treering.audit.reading import lost_runs, ways_of
+from treering.audit.report import Shortfall, told
+from treering.audit.selection import Matcher, Selector, find_readable
 from treering.audit.shelf import Shelf
 from treering.errors import EvidenceError, UserError
 from treering.project import Project
@@ -73,6 +75,7 @@ class Takedown:
         documents: those of them that were asked to be shown.
         checkpoints: every checkpoint of every run.
         unanswered: what could not be looked into.
+        shortfalls: what of that is evidence that is missing, and what is answered without it.
     """
 
     entries: tuple[Entry, ...]
@@ -80,6 +83,7 @@ class Takedown:
     documents: tuple[TakenDocument, ...]
     checkpoints: tuple[CheckpointExposure, ...]
     unanswered: tuple[str, ...]
+    shortfalls: tuple[Shortfall, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The answer as JSON values, with the verdict of each checkpoint."""
@@ -136,16 +140,17 @@ def takedown(
         progress: told about the slow parts.
 
     Raises:
-        EvidenceError: a document table at hand, or curation's decisions, cannot be read.
+        EvidenceError: curation's decisions cannot be read.
     """
     runs = project_runs(project)
     shelf, unanswered = corpora_of(project, runs)
+    missing = lost_runs(project)
     curated = _decided(project, [_by_id(selector, shelf) for selector in selectors], unanswered)
     wanted = {*selectors, *(name for each in curated for name in (*each.names, *each.twins))}
     counts = [[0, 0] for _ in selectors]
     owners: dict[tuple[str, int], tuple[str, bool]] = {}
     for digest, corpus in shelf.corpora.items():
-        found = find_documents(corpus, shelf, wanted)
+        found = find_readable(corpus, shelf, wanted, missing)
         for selector, each, count in zip(selectors, curated, counts, strict=True):
             named = _union(found, [selector, *each.names])
             near = np.setdiff1d(_union(found, each.twins), named)
@@ -161,15 +166,23 @@ def takedown(
         digest: np.array(sorted(number for each, number in owners if each == digest), dtype=np.int64)
         for digest in dict.fromkeys(digest for digest, _number in owners)
     }
-    exposed = find_exposures(runs, documents, shelf, progress)
+    ways, lost = ways_of(runs, project)
+    missing += lost
+    exposed = find_exposures(runs, documents, shelf, progress, ways)
     checkpoints = tuple(exposed.checkpoints())
-    taken = (
+    taken = tuple(
         TakenDocument(asked, near, each)
         for each in exposed.traced(limit)
         for asked, near in (owners[each.corpus_digest, each.number],)
     )
+    shortfalls = tuple(dict.fromkeys((*missing, *exposed.shortfalls)))
     return Takedown(
-        tuple(entries), exposed.num_documents, tuple(taken), checkpoints, (*unanswered, *exposed.unanswered)
+        tuple(entries),
+        exposed.num_documents,
+        taken,
+        checkpoints,
+        told(shortfalls, unanswered),
+        shortfalls,
     )
 
 

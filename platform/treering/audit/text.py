@@ -1,6 +1,6 @@
 """From a text to the documents that hold it or a part of it, and to the steps that read those very tokens."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -15,11 +15,14 @@ from treering.audit.exposure import (
     project_runs,
     seen_by,
 )
+from treering.audit.reading import lost_runs, ways_of
+from treering.audit.report import Shortfall, told
 from treering.audit.shelf import Shelf
 from treering.audit.text_match import TextFinder, TextMatch, num_ngrams
-from treering.errors import EvidenceError, NotFoundError
+from treering.audit.way import Way
+from treering.errors import NotFoundError
 from treering.project import Project
-from treering.runlog.directory import CheckpointDirectory, RunDirectory
+from treering.runlog.directory import RunDirectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +47,14 @@ class TextTrace:
         matches: documents that hold some of them, those with the whole text first.
         checkpoints: what every checkpoint of every run saw of what matched.
         unanswered: what could not be looked into.
+        shortfalls: what of that is evidence that is missing, and what is answered without it.
     """
 
     num_ngrams: int
     matches: tuple[TracedMatch, ...]
     checkpoints: tuple[CheckpointExposure, ...]
     unanswered: tuple[str, ...]
+    shortfalls: tuple[Shortfall, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The answer as JSON values."""
@@ -72,40 +77,36 @@ def trace_text(project: Project, text: str, progress: Progress = quiet) -> TextT
             "; ".join(unanswered) or f"{project.corpora}: no corpus there; `dvc repro tokenize` makes them"
         )
     matches = finder.find(text)
-    traced = traced_matches(runs, matches, shelf, unanswered, progress)
+    ways, lost = ways_of(runs, project)
+    traced, missing = traced_matches(runs, matches, shelf, ways, progress)
     documents = [each.document for each in traced]
-    checkpoints = [seen_by(checkpoint, documents) for run in runs for checkpoint in _sound_checkpoints(run, unanswered)]
-    return TextTrace(num_ngrams(text), tuple(traced), tuple(checkpoints), tuple(dict.fromkeys(unanswered)))
+    shortfalls = tuple(dict.fromkeys((*lost_runs(project), *lost, *missing)))
+    return TextTrace(
+        num_ngrams(text),
+        tuple(traced),
+        tuple(seen_by(way, documents) for way in ways),
+        told(shortfalls, unanswered),
+        shortfalls,
+    )
 
 
 def traced_matches(
     runs: Sequence[RunDirectory],
     matches: Sequence[TextMatch],
     shelf: Shelf,
-    unanswered: list[str],
+    ways: Sequence[Way],
     progress: Progress = quiet,
-) -> list[TracedMatch]:
-    """The steps of some runs that read what matched, in the order of the matches."""
+) -> tuple[list[TracedMatch], list[Shortfall]]:
+    """The steps of some runs that read what matched, in the order of the matches; and what is missing."""
     numbers: dict[str, list[int]] = {}
     for match in matches:
         numbers.setdefault(match.corpus_digest, []).append(match.number)
     documents = {digest: np.unique(found) for digest, found in numbers.items()}
-    exposed = find_exposures(runs, documents, shelf, progress)
-    unanswered += exposed.unanswered
+    exposed = find_exposures(runs, documents, shelf, progress, ways)
     by_place = {(each.corpus_digest, each.number): each for each in exposed.traced()}
     traced = []
     for match in matches:
         document = by_place[match.corpus_digest, match.number]
         held = tuple(exposure for exposure in document.exposures if match.covers(exposure))
         traced.append(TracedMatch(match, replace(document, exposures=held)))
-    return traced
-
-
-def _sound_checkpoints(run: RunDirectory, unanswered: list[str]) -> Iterator[CheckpointDirectory]:
-    for checkpoint in (*run.checkpoints(), *run.superseded()):
-        try:
-            run.path_to(checkpoint)
-        except EvidenceError as error:
-            unanswered.append(f"{checkpoint.path}: {error}")
-        else:
-            yield checkpoint
+    return traced, exposed.shortfalls

@@ -90,6 +90,8 @@ class TextFinder:
         self._indexes: dict[str, NgramIndex] = {}
         self._documents: dict[tuple[str, int], _Document] = {}
         for digest, corpus in shelf.corpora.items():
+            if digest in shelf.partial:  # its tokens are gone
+                continue
             try:
                 self._text_of.check(corpus)
                 self._indexes[digest] = NgramIndex(index_directory(project.index, digest), corpus)

@@ -6,8 +6,10 @@ from typing import Any
 
 from treering.audit.content import Progress, quiet
 from treering.audit.exposure import CheckpointExposure, TracedDocument, corpora_of, find_exposures, project_runs
+from treering.audit.reading import lost_runs, missing_corpora, ways_of
+from treering.audit.report import Shortfall, told
 from treering.audit.selection import Selector, select
-from treering.errors import NotFoundError
+from treering.errors import EvidenceError, NotFoundError
 from treering.project import Project
 
 
@@ -20,12 +22,14 @@ class DocumentTrace:
         documents: those of them that were asked to be shown, with their exposures.
         checkpoints: what every checkpoint of every run saw of all of them.
         unanswered: what could not be looked into.
+        shortfalls: what of that is evidence that is missing, and what is answered without it.
     """
 
     num_documents: int
     documents: tuple[TracedDocument, ...]
     checkpoints: tuple[CheckpointExposure, ...]
     unanswered: tuple[str, ...]
+    shortfalls: tuple[Shortfall, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The answer as JSON values, with the verdict of each checkpoint."""
@@ -44,18 +48,26 @@ def trace_documents(
         progress: told about each attempt.
 
     Raises:
-        NotFoundError: no document of a corpus at hand is meant.
-        EvidenceError: a document table at hand cannot be read.
+        NotFoundError: no document is meant.
+        EvidenceError: none of a corpus at hand is meant, and a corpus is not at hand.
     """
     runs = project_runs(project)
     shelf, unanswered = corpora_of(project, runs)
-    documents = select(selectors, shelf)
+    missing = lost_runs(project)
+    documents = select(selectors, shelf, missing)
+    ways, lost = ways_of(runs, project)
+    missing += lost
     if not documents:
+        missing += missing_corpora(shelf, ways)
         asked = ", ".join(str(selector) for selector in selectors)
-        raise NotFoundError(
+        text = (
             f"{project.corpora}: no document of a corpus at hand is meant by {asked}; `treering takedown` also says "
-            f"what curation dropped{''.join(f'; {text}' for text in unanswered)}"
+            f"what curation dropped{''.join(f'; {text}' for text in (*(each.text for each in missing), *unanswered))}"
         )
-    exposed = find_exposures(runs, documents, shelf, progress)
+        raise EvidenceError(text) if missing else NotFoundError(text)
+    exposed = find_exposures(runs, documents, shelf, progress, ways)
     traced, checkpoints = tuple(exposed.traced(limit)), tuple(exposed.checkpoints())
-    return DocumentTrace(exposed.num_documents, traced, checkpoints, (*unanswered, *exposed.unanswered))
+    shortfalls = (*missing, *exposed.shortfalls)
+    return DocumentTrace(
+        exposed.num_documents, traced, checkpoints, told(shortfalls, unanswered), tuple(dict.fromkeys(shortfalls))
+    )

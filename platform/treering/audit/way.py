@@ -8,13 +8,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from treering.audit.config_edits import edited_fields
-from treering.audit.path import Derived, Piece, Stretch, stretches_to
+from treering.audit.path import Derived, Piece, Stretch, stretches_of, stretches_to
 from treering.audit.report import Level, Shortfall
 from treering.config.canonical import short
 from treering.config.resolve import RUN_ID_LENGTH, Resolved
 from treering.errors import ConfigError, EvidenceError
 from treering.project import Project
-from treering.runlog.directory import ANCESTORS, AttemptDirectory, CheckpointDirectory, PathSegment, RunDirectory
+from treering.runlog.directory import (
+    ANCESTORS,
+    AttemptDirectory,
+    CheckpointDirectory,
+    PathSegment,
+    RunDirectory,
+    path_of,
+)
 from treering.runlog.records import AttemptHeader, CheckpointManifest
 from treering.runlog.ring import first_ring
 
@@ -39,6 +46,43 @@ class Way:
     manifest: CheckpointManifest | None
     pieces: tuple[Piece, ...]
     shortfalls: tuple[Shortfall, ...]
+
+    @property
+    def step(self) -> int:
+        """The checkpoint's step, by its manifest, or by its folder's name where that is gone."""
+        return self.checkpoint.step if self.manifest is None else self.manifest.step
+
+    @property
+    def consumed_samples(self) -> int:
+        """Samples read up to it, by its manifest, or by the recipe where that is gone."""
+        if self.manifest is None:
+            return self.checkpoint.run.resolved.consumed_samples(self.step)
+        return self.manifest.consumed_samples
+
+    @property
+    def run_id(self) -> str:
+        """The run's id, by its config, or by the manifest where that is gone."""
+        if self.pieces or self.manifest is None:
+            return self.checkpoint.run.id
+        return short(self.manifest.run, RUN_ID_LENGTH)
+
+
+def pieces_to(run: RunDirectory, number: int | None, step: int) -> tuple[list[Piece], list[Shortfall]]:
+    """The way to a step of a run as far as its records reach.
+
+    Args:
+        run: the run.
+        number: the attempt that did the step, None where nobody knows.
+        step: the step.
+    """
+    shortfalls: list[Shortfall] = []
+    problem = ""
+    if number is not None:
+        try:
+            return list(stretches_of(path_of(PathSegment(run, run.attempt(number), step)))), shortfalls
+        except EvidenceError as error:
+            problem = str(error)
+    return _trace_back(run, number, step, problem, shortfalls), shortfalls
 
 
 def way_to(checkpoint: CheckpointDirectory, project: Project) -> Way:
@@ -74,6 +118,26 @@ def find_home(project: Project, digest: str) -> RunDirectory | None:
             if run.resolved.recipe.digest == digest:
                 return run
     return None
+
+
+def readable_run(run: RunDirectory, project: Project) -> tuple[RunDirectory, tuple[Shortfall, ...]]:
+    """A run whose config can be read: the given one, or the published copy of the same run.
+
+    Raises:
+        EvidenceError: neither can be read.
+    """
+    config = run.path / "resolved.json"
+    try:
+        run.resolved.schedule  # noqa: B018 - reading it is the check
+    except (EvidenceError, ConfigError) as error:
+        published = RunDirectory(project.published)
+        with suppress(EvidenceError):
+            if published.id == run.path.resolve().name:
+                missing = f"{error}; {HELPS}"
+                answered = f"everything of it, by the published run log in {published.path}"
+                return published, (Shortfall(missing, answered, Level.RECORDED, str(config)),)
+        raise EvidenceError(f"{error}; without it nothing says what a step reads; {HELPS}") from None
+    return run, ()
 
 
 def _at_home(
@@ -113,7 +177,7 @@ def _at_home(
             f"what the manifest says: step {manifest.step}, {manifest.consumed_samples} samples, "
             f"{manifest.consumed_tokens} tokens, blend {manifest.blend}; no corpus, no order"
         )
-        missing = f"{problem}; no run below {project.runs} is {manifest.run}; {HELPS}"
+        missing = f"{problem}; no run at hand is {manifest.run}; {HELPS}"
         shortfalls.append(Shortfall(missing, answered, Level.DECLARED, str(config)))
     return checkpoint, manifest
 

@@ -228,7 +228,10 @@ def batch(
 ) -> None:
     """Show the documents of a step's batch with their text, of the whole batch or of one rank's replica.
 
-    Ends with exit code 3 where the corpora do not give the batch digest that the ring recorded.
+    What is not at hand is named: without a corpus its samples are shown without documents, without a ring what schedule
+    and blend give the step.
+
+    Ends with exit code 3 where the corpora do not give the batch digest that the ring recorded, or one is missing.
 
     Example: `treering batch 0123 120`
     """
@@ -242,7 +245,7 @@ def batch(
         print_json(found.to_json())
     else:
         _print_batch(found)
-    if not found.content_bound:
+    if not found.content_bound or found.shortfalls:
         raise typer.Exit(EvidenceError.exit_code)
 
 
@@ -358,14 +361,23 @@ def _touched(touched: int | None, held: int | None) -> str:
 
 
 def _print_batch(found: "StepBatch") -> None:
-    equal = "equals" if found.content_bound else "DIFFERS FROM"
     whose = "" if found.rank is None else f" of rank {found.rank}"
-    console.print(f"run {found.run}, attempt {found.attempt}, step {found.step}: {len(found.samples)} samples{whose}")
-    console.print(f"batch digest {found.recomputed_digest} {equal} the ring's {found.recorded_digest}")
+    attempt = "no attempt on record" if found.attempt is None else f"attempt {found.attempt}"
+    console.print(f"run {found.run}, {attempt}, step {found.step}: {len(found.samples)} samples{whose}")
+    if found.recorded_digest is None:
+        console.print("batch digest not on record")
+    elif found.recomputed_digest is None:
+        console.print(f"batch digest {found.recorded_digest} is the ring's; not recomputed")
+    else:
+        equal = "equals" if found.content_bound else "DIFFERS FROM"
+        console.print(f"batch digest {found.recomputed_digest} {equal} the ring's {found.recorded_digest}")
+    console.print(f"assurance    {found.level}")
+    print_shortfalls(found.shortfalls, missing=True)
     for sample in found.samples:
+        place = "" if sample.replica is None else f", replica {sample.replica}, micro-batch {sample.micro_batch}"
         console.rule(
-            f"sample {sample.g:,}: {sample.corpus}, epoch {sample.epoch}, index {sample.index:,}, "
-            f"replica {sample.replica}, micro-batch {sample.micro_batch}",
+            f"sample {sample.g:,}: {sample.corpus}, epoch {sample.epoch}, index {sample.index:,}, tokens "
+            f"{sample.first_token:,} to {sample.end_token:,}{place}",
             align="left",
         )
         for part in sample.documents:
@@ -375,4 +387,5 @@ def _print_batch(found: "StepBatch") -> None:
                 markup=False,
                 style="bold",
             )
-            console.print(part.text, markup=False)
+            if part.text is not None:
+                console.print(part.text, markup=False)

@@ -1,17 +1,18 @@
 """`treering trace`, `takedown`, `diff`, `spikes`: from documents to checkpoints, and from one checkpoint to another."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treering.cli.audit import progress_bars
+from treering.cli.audit import print_shortfalls, progress_bars
 from treering.cli.output import JsonOption, NamedCheckpoint, console, print_json, print_table, project
 from treering.config.canonical import short
 
 if TYPE_CHECKING:
     from treering.audit.exposure import CheckpointExposure, TracedDocument
+    from treering.audit.report import Shortfall
     from treering.project import Project
 
 DocumentOption = Annotated[
@@ -84,10 +85,12 @@ def trace(
         found = trace_documents(here, selectors, limit=limit, progress=progress)
     if json:
         print_json(found.to_json())
+        _end(found.shortfalls)
         return
     _print_documents(found.documents, found.num_documents)
     _print_checkpoints(found.checkpoints)
     _print_unanswered(found.unanswered)
+    _end(found.shortfalls)
 
 
 def _trace_text(here: "Project", file: Path, limit: int, *, json: bool) -> None:
@@ -102,6 +105,7 @@ def _trace_text(here: "Project", file: Path, limit: int, *, json: bool) -> None:
         found = trace_text(here, content, progress)
     if json:
         print_json(found.to_json())
+        _end(found.shortfalls)
         return
     if not found.matches:
         console.print(f"no document at hand holds one of its {found.num_ngrams:,} runs of 13 words\n")
@@ -114,6 +118,7 @@ def _trace_text(here: "Project", file: Path, limit: int, *, json: bool) -> None:
         console.print(f"{len(found.matches) - limit:,} more documents; --limit shows more of them")
     _print_checkpoints(found.checkpoints)
     _print_unanswered(found.unanswered)
+    _end(found.shortfalls)
 
 
 def index(
@@ -189,6 +194,7 @@ def takedown(
         found = find(project(), read_list(file), limit=limit, progress=progress)
     if json:
         print_json(found.to_json())
+        _end(found.shortfalls)
         return
     print_table(
         ("entry", "documents", "near-duplicates", "curation"),
@@ -208,6 +214,7 @@ def takedown(
     _print_documents([taken.document for taken in found.documents], found.num_documents)
     _print_checkpoints(found.checkpoints)
     _print_unanswered(found.unanswered)
+    _end(found.shortfalls)
 
 
 def contamination(
@@ -233,6 +240,7 @@ def contamination(
         found = find_contamination(named_checkpoint(here.runs, checkpoint), here, tasks, progress)
     if json:
         print_json(found.to_json())
+        _end(found.shortfalls)
         return
     console.print(f"run {found.run}, step {found.step:,}\n")
     print_table(
@@ -270,6 +278,7 @@ def contamination(
         if len(found.examples) > limit:
             console.print(f"{len(found.examples) - limit:,} more examples; --limit shows more of them")
     _print_unanswered(found.unanswered)
+    _end(found.shortfalls)
 
 
 def diff(a: NamedCheckpoint, b: NamedCheckpoint, json: JsonOption = False) -> None:
@@ -285,6 +294,7 @@ def diff(a: NamedCheckpoint, b: NamedCheckpoint, json: JsonOption = False) -> No
         found = compare_checkpoints(named_checkpoint(here.runs, a), named_checkpoint(here.runs, b), here, progress)
     if json:
         print_json(found.to_json())
+        _end(found.shortfalls)
         return
     for name, side in (("A", found.a), ("B", found.b)):
         console.print(
@@ -311,6 +321,7 @@ def diff(a: NamedCheckpoint, b: NamedCheckpoint, json: JsonOption = False) -> No
         numbers=("share A", "share B", "only A", "only B", "both", "documents only A", "only B "),
     )
     _print_unanswered(found.missing)
+    _end(found.shortfalls)
 
 
 def spikes(
@@ -323,14 +334,17 @@ def spikes(
 
     Example: `treering spikes 0123`, then `treering spikes 0123 1187`
     """
-    from treering.audit.spike import spike_data
+    from treering.audit.spike import rings_left, spike_data
     from treering.judge.summary import spikes_of
     from treering.runlog.directory import find_run
 
     here = project()
     directory = find_run(here.runs, run)
     if step is None:
-        found = spikes_of(directory, list(directory.path_rings()))
+        rings, shortfalls = rings_left(directory)
+        for shortfall in shortfalls:
+            typer.echo(f"missing: {shortfall.text}", err=True)
+        found = spikes_of(directory, rings)
         if json:
             print_json([spike.to_dict() for spike in found])
         elif not found:
@@ -344,16 +358,20 @@ def spikes(
                 ],
                 numbers=("step", "value", "background", "robust z"),
             )
+        _end(shortfalls)
         return
     data = spike_data(directory, step, here, before)
     if json:
         print_json(data.to_json())
+        _end(data.shortfalls)
         return
+    print_shortfalls(data.shortfalls, missing=True)
     for each in data.steps:
-        console.rule(
-            f"step {each.step:,}, attempt {each.attempt}: loss {each.loss:.4f}, gradient norm {each.grad_norm:.3f}",
-            align="left",
-        )
+        attempt = "no attempt on record" if each.attempt is None else f"attempt {each.attempt}"
+        numbers = "no ring is left"
+        if each.loss is not None and each.grad_norm is not None:
+            numbers = f"loss {each.loss:.4f}, gradient norm {each.grad_norm:.3f}"
+        console.rule(f"step {each.step:,}, {attempt}: {numbers}", align="left")
         print_table(
             ("sample", "corpus", "epoch", "documents", "also read by step"),
             [
@@ -371,6 +389,7 @@ def spikes(
             ],
             numbers=("sample", "epoch"),
         )
+    _end(data.shortfalls)
 
 
 def _print_documents(documents: "Iterable[TracedDocument]", total: int) -> None:
@@ -397,12 +416,12 @@ def _print_document(each: "TracedDocument") -> None:
             [
                 [
                     short(found.run, 8),
-                    str(found.attempt),
+                    _count(found.attempt),
                     f"{found.step:,}",
                     f"{found.sample:,}",
                     f"{found.position:,}",
-                    str(found.replica),
-                    str(found.micro_batch),
+                    _count(found.replica),
+                    _count(found.micro_batch),
                     str(found.epoch),
                     f"{found.start:,} to {found.end:,}",
                 ]
@@ -433,6 +452,14 @@ def _print_checkpoints(checkpoints: "Iterable[CheckpointExposure]") -> None:
         rows,
         numbers=("checkpoint", "documents", "exposures", "off its path"),
     )
+
+
+def _end(shortfalls: "Sequence[Shortfall]") -> None:
+    """Ends a command that has answered: with exit code 3 where evidence was missing for a part of it."""
+    from treering.errors import EvidenceError
+
+    if shortfalls:
+        raise typer.Exit(EvidenceError.exit_code)
 
 
 def _print_unanswered(texts: Iterable[str]) -> None:

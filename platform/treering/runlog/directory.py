@@ -70,6 +70,14 @@ class AttemptDirectory:
         return self._header[1]
 
     @property
+    def has_header(self) -> bool:
+        """Whether the header is there and whole."""
+        try:
+            return bool(self._header)
+        except EvidenceError:
+            return False
+
+    @property
     def started(self) -> bool:
         """Whether the header was written; an attempt that died before has nothing to say."""
         return (self.path / "header.json").exists()
@@ -95,6 +103,15 @@ class AttemptDirectory:
         """
         first = first_ring(self.rings_file)
         return iter(()) if first is None else read_rings(self.rings_file, first.prev)
+
+    def first_step(self) -> int:
+        """The step of the first ring that is there, 0 where there is none; no chain checked.
+
+        Raises:
+            EvidenceError: that ring was changed.
+        """
+        ring = first_ring(self.rings_file)
+        return 0 if ring is None else ring.step
 
     def last_step(self) -> int:
         """The last step with a durable ring, 0 where there is none; read from the end of the file, no chain checked.
@@ -236,11 +253,12 @@ class RunDirectory:
         """The run's id in short."""
         return self.resolved.run_id
 
-    def attempts(self) -> list[AttemptDirectory]:
-        """All attempts that wrote a header, oldest first."""
+    def attempts(self, *, headless: bool = False) -> list[AttemptDirectory]:
+        """All attempts that wrote a header, oldest first; with `headless` those as well that lost it and have rings."""
         folder = self.path / "attempts"
         found = [AttemptDirectory(path) for path in folder.glob("*") if _ATTEMPT_NAME.match(path.name)]
-        return sorted((attempt for attempt in found if attempt.started), key=lambda attempt: attempt.number)
+        there = [each for each in found if each.started or (headless and each.rings_file.exists())]
+        return sorted(there, key=lambda attempt: attempt.number)
 
     def attempt(self, number: int) -> AttemptDirectory:
         """One attempt by number.

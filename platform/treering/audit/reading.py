@@ -1,0 +1,153 @@
+"""Everything in some runs that read samples: their attempts, and steps that only the recipe tells of.
+
+An attempt did the steps of its rings, and those that a checkpoint or a later attempt stands on: a lost tail must not
+make a document look unread.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from treering.audit.path import Derived, Piece, Stretch
+from treering.audit.report import Level, Shortfall
+from treering.audit.shelf import Shelf
+from treering.audit.usage import path_usage
+from treering.audit.way import HELPS, Way, way_to
+from treering.config.canonical import short
+from treering.errors import ConfigError, EvidenceError
+from treering.project import Project
+from treering.runlog.directory import (
+    AttemptDirectory,
+    PathSegment,
+    RunDirectory,
+    runs_without_config,
+)
+
+
+def lost_runs(project: Project) -> list[Shortfall]:
+    """Runs that have lost their config, so that nothing says what their steps read."""
+    found = []
+    published = readable_id(RunDirectory(project.published))
+    for run in runs_without_config(project.runs):
+        stands_in = run.path.name == published
+        missing = f"{run.path / 'resolved.json'}: missing, so nothing there says what the run's steps read; {HELPS}"
+        answered = f"the run as published in {project.published}" if stands_in else "the other runs"
+        level = Level.REDERIVED if stands_in else Level.DECLARED
+        found.append(Shortfall(missing, answered, level, str(run.path / "resolved.json")))
+    return found
+
+
+def readable_id(run: RunDirectory) -> str | None:
+    """The run's id by its config, None where that cannot be read."""
+    try:
+        return run.id
+    except EvidenceError:
+        return None
+
+
+def ways_of(runs: Iterable[RunDirectory], project: Project) -> tuple[list[Way], list[Shortfall]]:
+    """The ways to all checkpoints of some runs, superseded ones too; and the checkpoints of which nothing is known."""
+    ways, lost = [], []
+    for run in runs:
+        for checkpoint in (*run.checkpoints(), *run.superseded()):
+            try:
+                ways.append(way_to(checkpoint, project))
+            except EvidenceError as error:
+                lost.append(Shortfall(str(error), "the other checkpoints", Level.DECLARED, str(checkpoint.path)))
+    return ways, lost
+
+
+def missing_corpora(shelf: Shelf, ways: Iterable[Way]) -> list[Shortfall]:
+    """The corpora that are not at hand, each with how much of it the checkpoints read: that needs no corpus."""
+    read: dict[str, list[str]] = {digest: [] for digest in shelf.missing}
+    for way in ways if read else ():
+        for usage in path_usage(way.pieces):
+            if usage.digest in read:
+                epochs = f"{usage.samples:,} samples ({usage.realised_epochs:.2f} epochs)"
+                read[usage.digest].append(f"step {way.step} of run {short(way.run_id, 8)} {epochs}")
+    return [
+        Shortfall(
+            finding.text,
+            f"how much of it was read on the way to each checkpoint: {', '.join(read[digest]) or 'none is there'}",
+            Level.REDERIVED,
+            corpus=finding.corpus,
+        )
+        for digest, finding in shelf.missing.items()
+    ]
+
+
+def attempts_of(run: RunDirectory) -> tuple[list[Piece], list[Shortfall]]:
+    """All steps that each attempt of a run did, whether a path keeps them or not."""
+    try:
+        resolved, schedule = run.resolved, run.resolved.schedule
+    except (EvidenceError, ConfigError) as error:
+        missing = f"{error}; {HELPS}"
+        return [], [Shortfall(missing, "the other runs", Level.DECLARED, str(run.path / "resolved.json"))]
+    pieces: list[Piece] = []
+    shortfalls = []
+    needed = _needed_steps(run)
+    for attempt in run.attempts(headless=True):
+        first, last, problem = _extent(run, attempt, needed.get(attempt.number, 0))
+        if problem:
+            answered = (
+                f"steps {first} to {last} as schedule and blend of the recipe order them" if last else "the others"
+            )
+            shortfalls.append(Shortfall(f"{problem}; {HELPS}", answered, Level.REDERIVED, str(attempt.path)))
+        if last < first:
+            continue
+        if attempt.has_header:
+            pieces.append(Stretch(PathSegment(run, attempt, last), first, last, schedule, resolved.blend))
+        else:
+            pieces.append(Derived(run, attempt, first, last, schedule, resolved.blend))
+    return pieces, shortfalls
+
+
+def _needed_steps(run: RunDirectory) -> dict[int, int]:
+    """By attempt, the last step that a checkpoint or a later attempt of the run says it did."""
+    manifests = [each.manifest for each in (*run.checkpoints(), *run.superseded()) if each.has_manifest]
+    parents = [each.header.parent for each in run.attempts() if each.has_header]
+    needed: dict[int, int] = {}
+    for said in (*manifests, *parents):
+        if said is not None and said.run == run.resolved.recipe.digest:
+            needed[said.attempt] = max(said.step, needed.get(said.attempt, 0))
+    return needed
+
+
+def _extent(run: RunDirectory, attempt: AttemptDirectory, needed: int) -> tuple[int, int, str]:
+    """First and last step of an attempt, and what is missing to know them; without steps the last is 0."""
+    problems = []
+    held = begins = 0
+    try:
+        begins, held = attempt.first_step(), attempt.last_step()
+    except EvidenceError as error:
+        problems.append(str(error))
+    first = begins or run.resolved.first_step
+    try:
+        parent = attempt.header.parent
+        first = run.resolved.first_step if parent is None else parent.step + 1
+    except EvidenceError as error:
+        problems.insert(0, str(error))
+    if needed > held:
+        problems.append(f"{attempt.rings_file}: the rings end at step {held}, a later record stands on step {needed}")
+    return first, max(held, needed), "; ".join(problems)
+
+
+def untold_steps(path: Iterable[Piece], attempts: Sequence[Piece]) -> Iterator[Piece]:
+    """Steps on some paths that no attempt at hand did, each once: they are told by the recipe alone."""
+    told: dict[str, list[tuple[int, int]]] = {}
+    for piece in attempts:
+        told.setdefault(str(piece.run.path.resolve()), []).append((piece.first_step, piece.last_step))
+    for piece in path:
+        if piece.attempt is None:
+            spans = told.setdefault(str(piece.run.path.resolve()), [])
+            for first, last in _without((piece.first_step, piece.last_step), spans):
+                yield Derived(piece.run, None, first, last, piece.schedule, piece.blend)
+                spans.append((first, last))
+
+
+def _without(span: tuple[int, int], others: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What is left of a span of steps [first, last] without some others, ascending."""
+    left, (first, last) = [], span
+    for start, end in sorted(others):
+        if start > first:
+            left.append((first, min(last, start - 1)))
+        first = max(first, end + 1)
+    return [(a, b) for a, b in (*left, (first, last)) if a <= b]
