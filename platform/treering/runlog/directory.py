@@ -368,8 +368,8 @@ def path_of(last: PathSegment) -> list[PathSegment]:
         segments.insert(0, PathSegment(run, run.attempt(parent.attempt), parent.step))
         if segments[0].attempt.path in seen:
             raise EvidenceError(
-                f"{segments[0].attempt.path}: stands twice on its own path: its header names a parent that came "
-                "after it, so one of the headers was rewritten"
+                f"{segments[0].attempt.path / 'header.json'}: the attempt stands twice on its own path: a header names "
+                "a parent that came after it, so one of the headers was rewritten"
             )
         seen.add(segments[0].attempt.path)
     return segments
