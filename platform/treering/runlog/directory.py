@@ -365,7 +365,11 @@ def path_of(last: PathSegment) -> list[PathSegment]:
         run = segments[0].run
         if parent.run != run.resolved.recipe.digest:
             run = run.ancestor(parent.run)
-        segments.insert(0, PathSegment(run, run.attempt(parent.attempt), parent.step))
+        try:
+            attempt = run.attempt(parent.attempt)
+        except EvidenceError as error:
+            raise EvidenceError(f"{segments[0].attempt.path / 'header.json'}: {error}") from None
+        segments.insert(0, PathSegment(run, attempt, parent.step))
         if segments[0].attempt.path in seen:
             raise EvidenceError(
                 f"{segments[0].attempt.path / 'header.json'}: the attempt stands twice on its own path: a header names "
