@@ -229,17 +229,8 @@ class Exposed:
             if place[0] == _place_of(way.checkpoint.run):
                 for read in self.reads_of(piece):
                     off_path += int(np.count_nonzero(_off(way, place, read.steps)))
-        every = np.concatenate(steps)
-        return CheckpointExposure(
-            run=way.run_id,
-            step=way.step,
-            path=str(way.checkpoint.path),
-            documents=sum(len(np.unique(np.concatenate(items))) for items in seen.values()),
-            exposures=len(every),
-            first_step=int(every.min()) if len(every) else None,
-            last_step=int(every.max()) if len(every) else None,
-            off_path=off_path,
-        )
+        documents = sum(len(np.unique(np.concatenate(items))) for items in seen.values())
+        return _exposure_of(way, documents, np.concatenate(steps), off_path)
 
 
 def _place_of(run: RunDirectory) -> str:
@@ -287,14 +278,19 @@ def seen_by(way: Way, documents: Sequence[TracedDocument]) -> CheckpointExposure
                 off_path += 1
         steps += [step for step, _ in on]
         seen += bool(on)
+    return _exposure_of(way, seen, np.array(steps, dtype=np.int64), off_path)
+
+
+def _exposure_of(way: Way, documents: int, steps: NDArray[np.int64], off_path: int) -> CheckpointExposure:
+    """What a checkpoint saw: documents, the steps on its path that read a part of one, and how many off it."""
     return CheckpointExposure(
         run=way.run_id,
         step=way.step,
         path=str(way.checkpoint.path),
-        documents=seen,
+        documents=documents,
         exposures=len(steps),
-        first_step=min(steps, default=None),
-        last_step=max(steps, default=None),
+        first_step=int(steps.min()) if len(steps) else None,
+        last_step=int(steps.max()) if len(steps) else None,
         off_path=off_path,
     )
 
