@@ -97,7 +97,7 @@ def _general(facts: ModelFacts) -> Iterator[str]:
         "",
         f"Latest date of data acquisition/collection for model training: {blank('MM/YYYY; the records hold versions')}",
         "",
-        f"Is the model continuously trained on new data after this date? {_unknown('they hold this checkpoint alone')}",
+        f"Is the model continuously trained on new data after this date? {_unknown('the records hold one checkpoint')}",
         "",
         f"Description of the linguistic characteristics of the overall training data: {_languages(facts.corpora)}",
         "",
