@@ -116,8 +116,8 @@ def test_numeric_sources_hold_the_trainer_without_evaluation():
 
 
 def test_numeric_sources_hold_all_that_the_data_order_stands_on():
-    """What it imports of `treering.data` is in as well, but for what only makes or checks things with digests."""
-    bookkeeping = {"treering.data.blend", "treering.data.chunks", "treering.data.manifest"}
+    """What it imports of `treering.data` is in as well, but for what makes or checks digests or names documents."""
+    bookkeeping = {f"treering.data.{name}" for name in ("blend", "chunks", "document_table", "manifest")}
     sources = source_digests(ROOT, NUMERIC_SOURCES)
     for path in sources:
         tree = ast.parse((ROOT / path).read_text())
