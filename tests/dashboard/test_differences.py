@@ -130,8 +130,11 @@ def test_a_damaged_record_is_named(audited):
     path = run.path / "attempts" / "0001" / "rings.jsonl"
     path.write_text(path.read_text().replace('"loss":5.7', '"loss":5.1', 1))
     app = page("differences", run=run.path.name)
-    assert "cannot be compared" in texts(app)
-    assert "rings.jsonl line 3: ring of step 3" in texts(app)
+    assert [each.value for each in app.error] == [
+        "A record on the way to one of them does not hold; this is compared without it."
+    ]
+    assert "rings.jsonl line 3: ring of step 3" in app.code[0].value
+    assert "Not looked into" not in texts(app)
 
 
 def test_many_samples_are_compared_when_asked(audited, monkeypatch):

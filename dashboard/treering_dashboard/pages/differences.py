@@ -81,6 +81,9 @@ def _prefer_another(runs: Sequence[RunDirectory], a: CheckpointDirectory | None)
 
 
 def _difference(found: CheckpointDifference) -> None:
+    told = [each.text for each in found.shortfalls]
+    if told:
+        error_box("A record on the way to one of them does not hold; this is compared without it.", "\n".join(told))
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if found.first_step is None:
             st.badge("same data", icon=":material/check_circle:", color="green")
@@ -117,7 +120,7 @@ def _difference(found: CheckpointDifference) -> None:
         columns={"Share A": share(color="blue"), "Share B": share(color="orange")},
     )
     st.caption("A sample is a place in a corpus, counted once however often it was read; reads count each time.")
-    open_ends("Not looked into", found.missing)
+    open_ends("Not looked into", [text for text in found.missing if text not in told])
 
 
 def corpora_frame(found: CheckpointDifference) -> pd.DataFrame:
