@@ -1,7 +1,6 @@
 """Steps that are trained again: the same to the last bit, or found out."""
 
 import json
-import os
 
 import pytest
 import typer
@@ -56,8 +55,13 @@ def test_a_step_that_was_not_trained_as_recorded_is_found(zygote, project, tmp_p
 
 def test_what_was_replayed_is_signed_and_not_lent(project, reference, tmp_path, monkeypatch):
     monkeypatch.chdir(project.root)
-    for name in [name for name in os.environ if name.startswith("NVTE_")]:
-        monkeypatch.delenv(name)  # megatron-core sets them where a model was built, as other tests do in this process
+    recorded = reference.attempts()[0].header.environment["variables"]
+    for name in ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN"):
+        # megatron-core sets them where a model was built, as other tests do in this process
+        if name in recorded:
+            monkeypatch.setenv(name, recorded[name])
+        else:
+            monkeypatch.delenv(name, raising=False)
     _, public = generate(tmp_path / "signer.pem")
     signer, checkpoint = PrivateKey.read(tmp_path / "signer.pem"), reference.checkpoints()[-1]
     path, statement = attest(checkpoint, project, signer, output=tmp_path / "signed.json", replay=2, seed=1)
