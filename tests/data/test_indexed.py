@@ -1,3 +1,5 @@
+import os
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -5,7 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from treering.data.indexed import MappedOffsets, TokenFile, index_bytes, index_document
+from treering.data.indexed import (
+    MappedOffsets,
+    SequenceIndex,
+    TokenFile,
+    index_bytes,
+    index_document,
+    read_sequence_lengths,
+)
 from treering.errors import EvidenceError
 
 LENGTHS = np.array([5, 1, 7, 3], dtype=np.int32)
@@ -72,22 +81,155 @@ def test_header_and_end_belong_to_no_document() -> None:
     assert index_document(34 + 48 + 32, 4) is None
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda raw: raw[:20], "found 20 bytes, expected a header of 34"),
-        (lambda raw: b"X" + raw[1:], "found header"),
-        (lambda raw: raw[:9] + b"\x02" + raw[10:], "version 2"),
-        (lambda raw: raw[:-8], "expected 122 for 4 sequences"),
-        (lambda raw: raw[:34] + b"\x06" + raw[35:], "do not lie one after the other"),
-        (lambda raw: raw[:-8] + b"\x02" + raw[-7:], "do not ascend"),
-    ],
-)
-def test_a_damaged_index_is_refused(tmp_path: Path, damage: object, message: str) -> None:
+def changed(at: int, new: bytes) -> Callable[[bytes], bytes]:
+    return lambda raw: raw[:at] + new + raw[at + len(new) :]
+
+
+def int64(value: int) -> bytes:
+    return value.to_bytes(8, "little", signed=True)
+
+
+DAMAGES: list[tuple[Callable[[bytes], bytes], str]] = [
+    (lambda raw: raw[:0], "a.idx: found 0 bytes, expected a header of 34"),
+    (lambda raw: raw[:20], "a.idx: found 20 bytes, expected a header of 34"),
+    (changed(0, b"X"), "found header b'XMIDIDX.* at byte 0, expected b'MMIDIDX"),
+    (
+        changed(0, b"TNTIDX\0\0"),
+        r"an index of fairseq's format \(`--data-impl lazy` or `cached`\), expected Megatron's",
+    ),
+    (changed(9, b"\2"), "found version 2 at byte 9, expected 1"),
+    (changed(17, b"\0"), r"found token type 0 at byte 17, expected one of 1 \(uint8\)"),
+    (changed(17, b"\x09"), "found token type 9 at byte 17"),
+    (changed(17, b"\6"), r"found token type 6 \(floating point\) at byte 17: rewards or features, not tokens"),
+    (changed(17, b"\5"), r"sequence 1 begins at byte 10 .*, expected 40, .* \(tokens of 8 bytes\)"),
+    (changed(18, int64(2**60)), "found 122 bytes, expected 13835058055282163786 for 1152921504606846976 sequences"),
+    (changed(26, int64(-1)), "for 4 sequences and 18446744073709551615 document offsets"),
+    (lambda raw: raw[:-8], "found 114 bytes, expected 122 for 4 sequences"),
+    (lambda raw: raw + b"\0", "found 123 bytes, expected 122 for 4 sequences"),
+    (changed(38, b"\xfd\xff\xff\xff"), r"sequence 1 has length -3 \(byte 38\), expected at least 0"),
+    (changed(38, b"\2"), r"sequence 2 begins at byte 12 .*\(byte 66 of the index\), expected 14"),
+    (changed(46, b"\x0b"), "a.bin: found 32 bytes, expected 48 by a.idx"),  # the last length: no pointer follows
+    (changed(50, int64(2)), r"sequence 0 begins at byte 2 .*\(byte 50 of the index\), expected 0"),
+    (changed(50, int64(0) * 4), "sequence 1 begins at byte 0 .*, expected 10"),
+    (changed(58, int64(12) + int64(10)), "sequence 1 begins at byte 12 .*, expected 10"),
+    (changed(74, int64(2**40)), "sequence 3 begins at byte 1099511627776 .*, expected 26"),
+    (changed(82, int64(1)), r"document 0 begins at sequence 1 \(byte 82\), expected 0 to 0"),
+    (changed(82, int64(-1)), "document 0 begins at sequence -1 .*, expected 0 to 0"),
+    (changed(90, int64(3)), r"document 2 begins at sequence 2 \(byte 98\), expected 3 to 4"),
+    (changed(98, int64(5)), "document 2 begins at sequence 5 .*, expected 1 to 4"),
+    (changed(114, int64(3)), r"the documents end at sequence 3 \(byte 114\), expected 4, the number of sequences"),
+]
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGES)
+def test_a_damaged_index_is_refused_with_its_field_and_place(
+    tmp_path: Path, damage: Callable[[bytes], bytes], message: str
+) -> None:
     bin_path, idx_path = write(tmp_path)
     idx_path.write_bytes(damage(idx_path.read_bytes()))
-    with pytest.raises(EvidenceError, match=message):
-        TokenFile.open(bin_path, idx_path)
+    for ask in (partial(TokenFile.open, bin_path, idx_path), partial(SequenceIndex.open, idx_path, bin_path)):
+        with pytest.raises(EvidenceError, match=message):
+            ask()
+
+
+def test_damage_is_found_in_every_part_of_a_long_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = np.random.default_rng(0).integers(0, 9, 100).astype(np.int32)
+    whole, path = index_bytes(lengths), tmp_path / "a.idx"
+    monkeypatch.setattr("treering.data.indexed._CHUNK", 7)
+    for document in (0, 6, 7, 8, 13, 14, 98, 99):
+        pointer, offset = 34 + 4 * 100 + 8 * document, 34 + 12 * 100 + 8 * (document + 1)
+        for at, message in ((pointer, f"sequence {document} begins"), (offset, "document|documents")):
+            path.write_bytes(changed(at, int64(10**6))(whole))
+            with pytest.raises(EvidenceError, match=message):
+                read_sequence_lengths(path)
+    path.write_bytes(whole)
+    assert read_sequence_lengths(path).tolist() == lengths.tolist()
+
+
+def test_a_changed_byte_is_an_error_or_changes_no_answer(tmp_path: Path) -> None:
+    bin_path, idx_path = write(tmp_path)
+    whole, random = idx_path.read_bytes(), np.random.default_rng(0)
+    changes = [(at, whole[at] ^ (1 << bit)) for at in range(len(whole)) for bit in range(8)]
+    changes += [(int(at), int(value)) for at, value in random.integers(0, [len(whole), 256], (2000, 2))]
+    missed = []
+    for at, value in changes:
+        idx_path.write_bytes(changed(at, bytes([value]))(whole))
+        with suppress(EvidenceError):
+            assert SequenceIndex.open(idx_path, bin_path).lengths.tolist() == LENGTHS.tolist()
+            if value != whole[at]:
+                missed.append(at)
+        with suppress(EvidenceError):  # without a token file the last length has nothing that it must fit
+            found = SequenceIndex.open(idx_path, tmp_path / "none.bin")
+            assert found.lengths[:-1].tolist() == LENGTHS[:-1].tolist()
+            assert found.lengths[-1] == LENGTHS[-1] or 46 <= at < 50
+    assert missed
+    assert {17 if at == 17 else (at - 82) // 8 for at in missed} <= {17, 1, 2, 3}, (
+        "a type of the same width, or documents"
+    )
+
+
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+    bin_path, idx_path = write(tmp_path)
+    whole = idx_path.read_bytes()
+    idx_path.unlink()
+    opens = (partial(TokenFile.open, bin_path), read_sequence_lengths, MappedOffsets.open)
+    for make, message in (
+        (idx_path.mkdir, "found a folder, expected"),
+        (lambda: (idx_path.rmdir(), os.mkfifo(idx_path)), "found a FIFO, expected"),
+        (lambda: (idx_path.unlink(), idx_path.symlink_to("/dev/zero")), "found a device, expected"),
+        (lambda: (idx_path.unlink(), idx_path.symlink_to(idx_path)), "symbolic links; expected"),
+    ):
+        make()
+        for ask in opens:
+            with pytest.raises(EvidenceError, match=rf"a\.idx: .*{message}"):
+                ask(idx_path)
+    idx_path.unlink()
+    idx_path.write_bytes(whole)
+    bin_path.unlink()
+    os.mkfifo(bin_path)
+    with pytest.raises(EvidenceError, match=r"a\.bin: found a FIFO, expected a token file"):
+        read_sequence_lengths(idx_path)
+
+
+@pytest.mark.parametrize(("code", "width"), [(1, 1), (2, 1), (3, 2), (4, 4), (5, 8), (8, 2)])
+def test_every_type_of_whole_numbers_and_empty_sequences_are_read(tmp_path: Path, code: int, width: int) -> None:
+    lengths = np.array([0, 5, 0, 0, 7, 3, 0], dtype=np.int32)
+    raw = changed(17, bytes([code]))(index_bytes(lengths))
+    pointers = (np.cumsum(lengths) - lengths).astype("<i8") * width
+    (tmp_path / "a.idx").write_bytes(changed(34 + 28, pointers.tobytes())(raw))
+    (tmp_path / "a.bin").write_bytes(bytes(15 * width))
+    found = SequenceIndex.open(tmp_path / "a.idx", tmp_path / "a.bin")
+    assert (found.lengths.tolist(), found.num_bytes, found.bin_found) == (lengths.tolist(), 15 * width, True)
+
+
+def test_documents_of_several_sequences_and_none_at_all(tmp_path: Path) -> None:
+    def index(documents: list[int]) -> SequenceIndex:
+        raw = bytearray(index_bytes(LENGTHS)[:82]) + b"".join(map(int64, documents))
+        raw[26:34] = int64(len(documents))
+        (tmp_path / "b.idx").write_bytes(raw)
+        return SequenceIndex.open(tmp_path / "b.idx", tmp_path / "b.bin")
+
+    for documents, count in (([0, 2, 2, 4], 3), ([0, 4], 1), ([0], 0)):  # the last one: merged by GPT-NeoX
+        found = index(documents)
+        assert (found.num_documents, found.bin_found, found.lengths.tolist()) == (count, False, LENGTHS.tolist())
+    (tmp_path / "c.idx").write_bytes(index_bytes(np.zeros(0, dtype=np.int32)))
+    with pytest.raises(EvidenceError, match="found 0 sequences"):
+        read_sequence_lengths(tmp_path / "c.idx")
+
+
+def test_modes_are_read_where_all_are_text(tmp_path: Path) -> None:
+    indexed = pytest.importorskip("megatron.core.datasets.indexed_dataset")
+    torch = pytest.importorskip("torch")
+    for name, modes in (("text", [0, 0]), ("images", [0, 1])):
+        builder = indexed.IndexedDatasetBuilder(str(tmp_path / f"{name}.bin"), dtype=np.uint16, multimodal=True)
+        for mode in modes:
+            builder.add_document(torch.tensor([1, 2, 3]), [3], [mode])
+        builder.finalize(str(tmp_path / f"{name}.idx"))
+    assert read_sequence_lengths(tmp_path / "text.idx").tolist() == [3, 3]
+    with pytest.raises(EvidenceError, match=r"modes \(a multimodal data set\): sequence 1 has another mode than 0"):
+        read_sequence_lengths(tmp_path / "images.idx")
+    with pytest.raises(EvidenceError, match="found 2 sequences of 2 documents with modes, expected one for each"):
+        MappedOffsets.open(tmp_path / "text.idx")
 
 
 def test_tokens_of_another_size_are_refused(tmp_path: Path) -> None:
