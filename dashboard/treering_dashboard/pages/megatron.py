@@ -100,6 +100,9 @@ def _audit(path: str, moved: tuple[str, ...], *, verify: bool) -> None:
 
 def _report(report: MegatronReport) -> None:
     verdict_line(report.level, report.verdict, holds=report.holds)
+    if report.unbound:
+        st.warning("Some inputs are not bound: the answer is by what the run declares.", icon=":material/link_off:")
+        open_ends("Not bound", [each.text for each in report.unbound])
     skipped = f"{count(len(report.skipped_steps))} skipped" if report.skipped_steps else "none skipped"
     mixed = sum(usage.mixed_epochs for usage in report.corpora) or "none"
     cells = st.columns(4, gap="small")

@@ -103,7 +103,7 @@ def audit(
     `--summary` reads neither rings nor corpora: what was read of each corpus, by records and data order, and whether
     the records fit each other.
 
-    Ends with exit code 3 where something does not hold or is missing.
+    Ends with exit code 3 where something does not hold, is missing, or is not bound.
 
     Example: `treering audit runs/0123456789abcdef/checkpoints/step-00000300 --verify`
     """

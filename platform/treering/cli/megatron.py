@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from treering.cli.output import console, print_json, print_table
 
 if TYPE_CHECKING:
-    from treering.audit.megatron.report import MegatronReport, ReadSample
+    from treering.audit.megatron.report import MegatronReport, ReadSample, Unbound
 
 
 def audit_megatron(
@@ -20,7 +20,7 @@ def audit_megatron(
         UserError: a data root is not `OLD=NEW`.
 
     Returns:
-        Whether everything holds.
+        Whether everything holds and every input is bound.
     """
     from treering.audit.megatron.moved import parse_moved
     from treering.audit.megatron.run import AuditedRun
@@ -32,7 +32,8 @@ def audit_megatron(
             print_json(report.to_json())
         else:
             _print_report(report)
-        return report.holds
+        return report.holds and not report.unbound
+    unbound, level = run.unbound_at(step if document is None else None), run.level(step if document is None else None)
     samples = [
         *(run.step(step) if step is not None else ()),
         *(run.exposures(document) if document is not None else ()),
@@ -41,22 +42,31 @@ def audit_megatron(
         print_json(
             {
                 "source": str(run.source),
-                "level": run.level,
+                "level": level,
+                "unbound": [asdict(each) for each in unbound],
                 "samples": [asdict(sample) for sample in samples],
                 "findings": [asdict(finding) for finding in run.findings],
             }
         )
     else:
+        _print_unbound(unbound)
         _print_samples(samples)
         for finding in run.findings:
             console.print(f"FAILED       {finding.text}", markup=False)
-        console.print(f"{len(samples):,} samples, {run.level}")
-    return not run.findings
+        console.print(f"{len(samples):,} samples, {level}")
+    return not run.findings and not unbound
+
+
+def _print_unbound(unbound: "Sequence[Unbound]") -> None:
+    """What lowers the level, before the answer."""
+    for each in unbound:
+        console.print(f"NOT BOUND    {each.text}", markup=False)
 
 
 def _print_report(report: "MegatronReport") -> None:
     from treering.audit.megatron.saved import LATEST
 
+    _print_unbound(report.unbound)
     console.print(f"run          {report.source}")
     for setting in report.settings:
         if setting.origin != "description":

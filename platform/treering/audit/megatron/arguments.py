@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from treering.audit.megatron.moved import moved_path
 from treering.audit.megatron.pickled import Inert
+from treering.audit.megatron.report import Unbound
 from treering.audit.megatron.saved import SavedRun
 from treering.data.megatron.blend import Generation
 from treering.errors import EvidenceError, UserError
@@ -61,6 +62,7 @@ class Launch:
         told: other arguments that a reader wants to see.
         generations: other generations of Megatron that may have saved such arguments.
         open_ends: what they leave open, in words.
+        unbound: what decides the order and is not confirmed.
     """
 
     values: dict[str, Any]
@@ -68,6 +70,7 @@ class Launch:
     told: dict[str, Any]
     generations: tuple[Generation, ...]
     open_ends: tuple[str, ...]
+    unbound: tuple[Unbound, ...]
 
 
 def launch_of(saved: SavedRun, moved: Mapping[str, str]) -> Launch:
@@ -92,7 +95,7 @@ def launch_of(saved: SavedRun, moved: Mapping[str, str]) -> Launch:
             values[field] = value
             arguments[field] = None if name is None else flag(name)
 
-    name, values["data"] = _data(told, moved)
+    name, values["data"], listed = _data(told, moved)
     arguments["data"] = flag(name)
     if name in ("data_path", "data_args_path"):
         split = told.text("split")
@@ -117,8 +120,9 @@ def launch_of(saved: SavedRun, moved: Mapping[str, str]) -> Launch:
     values["generation"], others = told.generation(deepspeed=saved.deepspeed)
     arguments["generation"] = None
     take("extra_token", "add_extra_token_to_sequence", told.truth("add_extra_token_to_sequence"))
+    unbound = () if listed is None else (_unbound_file(listed, name, saved.file),)
     shown = {name: told.shown(name) for name in TOLD if held.get(name) is not None}
-    return Launch(values, arguments, shown, others, tuple(told.open_ends()))
+    return Launch(values, arguments, shown, others, tuple(told.open_ends()), unbound)
 
 
 def flag(name: str) -> str:
@@ -273,12 +277,24 @@ class _Arguments:
         )
 
 
-def _data(told: _Arguments, moved: Mapping[str, str]) -> tuple[str, list[dict[str, Any]]]:
-    """Which argument named the data of the training, and its entries."""
+def _unbound_file(listed: Path, name: str, checkpoint: Path) -> Unbound:
+    """The file of data paths that a checkpoint names, and whose content it does not hold."""
+    newer = listed.stat().st_mtime > checkpoint.stat().st_mtime
+    return Unbound(
+        what=f"{listed}: the file of data paths ({flag(name)})",
+        why="The checkpoint holds its name, not its content, which decides every data path and weight."
+        + (" It was changed after the checkpoint was written." if newer else ""),
+        remedy="Give `data` in megatron-run.yaml as it was at the launch (docs/audit.md).",
+        field="data",
+    )
+
+
+def _data(told: _Arguments, moved: Mapping[str, str]) -> tuple[str, list[dict[str, Any]], Path | None]:
+    """Which argument named the data of the training, its entries, and the file that listed them, if one did."""
     for name in ("data_path", "train_data_path"):
         words = told.words(name)
         if words:
-            return name, blend_of(told.file, name, words)
+            return name, blend_of(told.file, name, words), None
     for name in ("data_args_path", "per_split_data_args_path"):
         listed = told.text(name)
         if listed is None:
@@ -297,7 +313,7 @@ def _data(told: _Arguments, moved: Mapping[str, str]) -> tuple[str, list[dict[st
                 f"{place}: {error!r}; expected the JSON that {flag(name)} reads, with `train`"
             ) from None
         if isinstance(words, list) and words:
-            return name, blend_of(place, name, [str(word) for word in words])
+            return name, blend_of(place, name, [str(word) for word in words]), place
     raise UserError(
         f"{told.file}: the arguments name no training data (data_path, data_args_path, train_data_path, "
         "per_split_data_args_path): Megatron then reads made-up data; if it did not, name the data in megatron-run.yaml"

@@ -1,9 +1,49 @@
 """What an audit of a Megatron run says."""
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from treering.audit.report import Finding, Level
+
+
+@dataclass(frozen=True, slots=True)
+class Unbound:
+    """Something that decides what was read, and that nothing the audit has seen confirms.
+
+    It lowers the answer's level to "declared", and the answer names it first. An input that is unbound contradicts
+    nothing: a contradiction is a finding.
+
+    Attributes:
+        what: the input or the choice, with its place.
+        why: what it decides, in a sentence.
+        remedy: what binds it, in a sentence.
+        steps: the first and the last step that it concerns; None for all steps.
+        field: the field of the description (docs/audit.md) that binds it, where there is one.
+    """
+
+    what: str
+    why: str
+    remedy: str
+    steps: tuple[int, int] | None = None
+    field: str | None = None
+
+    @property
+    def text(self) -> str:
+        """All of it on one line."""
+        return f"{self.what}. {self.why} {self.remedy}"
+
+    def concerns(self, step: int) -> bool:
+        """Whether it decides what a step read."""
+        return self.steps is None or self.steps[0] <= step <= self.steps[1]
+
+
+def reached(findings: Iterable[Finding], unbound: Iterable[Unbound]) -> Level:
+    """The level of an answer: its weakest input's.
+
+    Never more than re-derived, since nothing recorded what the run did.
+    """
+    return Level.DECLARED if any(findings) or any(unbound) else Level.REDERIVED
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +125,7 @@ class MegatronReport:
         skipped_steps: steps up to the checkpoint whose samples were taken but not trained on.
         corpora: what was read of each data path.
         indices_read: Megatron's cached indices that hold and were taken; all others were rebuilt from the seed.
+        unbound: what decides the order and is not confirmed; each one lowers the level.
         level: at most re-derived: there is no record of what the run did.
         verify: whether cached indices were compared with a rebuild.
         findings: what does not hold.
@@ -100,6 +141,7 @@ class MegatronReport:
     skipped_steps: tuple[int, ...]
     corpora: tuple[DatasetUsage, ...]
     indices_read: tuple[str, ...]
+    unbound: tuple[Unbound, ...]
     level: Level
     verify: bool
     findings: tuple[Finding, ...]
@@ -112,8 +154,12 @@ class MegatronReport:
 
     @property
     def verdict(self) -> str:
-        """One line: `re-derived: 1,000 steps`, or `FAILED with …`."""
+        """One line: `re-derived: 1,000 steps`, `declared: 1,000 steps; 1 input is not bound`, or `FAILED with …`."""
         reached = f"{self.level}: {self.iteration:,} steps"
+        if self.unbound:
+            reached += (
+                "; 1 input is not bound" if len(self.unbound) == 1 else f"; {len(self.unbound)} inputs are not bound"
+            )
         if self.holds:
             return reached
         things = "1 finding" if len(self.findings) == 1 else f"{len(self.findings)} findings"

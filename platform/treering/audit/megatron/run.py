@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treering.audit.megatron.launch import OrderedLaunch, index_of
-from treering.audit.megatron.report import DatasetUsage, DocumentPart, MegatronReport, ReadSample
+from treering.audit.megatron.report import DatasetUsage, DocumentPart, MegatronReport, ReadSample, Unbound, reached
 from treering.audit.megatron.source import RunSource
 from treering.audit.report import Finding, Level
 from treering.config.canonical import digest_file
@@ -91,9 +91,18 @@ class AuditedRun:
         return (*self.described.findings, *(each for launch in self.launches for each in launch.findings))
 
     @property
-    def level(self) -> Level:
-        """Re-derived where nothing contradicts it: never more, since nothing recorded what the run did."""
-        return Level.DECLARED if self.findings else Level.REDERIVED
+    def unbound(self) -> tuple[Unbound, ...]:
+        """What decides the order and is not confirmed."""
+        parts = (self.described.unbound, *(launch.launched.unbound for launch in self.launches))
+        return tuple(dict.fromkeys(each for part in parts for each in part))
+
+    def unbound_at(self, step: int | None) -> tuple[Unbound, ...]:
+        """What of it concerns a step; all of it for a question that is not about one step."""
+        return tuple(each for each in self.unbound if step is None or each.concerns(step))
+
+    def level(self, step: int | None = None) -> Level:
+        """The level of an answer about a step, or about the checkpoint."""
+        return reached(self.findings, self.unbound_at(step))
 
     def report(self) -> MegatronReport:
         """What the checkpoint read."""
@@ -109,7 +118,8 @@ class AuditedRun:
             skipped_steps=tuple(sorted(step for step in self._skipped if step <= self.iteration)),
             corpora=tuple(self._usage(prefix) for prefix in self._prefixes()),
             indices_read=tuple(dict.fromkeys(index.name for launch in self.launches for index in launch.cache.read)),
-            level=self.level,
+            unbound=self.unbound,
+            level=self.level(),
             verify=self.verify,
             findings=self.findings,
             not_proven=tuple(self._not_proven()),

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from treering.audit.megatron.arguments import Launch, flag, launch_of
 from treering.audit.megatron.moved import moved_path
-from treering.audit.megatron.report import Setting
+from treering.audit.megatron.report import Setting, Unbound
 from treering.audit.megatron.saved import (
     LATEST,
     SavedRun,
@@ -61,6 +61,7 @@ class Launched:
         changed: which arguments differ from those of the steps before, in words.
         generations: other generations of Megatron that may have launched the run.
         open_ends: what the arguments leave open.
+        unbound: what decides the order of these steps and is not confirmed.
     """
 
     file: Path
@@ -70,6 +71,7 @@ class Launched:
     changed: tuple[str, ...]
     generations: tuple[Generation, ...]
     open_ends: tuple[str, ...]
+    unbound: tuple[Unbound, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +83,14 @@ class RunSource:
         settings: each value of the last launch, with who said so.
         launches: its steps up to the checkpoint, by launch arguments, oldest first.
         findings: where a checkpoint contradicts itself or cannot be read.
+        unbound: what decides which launches there were and is not confirmed.
     """
 
     path: Path
     settings: tuple[Setting, ...]
     launches: tuple[Launched, ...]
     findings: tuple[Finding, ...]
+    unbound: tuple[Unbound, ...]
 
     @property
     def run(self) -> MegatronRun:
@@ -116,7 +120,7 @@ class RunSource:
             run = validate_section(description, MegatronRun, document)
             if run.iteration is None and run.consumed_samples is None:
                 run = run.model_copy(update={"iteration": _tracked(description)})
-            return cls(description, tuple(told.settings(run, None)), (told.launched(description, run),), ())
+            return cls(description, tuple(told.settings(run, None)), (told.launched(description, run),), (), ())
         saved = _checkpoint(description.parent / str(named) if described else path)
         file = description if described else saved.file
         launch = launch_of(saved, moved)
@@ -129,7 +133,7 @@ class RunSource:
         before = [each for each in earlier if each[0].iteration < last[0].iteration]
         run = validate_section(file, MegatronRun, told.completed(*last))
         launches = (*told.stretches(before, run), told.launched(file, run, last[1]))
-        return cls(file, tuple(told.settings(run, last[1])), _linked(launches), findings)
+        return cls(file, tuple(told.settings(run, last[1])), _linked(launches), findings, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +169,7 @@ class _Told:
             changed=(),
             generations=launch.generations if launch is not None and unsure else (),
             open_ends=() if launch is None else launch.open_ends,
+            unbound=() if launch is None else tuple(each for each in launch.unbound if each.field not in self.document),
         )
 
     def stretches(self, earlier: Sequence[tuple[SavedRun, Launch]], run: MegatronRun) -> Iterator[Launched]:
