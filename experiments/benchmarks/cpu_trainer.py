@@ -43,7 +43,8 @@ from treering.config.resolve import resolve
 from treering.config.schema import Experiment
 from treering.data.batch import read_samples
 from treering.data.order import DataOrder
-from treering.judge.throughput import ModelShape, num_parameters
+from treering.judge.parameters import Parameters
+from treering.judge.throughput import ModelShape
 from treering.runlog.directory import RunDirectory
 from treering.runlog.writer import RingWriter
 from treering_trainer.data import Feed
@@ -264,7 +265,7 @@ def summary(bench: Bench, blocks: list[Block], steps: int) -> dict[str, Any]:
     return {
         "machine": machine(),
         "model": {
-            "parameters": round(num_parameters(shape)),
+            "parameters": Parameters.of(resolved.recipe.model, resolved.blend.sequence_length).total,
             "num_layers": shape.num_layers,
             "hidden_size": shape.hidden_size,
             "sequence_length": shape.sequence_length,

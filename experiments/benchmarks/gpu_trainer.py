@@ -32,7 +32,8 @@ from treering.collect.devices import collect_devices
 from treering.collect.nvml import open_nvml
 from treering.config.model import ModelConfig, OptimizerConfig, Precision
 from treering.config.operation import KernelConfig, ParallelConfig
-from treering.judge.throughput import ModelShape, num_parameters, peak_of, tflops_per_device, utilisation
+from treering.judge.parameters import Parameters
+from treering.judge.throughput import ModelShape, peak_of, tflops_per_device, utilisation
 
 FORMULA = "megatron-2023"
 WARMUP_STEPS = 3
@@ -167,7 +168,7 @@ def measure(case: Case, device: str) -> dict[str, Any]:
     shape = ModelShape.of(case.model, case.sequence_length)
     result: dict[str, Any] = {
         "name": case.name,
-        "parameters": num_parameters(shape),
+        "parameters": Parameters.of(case.model, case.sequence_length).total,
         "sequence_length": case.sequence_length,
         "micro_batch_size": case.micro_batch_size,
         "micro_batches": case.micro_batches,

@@ -95,10 +95,9 @@ def plan_document(experiment: "Experiment", resolved: "Resolved", blend_source: 
     from dataclasses import asdict
 
     from treering.data.shares import component_shares
-    from treering.judge.throughput import ModelShape, num_parameters
+    from treering.judge.parameters import Parameters
 
     schedule = resolved.schedule
-    shape = ModelShape.of(resolved.recipe.model, resolved.blend.sequence_length)
     # A corpus that neither exists nor declares its size stands in the blend with one sample's worth of tokens: its
     # epochs would be a number about nothing.
     sized = {corpus.name for corpus in experiment.corpora if corpus.declared}
@@ -107,7 +106,7 @@ def plan_document(experiment: "Experiment", resolved: "Resolved", blend_source: 
         **resolved.to_json(),
         "plan": {
             "blend_source": blend_source,
-            "parameters": round(num_parameters(shape)),
+            "parameters": Parameters.of(resolved.recipe.model, resolved.blend.sequence_length).total,
             "steps": schedule.num_steps,
             "samples": schedule.num_samples,
             "tokens": schedule.tokens_after(schedule.num_steps),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from treering.judge.layout import Attention, Layout, Workload
+from treering.judge.parameters import Parameters
 
 USABLE_SHARE: Final = 0.9
 """Of a device's memory, what a plan may fill: our choice, not a published number."""
@@ -115,20 +116,16 @@ def stage_memories(workload: Workload, layout: Layout, batch_size: int) -> list[
 def stage_parameters(workload: Workload, layout: Layout, stage: Stage) -> int:
     """Parameters on one device of a stage, biases and norms included.
 
-    Tensor ranks share matrices; positions, norms and the biases of row-parallel layers stand whole on each. With tied
-    embeddings and more than one stage, the last one holds a copy.
+    With tied embeddings and more than one stage, the last one holds a copy of the token embedding.
     """
-    model, t = workload.model, layout.tensor
-    h, f = model.hidden_size, model.ffn_width
-    layer = (4 * h * h + 2 * h * f + 3 * h + f) // t + 6 * h
-    embedding = model.padded_vocab_size * h // t
-    count = layer * model.num_layers // layout.pipeline
-    if stage == "first" or layout.pipeline == 1:
-        count += embedding + workload.sequence_length * h
-    if stage == "last" or layout.pipeline == 1:
-        count += 2 * h
-        if layout.pipeline > 1 or not model.tied_embeddings:
-            count += embedding
+    parameters = Parameters.of(workload.model, workload.sequence_length, layout.tensor)
+    if layout.pipeline == 1:
+        return parameters.total
+    count = parameters.layer * parameters.num_layers // layout.pipeline
+    if stage == "first":
+        count += parameters.embedding + parameters.positions
+    if stage == "last":
+        count += parameters.final_norm + parameters.embedding
     return count
 
 

@@ -9,9 +9,10 @@ from typing import Any, Final
 from treering.config.canonical import short
 from treering.errors import EvidenceError
 from treering.judge.efficiency import efficiency, peak_of_attempt, split
+from treering.judge.parameters import Parameters
 from treering.judge.ranks import rank_speeds
 from treering.judge.spikes import Spike, SpikeRule, ring_spikes
-from treering.judge.throughput import ModelShape, num_parameters
+from treering.judge.throughput import ModelShape
 from treering.runlog.directory import AttemptDirectory, PathSegment, RunDirectory
 from treering.runlog.ring import Ring
 
@@ -117,7 +118,7 @@ def run_page(run: RunDirectory) -> dict[str, Any]:
         "path_to_run": str(run.path),
         "overrides": list(resolved.overrides),
         "digests": resolved.digests,
-        "parameters": round(num_parameters(shape)),
+        "parameters": Parameters.of(resolved.recipe.model, resolved.blend.sequence_length).total,
         "recipe": resolved.recipe.model_dump(mode="json"),
         "blend": resolved.blend.model_dump(mode="json"),
         "attempts": [_attempt(attempt, segments) for attempt in attempts],

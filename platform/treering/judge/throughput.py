@@ -59,17 +59,6 @@ class ModelShape:
         )
 
 
-def num_parameters(shape: ModelShape) -> float:
-    """Parameters of a GPT with tied embeddings and learned positions: 12·l·h²·(1 + 13/(12h) + (V+s)/(12·l·h)).
-
-    Source: arXiv 2104.04473, section 2 (equation 2). Leaves out the final layer norm (2·h); holds for the
-    plain block only (f = 4h, no grouped queries, not gated).
-    """
-    l, h = shape.num_layers, shape.hidden_size  # noqa: E741  (the paper's letter)
-    vocabulary = shape.padded_vocab_size + shape.sequence_length
-    return 12 * l * h**2 * (1 + 13 / (12 * h) + vocabulary / (12 * l * h))
-
-
 def ptdp_2021(shape: ModelShape, batch_size: int, recompute: bool) -> float:
     """FLOPs of one iteration, forward and backward, as PTD-P counts them.
 

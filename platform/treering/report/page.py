@@ -11,7 +11,7 @@ from treering.audit.report import AuditReport
 from treering.config.canonical import short
 from treering.data.curate.decisions import STEPS
 from treering.judge.efficiency import STEP_PARTS
-from treering.judge.throughput import ModelShape, num_parameters
+from treering.judge.parameters import Parameters
 from treering.project import Project
 from treering.report.facts import CorpusDocuments, CorpusTokens, Facts, Missing, Training
 from treering.report.places import next_steps, places
@@ -144,7 +144,7 @@ def tokens_section(tokens: Sequence[CorpusTokens], audit: AuditReport) -> str:
 def _training_section(training: Training, final: Evaluation, *, chart: bool) -> str:
     resolved, rings = training.resolved, training.rings
     model = resolved.recipe.model
-    parameters = num_parameters(ModelShape.of(model, resolved.blend.sequence_length))
+    parameters = Parameters.of(model, resolved.blend.sequence_length).total
     validation = training.validation
     rows = [
         ("loss of a uniform guess", f"{math.log(model.padded_vocab_size):.3f}"),

@@ -17,7 +17,7 @@ from treering.config.resolve import Resolved
 from treering.data.corpus import Corpus
 from treering.data.curate.decisions import STEPS
 from treering.errors import EvidenceError
-from treering.judge.throughput import ModelShape, num_parameters
+from treering.judge.parameters import Parameters
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory
 from treering.runlog.records import CheckpointManifest, Evaluation
@@ -104,9 +104,9 @@ class ModelFacts:
 
     @property
     def parameters(self) -> str:
-        """How many parameters the model has, in words that name the formula."""
-        shape = ModelShape.of(self.resolved.recipe.model, self.resolved.blend.sequence_length)
-        return f"{round(num_parameters(shape)):,} parameters by equation 2 of arXiv 2104.04473"
+        """How many parameters the model has, in words."""
+        count = Parameters.of(self.resolved.recipe.model, self.resolved.blend.sequence_length).total
+        return f"{count:,} parameters"
 
 
 def gather(
