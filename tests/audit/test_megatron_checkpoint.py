@@ -438,35 +438,37 @@ def test_tensors_are_not_read(folder):
     assert AuditedRun.open(folder / "ckpt").iteration == STEPS
 
 
-def test_the_generation_is_told_by_the_arguments_or_left_open(folder):
+def test_the_lineage_is_told_by_the_arguments_or_left_open(folder):
     def audited(form="zip", without=(), **changes):
         args = megatron_run.arguments(data_path=["data/books"], train_samples=60, split="80,15,5", **changes)
         for name in without:
             delattr(args, name)
         return AuditedRun.open(megatron_run.save(folder / "ckpt", args, STEPS, form))
 
-    def left_open(run):
-        return [text for text in run.report().not_proven if "generation" in text]
-
     megatron_data.write_pair(folder / "data" / "books", [31, 28, 30, 25, 40] * 7 + [33, 20])
-    early = ("mid_level_dataset_surplus", "mock_data")
-    for run, generation, others in (
-        (audited(), "core", 0),
-        (audited("deepspeed", early), "legacy", 0),
-        (audited(without=early, data_impl="mmap"), "legacy", 0),
-        (audited(without=early), "legacy", 1),
-        (audited(without=early[:1]), "core-early", 1),
+    early = ("mid_level_dataset_surplus", "iterations_to_skip", "mock_data", "num_dataset_builder_threads")
+    for run, lineage, others in (
+        (audited(), "megatron-core-0.13", []),
+        (audited("deepspeed", early), "megatron-deepspeed", []),  # bigscience makes the same order of it
+        (audited("deepspeed", early, train_weighted_split_paths=None), "bigscience", []),
+        (audited(without=early, data_impl="mmap"), "megatron-lm-legacy", []),
+        (audited(without=early[:2]), "megatron-core-0.7", []),
+        (audited(without=early[:1]), "megatron-core-0.11", []),
+        (audited(without=early), "megatron-core-0.7", [("megatron-core-0.4", "megatron-lm-legacy")]),
     ):
-        assert run.run.generation == generation
-        assert run.order.components[0].plan.end == (29 if generation == "legacy" else 30)
-        assert len(left_open(run)) == others, generation
-    assert (
-        "fit generation core-early too, by which the order of data/books differs"
-        in left_open(audited(without=early))[0]
-    )
+        report = run.report()
+        assert (run.run.lineage, report.lineage) == (lineage, lineage)
+        assert run.order.components[0].plan.end == (30 if lineage.startswith("megatron-core") else 29)
+        assert [each.lineages for each in report.alternatives] == others
+        assert report.level == ("declared" if others else "re-derived")
+    assert report.alternatives[0].rules == ("the sizes of the splits are rounded",)
     (folder / "run.yaml").write_text("checkpoint: ckpt\ngeneration: core-early\n")
     described = AuditedRun.open(folder / "run.yaml")
-    assert (described.run.generation, left_open(described)) == ("core-early", [])
+    assert (described.run.generation, described.lineage) == ("core-early", "megatron-core-0.7")
+    assert [each.lineages for each in described.alternatives()] == [("megatron-core-0.4",)]
+    (folder / "run.yaml").write_text("checkpoint: ckpt\nlineage: megatron-core-0.10.0\n")
+    described = AuditedRun.open(folder / "run.yaml")
+    assert (described.lineage, described.alternatives()) == ("megatron-core-0.7", ())
 
 
 ODD = [

@@ -1,6 +1,7 @@
 """Megatron's order against megatron-core itself: the real builder's datasets, every sample of them."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,6 +14,7 @@ from treering.data.indexed import TokenFile, read_sequence_lengths
 from treering.data.megatron import greedy
 from treering.data.megatron.blend import MegatronBlend
 from treering.data.megatron.greedy import interleave
+from treering.data.megatron.lineage import LINEAGES
 from treering.data.megatron.order import MegatronOrder
 from treering.errors import EvidenceError, NotFoundError, UserError
 
@@ -178,7 +180,9 @@ def test_a_chunk_that_began_wrongly_runs_again(monkeypatch):
     ("changes", "message"),
     [
         ({"prefixes": ()}, "no data paths"),
-        ({"weights": (0.5, 0.0)}, "expected one number above 0 for each"),
+        ({"weights": (0.5, 0.0)}, "weight 0 of .*code, which programs of the lineage megatron-core-0.13 refuse"),
+        ({"weights": (0.5, -0.5)}, "expected one number above 0 for each"),
+        ({"weights": (0.0, 0.0)}, "expected at least one above 0"),
         ({"weights": (0.5,)}, "weights .0.5. for 2 data paths"),
         ({"num_samples": None}, "weights without a number of samples"),
         ({"num_samples": 0}, "0 samples, expected at least 1"),
@@ -234,12 +238,18 @@ def test_an_index_alone_gives_the_lengths(files, tmp_path):
         ("1,1,1", 5, [0, 1, 3, 5], [0, 2, 3, 5]),
     ],
 )
-def test_a_split_of_the_legacy_generation_is_rounded_by_sizes(split, num_sequences, legacy, core):
-    for generation, ends in (("legacy", legacy), ("core-early", core), ("core", core)):
+def test_a_split_of_older_lineages_is_rounded_by_sizes(split, num_sequences, legacy, core):
+    for lineage, ends in (
+        ("megatron-lm-legacy", legacy),
+        ("megatron-core-0.4", legacy),
+        ("gpt-neox", legacy),
+        ("megatron-core-0.5", core),
+        ("megatron-core-0.13", core),
+    ):
         for position, name in enumerate(("train", "valid", "test")):
             if ends[position] == ends[position + 1]:
                 continue
-            made = MegatronBlend(("a",), None, 1, 4, 5, split, name, generation=generation)
+            made = MegatronBlend(("a",), None, 1, 4, 5, split, name, lineage=LINEAGES[lineage])
             assert made.sequences(num_sequences) == (ends[position], ends[position + 1])
 
 
@@ -250,14 +260,16 @@ def test_a_split_of_the_legacy_generation_is_rounded_by_sizes(split, num_sequenc
         (1234, (125, 249, 373, 187, 63, 87, 38, 75, 50), (125, 249, 373, 187, 63, 88, 39, 76, 51)),
     ],
 )
-def test_early_generations_round_a_share_once(num_samples, asked, core):
+def test_older_lineages_round_a_share_once(num_samples, asked, core):
     weights = (0.1, 0.2, 0.3, 0.15, 0.05, 0.07, 0.03, 0.06, 0.04)
     made = {
-        generation: MegatronBlend(tuple("abcdefghi"), weights, 1, 4, num_samples, "100", generation=generation)
-        for generation in ("legacy", "core-early", "core")
+        name: MegatronBlend(tuple("abcdefghi"), weights, 1, 4, num_samples, "100", lineage=LINEAGES[name])
+        for name in ("megatron-lm-legacy", "megatron-core-0.7", "megatron-core-0.11", "megatron-core-0.13")
     }
-    assert made["legacy"].requested() == made["core-early"].requested() == asked
-    assert made["core"].requested() == core
-    assert made["legacy"].shares[0] == float.fromhex("0x1.9999999999998p-4"), "summed one after the other"
-    assert made["core"].shares[0] == float.fromhex("0x1.999999999999ap-4")
-    assert made["legacy"].size([]) == num_samples
+    legacy, once, twice, newest = made.values()
+    assert legacy.requested() == once.requested() == asked
+    assert twice.requested() == newest.requested() == core
+    assert legacy.shares[0] == float.fromhex("0x1.9999999999998p-4"), "summed one after the other"
+    assert newest.shares[0] == float.fromhex("0x1.999999999999ap-4")
+    assert (legacy.size([]), once.size([])) == (num_samples, sum(asked))
+    assert replace(twice, surplus=0.5).requested() == core, "no argument of that lineage"

@@ -45,6 +45,14 @@ DataRootOption = Annotated[
         "--data-root", metavar="OLD=NEW", help="Of a Megatron run: where a folder of it lies today; repeatable."
     ),
 ]
+LineageOption = Annotated[
+    str | None,
+    typer.Option(
+        "--lineage",
+        metavar="NAME",
+        help="Of a Megatron run: whose data order it followed, as megatron-core-0.12, bigscience or gpt-neox.",
+    ),
+]
 StepOption = Annotated[int | None, typer.Option("--step", min=1, help="Of a Megatron run: the documents of a step.")]
 DocumentOption = Annotated[
     str | None,
@@ -85,6 +93,7 @@ def audit(
     attestation: AttestationOption = None,
     megatron_run: MegatronRunOption = None,
     data_root: DataRootOption = None,
+    lineage: LineageOption = None,
     step: StepOption = None,
     document: DocumentOption = None,
     json: JsonOption = False,
@@ -97,6 +106,7 @@ def audit(
 
     With `--megatron-run` it audits a checkpoint of a run that Megatron trained without Treering, by the arguments
     inside the checkpoint, or a small file that says how it was launched; `--step` and `--document` ask of that.
+    Programs order the same data in several ways; `--lineage` says whose way it was where the arguments fit several.
 
     Where a record is missing it says what helps, and answers at a lower level what is known without it.
 
@@ -110,9 +120,12 @@ def audit(
     from treering.audit.attestation.check import attested
     from treering.errors import EvidenceError, UserError
 
-    if (megatron_run is None) == (not checkpoint) or (megatron_run is None and (step or document or data_root)):
+    if (megatron_run is None) == (not checkpoint) or (
+        megatron_run is None and (step or document or data_root or lineage)
+    ):
         raise UserError(
-            "audit: expected a CHECKPOINT, or --megatron-run PATH, to which --step, --document and --data-root belong"
+            "audit: expected a CHECKPOINT, or --megatron-run PATH, to which --step, --document, --data-root and "
+            "--lineage belong"
         )
     try:
         if summary:
@@ -121,7 +134,13 @@ def audit(
             return
         if megatron_run is not None:
             holds = audit_megatron(
-                megatron_run, data_root=data_root or (), step=step, document=document, verify=verify, json=json
+                megatron_run,
+                data_root=data_root or (),
+                lineage=lineage,
+                step=step,
+                document=document,
+                verify=verify,
+                json=json,
             )
             if not holds:
                 raise typer.Exit(EvidenceError.exit_code)

@@ -12,12 +12,19 @@ if TYPE_CHECKING:
 
 
 def audit_megatron(
-    path: Path, *, data_root: Sequence[str], step: int | None, document: str | None, verify: bool, json: bool
+    path: Path,
+    *,
+    data_root: Sequence[str],
+    lineage: str | None,
+    step: int | None,
+    document: str | None,
+    verify: bool,
+    json: bool,
 ) -> bool:
     """Answers one question about a Megatron run: of the checkpoint, a step, or a document.
 
     Raises:
-        UserError: a data root is not `OLD=NEW`.
+        UserError: a data root is not `OLD=NEW`, or no lineage has that name.
 
     Returns:
         Whether everything holds and every input is bound.
@@ -25,7 +32,7 @@ def audit_megatron(
     from treering.audit.megatron.moved import parse_moved
     from treering.audit.megatron.run import AuditedRun
 
-    run = AuditedRun.open(path, verify=verify, moved=parse_moved(data_root))
+    run = AuditedRun.open(path, verify=verify, moved=parse_moved(data_root), lineage=lineage)
     if step is None and document is None:
         report = run.report()
         if json:
@@ -33,17 +40,24 @@ def audit_megatron(
         else:
             _print_report(report)
         return report.holds and not report.unbound
-    unbound, level = run.unbound_at(step if document is None else None), run.level(step if document is None else None)
+    about = step if document is None else None
     samples = [
         *(run.step(step) if step is not None else ()),
         *(run.exposures(document) if document is not None else ()),
     ]
+    alternatives = [
+        *(run.alternatives(step) if step is not None else ()),
+        *(run.exposure_alternatives(document) if document is not None else ()),
+    ]
+    unbound, level = run.unbound_at(about, alternatives), run.level(about, alternatives)
     if json:
         print_json(
             {
                 "source": str(run.source),
                 "level": level,
                 "unbound": [asdict(each) for each in unbound],
+                "lineage": run.lineage,
+                "alternatives": [asdict(alternative) for alternative in alternatives],
                 "samples": [asdict(sample) for sample in samples],
                 "findings": [asdict(finding) for finding in run.findings],
             }

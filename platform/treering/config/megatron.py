@@ -12,7 +12,10 @@ class MegatronData(Section):
     """One entry of `--data-path`."""
 
     prefix: str = Field(min_length=1, description="of the .bin/.idx pair, relative to the file's folder or absolute")
-    weight: float | None = Field(None, gt=0, description="in any scale; left out for all: their lengths weigh")
+    weight: float | None = Field(None, ge=0, description="in any scale; left out for all: the lineage says what weighs")
+    part: tuple[Annotated[float, Field(ge=0, le=1)], Annotated[float, Field(ge=0, le=1)]] | None = Field(
+        None, description="of its sequences, START and END from 0 to 1, where --train-weighted-split-paths named them"
+    )
 
 
 class MegatronRun(Section):
@@ -38,11 +41,20 @@ class MegatronRun(Section):
     iteration: PositiveInt | None = Field(None, description="of the checkpoint")
     consumed_samples: PositiveInt | None = Field(None, description="as the checkpoint or the log says")
     cache: str | None = Field(None, description="--data-cache-path")
-    generation: Literal["core", "core-early", "legacy"] = Field(
-        "core", description="whose rounding: megatron-core's, its own until the surplus was an argument, or before it"
+    lineage: str | None = Field(
+        None,
+        min_length=1,
+        description="whose order: a name of docs/data-order.md, or a release as megatron-core-0.12",
+    )
+    generation: Literal["core", "core-early", "legacy"] | None = Field(
+        None, description="an older name for several lineages; lineage names one"
     )
     surplus: float = Field(0.005, ge=0, le=100, description="mid_level_dataset_surplus of the dataset config")
     extra_token: bool = Field(True, description="add_extra_token_to_sequence of the dataset config")
+    renormalized: bool | None = Field(None, description="--renormalize-blend-weights, of megatron-core 0.9 and 0.10")
+    exact_epochs: PositiveInt | None = Field(
+        None, lt=2**31, description="--train-data-exact-num-epochs of deepspeedai's Megatron-DeepSpeed"
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -52,6 +64,10 @@ class MegatronRun(Section):
             raise contradiction("train_iters", "train_iters with a rampup", "train_samples, as Megatron asks for it")
         if self.batch_steps is not None and self.rampup is not None:
             raise contradiction("batch_steps", "batch_steps with a rampup", "one of them")
+        if self.lineage is not None and self.generation is not None:
+            raise contradiction("generation", "lineage and generation", "lineage alone")
+        if self.split is not None and any(entry.part is not None for entry in self.data):
+            raise contradiction("split", "a split, and parts of the data", "one of them")
         if len({entry.weight is None for entry in self.data}) > 1:
             raise contradiction("data", "weights for some entries", "a weight for every entry or for none")
         return self
@@ -61,6 +77,12 @@ class MegatronRun(Section):
         """The weights, None where there are none."""
         given = tuple(entry.weight for entry in self.data if entry.weight is not None)
         return given or None
+
+    @property
+    def parts(self) -> tuple[tuple[float, float] | None, ...] | None:
+        """The parts of the data, None where all of it is read or the split decides."""
+        given = tuple(entry.part for entry in self.data)
+        return given if any(part is not None for part in given) else None
 
     @property
     def num_samples(self) -> int:

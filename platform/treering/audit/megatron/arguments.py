@@ -1,7 +1,7 @@
 """The arguments that a Megatron run was launched with, as its checkpoints hold them, in the terms of `MegatronRun`.
 
 Megatron-LM and Megatron-DeepSpeed save their argparse namespace whole. Names and meanings have kept from 2021 to
-megatron-core 0.16: what a generation does not know is absent here. What the data order depends on and cannot be rebuilt
+megatron-core 0.16: what a lineage does not know is absent here. What the data order depends on and cannot be rebuilt
 is refused.
 
 Source: Megatron-LM, megatron/training/arguments.py, utils.py (get_blend_and_blend_per_split), training.py
@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from treering.audit.megatron.moved import moved_path
 from treering.audit.megatron.pickled import Inert
+from treering.audit.megatron.recognise import recognise
 from treering.audit.megatron.report import Unbound
 from treering.audit.megatron.saved import SavedRun
-from treering.data.megatron.blend import Generation
 from treering.errors import EvidenceError, UserError
 
 _SPLIT: Final = "969, 30, 1"
@@ -36,7 +36,6 @@ _REFUSED: Final = {
     "dynamic_context_parallel": "samples are regrouped by length",
     "curriculum_learning_legacy": "the curriculum truncates samples",
     "data_efficiency_curriculum_learning": "the curriculum chooses samples by difficulty",
-    "train_data_exact_num_epochs": "the order is built for whole epochs",
     "train_idx_path": "the order was given as files",
     "train_range_to_skip": "ranges of iterations were passed over without reading",
 }
@@ -60,7 +59,7 @@ class Launch:
         values: fields of `MegatronRun` with their values, as a YAML file would have them.
         arguments: of each field, the argument that said so, as a flag; None where it is Megatron's default.
         told: other arguments that a reader wants to see.
-        generations: other generations of Megatron that may have saved such arguments.
+        lineages: lineages of Megatron that may have saved such arguments, the one in `values` first.
         open_ends: what they leave open, in words.
         unbound: what decides the order and is not confirmed.
     """
@@ -68,7 +67,7 @@ class Launch:
     values: dict[str, Any]
     arguments: dict[str, str | None]
     told: dict[str, Any]
-    generations: tuple[Generation, ...]
+    lineages: tuple[str, ...]
     open_ends: tuple[str, ...]
     unbound: tuple[Unbound, ...]
 
@@ -117,12 +116,15 @@ def launch_of(saved: SavedRun, moved: Mapping[str, str]) -> Launch:
     take("consumed_samples", "consumed_train_samples", told.number("consumed_train_samples"))
     take("cache", "data_cache_path", told.text("data_cache_path"))
     take("surplus", "mid_level_dataset_surplus", told.decimal("mid_level_dataset_surplus"))
-    values["generation"], others = told.generation(deepspeed=saved.deepspeed)
-    arguments["generation"] = None
     take("extra_token", "add_extra_token_to_sequence", told.truth("add_extra_token_to_sequence"))
+    take("renormalized", "renormalize_blend_weights", told.truth("renormalize_blend_weights") or None)
+    take("exact_epochs", "train_data_exact_num_epochs", told.number("train_data_exact_num_epochs"))
+    recognised = recognise(held, deepspeed=saved.deepspeed)
+    take("lineage", recognised.argument, recognised.lineages[0].name)
     unbound = () if listed is None else (_unbound_file(listed, name, saved.file),)
     shown = {name: told.shown(name) for name in TOLD if held.get(name) is not None}
-    return Launch(values, arguments, shown, others, tuple(told.open_ends()), unbound)
+    lineages = tuple(lineage.name for lineage in recognised.lineages)
+    return Launch(values, arguments, shown, lineages, tuple(told.open_ends()), unbound)
 
 
 def flag(name: str) -> str:
@@ -164,14 +166,6 @@ class _Arguments:
         if self._held.get("decrease_batch_size_if_needed"):
             found.append("That no batch was made smaller to fit the devices (--decrease-batch-size-if-needed).")
         return found
-
-    def generation(self, *, deepspeed: bool) -> tuple[Generation, tuple[Generation, ...]]:
-        """The generation that saved these arguments, by which there are, and others that cannot be ruled out."""
-        if deepspeed or "data_impl" in self._held:
-            return "legacy", ()
-        if "mid_level_dataset_surplus" in self._held:
-            return "core", ()
-        return ("core-early", ("core", "legacy")) if "mock_data" in self._held else ("legacy", ("core-early",))
 
     def text(self, name: str) -> str | None:
         """A text or a path."""

@@ -1,25 +1,24 @@
 """The steps of a Megatron run that one set of arguments launched, with the data order that they make."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from treering.audit.megatron.alternatives import OtherOrder, other_orders
 from treering.audit.megatron.report import LaunchedSteps
-from treering.audit.megatron.source import Launched
+from treering.audit.megatron.source import Launched, blend_by
 from treering.audit.megatron.steps import Steps
 from treering.audit.report import Finding
 from treering.config.megatron import MegatronRun
 from treering.data.corpus import DOCUMENTS
 from treering.data.document_table import DocumentTable
 from treering.data.indexed import read_sequence_lengths
-from treering.data.megatron.blend import Generation, MegatronBlend
+from treering.data.megatron.blend import MegatronBlend
 from treering.data.megatron.cache import CachedIndex, CacheRead, find_cache, read_order
-from treering.data.megatron.indices import IndexPlan
-from treering.data.megatron.order import MegatronOrder, blend_weights, plan_datasets
+from treering.data.megatron.order import MegatronOrder, plan_datasets
 from treering.errors import EvidenceError, UserError
 
 
@@ -35,7 +34,6 @@ class OrderedLaunch:
         end_sample: samples consumed after that.
         cache: the order, and what of it came from Megatron's cache.
         findings: what does not hold.
-        unsure: what another generation of Megatron, which the arguments do not rule out, would have read otherwise.
     """
 
     launched: Launched
@@ -45,7 +43,6 @@ class OrderedLaunch:
     end_sample: int
     cache: CacheRead
     findings: tuple[Finding, ...]
-    unsure: tuple[str, ...]
 
     @classmethod
     def open(cls, launched: Launched, before: "OrderedLaunch | None", *, verify: bool) -> "OrderedLaunch":
@@ -66,19 +63,9 @@ class OrderedLaunch:
                 f"{launched.file}: {end} samples consumed, fewer than the {first} of {before.launched.file}, a "
                 "checkpoint of fewer steps in the same folder: they are of different runs; move the other's away"
             )
-        blend = MegatronBlend(
-            prefixes=tuple(entry.prefix for entry in run.data),
-            weights=run.weights,
-            seed=run.seed,
-            sequence_length=run.sequence_length,
-            num_samples=run.num_samples,
-            split=run.split,
-            surplus=run.surplus,
-            extra_token=run.extra_token,
-            generation=run.generation,
-        )
+        blend = blend_by(launched.lineages[0], run)
         if before is not None and (before.order.blend, before.launched.places) == (blend, launched.places):
-            cache, unsure = before.cache, before.unsure  # other steps, the same order
+            cache = before.cache  # other steps, the same order
         else:
             lengths = [_lengths(place, prefix) for place, prefix in zip(launched.places, blend.prefixes, strict=True)]
             plans = plan_datasets(blend, lengths)
@@ -88,13 +75,12 @@ class OrderedLaunch:
             except MemoryError as error:
                 raise UserError(f"{launched.file}: an order of {run.num_samples} samples: {error}") from None
             findings += [_stale(blend, index, difference) for index, difference in cache.stale]
-            unsure = tuple(_unsure(blend, lengths, plans, launched.generations))
         if end > cache.order.num_samples:
             raise UserError(
                 f"{launched.file}: {end} samples consumed, the order ends after {cache.order.num_samples}; was the run "
                 f"launched with {run.num_samples} train samples?"
             )
-        return cls(launched, steps, done, last_step, end, cache, tuple(findings), unsure)
+        return cls(launched, steps, done, last_step, end, cache, tuple(findings))
 
     @property
     def order(self) -> MegatronOrder:
@@ -106,9 +92,24 @@ class OrderedLaunch:
         """Samples consumed before its first step."""
         return self.steps.first_sample
 
+    @cached_property
+    def others(self) -> list[OtherOrder]:
+        """The orders of other lineages that fit the launch, where they are not the same."""
+        return other_orders(self.order, self.launched.lineages[1:], self.end_sample)
+
     def components(self, prefix: str) -> list[int]:
         """The components of a data path: none, one, or several where the blend names it again."""
         return [number for number, part in enumerate(self.order.components) if part.corpus == prefix]
+
+    def holders(self, order: MegatronOrder, prefix: str, document: int) -> NDArray[np.int64]:
+        """The samples of the launch that hold a token of a document, by an order of its data paths, sorted.
+
+        Raises:
+            NotFoundError: no such document.
+        """
+        found = [order.exposures(component, document, self.end_sample) for component in self.components(prefix)]
+        samples = np.unique(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
+        return samples[samples >= self.first_sample]
 
     def sample_range(self, step: int) -> tuple[int, int]:
         """The samples [start, end) of a step."""
@@ -169,22 +170,6 @@ def _progress(source: Path, run: MegatronRun, steps: Steps) -> tuple[int, int, l
         f"{consumed} samples"
     )
     return iteration, consumed, [Finding("record", text, file=str(source), step=iteration)]
-
-
-def _unsure(
-    blend: MegatronBlend, lengths: Sequence[NDArray[np.int32]], plans: Sequence[IndexPlan], others: Sequence[Generation]
-) -> Iterator[str]:
-    """Which data another generation's rounding gives another order."""
-    for generation in others:
-        other = replace(blend, generation=generation)
-        found = plan_datasets(other, lengths)
-        differ = [prefix for prefix, a, b in zip(blend.prefixes, plans, found, strict=True) if a != b]
-        if differ or blend_weights(blend, plans) != blend_weights(other, found):
-            what = f"the order of {', '.join(differ)}" if differ else "near ties of the blend"
-            yield (
-                f"That this is how the run's Megatron rounds: the arguments fit generation {generation} too, by which "
-                f"{what} differs; `generation` in a description decides (docs/data-order.md)."
-            )
 
 
 def _stale(blend: MegatronBlend, index: CachedIndex, difference: str) -> Finding:

@@ -1,6 +1,6 @@
 """What an audit of a Megatron run says."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -80,13 +80,14 @@ class Setting:
     Attributes:
         name: a field of the description (docs/audit.md), or an argument that the report repeats.
         value: as JSON.
-        origin: the checkpoint's own arguments, the YAML description, Megatron's default, or the tracker file beside it.
+        origin: the checkpoint's own arguments, the YAML description, an option of the command, Megatron's default, or
+            the tracker file beside it.
         argument: the flag of the launch, where the checkpoint says so.
     """
 
     name: str
     value: Any
-    origin: Literal["checkpoint", "description", "default", "tracker"]
+    origin: Literal["checkpoint", "description", "option", "default", "tracker"]
     argument: str | None
 
 
@@ -112,11 +113,60 @@ class LaunchedSteps:
 
 
 @dataclass(frozen=True, slots=True)
+class Alternative:
+    """Lineages that fit the run as well as the one that the answer is by, and give another answer.
+
+    Attributes:
+        lineages: their names; they agree with each other.
+        first_step: the first of the steps that were compared.
+        last_step: the last of them.
+        compared: samples that were compared.
+        differ: those of them that hold other tokens; of a document, samples that hold it by one order alone.
+        rules: what these lineages do otherwise, in words.
+    """
+
+    lineages: tuple[str, ...]
+    first_step: int
+    last_step: int
+    compared: int
+    differ: int
+    rules: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """One line for people."""
+        step = f"step {self.first_step:,}"
+        steps = step if self.first_step == self.last_step else f"steps {self.first_step:,} to {self.last_step:,}"
+        return (
+            f"{', '.join(self.lineages)} ({self.differ:,} of {self.compared:,} samples of {steps} differ, since "
+            f"{', '.join(self.rules)})"
+        )
+
+
+def unbound_lineage(lineage: str, alternatives: Sequence[Alternative]) -> Unbound:
+    """That the program's lineage is not known, where other lineages answer otherwise.
+
+    Args:
+        lineage: whose order the answer is by.
+        alternatives: at least one.
+    """
+    return Unbound(
+        "The lineage of the program that trained",
+        f"The answer is by {lineage}. The run fits other lineages too, and they read other samples: "
+        f"{'; '.join(each.text for each in alternatives)}.",
+        "State the lineage with --lineage NAME, or `lineage:` in a description (docs/data-order.md).",
+        field="lineage",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class MegatronReport:
     """The audit of one checkpoint of a Megatron run.
 
     Attributes:
         source: the file that describes the run: the YAML file, or the checkpoint's file with the launch arguments.
+        lineage: whose order the answers are by; of the last launch.
+        alternatives: other lineages that fit the run and would have read other samples.
         settings: what they say, value by value; of the last launch.
         launches: the steps by launch arguments; one entry, unless the run was resumed with others.
         iteration: steps done.
@@ -133,6 +183,8 @@ class MegatronReport:
     """
 
     source: str
+    lineage: str
+    alternatives: tuple[Alternative, ...]
     settings: tuple[Setting, ...]
     launches: tuple[LaunchedSteps, ...]
     iteration: int

@@ -1,6 +1,6 @@
 """A Megatron run that is asked: what did the checkpoint read, what did a step, which steps read a document."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -8,8 +8,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from treering.audit.megatron.alternatives import Comparison, OtherOrder, compare
 from treering.audit.megatron.launch import OrderedLaunch, index_of
-from treering.audit.megatron.report import DatasetUsage, DocumentPart, MegatronReport, ReadSample, Unbound, reached
+from treering.audit.megatron.report import (
+    Alternative,
+    DatasetUsage,
+    DocumentPart,
+    MegatronReport,
+    ReadSample,
+    Unbound,
+    reached,
+    unbound_lineage,
+)
 from treering.audit.megatron.source import RunSource
 from treering.audit.report import Finding, Level
 from treering.config.canonical import digest_file
@@ -38,7 +48,9 @@ class AuditedRun:
     verify: bool
 
     @classmethod
-    def open(cls, path: Path, *, verify: bool = False, moved: Mapping[str, str] | None = None) -> "AuditedRun":
+    def open(
+        cls, path: Path, *, verify: bool = False, moved: Mapping[str, str] | None = None, lineage: str | None = None
+    ) -> "AuditedRun":
         """Reads the description and makes the order.
 
         Args:
@@ -46,6 +58,7 @@ class AuditedRun:
                 folder that holds `megatron-run.yaml`.
             verify: compare cached indices with a rebuild, number by number.
             moved: where folders lie today, by where the run saw them.
+            lineage: whose order the run followed, where the user states it.
 
         Raises:
             ConfigError: the description does not say what is needed.
@@ -54,7 +67,7 @@ class AuditedRun:
                 checkpoint.
             EvidenceError: an `.idx` or a checkpoint is missing or damaged, or holds no launch arguments.
         """
-        described = RunSource.open(path, moved or {})
+        described = RunSource.open(path, moved or {}, lineage)
         launches: list[OrderedLaunch] = []
         for launched in described.launches:
             launches.append(OrderedLaunch.open(launched, launches[-1] if launches else None, verify=verify))
@@ -69,6 +82,11 @@ class AuditedRun:
     def run(self) -> MegatronRun:
         """What it says, of the last launch."""
         return self.described.run
+
+    @property
+    def lineage(self) -> str:
+        """Whose order the answers are by; of the last launch."""
+        return self.order.blend.lineage.name
 
     @property
     def iteration(self) -> int:
@@ -96,18 +114,27 @@ class AuditedRun:
         parts = (self.described.unbound, *(launch.launched.unbound for launch in self.launches))
         return tuple(dict.fromkeys(each for part in parts for each in part))
 
-    def unbound_at(self, step: int | None) -> tuple[Unbound, ...]:
-        """What of it concerns a step; all of it for a question that is not about one step."""
-        return tuple(each for each in self.unbound if step is None or each.concerns(step))
+    def unbound_at(self, step: int | None, alternatives: Sequence[Alternative] = ()) -> tuple[Unbound, ...]:
+        """What of it concerns a step; all of it for a question that is not about one step.
 
-    def level(self, step: int | None = None) -> Level:
+        Args:
+            step: the step, None for another question.
+            alternatives: other lineages that answer the question otherwise.
+        """
+        lineage = (unbound_lineage(self.lineage, alternatives),) if alternatives else ()
+        return (*lineage, *(each for each in self.unbound if step is None or each.concerns(step)))
+
+    def level(self, step: int | None = None, alternatives: Sequence[Alternative] = ()) -> Level:
         """The level of an answer about a step, or about the checkpoint."""
-        return reached(self.findings, self.unbound_at(step))
+        return reached(self.findings, self.unbound_at(step, alternatives))
 
     def report(self) -> MegatronReport:
         """What the checkpoint read."""
+        alternatives = self.alternatives()
         return MegatronReport(
             source=str(self.source),
+            lineage=self.lineage,
+            alternatives=alternatives,
             settings=self.described.settings,
             launches=tuple(launch.told() for launch in self.launches),
             iteration=self.iteration,
@@ -118,12 +145,44 @@ class AuditedRun:
             skipped_steps=tuple(sorted(step for step in self._skipped if step <= self.iteration)),
             corpora=tuple(self._usage(prefix) for prefix in self._prefixes()),
             indices_read=tuple(dict.fromkeys(index.name for launch in self.launches for index in launch.cache.read)),
-            unbound=self.unbound,
-            level=self.level(),
+            unbound=self.unbound_at(None, alternatives),
+            level=self.level(alternatives=alternatives),
             verify=self.verify,
             findings=self.findings,
             not_proven=tuple(self._not_proven()),
         )
+
+    def alternatives(self, step: int | None = None) -> tuple[Alternative, ...]:
+        """Other lineages that fit the run and read other samples in a step, or up to the checkpoint.
+
+        Raises:
+            NotFoundError: the checkpoint did not do that step.
+        """
+        found: list[Alternative] = []
+        for launch in self.launches if step is None else (self._launch_of(step),):
+            first, last = (launch.done + 1, launch.last_step) if step is None else (step, step)
+            lo, hi = launch.sample_range(first)[0], launch.sample_range(last)[1]
+            found += [
+                _alternative(other, (first, last), compare(launch.order, other.order, lo, hi))
+                for other in launch.others
+            ]
+        return tuple(each for each in found if each.differ)
+
+    def exposure_alternatives(self, document: str) -> tuple[Alternative, ...]:
+        """Other lineages that fit the run and read a document in other samples.
+
+        Raises:
+            UserError, NotFoundError: as `exposures`.
+        """
+        prefix, number = self._named(document)
+        found = []
+        for launch in self.launches:
+            own = launch.holders(launch.order, prefix, number)
+            for other in launch.others:
+                apart = np.setxor1d(own, launch.holders(other.order, prefix, number))
+                counted = Comparison(launch.end_sample - launch.first_sample, len(apart))
+                found.append(_alternative(other, (launch.done + 1, launch.last_step), counted))
+        return tuple(each for each in found if each.differ)
 
     def step(self, step: int) -> tuple[ReadSample, ...]:
         """The samples of a step (from 1) with their documents.
@@ -131,9 +190,7 @@ class AuditedRun:
         Raises:
             NotFoundError: the checkpoint did not do that step.
         """
-        if not 1 <= step <= self.iteration:
-            raise NotFoundError(f"{self.source}: step {step} asked for, the checkpoint did steps 1 to {self.iteration}")
-        launch = next(each for each in self.launches if step <= each.last_step)
+        launch = self._launch_of(step)
         samples = launch.order.samples_with_spans(*launch.sample_range(step))
         return tuple(self._read(launch, sample, step, None) for sample in samples)
 
@@ -147,20 +204,26 @@ class AuditedRun:
             UserError: another form.
             NotFoundError: no such prefix or document.
         """
+        prefix, number = self._named(document)
+        return tuple(
+            self._read(launch, launch.order.sample(g), launch.steps.step_of_sample(g), number)
+            for launch in self.launches
+            for g in launch.holders(launch.order, prefix, number).tolist()
+        )
+
+    def _named(self, document: str) -> tuple[str, int]:
+        """The data path and the number of a document."""
         prefix, _, number = document.rpartition(":")
         if not prefix or not number.isdecimal():
             raise UserError(f"document {document!r}, expected PREFIX:NUMBER with the number of a sequence of the .idx")
-        return tuple(self._exposures(prefix, int(number)))
-
-    def _exposures(self, prefix: str, number: int) -> Iterator[ReadSample]:
         if not any(launch.components(prefix) for launch in self.launches):
             self.order.index_of(prefix)  # says which there are
-        for launch in self.launches:
-            order = launch.order
-            found = [order.exposures(component, number, launch.end_sample) for component in launch.components(prefix)]
-            for g in np.unique(np.concatenate(found)).tolist() if found else []:
-                if g >= launch.first_sample:
-                    yield self._read(launch, order.sample(g), launch.steps.step_of_sample(g), number)
+        return prefix, int(number)
+
+    def _launch_of(self, step: int) -> OrderedLaunch:
+        if not 1 <= step <= self.iteration:
+            raise NotFoundError(f"{self.source}: step {step} asked for, the checkpoint did steps 1 to {self.iteration}")
+        return next(each for each in self.launches if step <= each.last_step)
 
     @cached_property
     def _skipped(self) -> frozenset[int]:
@@ -223,7 +286,7 @@ class AuditedRun:
             "(`--dataloader-type single`): nothing recorded what it read.",
             "That the tokens under these paths are those that it read: an index holds their number, not their content.",
             "That no step was repeated, skipped or rolled back on the way to the checkpoint.",
-            *(text for launch in self.launches for text in (*launch.launched.open_ends, *launch.unsure)),
+            *(text for launch in self.launches for text in (*_agreeing(launch), *launch.launched.open_ends)),
             "That the blend's near ties were broken as on x86-64; a build for aarch64 may round once less.",
         ]
         if not self.verify and any(launch.cache.read for launch in self.launches):
@@ -232,6 +295,28 @@ class AuditedRun:
                 "over; `--verify` redoes them."
             )
         return list(dict.fromkeys(open_ends))
+
+
+def _alternative(other: OtherOrder, steps: tuple[int, int], counted: Comparison) -> Alternative:
+    return Alternative(
+        lineages=tuple(lineage.name for lineage in other.lineages),
+        first_step=steps[0],
+        last_step=steps[1],
+        compared=counted.compared,
+        differ=counted.differ,
+        rules=other.rules,
+    )
+
+
+def _agreeing(launch: OrderedLaunch) -> Iterator[str]:
+    """Which other lineages fit a launch and make the same order."""
+    apart = {lineage for other in launch.others for lineage in other.lineages}
+    same = [lineage.name for lineage in launch.launched.lineages[1:] if lineage not in apart]
+    if same:
+        yield (
+            f"That the run's program follows {launch.order.blend.lineage.name}: {', '.join(same)} fit it too, and make "
+            "the same order of it, or refuse it."
+        )
 
 
 def _part(launch: OrderedLaunch, component: int, span: Span) -> DocumentPart:

@@ -26,8 +26,9 @@ from treering.audit.report import Finding
 from treering.config.load import read_mapping, validate_section
 from treering.config.megatron import MegatronData, MegatronRun
 from treering.config.model import RampConfig
-from treering.data.megatron.blend import Generation
-from treering.errors import ConfigError, NotFoundError, TreeringError
+from treering.data.megatron.blend import MegatronBlend
+from treering.data.megatron.lineage import LINEAGES, Lineage, lineage_named, lineages_of_generation
+from treering.errors import ConfigError, NotFoundError, TreeringError, UserError
 
 DESCRIPTION: Final = "megatron-run.yaml"
 _EXPECTED: Final = (
@@ -40,11 +41,12 @@ _ALTERNATIVES: Final = (
     frozenset({"rampup", "batch_steps"}),
     _PROGRESS,
     frozenset({"data", "split"}),
+    frozenset({"lineage", "generation"}),
 )
 """Fields that say one thing: where the YAML file has one, the checkpoint's others do not count."""
 _ORDER: Final = (
     "data", "split", "seed", "sequence_length", "train_samples", "train_iters", "global_batch_size", "rampup",
-    "batch_steps", "iterations_to_skip", "generation", "surplus", "extra_token",
+    "batch_steps", "iterations_to_skip", "lineage", "surplus", "extra_token", "renormalized", "exact_epochs",
 )  # fmt: skip
 """Fields by which the data order or the steps differ."""
 
@@ -59,7 +61,7 @@ class Launched:
         places: where the data of each entry lie, without `.bin` and `.idx`.
         cache: where Megatron's index cache lies, None where the run named none.
         changed: which arguments differ from those of the steps before, in words.
-        generations: other generations of Megatron that may have launched the run.
+        lineages: lineages of Megatron that may have launched the run; the answers are by the first.
         open_ends: what the arguments leave open.
         unbound: what decides the order of these steps and is not confirmed.
     """
@@ -69,7 +71,7 @@ class Launched:
     places: tuple[Path, ...]
     cache: Path | None
     changed: tuple[str, ...]
-    generations: tuple[Generation, ...]
+    lineages: tuple[Lineage, ...]
     open_ends: tuple[str, ...]
     unbound: tuple[Unbound, ...]
 
@@ -98,12 +100,13 @@ class RunSource:
         return self.launches[-1].run
 
     @classmethod
-    def open(cls, path: Path, moved: Mapping[str, str]) -> "RunSource":
+    def open(cls, path: Path, moved: Mapping[str, str], lineage: str | None = None) -> "RunSource":
         """Reads what there is.
 
         Args:
             path: a YAML file, a folder with `megatron-run.yaml`, a save folder, a checkpoint, or the file in it.
             moved: where folders lie today, by where the run saw them.
+            lineage: whose order the run followed, where the user states it; goes before all else.
 
         Raises:
             ConfigError: what is said does not suffice, or contradicts itself.
@@ -114,10 +117,13 @@ class RunSource:
         description = path / DESCRIPTION if path.is_dir() else path
         described = description.is_file() if path.is_dir() else path.suffix in (".yaml", ".yml")
         document = read_mapping(description, _EXPECTED) if described else {}
-        told = _Told(description.parent, document, moved)
+        if lineage is not None:
+            document = {name: value for name, value in document.items() if name != "generation"}
+            document["lineage"] = lineage_named(lineage).name
+        told = _Told(description.parent, document, moved, stated=lineage is not None)
         named = document.get("checkpoint")
         if described and not (isinstance(named, str) and named):
-            run = validate_section(description, MegatronRun, document)
+            run = told.validated(description, document)
             if run.iteration is None and run.consumed_samples is None:
                 run = run.model_copy(update={"iteration": _tracked(description)})
             return cls(description, tuple(told.settings(run, None)), (told.launched(description, run),), (), ())
@@ -131,7 +137,7 @@ class RunSource:
             (each for each in earlier if isinstance(asked, int) and each[0].iteration >= asked), (saved, launch)
         )
         before = [each for each in earlier if each[0].iteration < last[0].iteration]
-        run = validate_section(file, MegatronRun, told.completed(*last))
+        run = told.validated(file, told.completed(*last), last[1])
         launches = (*told.stretches(before, run), told.launched(file, run, last[1]))
         return cls(file, tuple(told.settings(run, last[1])), _linked(launches), findings, ())
 
@@ -144,11 +150,13 @@ class _Told:
         folder: where its relative paths start.
         document: by field; empty where there is no description.
         moved: where folders lie today.
+        stated: whether the user stated the lineage beside the description.
     """
 
     folder: Path
     document: Mapping[str, Any]
     moved: Mapping[str, str]
+    stated: bool = False
 
     def completed(self, saved: SavedRun, launch: Launch) -> dict[str, Any]:
         """The document, with what it leaves out from a checkpoint."""
@@ -158,16 +166,43 @@ class _Told:
                 held = {name: value for name, value in held.items() if name not in group}
         return {**held, **self.document}
 
+    def validated(self, file: Path, document: Mapping[str, Any], launch: Launch | None = None) -> MegatronRun:
+        """A run with its lineage named in full: the first one that fits and accepts such a blend.
+
+        Raises:
+            ConfigError: the document does not describe a run, or names no lineage.
+        """
+        run = validate_section(file, MegatronRun, dict(document))
+        try:
+            run.lineage is None or lineage_named(run.lineage)
+        except UserError as error:
+            expected = str(error).partition("expected ")[2]
+            raise ConfigError(str(file), "lineage", str(run.lineage), expected) from None
+        return run.model_copy(update={"lineage": self.lineages(run, launch)[0].name})
+
+    def lineages(self, run: MegatronRun, launch: Launch | None) -> tuple[Lineage, ...]:
+        """The lineages that may have launched a run, by whoever says so; the one for the answers first.
+
+        Where the user names a lineage that the arguments rule out, those that they allow remain possible.
+        """
+        allowed = () if launch is None else tuple(LINEAGES[name] for name in launch.lineages)
+        if "lineage" in self.document:
+            own = lineage_named(self.document["lineage"])
+            return (own,) if own in allowed or not allowed else (own, *allowed)
+        if run.generation is not None:
+            return lineages_of_generation(run.generation)
+        fitting = allowed or tuple(LINEAGES.values())
+        return tuple(each for each in fitting if _accepts(each, run)) or fitting
+
     def launched(self, file: Path, run: MegatronRun, launch: Launch | None = None) -> Launched:
         """A launch with its paths as they are today."""
-        unsure = launch is not None and "generation" not in self.document
         return Launched(
             file=file,
             run=run,
             places=tuple(self._place("data", entry.prefix) for entry in run.data),
             cache=None if run.cache is None else self._place("cache", run.cache),
             changed=(),
-            generations=launch.generations if launch is not None and unsure else (),
+            lineages=self.lineages(run, launch),
             open_ends=() if launch is None else launch.open_ends,
             unbound=() if launch is None else tuple(each for each in launch.unbound if each.field not in self.document),
         )
@@ -175,7 +210,7 @@ class _Told:
     def stretches(self, earlier: Sequence[tuple[SavedRun, Launch]], run: MegatronRun) -> Iterator[Launched]:
         """The launches before the last one: of checkpoints that were launched alike, the newest says where it ended."""
         own = replace(self, document={name: self.document[name] for name in self.document.keys() - _PROGRESS})
-        runs = [validate_section(saved.file, MegatronRun, own.completed(saved, launch)) for saved, launch in earlier]
+        runs = [own.validated(saved.file, own.completed(saved, launch), launch) for saved, launch in earlier]
         for (saved, launch), before, after in zip(earlier, runs, [*runs, run][1:], strict=True):
             if any(_differences(before, after)):
                 yield own.launched(saved.file, before, launch)
@@ -183,12 +218,14 @@ class _Told:
     def settings(self, run: MegatronRun, launch: Launch | None) -> Iterator[Setting]:
         """Each value, and who says so."""
         arguments = {} if launch is None else launch.arguments
-        for name, value in run.model_dump(mode="json").items():
-            if name == "checkpoint" or value in (None, []):
+        for name, value in run.model_dump(mode="json", exclude_none=True).items():
+            if name == "checkpoint" or value == []:
                 continue
-            if name in self.document:
+            if name == "lineage" and self.stated:
+                yield Setting(name, value, "option", "--lineage")
+            elif name in self.document or (name == "lineage" and "generation" in self.document):
                 yield Setting(name, value, "description", None)
-            elif launch is not None and (arguments.get(name) or name in ("iteration", "generation")):
+            elif launch is not None and (arguments.get(name) or name in ("iteration", "lineage")):
                 yield Setting(name, value, "checkpoint", arguments.get(name))
             else:
                 yield Setting(name, value, "tracker" if name == "iteration" else "default", None)
@@ -197,6 +234,36 @@ class _Told:
 
     def _place(self, field: str, name: str) -> Path:
         return moved_path(name, self.moved, self.folder if field in self.document else None)
+
+
+def blend_by(lineage: Lineage, run: MegatronRun) -> MegatronBlend:
+    """The blend of a run by the rules of a lineage.
+
+    Raises:
+        UserError: no run of the lineage can have such a blend.
+    """
+    return MegatronBlend(
+        prefixes=tuple(entry.prefix for entry in run.data),
+        weights=run.weights,
+        seed=run.seed,
+        sequence_length=run.sequence_length,
+        num_samples=run.num_samples,
+        split=run.split,
+        surplus=run.surplus,
+        extra_token=run.extra_token,
+        lineage=lineage,
+        ranges=run.parts,
+        renormalized=bool(run.renormalized),
+        exact_epochs=run.exact_epochs,
+    )
+
+
+def _accepts(lineage: Lineage, run: MegatronRun) -> bool:
+    try:
+        blend_by(lineage, run)
+    except UserError:
+        return False
+    return True
 
 
 def _linked(launches: Sequence[Launched]) -> tuple[Launched, ...]:

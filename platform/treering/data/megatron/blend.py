@@ -1,16 +1,10 @@
 """A Megatron blend as its launch names it, and how many samples each dataset is asked for.
 
 The arithmetic is Megatron's, down to the rounding of each float, since a sample more or less moves everything after it.
-
-Three generations round differently, and agree on all but a few sequences or samples:
-
-- `core`: megatron-core from the version on that has `--mid-level-dataset-surplus`;
-- `core-early`: megatron-core before, which rounds a dataset's share up once, not twice;
-- `legacy`: Megatron-LM before megatron-core had datasets, and Megatron-DeepSpeed: as `core-early`, and each split's
-  size is rounded by itself, not its bounds; weights are summed one after the other.
+Where programs differ, the blend asks the rules of its lineage (`lineage.py`).
 
 Source: megatron-core 0.16.1, megatron/core/datasets/blended_megatron_dataset_builder.py and
-blended_megatron_dataset_config.py; Megatron-DeepSpeed, megatron/data/dataset_utils.py and gpt_dataset.py.
+blended_megatron_dataset_config.py; the other sources are named with each lineage.
 """
 
 import math
@@ -22,12 +16,13 @@ from typing import Literal
 
 import numpy as np
 
+from treering.data.megatron.lineage import CORE, Lineage
 from treering.errors import UserError
 
 IndexSplit = Literal["train", "valid", "test"]
-Generation = Literal["core", "core-early", "legacy"]
 _SPLITS: tuple[IndexSplit, ...] = ("train", "valid", "test")
 _NUMBERS = re.compile(r"[.0-9]+")
+_MARGIN = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +31,20 @@ class MegatronBlend:
 
     Attributes:
         prefixes: of the `.bin/.idx` pairs, as the run named them.
-        weights: one for each, in any scale; None where the run gave none: then the datasets' lengths weigh.
+        weights: one for each, in any scale; None where the run gave none: then the lineage says what weighs.
         seed: `--seed`.
         sequence_length: tokens a sample counts.
         num_samples: samples asked of the split (`--train-samples`); None: one epoch of everything.
         split: shares of train, valid and test as `--split` has them; None where the prefixes are this split's own
             (`--train-data-path`).
         index_split: which of them.
-        surplus: margin by which each dataset is built longer than its share.
+        surplus: margin by which each dataset is built longer than its share, where the lineage takes it as an argument.
         extra_token: whether a sample is read with one token more than its length.
         drop_last_partial_validation: whether `valid` leaves out a last sample that would need padding.
-        generation: whose rounding it is.
+        lineage: whose rules it follows.
+        ranges: of each prefix, the part of its sequences that is read, from 0 to 1; None: all, or by `split`.
+        renormalized: `--renormalize-blend-weights`.
+        exact_epochs: `--train-data-exact-num-epochs`.
     """
 
     prefixes: tuple[str, ...]
@@ -56,16 +54,19 @@ class MegatronBlend:
     num_samples: int | None
     split: str | None = None
     index_split: IndexSplit = "train"
-    surplus: float = 0.005
+    surplus: float = _MARGIN
     extra_token: bool = True
     drop_last_partial_validation: bool = True
-    generation: Generation = "core"
+    lineage: Lineage = CORE
+    ranges: tuple[tuple[float, float] | None, ...] | None = None
+    renormalized: bool = False
+    exact_epochs: int | None = None
 
     def __post_init__(self) -> None:
         """Checks what Megatron asserts.
 
         Raises:
-            UserError: a value that no Megatron run can have.
+            UserError: a value that no run of the lineage can have.
         """
         if not self.prefixes:
             raise UserError("megatron blend: no data paths, expected at least one prefix of a .bin/.idx pair")
@@ -73,15 +74,42 @@ class MegatronBlend:
             raise UserError(f"megatron blend: sequence length is {self.sequence_length}, expected at least 1")
         if self.num_samples is not None and self.num_samples < 1:
             raise UserError(f"megatron blend: {self.num_samples} samples, expected at least 1")
+        self._check_options()
         if self.weights is None:
+            if len(self.prefixes) > 1 and self.lineage.without_weights == "refused":
+                raise self._refused(f"{len(self.prefixes)} data paths without weights", "a weight for each data path")
             return
-        if len(self.weights) != len(self.prefixes) or not all(w > 0 and math.isfinite(w) for w in self.weights):
+        if len(self.weights) != len(self.prefixes) or not all(w >= 0 and math.isfinite(w) for w in self.weights):
             raise UserError(
                 f"megatron blend: weights {list(self.weights)} for {len(self.prefixes)} data paths, expected one "
                 "number above 0 for each"
             )
+        if not sum(self.weights):
+            raise UserError(f"megatron blend: weights {list(self.weights)}, expected at least one above 0")
+        if 0 in self.weights and self.blended and not self.lineage.zero_weight:
+            named = self.prefixes[self.weights.index(0)]
+            raise self._refused(f"weight 0 of {named}", "weights above 0: leave the path out, as the run must have")
         if self.num_samples is None:
             raise UserError("megatron blend: weights without a number of samples, expected both, as Megatron does")
+
+    def _check_options(self) -> None:
+        """Checks what only some lineages have."""
+        if len(self.prefixes) > self.lineage.max_paths:
+            raise self._refused(f"{len(self.prefixes)} data paths", f"at most {self.lineage.max_paths}")
+        if self.split is not None and len(self.prefixes) > 1 and self.lineage.blends_one_path == "always":
+            raise self._refused("several data paths with a split", "one data path, or paths of each split's own")
+        if self.renormalized and not self.lineage.renormalizes:
+            raise self._refused("--renormalize-blend-weights", "megatron-core-0.7 with it")
+        if self.exact_epochs is not None and not self.lineage.exact_epochs:
+            raise self._refused("--train-data-exact-num-epochs", "megatron-deepspeed with it")
+        if self.ranges is not None and (self.split is not None or len(self.ranges) != len(self.prefixes)):
+            raise UserError("megatron blend: ranges of sequences with a split, expected one of them")
+
+    def _refused(self, found: str, expected: str) -> UserError:
+        return UserError(
+            f"megatron blend: {found}, which programs of the lineage {self.lineage.name} refuse; expected {expected}, "
+            "or another --lineage (docs/data-order.md)"
+        )
 
     @property
     def drop_last_partial(self) -> bool:
@@ -90,18 +118,31 @@ class MegatronBlend:
 
     @property
     def blended(self) -> bool:
-        """Whether a BlendedDataset stands above the datasets."""
-        return len(self.prefixes) > 1 or (self.weights is not None and self.split is not None)
+        """Whether a blend of datasets gives the samples, even of one dataset."""
+        if len(self.prefixes) > 1:
+            return True
+        alone = self.lineage.blends_one_path
+        if self.split is not None:
+            return self.weights is not None and alone != "always"
+        return alone == "always" or (alone == "weighted" and self.weights is not None)
 
     @property
     def shares(self) -> list[float] | None:
-        """The weights as Megatron scales them when it reads the blend; None without weights."""
-        if self.weights is None:
+        """The weights as the program scales them when it reads the blend; None where lengths weigh."""
+        weights = self.weights
+        if weights is None and self.blended and self.lineage.without_weights == "equal":
+            weights = (1.0,) * len(self.prefixes)
+        if weights is None:
             return None
-        if self.generation == "legacy":
-            total = sum(self.weights)  # one after the other; numpy sums eight side by side
-            return [weight / total for weight in self.weights]
-        return normalize(self.weights)
+        if not self.lineage.sum_in_turn:
+            return normalize(weights)
+        total = sum(weights)  # one after the other
+        return [weight / total for weight in weights]
+
+    @property
+    def margin(self) -> float:
+        """By how much each dataset is built longer than its share."""
+        return self.surplus if self.lineage.surplus_argument else _MARGIN
 
     def requested(self) -> tuple[int | None, ...]:
         """The samples that each dataset is asked for, None for one epoch."""
@@ -109,24 +150,58 @@ class MegatronBlend:
             return (self.num_samples,)
         if self.shares is None or self.num_samples is None:
             return (None,) * len(self.prefixes)
-        if self.generation == "core":
-            return tuple(math.ceil(math.ceil(self.num_samples * w) * (1 + self.surplus)) for w in self.shares)
-        return tuple(math.ceil(self.num_samples * w * (1 + self.surplus)) for w in self.shares)
+        if self.lineage.share_rounding == "twice":
+            return tuple(math.ceil(math.ceil(self.num_samples * w) * (1 + self.margin)) for w in self.shares)
+        return tuple(math.ceil(self.num_samples * w * (1 + self.margin)) for w in self.shares)
+
+    def blend_weights(self, lengths: Sequence[int]) -> list[float]:
+        """The share of each dataset that the greedy rule works with; scaled twice where the run gave weights.
+
+        Args:
+            lengths: samples that each dataset has.
+        """
+        requested = self.requested()
+        if self.renormalized and self.shares is not None:
+            asked = [number or 0 for number in requested]
+            return normalize([number / sum(asked) for number in asked])
+        return normalize(self.shares or lengths)
+
+    def whole_size(self, lengths: Sequence[int]) -> int | None:
+        """Samples of the whole blend as the program builds it; None: all of them, until all are spent.
+
+        Args:
+            lengths: samples that each dataset has.
+        """
+        if self.lineage.blend_length == "datasets":
+            return sum(lengths)
+        if self.shares is None or self.num_samples is None:
+            return None if self.num_samples is None else min(self.num_samples, sum(lengths))
+        if self.lineage.blend_length == "shares":
+            return sum(math.ceil(self.num_samples * w) for w in self.shares)
+        return sum(number or 0 for number in self.requested())
 
     def size(self, lengths: Sequence[int]) -> int | None:
-        """Samples of the whole blend, from those that each dataset has; None: all of them, until all are spent."""
-        if self.shares is not None and self.num_samples is not None:
-            if self.generation != "core":
-                return self.num_samples  # its blend is longer by the surplus, which no training reads
-            return sum(math.ceil(self.num_samples * w) for w in self.shares)
-        return None if self.num_samples is None else min(self.num_samples, sum(lengths))
+        """Samples of the blend that a training can read; None: all of them, until all are spent.
 
-    def sequences(self, num_sequences: int) -> tuple[int, int]:
+        A program that does not check its blend may have asked too little of a dataset for samples that no training
+        reads.
+
+        Args:
+            lengths: samples that each dataset has.
+        """
+        size = self.whole_size(lengths)
+        if self.lineage.refuses_overdraw or size is None or self.num_samples is None:
+            return size
+        return min(size, self.num_samples)
+
+    def sequences(self, num_sequences: int, component: int = 0) -> tuple[int, int]:
         """The sequences [first, end) of a dataset that the split takes.
 
         Raises:
             UserError: the split takes none.
         """
+        if self.ranges is not None:
+            return self._ranged(self.ranges[component], num_sequences, component)
         if self.split is None:
             return 0, num_sequences
         ends = self._ends(self.split, num_sequences)
@@ -135,6 +210,17 @@ class MegatronBlend:
         if first >= end:
             raise UserError(
                 f"megatron blend: split {self.split!r} leaves {self.index_split} none of {num_sequences} sequences"
+            )
+        return first, end
+
+    def _ranged(self, part: tuple[float, float] | None, num_sequences: int, component: int) -> tuple[int, int]:
+        if part is None:
+            return 0, num_sequences
+        first, end = (round(bound * float(num_sequences)) for bound in part)
+        if not 0 <= first < end <= num_sequences:
+            raise UserError(
+                f"megatron blend: range {part[0]}:{part[1]} leaves none of the {num_sequences} sequences of "
+                f"{self.prefixes[component]}, expected START:END from 0 to 1"
             )
         return first, end
 
@@ -149,11 +235,12 @@ class MegatronBlend:
                 f"megatron blend: split {split!r}, expected up to three shares of train, valid and test, as '969,30,1'"
             )
         parts += [0.0] * (len(_SPLITS) - len(parts))
-        if self.generation == "legacy":
-            sizes = [round(part / sum(parts) * float(num_sequences)) for part in parts]
+        shares = normalize(parts)
+        if self.lineage.split_rounding == "sizes":
+            sizes = [round(share * float(num_sequences)) for share in shares]
             over = sum(sizes) - num_sequences
             return [0, *(end - over for end in accumulate(sizes))]
-        return [round(end * float(num_sequences)) for end in accumulate([0.0, *normalize(parts)])]
+        return [round(end * float(num_sequences)) for end in accumulate([0.0, *shares])]
 
 
 def normalize(weights: Sequence[float]) -> list[float]:

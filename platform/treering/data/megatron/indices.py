@@ -1,7 +1,7 @@
 """The three indices of a GPTDataset: documents shuffled, cut into samples, and the samples shuffled.
 
-- The document index lists the split's sequences once an epoch, shuffled (all epochs together; the last one apart, if
-  little of it is needed).
+- The document index lists the split's sequences once an epoch, shuffled (all epochs together; the last one apart, where
+  the lineage does so and little of it is needed).
 - The sample index says where each sample begins in that list: (position, offset in that document). It is a closed form:
   sample j begins at token j * S of the documents laid end to end, S being the sequence length.
 - The shuffle index permutes the samples.
@@ -9,7 +9,8 @@
 Both shuffles draw from one `RandomState(seed)`, whose stream numpy keeps for ever. A document is a sequence of the
 `.idx`: Megatron never reads its document offsets for GPT.
 
-Source: megatron-core 0.16.1, megatron/core/datasets/gpt_dataset.py and helpers.cpp, build_sample_idx.
+Source: megatron-core 0.16.1, megatron/core/datasets/gpt_dataset.py and helpers.cpp, build_sample_idx; the other sources
+are named with each lineage (`lineage.py`).
 """
 
 import bisect
@@ -26,7 +27,6 @@ from treering.data.megatron.blend import MegatronBlend
 from treering.data.spans import SpanArrays
 from treering.errors import UserError
 
-_SEPARATE_BELOW = 0.80
 _INT32_MAX = np.iinfo(np.int32).max
 _UINT32_MAX = np.iinfo(np.uint32).max
 _CHUNK = 1 << 22
@@ -55,36 +55,48 @@ class IndexPlan:
     together: int
 
     @classmethod
-    def of(cls, name: str, lengths: NDArray[np.int32], blend: MegatronBlend, requested: int | None) -> "IndexPlan":
+    def of(
+        cls, name: str, lengths: NDArray[np.int32], blend: MegatronBlend, requested: int | None, component: int = 0
+    ) -> "IndexPlan":
         """Plans the indices of a dataset.
 
         Args:
             name: of the dataset, for errors.
             lengths: tokens of each sequence of the `.idx`.
-            blend: seed, split and lengths.
+            blend: seed, split, lengths and lineage.
             requested: samples asked for, None for one epoch.
+            component: which dataset of the blend it is.
 
         Raises:
-            UserError: the split is empty or holds less than a sample.
+            UserError: the split is empty or holds less than a sample, or the lineage refuses so many epochs.
         """
-        first, end = blend.sequences(len(lengths))
+        first, end = blend.sequences(len(lengths), component)
         tokens = int(lengths[first:end].sum(dtype=np.int64))
         length, extra = blend.sequence_length, int(blend.extra_token)
         if tokens < 1:
             raise UserError(f"{name}: the split's {end - first} sequences hold no token, expected some")
         num_epochs = 1 if requested is None else max(1, -(-(requested * length + extra) // tokens))
+        if blend.exact_epochs is not None and blend.index_split == "train":
+            num_epochs = blend.exact_epochs
         available = num_epochs * tokens - extra
         if blend.drop_last_partial:
             num_samples = available // length
         else:  # Megatron divides in single precision here, and so may count some samples more or less
             num_samples = math.ceil(np.float32(available) / np.float32(length))
-        if num_samples < 1:
+        if num_samples < 1 and requested != 0:
             expected = f"at least {length + extra} for one sample"
             raise UserError(f"{name}: the split holds {tokens} tokens, expected {expected}")
         together = num_samples
-        if requested is not None and num_epochs > 1:
+        if requested is not None and num_epochs > 1 and blend.lineage.apart_below is not None:
             before = ((num_epochs - 1) * tokens - extra) // length
-            if requested - before < int(_SEPARATE_BELOW * ((tokens - extra) // length)):
+            whole = (tokens - extra) // length
+            if not 0 <= requested - before <= whole + blend.lineage.last_epoch_excess:
+                raise UserError(
+                    f"{name}: {requested} samples in {num_epochs} epochs take {requested - before} of the last one, "
+                    f"which has {whole}; programs of the lineage {blend.lineage.name} end with an error there, so "
+                    "another lineage or other arguments trained this run (docs/data-order.md)"
+                )
+            if requested - before < int(blend.lineage.apart_below * whole):
                 together = before
         return cls(first, end, num_epochs, tokens, num_samples, together)
 

@@ -5,12 +5,12 @@ far as the table does. What Megatron drops on the way, the documents of a sample
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from treering.data.megatron.blend import MegatronBlend, normalize
+from treering.data.megatron.blend import MegatronBlend
 from treering.data.megatron.greedy import interleave
 from treering.data.megatron.indices import DatasetIndices, IndexPlan
 from treering.data.order import Sample, SampleArrays
@@ -60,15 +60,10 @@ class MegatronOrder:
         self.components = tuple(components)
         self.sequence_length = blend.sequence_length
         self._datasets = datasets
-        self.num_samples = self.components[0].plan.num_samples if datasets is None else len(datasets)
+        self.num_samples = _readable(blend, self.components[0].plan) if datasets is None else len(datasets)
         self._blocks = self._count_blocks()
-        for component, count in zip(self.components, self.counts(self.num_samples), strict=True):
-            if count > component.plan.num_samples:
-                raise UserError(
-                    f"megatron blend: {count} samples of {component.corpus} are asked for, it has "
-                    f"{component.plan.num_samples}; Megatron refuses such a blend: was it another surplus than "
-                    f"{blend.surplus}?"
-                )
+        counts = self.counts(self.num_samples)
+        self.components = tuple(map(self._reaching, self.components, counts))
 
     @classmethod
     def build(cls, blend: MegatronBlend, lengths: Sequence[NDArray[np.int32]]) -> "MegatronOrder":
@@ -220,6 +215,22 @@ class MegatronOrder:
         """
         return int(np.count_nonzero(self.touched(component, g)))
 
+    def _reaching(self, component: MegatronComponent, count: int) -> MegatronComponent:
+        """A component with a place for each of the samples that the blend takes of it."""
+        held = component.plan.num_samples
+        if count <= held:
+            return component
+        if not self.blend.lineage.wraps or held < 2:  # the last one is not read
+            raise UserError(
+                f"megatron blend: {count} samples of {component.corpus} are asked for, it has {held}; Megatron refuses "
+                f"such a blend: was it another surplus than {self.blend.margin}, or another lineage than "
+                f"{self.blend.lineage.name}?"
+            )
+        places = np.arange(count)
+        places[held:] %= _readable(self.blend, component.plan)
+        indices = component.indices
+        return replace(component, indices=replace(indices, shuffle=np.asarray(indices.shuffle)[places]))
+
     def _components(self, lo: int, hi: int) -> NDArray[np.int16]:
         return np.zeros(hi - lo, dtype=np.int16) if self._datasets is None else self._datasets[lo:hi]
 
@@ -249,23 +260,29 @@ def plan_datasets(blend: MegatronBlend, lengths: Sequence[NDArray[np.int32]]) ->
     Raises:
         UserError: a dataset holds less than a sample.
     """
+    asked = zip(blend.prefixes, lengths, blend.requested(), strict=True)
     return [
-        IndexPlan.of(prefix, held, blend, requested)
-        for prefix, held, requested in zip(blend.prefixes, lengths, blend.requested(), strict=True)
+        IndexPlan.of(prefix, held, blend, requested, component)
+        for component, (prefix, held, requested) in enumerate(asked)
     ]
 
 
 def blend_weights(blend: MegatronBlend, plans: Sequence[IndexPlan]) -> list[float]:
-    """The share of each dataset that the greedy rule works with; scaled twice where the run gave weights."""
-    return normalize(blend.shares or [plan.num_samples for plan in plans])
+    """The share of each dataset that the greedy rule works with."""
+    return blend.blend_weights([_readable(blend, plan) for plan in plans])
 
 
 def build_blend(blend: MegatronBlend, plans: Sequence[IndexPlan]) -> NDArray[np.int16] | None:
     """The dataset of each sample of a blend, None where one dataset stands alone."""
     if not blend.blended:
         return None
-    sizes = np.array([plan.num_samples for plan in plans], dtype=np.int64)
+    sizes = np.array([_readable(blend, plan) for plan in plans], dtype=np.int64)
     size = blend.size(sizes.tolist())
     if size is None:
         return interleave(sizes / float(sizes.sum()), int(sizes.sum()), sizes)
     return interleave(np.array(blend_weights(blend, plans)), size)
+
+
+def _readable(blend: MegatronBlend, plan: IndexPlan) -> int:
+    """Samples of a dataset that count as its length."""
+    return plan.num_samples - (not blend.lineage.reads_last_sample)

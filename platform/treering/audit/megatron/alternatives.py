@@ -1,0 +1,134 @@
+"""Where other lineages of Megatron, which fit a run as well, would have read other samples."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treering.data.megatron.blend import MegatronBlend
+from treering.data.megatron.indices import IndexPlan
+from treering.data.megatron.lineage import Lineage
+from treering.data.megatron.order import MegatronOrder, blend_weights, plan_datasets
+from treering.errors import UserError
+
+_BLOCK = 1 << 16
+_BLOCKS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class OtherOrder:
+    """An order that other lineages make of the same arguments.
+
+    Attributes:
+        lineages: those that make it.
+        order: the order.
+        rules: what they do otherwise so that it is another order, in words.
+    """
+
+    lineages: tuple[Lineage, ...]
+    order: MegatronOrder
+    rules: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How many samples of two orders are not the same.
+
+    Attributes:
+        compared: samples that were compared.
+        differ: those of them that hold other tokens.
+    """
+
+    compared: int
+    differ: int
+
+
+def other_orders(own: MegatronOrder, lineages: Sequence[Lineage], end: int) -> list[OtherOrder]:
+    """The orders that lineages make otherwise than the own one; those that make the same one are joined.
+
+    A lineage is left out whose programs refuse such a run, or end before it.
+
+    Args:
+        own: the order that the answers are by.
+        lineages: those that fit the run.
+        end: samples that the run has read.
+    """
+    lengths = [part.lengths for part in own.components]
+    known = {_key(own.blend, [part.plan for part in own.components]): -1}
+    found: list[OtherOrder] = []
+    for lineage in lineages:
+        try:
+            blend = replace(own.blend, lineage=lineage)
+            key = _key(blend, plan_datasets(blend, lengths))
+            if key not in known:
+                order = MegatronOrder.build(blend, lengths)
+                if order.num_samples < end:
+                    continue
+                known[key] = len(found)
+                found.append(OtherOrder((lineage,), order, _rules(own, lineage, lengths)))
+            elif known[key] >= 0:
+                same = found[known[key]]
+                found[known[key]] = replace(same, lineages=(*same.lineages, lineage))
+        except UserError:
+            continue
+    return found
+
+
+def _key(blend: MegatronBlend, plans: Sequence[IndexPlan]) -> tuple[object, ...]:
+    """What decides the samples of an order, beside the token counts and the seed."""
+    weights = tuple(blend_weights(blend, plans)) if blend.blended else None
+    return tuple(plans), weights, blend.lineage.wraps and blend.blended
+
+
+def _rules(own: MegatronOrder, lineage: Lineage, lengths: Sequence[NDArray[np.int32]]) -> tuple[str, ...]:
+    """What a lineage does otherwise: the rules that alone make another order, all of them where none does so alone."""
+    key = _key(own.blend, [part.plan for part in own.components])
+    differing = lineage.differences(own.blend.lineage)
+    found = []
+    for field, text in differing:
+        changed = replace(own.blend.lineage, **{field: getattr(lineage, field)})
+        try:
+            blend = replace(own.blend, lineage=changed)
+            moved = _key(blend, plan_datasets(blend, lengths)) != key
+        except UserError:
+            moved = False
+        if moved:
+            found.append(text)
+    return tuple(found or [text for _, text in differing])
+
+
+def compare(one: MegatronOrder, other: MegatronOrder, lo: int, hi: int) -> Comparison:
+    """Compares samples [lo, hi) of two orders of the same data paths; of very many, blocks spread over all of them."""
+    starts = list(range(lo, hi, _BLOCK))
+    if len(starts) > _BLOCKS:
+        starts = [starts[round(place)] for place in np.linspace(0, len(starts) - 1, _BLOCKS)]
+    compared = differ = 0
+    for start in starts:
+        end = min(start + _BLOCK, hi)
+        compared += end - start
+        differ += int(np.count_nonzero(_different(one, other, start, end)))
+    return Comparison(compared, differ)
+
+
+def _different(one: MegatronOrder, other: MegatronOrder, lo: int, hi: int) -> NDArray[np.bool_]:
+    """Which of samples [lo, hi) hold other tokens: bool [hi - lo]."""
+    ours, theirs = _parts(one, lo, hi), _parts(other, lo, hi)
+    counts = [np.bincount(parts[0], minlength=hi - lo) for parts in (ours, theirs)]
+    different: NDArray[np.bool_] = counts[0] != counts[1]
+    ours, theirs = (parts[:, ~different[parts[0]]] for parts in (ours, theirs))
+    different[ours[0, np.any(ours != theirs, axis=0)]] = True
+    return different
+
+
+def _parts(order: MegatronOrder, lo: int, hi: int) -> NDArray[np.int64]:
+    """The parts of documents in samples [lo, hi): sample from `lo`, component, document, start, end: [5, num_parts]."""
+    arrays = order.samples(lo, hi)
+    found = []
+    for component in np.unique(arrays.component).tolist():
+        where, part = np.flatnonzero(arrays.component == component), order.components[component]
+        spans = part.indices.spans(arrays.index[where], part.lengths, extra_token=order.blend.extra_token)
+        named = np.full(len(spans.item), component, dtype=np.int64)
+        found.append(np.stack((where[spans.item], named, spans.document, spans.start, spans.end)))
+    parts = np.concatenate(found, axis=1)
+    return parts[:, np.argsort(parts[0], kind="stable")]

@@ -1,0 +1,220 @@
+"""The lineages of Megatron: programs that cut the same data into the same order, with the rules of each.
+
+All lineages share the shuffles, the cutting into samples, and the greedy rule of a blend. They differ in how much each
+dataset is asked for, in when the last epoch stands apart, and in some roundings. One difference of a sample moves every
+sample after it, so an order is right only with the rules of the program that trained.
+
+A lineage has the name of its program and of the first release with its rules. docs/data-order.md lists them.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from treering.errors import UserError
+
+_MEGATRON_LM: Final = "github.com/NVIDIA/Megatron-LM"
+_CORE: Final = "megatron/core/datasets: blended_megatron_dataset_builder.py, blended_dataset.py, gpt_dataset.py"
+_FORK: Final = "megatron/data: gpt_dataset.py, blendable_dataset.py, dataset_utils.py"
+_CORE_RELEASE: Final = re.compile(r"megatron-core-(?:v|r)?(\d+)\.(\d+)(?:\.\d+)?(?:rc\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """How one family of programs orders samples.
+
+    Attributes:
+        name: `--lineage` and `lineage:` take it.
+        programs: programs and releases that follow it.
+        source: repository, release or commit, and files that the rules were read from.
+        share_rounding: a dataset of a blend is asked for its share of the samples with a margin; `once` rounds up
+            samples * weight * margin, `twice` rounds up samples * weight before the margin and after it.
+        surplus_argument: whether the margin is an argument of the run; elsewhere it is 0.5 %.
+        blend_length: samples in a blend: what the datasets are asked for (`requested`), their shares without the margin
+            (`shares`), or what the datasets have (`datasets`).
+        apart_below: the last epoch is shuffled apart where it gives less than this part of its samples; None: never.
+        last_epoch_excess: samples that the last epoch may give above a whole epoch's; the program ends otherwise.
+        split_rounding: whether the bounds of the splits are rounded, or their sizes.
+        sum_in_turn: whether weights are added one after the other; numpy adds eight side by side.
+        without_weights: what several data paths without weights mean: they weigh by their lengths, they weigh equally,
+            or the program ends.
+        zero_weight: whether a weight of 0 is accepted. Such a path can still give one sample, where all errors of the
+            greedy rule are 0 and it is the first path.
+        blends_one_path: of a split's own paths, whether one path is a blend: where it has a weight, always, or never.
+        renormalizes: whether `--renormalize-blend-weights` exists, which takes the requested samples as weights.
+        refuses_overdraw: whether the program ends where a blend takes more samples of a dataset than it has.
+        max_paths: data paths that a blend can hold.
+        reads_last_sample: whether the last sample of a dataset counts.
+        wraps: whether a dataset starts again where a blend takes more samples than it has.
+        resumes_by_steps: whether a resumed run goes on at steps * batch size, not at the samples consumed.
+        exact_epochs: whether `--train-data-exact-num-epochs` exists.
+    """
+
+    name: str
+    programs: str
+    source: str
+    share_rounding: Literal["once", "twice"] = "once"
+    surplus_argument: bool = False
+    blend_length: Literal["requested", "shares", "datasets"] = "requested"
+    apart_below: float | None = 0.80
+    last_epoch_excess: int = 1
+    split_rounding: Literal["bounds", "sizes"] = "sizes"
+    sum_in_turn: bool = True
+    without_weights: Literal["lengths", "equal", "refused"] = "refused"
+    zero_weight: bool = True
+    blends_one_path: Literal["weighted", "always", "never"] = "weighted"
+    renormalizes: bool = False
+    refuses_overdraw: bool = False
+    max_paths: int = 254
+    reads_last_sample: bool = True
+    wraps: bool = False
+    resumes_by_steps: bool = False
+    exact_epochs: bool = False
+
+    def differences(self, other: "Lineage") -> list[tuple[str, str]]:
+        """The rules that move samples and are not the other lineage's: attribute, and this lineage's rule in words."""
+        return [(field, text) for field, text in self._rules() if getattr(self, field) != getattr(other, field)]
+
+    def _rules(self) -> tuple[tuple[str, str], ...]:
+        apart = "never" if self.apart_below is None else f"below {self.apart_below:.0%} of its samples"
+        once = "once, with its margin" if self.share_rounding == "once" else "before its margin and after it"
+        one = {"weighted": "only with a weight", "always": "always", "never": "never"}[self.blends_one_path]
+        alone = {"lengths": "weigh by their lengths", "equal": "weigh equally", "refused": "are refused"}
+        return (
+            ("share_rounding", f"a dataset's share is rounded up {once}"),
+            ("apart_below", f"the last epoch is shuffled apart {apart}"),
+            ("split_rounding", f"the {self.split_rounding} of the splits are rounded"),
+            ("sum_in_turn", f"weights are added {'one after the other' if self.sum_in_turn else 'side by side'}"),
+            ("without_weights", f"paths without weights {alone[self.without_weights]}"),
+            ("blends_one_path", f"one path of the split's own is a blend {one}"),
+            ("zero_weight", f"a weight of 0 is {'accepted' if self.zero_weight else 'refused'}"),
+            ("reads_last_sample", f"a dataset's last sample is {'read' if self.reads_last_sample else 'not read'}"),
+        )
+
+
+def _core(release: str, programs: str, source: str, **rules: object) -> Lineage:
+    """A lineage of megatron-core from the release on that takes paths without weights."""
+    common = {
+        "split_rounding": "bounds",
+        "sum_in_turn": False,
+        "without_weights": "lengths",
+        "zero_weight": False,
+        "blends_one_path": "never",
+        "refuses_overdraw": True,
+        "max_paths": 32_766,
+    }
+    name = f"megatron-core-{release}"
+    return Lineage(name, programs, f"{_MEGATRON_LM}, {source}: {_CORE}", **{**common, **rules})  # type: ignore[arg-type]
+
+
+CORE: Final = _core(
+    "0.13",
+    "Megatron-LM with megatron-core 0.13 to 0.19",
+    "core_v0.13.0 (c550cf6c41) to core_v0.19.0 (5be9626709)",
+    share_rounding="twice",
+    surplus_argument=True,
+    blend_length="shares",
+)
+"""What a run is taken to follow where nothing says otherwise."""
+
+_ALL: Final = (
+    CORE,
+    _core(
+        "0.11",
+        "Megatron-LM with megatron-core 0.11 and 0.12; forks that follow them, as llm-jp's and swiss-ai's of 2025",
+        "core_v0.11.0 (aa6207e2da), core_v0.12.0 (d580efc68a); the rounding since 85676ca489",
+        share_rounding="twice",
+        blend_length="shares",
+    ),
+    _core(
+        "0.7",
+        "Megatron-LM with megatron-core 0.7 to 0.10",
+        "core_v0.7.0, core_v0.10.0 (7ee599a25c)",
+        renormalizes=True,
+    ),
+    _core(
+        "0.5",
+        "Megatron-LM with megatron-core 0.5 and 0.6",
+        "core_v0.5.0 (0acc240ebd), core_v0.6.0",
+        without_weights="refused",
+        zero_weight=True,
+        blends_one_path="weighted",
+        refuses_overdraw=False,
+    ),
+    _core(
+        "0.4",
+        "Megatron-LM with megatron-core 0.4, late 2023",
+        "core_v0.4.0 (38879f8b3f)",
+        split_rounding="sizes",
+        without_weights="refused",
+        zero_weight=True,
+        blends_one_path="weighted",
+        refuses_overdraw=False,
+    ),
+    Lineage(
+        "megatron-lm-legacy",
+        "Megatron-LM 2.0 (January 2021) to 23.06, before megatron-core had datasets",
+        f"{_MEGATRON_LM}, v2.5 (e269e20064), 23.06 (4f8e9ac412): {_FORK}",
+    ),
+    Lineage(
+        "megatron-deepspeed",
+        "Megatron-DeepSpeed of deepspeedai (earlier: of microsoft)",
+        f"github.com/deepspeedai/Megatron-DeepSpeed, 4efb479d: {_FORK}",
+        exact_epochs=True,
+    ),
+    Lineage(
+        "bigscience",
+        "Megatron-DeepSpeed of bigscience-workshop (BLOOM) from November 2021 on",
+        f"github.com/bigscience-workshop/Megatron-DeepSpeed, 8387ae17: {_FORK}",
+        blend_length="datasets",
+        apart_below=0.95,
+        last_epoch_excess=0,
+        blends_one_path="never",
+    ),
+    Lineage(
+        "gpt-neox",
+        "GPT-NeoX of EleutherAI from version 1.0 on (GPT-NeoX-20B, Pythia), with packed samples",
+        "github.com/EleutherAI/gpt-neox, v1.0 to ea7aefd8: megatron/data: gpt2_dataset.py, data_utils.py, "
+        "blendable_dataset.py",
+        blend_length="datasets",
+        apart_below=None,
+        without_weights="equal",
+        blends_one_path="always",
+        reads_last_sample=False,
+        wraps=True,
+        resumes_by_steps=True,
+    ),
+)
+LINEAGES: Final = {lineage.name: lineage for lineage in _ALL}
+"""All lineages by name, the newest megatron-core first."""
+_CORE_STARTS: Final = ((13, "0.13"), (11, "0.11"), (7, "0.7"), (5, "0.5"), (4, "0.4"))
+"""Minor releases of megatron-core that began a lineage, newest first."""
+GENERATIONS: Final = {
+    "core": ("megatron-core-0.13",),
+    "core-early": ("megatron-core-0.7", "megatron-core-0.11", "megatron-core-0.5", "megatron-core-0.4"),
+    "legacy": ("megatron-lm-legacy", "megatron-deepspeed", "bigscience", "gpt-neox"),
+}
+"""What the names of an older description mean: the lineage that they stood for, and others that they covered."""
+
+
+def lineage_named(name: str) -> Lineage:
+    """The lineage of a name, or of a release of megatron-core (`megatron-core-0.12.3`).
+
+    Raises:
+        UserError: no lineage has that name.
+    """
+    release = _CORE_RELEASE.fullmatch(name)
+    if release is not None and release[1] == "0":
+        minor = int(release[2])
+        name = next((f"megatron-core-{start}" for first, start in _CORE_STARTS if minor >= first), name)
+    if name not in LINEAGES:
+        raise UserError(
+            f"lineage {name!r}, expected one of {', '.join(LINEAGES)}, or a release of megatron-core from 0.4 on as "
+            "megatron-core-0.12; docs/data-order.md says which programs follow which lineage"
+        )
+    return LINEAGES[name]
+
+
+def lineages_of_generation(generation: str) -> tuple[Lineage, ...]:
+    """The lineages that a `generation` of an older description covered, the one that it stood for first."""
+    return tuple(LINEAGES[name] for name in GENERATIONS[generation])
