@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from trained import resolved
 
+from treering.cli.train import train
 from treering.data.batch import read_samples, sample_digests
 from treering.data.order import DataOrder
 from treering.errors import EvidenceError, UserError
@@ -261,3 +262,8 @@ def test_differences_name_what_changed():
         "threads of a rank (1 to 2)",
         "layout (1x1x2 to 2x1x1, TP x PP x DP, or its micro-batch or device)",
     )
+
+
+def test_start_over_and_continue_changed_exclude_each_other():
+    with pytest.raises(UserError, match="found both --continue-changed and --start-over, expected one of them"):
+        train(continue_changed=True, start_over=True)

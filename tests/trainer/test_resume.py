@@ -389,7 +389,7 @@ def test_kill_after_the_last_step(case, zygote, project, reference, tmp_path):
 
 @pytest.mark.parametrize("damage", ["other corpus", "changed byte", "missing"])
 def test_corpora_that_are_not_the_blends_stop_the_start(damage, zygote, project, tmp_path):
-    """Nothing is moved aside, though changed code would start over."""
+    """Nothing is moved aside, though `--start-over` would."""
     root, runs, changed = tmp_path / "project", tmp_path / "runs", tmp_path / "changed"
     shutil.copytree(project.root, root)
     copy = Project(root)
@@ -407,7 +407,7 @@ def test_corpora_that_are_not_the_blends_stop_the_start(damage, zygote, project,
         (corpus / "corpus.bin").write_bytes(content)
     else:
         shutil.rmtree(corpus)
-    training = zygote.start(copy, runs, code_root=changed)
+    training = zygote.start(copy, runs, "--start-over", code_root=changed)
     assert training.wait() == (2 if damage == "missing" else 3), training.output
     assert "letters" in training.output
     assert "dvc" in training.output
@@ -445,16 +445,68 @@ def test_changed_code_starts_over(zygote, project, reference, tmp_path):
     assert all(torch.equal(weights[name], tensor) for name, tensor in read_weights(aside.path).items())
 
 
-def test_changed_code_after_the_end_starts_over(zygote, project, tmp_path):
-    runs, changed = tmp_path / "runs", tmp_path / "changed"
-    zygote.train(project, runs)
-    shutil.copytree(zygote.sources, changed)
-    (changed / "trainer/treering_trainer/optim.py").open("a").write("# another optimizer\n")
-    training = zygote.start(project, runs, code_root=changed)
-    assert training.wait() == 0, training.output
+def test_a_finished_run_stays_finished_until_it_is_started_over(zygote, project, reference, tmp_path):
+    root, runs, changed = tmp_path / "project", tmp_path / "runs", tmp_path / "changed"
+    shutil.copytree(project.root, root, ignore=shutil.ignore_patterns("published", "metrics", "plots"))
+    copy = Project(root)
+    zygote.train(copy, runs, "--no-publish")
     run = run_of(runs)
-    assert [attempt.header.origin for attempt in run.attempts()] == ["start", "restart"]
+    digests = [each.digest for each in run.checkpoints()]
+    shutil.copytree(zygote.sources, changed)
+    (changed / "trainer/treering_trainer/optim.py").open("a").write("# a remark\n")
+
+    def again(*options, expect=0):
+        training = zygote.start(copy, runs, *options, code_root=changed)
+        assert training.wait() == expect, training.output
+        return training.output
+
+    printed = again()
+    assert "finished at step 15; nothing to train" in printed
+    assert "changed since: code (trainer/treering_trainer/optim.py); `--start-over` trains" in printed
+    assert "nothing to train" in again("--continue-changed")
+    assert "layout (1x1x2 to 1x1x1" in again("--set=parallel.data=1")
+    assert ([each.digest for each in run.checkpoints()], len(run.attempts())) == (digests, 1)
+    assert list(run.path.glob("superseded-*")) == []
+    assert RunDirectory(copy.published).checkpoints()[-1].digest == digests[-1]  # published all the same
+
+    printed = again("--start-over")
+    assert "attempt 2 starts from nothing again" in printed
+    assert [(each.header.origin, each.header.changed) for each in run.attempts()][1:] == [
+        ("restart", ("code (trainer/treering_trainer/optim.py)",))
+    ]
     assert [each.manifest.attempt for each in run.checkpoints()] == [2, 2, 2, 2]
+    assert len(list(run.path.glob("superseded-0001/step-*"))) == 4
+    assert_identical(run, reference)
+
+
+def test_an_unfinished_run_can_be_started_over_with_nothing_changed(zygote, project, reference, tmp_path):
+    zygote.train(project, tmp_path, expect=-9, kill_after_ring={"step": 10})
+    assert "attempt 2 starts from nothing again" in zygote.train(project, tmp_path, "--start-over")
+    run = run_of(tmp_path)
+    assert (run.attempts()[-1].header.origin, run.attempts()[-1].header.changed) == ("restart", ())
+    assert_identical(run, reference)
+
+
+@pytest.mark.parametrize("damage", ["weights", "folder"])
+def test_a_damaged_end_of_a_finished_run_waits_for_a_word_where_code_changed(damage, zygote, project, tmp_path):
+    runs, changed = tmp_path / "runs", tmp_path / "changed"
+    zygote.train(project, runs, "--no-publish")
+    run = run_of(runs)
+    final = run.checkpoints()[-1]
+    if damage == "weights":
+        next(final.path.rglob("layer_00*")).write_bytes(b"")
+    else:
+        shutil.rmtree(final.path)
+    shutil.copytree(zygote.sources, changed)
+    (changed / "trainer/treering_trainer/optim.py").open("a").write("# a remark\n")
+    training = zygote.start(project, runs, "--no-publish", code_root=changed)
+    assert training.wait() == 3
+    assert "the run is finished, and its checkpoint of step 15 does not hold" in training.output
+    assert "`--continue-changed` trains the missing steps again" in training.output
+    assert (len(run.attempts()), list(run.path.glob("superseded-*"))) == (1, [])
+    training = zygote.start(project, runs, "--no-publish", "--continue-changed", code_root=changed)
+    assert training.wait() == 0, training.output
+    assert (run.attempts()[-1].header.parent.step, run.state()) == (12, "finished")
 
 
 def test_continue_changed_is_on_record(zygote, project, reference, tmp_path):

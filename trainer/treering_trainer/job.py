@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,6 +46,14 @@ class Plan:
     applied_steps: int
     validation_loss: float | None
     messages: tuple[str, ...]
+
+
+class Mode(Enum):
+    """What becomes of what earlier attempts of a run left."""
+
+    RESUME = "go on from the newest checkpoint; start over where code, environment or layout changed"
+    CONTINUE_CHANGED = "go on from the newest checkpoint, whatever changed"
+    START_OVER = "begin again"
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ from treering.runlog import lock
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import Layout
 from treering_trainer.ending import log_file, read_reason, reason_file, settle
-from treering_trainer.job import Job, Until, write_end
+from treering_trainer.job import Job, Mode, Until, write_end
 from treering_trainer.processes import EXIT_RESTART, Ranks, die_with_parent, fork_rank, redirect
 
 if TYPE_CHECKING:
@@ -77,8 +77,21 @@ def _main(arguments: Sequence[str] | None) -> int:
     parser = argparse.ArgumentParser(prog="treering train", description="Train a run, or go on with it.")
     parser.add_argument("config", type=Path, help="the experiment's YAML file, or a run's resolved.json")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="PATH=VALUE")
-    parser.add_argument(
-        "--continue-changed", action="store_true", help="go on although code, environment or layout changed"
+    whether = parser.add_mutually_exclusive_group()
+    whether.add_argument(
+        "--continue-changed",
+        dest="mode",
+        action="store_const",
+        const=Mode.CONTINUE_CHANGED,
+        default=Mode.RESUME,
+        help="go on although code, environment or layout changed",
+    )
+    whether.add_argument(
+        "--start-over",
+        dest="mode",
+        action="store_const",
+        const=Mode.START_OVER,
+        help="begin again, whatever earlier attempts left; their checkpoints are set aside",
     )
     parser.add_argument(
         "--time-limit", type=parse_duration, default=None, metavar="TIME", help="such as 23h30m or 84600"
@@ -100,8 +113,8 @@ def _main(arguments: Sequence[str] | None) -> int:
         target = Target(project, options.runs or project.runs, options.config, publish=not options.no_publish)
         resolved = _resolve(target, options.overrides)
         if "RANK" in os.environ:
-            return train_as_rank(target, resolved, options.continue_changed, until)
-        return train(target, resolved, options.continue_changed, until, arguments)
+            return train_as_rank(target, resolved, options.mode, until)
+        return train(target, resolved, options.mode, until, arguments)
     except ModuleNotFoundError as error:
         _refuse(f"{error.name} is missing, expected the extra `trainer`: pip install 'treering[trainer]'")
         return UserError.exit_code
@@ -157,7 +170,7 @@ class Target:
 def train(
     target: Target,
     resolved: Resolved,
-    continue_changed: bool,
+    mode: Mode,
     until: Until,
     arguments: Sequence[str] | None = None,
 ) -> int:
@@ -166,7 +179,7 @@ def train(
     Args:
         target: where to read and write.
         resolved: the run's config.
-        continue_changed: go on although code, environment or layout changed.
+        mode: what becomes of earlier attempts.
         until: when training stops as if by a signal.
         arguments: the command line, for ranks that need an interpreter of their own; default this process's.
 
@@ -188,7 +201,7 @@ def train(
         return _watch_interpreters(layout.world_size, sys.argv[1:] if arguments is None else arguments, run, timeout_s)
     descriptor = _hold(run)
     try:
-        job = _prepare(target, resolved, hardware, layout, note, continue_changed=continue_changed, until=until)
+        job = _prepare(target, resolved, hardware, layout, note, mode=mode, until=until)
         if job is None:
             return 0
         # Everything is imported once, before the ranks are forked.
@@ -198,7 +211,8 @@ def train(
         ranks.watch(timeout_s)
         code = settle(ranks, job.attempt)
         if code is not None:
-            _say("treering: interrupted; the same command goes on from the newest checkpoint")
+            again = "the same command without --start-over" if mode is Mode.START_OVER else "the same command"
+            _say(f"treering: interrupted; {again} goes on from the newest checkpoint")
             return code
         _finish(target, job)
     finally:
@@ -206,7 +220,7 @@ def train(
     return 0
 
 
-def train_as_rank(target: Target, resolved: Resolved, continue_changed: bool, until: Until) -> int:
+def train_as_rank(target: Target, resolved: Resolved, mode: Mode, until: Until) -> int:
     """Trains as one rank of an outer launcher; rank 0 decides where the attempt begins and publishes in the end."""
     if _PARENT in os.environ:
         die_with_parent(int(os.environ[_PARENT]))
@@ -229,7 +243,7 @@ def train_as_rank(target: Target, resolved: Resolved, continue_changed: bool, un
             layout, note = choose_layout(resolved, hardware, world_size)
             decision = _prepare(
                 target, resolved, hardware, layout, note,
-                continue_changed=continue_changed, until=until, nodes=nodes,
+                mode=mode, until=until, nodes=nodes,
             )  # fmt: skip
     except TreeringError as error:
         decision = error
@@ -307,14 +321,14 @@ def _prepare(
     layout: Layout,
     note: str,
     *,
-    continue_changed: bool,
+    mode: Mode,
     until: Until,
     nodes: Sequence["Node"] = (),
 ) -> Job | None:
     """Decides where the attempt begins and makes its directory; None if the run is finished. The lock is held."""
     _import_quietly("treering_trainer.resume")
     from treering_trainer.devices import ranks_here
-    from treering_trainer.resume import differences, finished_checkpoint, plan_attempt
+    from treering_trainer.resume import find_finished, plan_attempt
 
     project, run = target.project, target.run(resolved)
     code = collect_code(CODE_ROOT)
@@ -322,13 +336,23 @@ def _prepare(
         **collect_environment(hardware.devices),
         "threads_per_rank": 1 if hardware.count else max((psutil.cpu_count() or 1) // ranks_here(layout), 1),
     }
-    final = finished_checkpoint(run, resolved.schedule.num_steps)
-    if final is not None:
-        header = run.attempt(final.manifest.attempt).header
-        changed = () if continue_changed else differences(header, code, environment, layout)
-        if not changed:
-            _say(f"run {run.path.name}: finished at step {final.step}; nothing to train")
-            _publish(target, run, final)
+    continue_changed = mode is Mode.CONTINUE_CHANGED
+    if mode is not Mode.START_OVER:
+        finished = find_finished(
+            run,
+            resolved.schedule.num_steps,
+            code=code,
+            environment=environment,
+            layout=layout,
+            continue_changed=continue_changed,
+        )
+        if finished is not None:
+            _say(f"run {run.path.name}: finished at step {finished.checkpoint.step}; nothing to train")
+            if finished.changed:
+                _say(
+                    f"  changed since: {'; '.join(finished.changed)}; `--start-over` trains the run again from nothing"
+                )
+            _publish(target, run, finished.checkpoint)
             return None
     # Before anything is moved aside for the new attempt.
     _import_quietly("treering_trainer.data")
@@ -342,6 +366,7 @@ def _prepare(
         environment=environment,
         layout=layout,
         continue_changed=continue_changed,
+        start_over=mode is Mode.START_OVER,
     )
     temporary = run.path / ".resolved.json.tmp"
     resolved.write(temporary)

@@ -1,10 +1,12 @@
 """Decides where an attempt begins: from nothing, from a checkpoint, or not at all because the run is finished.
 
 Equal code, environment and layout go on from the newest complete checkpoint. Anything changed starts over, unless the
-user asked to go on; either way it is on record.
+user asked to go on; either way it is on record. A finished run stays finished, whatever changed, until the user asks to
+start it over.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from treering.config.ancestry import ResolvedStart
@@ -26,6 +28,7 @@ def plan_attempt(
     environment: Mapping[str, Any],
     layout: Layout,
     continue_changed: bool,
+    start_over: bool,
 ) -> Plan:
     """Looks at what earlier attempts left and decides; the caller holds the run's lock.
 
@@ -38,6 +41,7 @@ def plan_attempt(
         environment: likewise.
         layout: the layout to train in.
         continue_changed: go on although code, environment or layout changed.
+        start_over: begin again, whatever earlier attempts left.
 
     Raises:
         UserError: there is no checkpoint to start from, or it is too old to be loaded in another layout.
@@ -51,9 +55,10 @@ def plan_attempt(
     changed = differences(before, code, environment, layout) if before else ()
     if changed:
         messages.append(f"changed since attempt {before.attempt if before else 0}: {'; '.join(changed)}")
-    resume = found is not None and (not changed or continue_changed)
+    resume = found is not None and not start_over and (not changed or continue_changed)
     number = _next_number(run)
-    origin: Literal["start", "resume", "restart"] = "resume" if resume else "restart" if changed else "start"
+    over = changed or (start_over and before is not None)
+    origin: Literal["start", "resume", "restart"] = "resume" if resume else "restart" if over else "start"
     if not resume:
         found = None if start is None else _start_checkpoint(run, start)
     conversion = None
@@ -86,22 +91,68 @@ def plan_attempt(
     )
 
 
-def finished_checkpoint(run: RunDirectory, num_steps: int) -> CheckpointDirectory | None:
-    """The final checkpoint of a run whose last attempt ended well, None if the run is not finished.
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run with nothing left to train.
 
-    A final checkpoint that is damaged, or that its rings no longer lead to, does not count.
+    Attributes:
+        checkpoint: of its last step; its evidence holds.
+        changed: what is not as it was when that checkpoint was made, in words.
+    """
+
+    checkpoint: CheckpointDirectory
+    changed: tuple[str, ...]
+
+
+def find_finished(
+    run: RunDirectory,
+    num_steps: int,
+    *,
+    code: Mapping[str, Any],
+    environment: Mapping[str, Any],
+    layout: Layout,
+    continue_changed: bool,
+) -> Finished | None:
+    """Looks whether a run has nothing left to train; None where it has.
+
+    A change of code, environment or layout takes nothing from a finished run. Where its final checkpoint does not hold,
+    unchanged code trains the last steps again; changed code has to be asked to.
+
+    Args:
+        run: the run's directory.
+        num_steps: steps of its schedule.
+        code: as it is now, recorded form with `digest`.
+        environment: likewise.
+        layout: the layout to train in.
+        continue_changed: go on although code, environment or layout changed.
+
+    Raises:
+        EvidenceError: the run is finished, its final checkpoint does not hold, and something changed.
     """
     attempts = run.attempts()
-    end = attempts[-1].end if attempts else None
-    if end is None or end.status != "finished":
+    if not attempts:
         return None
-    final = next((each for each in run.checkpoints() if each.step == num_steps), None)
-    try:
-        if final is not None:
-            check_provenance(run, final)
-    except EvidenceError:
-        return None
-    return final
+    end = attempts[-1].end
+    finished = end is not None and end.status == "finished"
+    final, reason = None, "it is missing"
+    for each in run.checkpoints():
+        if each.step == num_steps:
+            try:
+                final = (check_provenance(run, each), each)
+            except EvidenceError as error:
+                reason = str(error)
+    header = attempts[-1].header if final is None else run.attempt(final[0].attempt).header
+    changed = differences(header, code, environment, layout)
+    if final is not None:
+        # Killed between its last checkpoint and its end, an unchanged run still has its end to record.
+        return Finished(final[1], changed) if finished or (changed and not continue_changed) else None
+    if finished and changed and not continue_changed:
+        raise EvidenceError(
+            f"{run.path}: the run is finished, and its checkpoint of step {num_steps} does not hold: {reason}. Changed "
+            f"since: {'; '.join(changed)}. `--continue-changed` trains the missing steps again from the newest "
+            "checkpoint that holds, `--start-over` all of them"
+        )
+    return None
 
 
 def final_checkpoint(run: RunDirectory, num_steps: int) -> CheckpointDirectory:

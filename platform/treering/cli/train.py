@@ -8,13 +8,21 @@ from typing import Annotated
 import typer
 
 from treering.cli.output import DEFAULT_CONFIG, ConfigArgument, SetOption, project
+from treering.errors import UserError
 
 ContinueOption = Annotated[
     bool,
     typer.Option(
         "--continue-changed",
-        help="Go on from the newest checkpoint although code, environment or layout changed (recorded); else the run "
-        "starts over.",
+        help="Go on from the newest checkpoint although code, environment or layout changed (recorded). Without it, an "
+        "unfinished run starts over, and a finished run stays as it is.",
+    ),
+]
+StartOverOption = Annotated[
+    bool,
+    typer.Option(
+        "--start-over",
+        help="Begin again, although the run is finished or could go on. Its checkpoints move to superseded-*/.",
     ),
 ]
 NoPublishOption = Annotated[
@@ -48,6 +56,7 @@ def train(  # noqa: PLR0917 - one argument an option
     config: ConfigArgument = DEFAULT_CONFIG,
     overrides: SetOption = None,
     continue_changed: ContinueOption = False,
+    start_over: StartOverOption = False,
     no_publish: NoPublishOption = False,
     runs: RunsOption = None,
     time_limit: TimeLimitOption = None,
@@ -57,8 +66,9 @@ def train(  # noqa: PLR0917 - one argument an option
 
     Needs `data/blend.json` and the corpora; writes `runs/<id>/` and, in the end, the published checkpoint with its
     rings. Ctrl-C, SIGTERM, SIGUSR1 or the time limit stop it after the step under way with a checkpoint; the same
-    command goes on. Exit codes: 0 finished, 2 config, 3 evidence does not hold, 5 training failed, 75 start it again
-    (stopped, killed, or another process holds the run), 130 interrupted by Ctrl-C.
+    command goes on. A finished run stays finished, whatever changed, until `--start-over`. Exit codes: 0 finished,
+    2 config, 3 evidence does not hold, 5 training failed, 75 start it again (stopped, killed, or another process holds
+    the run), 130 interrupted by Ctrl-C.
 
     Example: `treering train experiments/demo.yaml --set parallel.tensor=2`
     """
@@ -66,9 +76,12 @@ def train(  # noqa: PLR0917 - one argument an option
     from treering.config.duration import parse_duration
     from treering.ship.launch import start_companion
 
+    if continue_changed and start_over:
+        raise UserError("train: found both --continue-changed and --start-over, expected one of them")
     arguments = [sys.executable, "-m", "treering_trainer.launch", str(config)]
     arguments += [f"--set={override}" for override in overrides or ()]
     arguments += ["--continue-changed"] if continue_changed else []
+    arguments += ["--start-over"] if start_over else []
     arguments += ["--no-publish"] if no_publish else []
     if time_limit is not None:
         arguments += [f"--time-limit={parse_duration(time_limit)}"]
