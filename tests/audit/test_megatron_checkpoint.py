@@ -290,8 +290,6 @@ def test_iterations_that_were_skipped_are_named(folder):
 def test_what_the_arguments_leave_open_is_said(folder):
     for changes, text in (
         ({"finetune": True, "load": "base"}, r"--finetune, base"),
-        ({"load": "earlier"}, r"the checkpoint in earlier"),
-        ({"fim_data": True}, "fill-in-the-middle"),
         ({"decrease_batch_size_if_needed": True}, "--decrease-batch-size-if-needed"),
     ):
         args = megatron_run.arguments(data_path=BLEND, train_samples=80, split="100", **changes)

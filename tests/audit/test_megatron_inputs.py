@@ -1,7 +1,11 @@
 """`treering audit --megatron-run` where something decides the order that the checkpoint does not hold."""
 
+import argparse
+import collections
+import enum
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -9,8 +13,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from treering.audit.megatron.inputs import HARMLESS, POINTERS, READ, REFUSED, is_set, unknown_arguments
 from treering.audit.megatron.run import AuditedRun
 from treering.cli import app, commands
+from treering.errors import UserError
 
 CASES = Path(__file__).with_name("megatron_cases")
 
@@ -60,3 +66,167 @@ def test_a_description_binds_what_the_checkpoint_only_points_to(case):
     assert (report.level, report.unbound) == ("re-derived", ())
     assert {usage.corpus: usage.samples for usage in report.corpora} == {"data/wiki": 40, "data/books": 40}
     assert call(".").exit_code == 0
+
+
+def saved(folder, changes=(), *, state=None, name="iter_0000010/mp_rank_00/model_optim_rng.pt", iteration=10):
+    """A checkpoint of a run over the case's two data paths, written by torch."""
+    import torch
+
+    said = {
+        "data_path": ["0.5", "data/wiki", "0.5", "data/books"], "split": "1", "seed": 1234, "seq_length": 16,
+        "micro_batch_size": 1, "global_batch_size": 8, "train_samples": 300, "consumed_train_samples": 8 * iteration,
+        "load": "ckpt", "save": "ckpt", "mid_level_dataset_surplus": 0.005, "dataloader_type": "single",
+        "data_sharding": True, "mask_prob": 0.15, "num_workers": 2, "sample_rate": 1.0, "split_transformers": False,
+        "bert_binary_head": True, "encoder_seq_length": 16, "iterations_to_skip": [], "lr_decay_samples": 300,
+    }  # fmt: skip
+    file = folder / "ckpt" / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    held = {"args": argparse.Namespace(**(said | dict(changes))), "iteration": iteration}
+    torch.save(held | (state or {}), file)
+    (folder / "ckpt" / "latest_checkpointed_iteration.txt").write_text(str(iteration))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("curriculum", r"launched with --curriculum-learning: the curriculum truncates samples"),
+        ("skip", r"launched with --skip-train-iteration-range: the reader was moved on over these iterations"),
+        ("idx-paths", r"launched with --train-doc-idx-path: the order was given as files"),
+    ],
+)
+def test_older_names_of_what_is_refused(case, name, message):
+    case(name)
+    with pytest.raises(UserError, match=message):
+        AuditedRun.open(Path("ckpt"))
+
+
+def test_ranges_that_were_skipped_and_removed_are_refused_too(case):
+    folder = case("args-file-edited")
+    saved(folder, {"skip_train_iteration_range": collections.deque()})  # bigscience removes a range that is done
+    with pytest.raises(UserError, match="--skip-train-iteration-range"):
+        AuditedRun.open(Path("ckpt"))
+    saved(folder, {"skip_train_iteration_range": None})
+    assert AuditedRun.open(Path("ckpt")).level() == "re-derived"
+
+
+REFUSED_VALUES = {
+    "curriculum_learning": [True, {"enabled": True}],
+    "data_efficiency": [{"enabled": True, "seed": 1}],
+    "dataloader_type": ["cyclic", "external"],
+    "train_range_to_skip": [[5, 9]],
+    "train_iters_to_skip": [["5", "9"]],
+    "train_doc_idx_path": ["x_doc_idx.npy"],
+    "no_shuffle": [True],
+    "pack_impl": ["unpacked"],
+    "vision_model_type": ["clip"],
+    "titles_data_path": ["titles"],
+    "retro_workdir": ["retro"],
+    "decoder_seq_length": [128],
+    "noise_density": [0.15],
+}
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_an_argument_that_leaves_the_usual_order_is_refused_by_name(case, name):
+    folder = case("args-file-edited")
+    refusal = REFUSED[name]
+    for value in REFUSED_VALUES.get(name, ["something"]):
+        saved(folder, {name: value})
+        flag = "--" + name.replace("_", "-")
+        with pytest.raises(UserError, match=rf"launched with {flag}.*{re.escape(refusal.reason)}.*cannot be rebuilt"):
+            AuditedRun.open(Path("ckpt"))
+    for value in (None, False, 0, 0.0, "", [], {}, {"enabled": False}, *refusal.usual):
+        assert not is_set(value, refusal.usual), value
+
+
+@pytest.mark.parametrize(
+    ("changes", "what", "why"),
+    [
+        ({"fim_data": True}, "--fim-data True", "moved tokens within documents"),
+        ({"fim_rate": 0.5}, "--fim-rate 0.5", "moved tokens within documents"),
+        ({"per_dataset_sequences_path": "s.json"}, "--per-dataset-sequences-path s.json", "number of sequences"),
+        ({"override_ckpt_iteration": 600}, "--override-ckpt-iteration 600", "read twice or not at all"),
+        ({"load": "elsewhere"}, "The checkpoint in elsewhere (--load)", "what was read before"),
+        ({"corpus_mixer": "m.json"}, "Unknown arguments that can touch data: corpus_mixer (m.json)", "may depend"),
+        ({"my_shuffle_window": 7, "token_budget": 5}, "my_shuffle_window (7), token_budget (5)", "may depend"),
+    ],
+)
+def test_what_a_checkpoint_only_points_to_lowers_the_level(case, changes, what, why):
+    folder = case("args-file-edited")
+    saved(folder, changes)
+    report = AuditedRun.open(Path("ckpt")).report()
+    (unbound,) = report.unbound
+    assert (what in unbound.what, why in unbound.why) == (True, True), unbound
+    assert (report.level, report.holds, unbound.remedy != "") == ("declared", True, True)
+    assert call("ckpt").stdout.startswith("NOT BOUND    ")
+
+
+def test_arguments_that_cannot_touch_data_are_not_mentioned(case):
+    folder = case("args-file-edited")
+    quiet = {
+        "my_fancy_attention": True, "data_knob": None, "corpus_filter": False, "sample_budget": 0, "skip_list": [],
+        "tokenizer_fast": True, "moe_token_budget": 4, "eval_data_name": "x", "finetune": True, "load": "elsewhere",
+    }  # fmt: skip
+    saved(folder, quiet)
+    report = AuditedRun.open(Path("ckpt")).report()
+    assert (report.unbound, report.level) == ((), "re-derived")
+    assert any("--finetune, elsewhere" in text for text in report.not_proven)
+
+
+def test_every_argument_whose_name_can_touch_data_is_in_one_table():
+    named = json.loads((CASES / "argument_names.json").read_text())["arguments"]
+    tables = {"refused": REFUSED.keys(), "pointers": POINTERS.keys(), "read": READ, "harmless": HARMLESS}
+    for name in named:
+        places = [table for table, names in tables.items() if name in names]
+        assert len(places) <= 1, (name, places)
+        assert places or unknown_arguments({name: "x"}) == [], name
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [
+        ({"language_model": {"embedding": {"tokentype_embeddings": {"weight": 0}}}}, "BERT"),
+        ({"language_model": {"encoder": {}}, "lm_head": {"dense.weight": 0, "bias": 0}}, "BERT"),
+        ({"encoder.layers.0.mlp.linear_fc1.weight": 0, "binary_head.weight": 0}, "BERT"),
+        ({"language_model": {"decoder": {"layers.0.inter_attention.query.weight": 0}}}, "an encoder-decoder"),
+        ({"encoder.layers.0.x": 0, "decoder.layers.0.cross_attention.linear_q.weight": 0}, "an encoder-decoder"),
+        ({"vision_model.decoder.layers.0.x": 0, "language_model.decoder.layers.0.x": 0}, "a model of images"),
+        ({"backbone": {"cls_token": 0}, "head": {}}, "a model of images"),
+        ({"query_model": {"language_model": {}}}, "a retrieval model"),
+        ({"language_model": {"encoder": {"layers.5.retriever.layers.0.x": 0}}}, "Retro"),
+        ({"language_model": {}, "classification_head": {"weight": 0}}, "a classifier"),
+    ],
+)
+def test_a_model_that_is_not_gpt_is_refused_by_its_weights(case, model, kind):
+    folder = case("args-file-edited")
+    file = saved(folder, state={"model": model})
+    with pytest.raises(UserError, match=rf"the model is {kind}.*, expected a GPT"):
+        AuditedRun.open(file)
+    with pytest.raises(UserError, match=rf"the model is {kind}"):  # DeepSpeed's key for the model
+        AuditedRun.open(saved(folder, state={"module": model}, name="global_step10/mp_rank_00_model_states.pt"))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"language_model": {"embedding": {"word_embeddings": {"weight": 0}}, "encoder": {"layers.0.mlp.x": 0}}},
+        {"embedding.word_embeddings.weight": 0, "decoder.layers.0.self_attention.x": 0, "output_layer.weight": 0},
+        {"embedding.word_embeddings.weight": 0, "decoder.layers.0.mixer.in_proj.weight": 0},  # Mamba
+        {"decoder.layers.0.mlp.experts.x": 0, "mtp.layers.0.eh_proj.weight": 0},
+    ],
+)
+def test_models_that_read_the_data_sets_of_a_gpt(case, model):
+    folder = case("args-file-edited")
+    assert AuditedRun.open(saved(folder, state={"model": model})).level() == "re-derived"
+
+
+def test_a_model_type_of_an_encoder_decoder_is_refused(case):
+    folder = case("args-file-edited")
+    kinds = enum.Enum("ModelType", {"encoder_or_decoder": 1, "encoder_and_decoder": 2, "retro_decoder": 4})
+    kinds.__module__ = __name__
+    globals()["ModelType"] = kinds
+    for kind, message in ((kinds.encoder_and_decoder, "an encoder-decoder, as T5"), (kinds.retro_decoder, "Retro")):
+        with pytest.raises(UserError, match=rf"the model is {message} \(model_type\)"):
+            AuditedRun.open(saved(folder, {"model_type": kind}))
+    assert AuditedRun.open(saved(folder, {"model_type": kinds.encoder_or_decoder})).level() == "re-derived"

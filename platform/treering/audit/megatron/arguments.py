@@ -9,37 +9,29 @@ Source: Megatron-LM, megatron/training/arguments.py, utils.py (get_blend_and_ble
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from reprlib import Repr
 from typing import Any, Final
 
+from treering.audit.megatron.inputs import POINTERS, REFUSED, is_set, unknown_arguments
 from treering.audit.megatron.moved import moved_path
 from treering.audit.megatron.pickled import Inert
 from treering.audit.megatron.recognise import recognise
 from treering.audit.megatron.report import Unbound
 from treering.audit.megatron.saved import SavedRun
+from treering.audit.megatron.weights import other_kind
 from treering.errors import EvidenceError, UserError
 
 _SPLIT: Final = "969, 30, 1"
 """What `--data-path` without `--split` means."""
 _SUFFIXES: Final = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
-_REFUSED: Final = {
-    "mock_data": "the run read made-up data",
-    "sft": "conversations are packed in an order of their own",
-    "perform_rl_step": "reinforcement learning reads no corpus by this order",
-    "phase_transition_iterations": "each phase builds a data order of its own",
-    "retro_project_dir": "Retro reads chunks with their neighbours",
-    "retro_add_retriever": "Retro reads chunks with their neighbours",
-    "decoder_seq_length": "an encoder-decoder reads samples of another form",
-    "hybrid_context_parallel": "samples are regrouped by length",
-    "dynamic_context_parallel": "samples are regrouped by length",
-    "curriculum_learning_legacy": "the curriculum truncates samples",
-    "data_efficiency_curriculum_learning": "the curriculum chooses samples by difficulty",
-    "train_idx_path": "the order was given as files",
-    "train_range_to_skip": "ranges of iterations were passed over without reading",
-}
-"""Arguments that leave Megatron's usual order, and why that cannot be rebuilt."""
+_MODEL_TYPES: Final = {2: "an encoder-decoder, as T5", 3: "Retro", 4: "Retro"}
+"""`model_type`, an enumeration of Megatron, where it is not a GPT's."""
+_MOST_NAMED: Final = 20
+_SHORT: Final = Repr()
+_SHORT.maxlevel, _SHORT.maxother = 3, 80
 TOLD: Final = (
     "tokenizer_type",
     "tokenizer_model",
@@ -85,7 +77,7 @@ def launch_of(saved: SavedRun, moved: Mapping[str, str]) -> Launch:
     """
     held = saved.arguments
     told = _Arguments(saved.file, held)
-    told.refuse()
+    told.refuse(saved.weights)
     values: dict[str, Any] = {}
     arguments: dict[str, str | None] = {}
 
@@ -121,15 +113,29 @@ def launch_of(saved: SavedRun, moved: Mapping[str, str]) -> Launch:
     take("exact_epochs", "train_data_exact_num_epochs", told.number("train_data_exact_num_epochs"))
     recognised = recognise(held, deepspeed=saved.deepspeed)
     take("lineage", recognised.argument, recognised.lineages[0].name)
-    unbound = () if listed is None else (_unbound_file(listed, name, saved.file),)
-    shown = {name: told.shown(name) for name in TOLD if held.get(name) is not None}
+    unbound = list(told.unbound())
+    if listed is not None:
+        unbound.append(_unbound_file(listed, name, saved.file))
+    repeated = {name: told.shown(name) for name in TOLD if held.get(name) is not None}
     lineages = tuple(lineage.name for lineage in recognised.lineages)
-    return Launch(values, arguments, shown, lineages, tuple(told.open_ends()), unbound)
+    return Launch(values, arguments, repeated, lineages, tuple(told.open_ends()), tuple(unbound))
 
 
 def flag(name: str) -> str:
     """An argument as it stands on a command line."""
     return f"--{name.replace('_', '-')}"
+
+
+def shown(value: Any) -> str:
+    """A value of any kind on a short line."""
+    return _SHORT.repr(value) if not isinstance(value, str) else _SHORT.repr(value).strip("'")
+
+
+def enumerated(value: Any) -> int | None:
+    """The number of a member of an enumeration."""
+    if isinstance(value, Inert) and len(value.arguments) == 1 and isinstance(value.arguments[0], int):
+        return value.arguments[0]
+    return value if isinstance(value, int) else None
 
 
 class _Arguments:
@@ -139,16 +145,54 @@ class _Arguments:
         self.file = file
         self._held = held
 
-    def refuse(self) -> None:
-        """Raises where the order cannot be rebuilt."""
-        for name, reason in _REFUSED.items():
-            if self._held.get(name):
-                raise UserError(f"{self.file}: launched with {flag(name)}: {reason}; this data order cannot be rebuilt")
-        loader = self.text("dataloader_type")
-        if loader not in (None, "single"):
+    def refuse(self, weights: Iterable[str]) -> None:
+        """Raises where the order cannot be rebuilt.
+
+        Args:
+            weights: names of the model's weights.
+        """
+        for name, refusal in REFUSED.items():
+            value = self._held.get(name)
+            if is_set(value, refusal.usual):
+                found = f" {shown(value)}, expected {refusal.usual[0]}" if refusal.usual else ""
+                raise UserError(
+                    f"{self.file}: launched with {flag(name)}{found}: {refusal.reason}; "
+                    "this data order cannot be rebuilt"
+                )
+        found_kind = other_kind(weights)
+        kind = _MODEL_TYPES.get(enumerated(self._held.get("model_type")) or 0)
+        if found_kind is not None or kind is not None:
+            what = (
+                f"{kind} (model_type)"
+                if found_kind is None
+                else f"{found_kind[0]} (it has the weights {found_kind[1]})"
+            )
             raise UserError(
-                f"{self.file}: launched with --dataloader-type {loader}, expected single: the order of another "
-                "sampler cannot be rebuilt"
+                f"{self.file}: the model is {what}, expected a GPT: the data sets of another kind of model have "
+                "another order, which cannot be rebuilt"
+            )
+
+    def unbound(self) -> Iterator[Unbound]:
+        """What decides part of what was read, and is not confirmed."""
+        for name, pointer in POINTERS.items():
+            value = self._held.get(name)
+            if is_set(value, pointer.usual):
+                yield Unbound(f"{flag(name)} {shown(value)}", pointer.why, pointer.remedy)
+        unknown = unknown_arguments(self._held)
+        if unknown:
+            named = ", ".join(f"{name} ({shown(self._held[name])})" for name in unknown[:_MOST_NAMED])
+            more = len(unknown) - _MOST_NAMED
+            yield Unbound(
+                f"Unknown arguments that can touch data: {named}" + (f", and {more} more" if more > 0 else ""),
+                "No lineage that the audit knows has these arguments, so the data order may depend on them.",
+                "Find out what they do in the program that trained, and describe the run in megatron-run.yaml without "
+                "`checkpoint:` if they leave the order alone.",
+            )
+        if not self._held.get("finetune") and self.text("load") not in (None, self.text("save")):
+            yield Unbound(
+                f"The checkpoint in {self.text('load')} (--load) from which the run went on",
+                "It decides what was read before, and by which arguments.",
+                "Audit that folder too; what it read comes before the steps of this one.",
             )
 
     def open_ends(self) -> list[str]:
@@ -157,12 +201,6 @@ class _Arguments:
         if self._held.get("finetune") or self.text("pretrained_checkpoint"):
             start = self.text("pretrained_checkpoint") or self.text("load")
             found.append(f"What the weights had read that this run started from (--finetune, {start}).")
-        elif self.text("load") not in (None, self.text("save")):
-            found.append(
-                f"What was read before the checkpoint in {self.text('load')} (--load), and by which arguments."
-            )
-        if self._held.get("fim_data") or self.decimal("fim_rate"):
-            found.append("How fill-in-the-middle moved tokens within documents; which documents were read holds.")
         if self._held.get("decrease_batch_size_if_needed"):
             found.append("That no batch was made smaller to fit the devices (--decrease-batch-size-if-needed).")
         return found
@@ -254,7 +292,7 @@ class _Arguments:
     def shown(self, name: str) -> Any:
         """A value for people: an object by its name."""
         value = self._held.get(name)
-        return value if isinstance(value, str | int | float) else str(value)
+        return value if isinstance(value, str | int | float) else shown(value)
 
     def _whole(self, name: str, value: Any) -> int:
         if isinstance(value, str) and value.isdecimal():
@@ -264,7 +302,7 @@ class _Arguments:
         raise self._wrong(name, "a whole number")
 
     def _wrong(self, name: str, expected: str) -> EvidenceError:
-        found = repr(self._held[name])[:80] if name in self._held else "none"
+        found = _SHORT.repr(self._held[name]) if name in self._held else "none"
         return EvidenceError(
             f"{self.file}: argument {name}: found {found}, expected {expected}; give it in megatron-run.yaml, with "
             "`checkpoint:` for the rest (docs/audit.md)"

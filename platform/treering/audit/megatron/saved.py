@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from treering.audit.megatron.pickled import Inert, read_saved, read_sharded
+from treering.audit.megatron.weights import weight_names
 from treering.errors import EvidenceError, NotFoundError
 
 LATEST: Final = "latest_checkpointed_iteration.txt"
@@ -43,6 +44,7 @@ class SavedRun:
         iteration: steps done.
         arguments: the launch arguments, by name.
         deepspeed: whether DeepSpeed wrote it.
+        weights: names of weights that the same file holds; empty where it holds none.
     """
 
     file: Path
@@ -50,6 +52,7 @@ class SavedRun:
     iteration: int
     arguments: Mapping[str, Any]
     deepspeed: bool
+    weights: tuple[str, ...]
 
 
 def find_checkpoint(path: Path) -> Path | None:
@@ -100,7 +103,8 @@ def read_checkpoint(file: Path) -> SavedRun:
     iteration = held.get("iteration")
     if not isinstance(iteration, int) or iteration < 1:
         raise EvidenceError(f"{file}: iteration {iteration!r}, expected the number of a step that was trained")
-    return SavedRun(file, folder, iteration, arguments.state, file.name.endswith("model_states.pt"))
+    deepspeed = file.name.endswith("model_states.pt")
+    return SavedRun(file, folder, iteration, arguments.state, deepspeed, tuple(weight_names(held)))
 
 
 def earlier_checkpoints(saved: SavedRun) -> Iterator[Path]:
