@@ -17,6 +17,7 @@ from treering_dashboard.pages import (
     takedown,
     trace,
 )
+from treering_dashboard.panels.state import stall_banner
 
 LOGO = str(Path(treering_dashboard.__file__).with_name("logo.svg"))
 
@@ -35,4 +36,6 @@ SECTIONS = {
         megatron.link(),
     ],
 }
-st.navigation(SECTIONS, position="top").run()
+chosen = st.navigation(SECTIONS, position="top")
+stall_banner()
+chosen.run()

@@ -9,10 +9,11 @@ from audited_project import cut_checkpoint, lay_attempt, start_run
 from treering.audit.batch import step_batch
 from treering.audit.selection import Selector
 from treering.audit.trace import trace_documents
-from treering.judge.summary import spikes_of
+from treering.judge.summary import alarms_of
 from treering.project import Project
 from treering.runlog.directory import RunDirectory, find_runs
 from treering.runlog.lock import acquire
+from treering.runlog.own import path_left
 from treering_dashboard.panels.tables import ROW_HEIGHT
 from treering_dashboard.picture import CHROMIUM_NAMES, chromium, find_chromium, serve, take_picture, wait_until_drawn
 
@@ -123,14 +124,14 @@ def test_from_a_spike_to_its_documents_and_what_else_read_them(audited) -> None:
     """Clicks alone lead from the run page to a batch, on to the trace of a document, and to a batch and an audit."""
     run = start_run(audited, "seed=8", "spikes.window=8", "spikes.min_points=8")
     lay_attempt(audited, run, 1, range(1, 16), step_12={"loss": 60.0})
-    (spiked,) = (each.step for each in spikes_of(run, list(run.path_rings())))
+    (spiked,) = (each.step for each in alarms_of(run, path_left(run)))
     faults: list[str] = []
     with serve(audited) as address, chromium(CHROMIUM) as browser:
         page = browser.new_page(viewport={"width": 1440, "height": 1400})
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.goto(f"{address}/run?run={run.path.name}")
         wait_until_drawn(page)
-        click_first_row(page, "Loss spikes, newest first")
+        click_first_row(page, "Alarms, newest first")
         page.wait_for_url(re.compile(rf"/batch\?.*step={spiked}"))
         page.get_by_text("Step 12 and 5 steps before").wait_for()
 

@@ -61,9 +61,9 @@ def test_held_out_losses_are_rows_of_their_own(lay_run) -> None:
 
 def test_spikes_are_found_where_they_were_laid(lay_run) -> None:
     frames = read_run(RunDirectory(lay_run(spike_at=190)))
-    assert 191 in [spike.step for spike in frames.spikes if spike.metric == "train/grad_norm"]
-    assert {spike.step for spike in frames.spikes} <= {190, 191, 192}
-    assert read_run(RunDirectory(lay_run(spike_at=0, seed=9))).spikes == ()
+    assert 191 in [alarm.step for alarm in frames.alarms if alarm.metric == "train/grad_norm"]
+    assert {alarm.step for alarm in frames.alarms} <= {190, 191, 192}
+    assert read_run(RunDirectory(lay_run(spike_at=0, seed=9))).alarms == ()
 
 
 def test_work_at_risk_is_what_stands_behind_the_last_checkpoint(lay_run) -> None:
@@ -87,7 +87,11 @@ def test_states(lay_run) -> None:
     running = RunDirectory(lay_run(seed=3, stop_at=50, status=None))
     assert state(running) == "broken"
     held = acquire(running.lock)
-    assert state(running) == "running"
+    assert state(running) == "stalled"
+    assert math.isnan(summarize(running, read_run(running)).remaining_s)
+    ended_at = list(running.path_rings())[-1].ended_at
+    alive = summarize(running, read_run(running), now=ended_at + 29)
+    assert (alive.state, alive.remaining_s > 0) == ("running", True)
     os.close(held)
     assert state(running) == "broken"
     empty = RunDirectory(lay_run(seed=4))
@@ -167,4 +171,4 @@ def test_a_window_keeps_the_newest_steps_alone(lay_run) -> None:
     frames = read_run(RunDirectory(lay_run(restart_after=100, spike_at=190))).last(100)
     assert frames.path["step"].tolist() == list(range(207, 307))
     assert set(frames.validation["step"]) == {225, 250, 275, 300}
-    assert (frames.spikes, frames.restarts, len(frames.replaced)) == ((), (), 0)
+    assert (frames.alarms, frames.restarts, len(frames.replaced)) == ((), (), 0)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treering.judge.spikes import GRAD_NORM, LOSS, RingSpikes, Spike, SpikeDetector, SpikeRule, find_spikes, ring_spikes
+from treering.judge.alarms import GRAD_NORM, LOSS, NON_FINITE, SPIKE, Alarm
+from treering.judge.spikes import RingAlarms, SpikeDetector, SpikeRule, find_spikes
 
 # BLOOM 176B, iterations 31,214 to 31,219, from its public training chronicle.
 BLOOM_STEPS = range(31_214, 31_220)
@@ -22,6 +23,7 @@ class Row:
     loss: float
     grad_norm: float | None
     applied: bool = True
+    learning_rate: float = 1e-4
 
 
 def bloom_rings() -> list[Row]:
@@ -36,7 +38,9 @@ def bloom_rings() -> list[Row]:
 
 
 def test_bloom_fires_at_the_gradient_norm_four_iterations_before_the_loss_peaks() -> None:
-    spikes = ring_spikes(bloom_rings())
+    judge = RingAlarms()
+    spikes = [alarm for ring in bloom_rings() for alarm in judge.update(ring)]
+    assert {alarm.rule for alarm in spikes} == {SPIKE}
     by_metric = {metric: [s.step for s in spikes if s.metric == metric] for metric in (GRAD_NORM, LOSS)}
     assert by_metric[GRAD_NORM] == [31_215, 31_216, 31_217, 31_218, 31_219]
     assert by_metric[LOSS] == [31_216, 31_219]
@@ -63,7 +67,7 @@ def test_constant_background_neither_divides_by_zero_nor_flags_rounding() -> Non
 def test_non_finite_is_a_spike_from_the_first_step(value: float) -> None:
     first = SpikeDetector(LOSS).update(1, value)
     assert first is not None
-    assert (first.step, first.z, first.num_background) == (1, math.inf, 0)
+    assert (first.step, first.rule, first.z, first.num_background) == (1, NON_FINITE, math.inf, 0)
     assert math.isnan(first.background)
     detector = SpikeDetector(LOSS)
     for step in range(40):
@@ -72,24 +76,27 @@ def test_non_finite_is_a_spike_from_the_first_step(value: float) -> None:
     assert detector.update(41, 3.0) is None, "a non-finite value must not enter the background"
 
 
+def found_spikes(values: list[float], rule: SpikeRule | None = None) -> list[Alarm]:
+    return [alarm for alarm in find_spikes(range(len(values)), values, LOSS, rule) if alarm.rule == SPIKE]
+
+
 def test_falling_and_vanishing_values_are_no_spikes() -> None:
-    values = [*np.geomspace(11.0, 3.0, 200), 0.5, 0.0, -1.0]
-    assert find_spikes(range(len(values)), values, LOSS) == []
+    assert found_spikes([*np.geomspace(11.0, 3.0, 200), 0.5, 0.0, -1.0]) == []
 
 
 def test_flagged_points_do_not_raise_their_own_threshold() -> None:
     values = [2.0] * 300 + [4.0] * 200
-    assert len(find_spikes(range(500), values, LOSS)) == 200
+    assert len(found_spikes(values)) == 200
 
 
 def test_a_level_that_holds_for_a_window_becomes_the_background() -> None:
     values = [2.0] * 300 + [4.0] * 300 + [8.0]
-    steps = [spike.step for spike in find_spikes(range(601), values, LOSS)]
+    steps = [spike.step for spike in found_spikes(values)]
     assert steps == [*range(300, 556), 600]
 
 
 def test_gradient_norm_of_a_skipped_step_is_passed_over_and_its_loss_is_not() -> None:
-    detector = RingSpikes()
+    detector = RingAlarms()
     assert detector.update(Row(1, 2.0, math.inf, applied=False)) == []
     assert detector.update(Row(2, 2.0, None)) == []
     assert [s.metric for s in detector.update(Row(3, math.nan, math.inf))] == [GRAD_NORM, LOSS]
@@ -98,9 +105,9 @@ def test_gradient_norm_of_a_skipped_step_is_passed_over_and_its_loss_is_not() ->
 
 def test_rule_is_configurable() -> None:
     values = [2.0] * 20 + [2.1]
-    assert find_spikes(range(21), values, LOSS) == []
+    assert found_spikes(values) == []
     rule = SpikeRule(threshold=4.0, window=16, min_points=8)
-    (spike,) = find_spikes(range(21), values, LOSS, rule)
+    (spike,) = found_spikes(values, rule)
     assert (spike.step, spike.num_background) == (20, 16)
     assert spike.to_dict()["z"] == pytest.approx(math.log(1.05) / 0.01)
 
@@ -118,7 +125,7 @@ def test_vectorised_equals_streaming(series: list[float], quiet: int) -> None:
     detector = SpikeDetector(LOSS, rule)
     streamed = [spike for step, value in enumerate(series) if (spike := detector.update(step, value))]
 
-    def plain(spikes: list[Spike]) -> list[str]:  # NaN is not equal to itself; its text is
+    def plain(spikes: list[Alarm]) -> list[str]:  # NaN is not equal to itself; its text is
         return [repr(spike) for spike in spikes]
 
-    assert plain(find_spikes(range(len(series)), series, LOSS, rule)) == plain(streamed)
+    assert plain(SpikeDetector(LOSS, rule).update_many(range(len(series)), series)) == plain(streamed)

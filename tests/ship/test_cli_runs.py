@@ -43,10 +43,14 @@ def test_lists_each_run_with_its_state(call, write_run):
     rows = {row["id"]: row for row in json.loads(call("runs", "--json"))}
     assert {rows[w.resolved.run_id]["state"] for w in (done, alive, dead, empty)} == {
         "finished",
-        "running",
+        "stalled",  # its processes live, and its last ring is of 2023
         "broken",
         "empty",
     }
+    stalled = rows[alive.resolved.run_id]
+    assert "after step 3, expected one within 30 s; no rank has telemetry" in stalled["stall"]
+    assert f"{alive.resolved.run_id}: stalled: no step for " in call("runs")
+    assert f"stalled     {stalled['stall'][:8]}" in call("show", alive.resolved.run_id)
     row = rows[done.resolved.run_id]
     assert (row["state"], row["step"], row["num_steps"], row["checkpoints"], row["attempts"]) == (
         "finished",

@@ -235,6 +235,22 @@ def test_a_crash_while_putting_aside_is_made_good(project, write_run, client):
     assert client.get_run(old.info.run_id).data.tags["mlflow.parentRunId"] == run.info.run_id
 
 
+def test_a_stall_is_a_tag_until_it_ends(project, write_run, client):
+    writer = write_run().hold().start().lay(5)
+    ship_once(project)
+    (run,) = mlflow_runs(client)
+    assert (run.info.status, run.data.tags["treering.state"]) == ("RUNNING", "stalled")
+    assert "after step 5, expected one within 30 s" in run.data.tags["treering.stall"]
+    writer.end().die()
+    ship_once(project)
+    (run,) = mlflow_runs(client)
+    assert (run.info.status, run.data.tags["treering.state"], run.data.tags["treering.stall"]) == (
+        "FINISHED",
+        "finished",
+        "",
+    )
+
+
 def test_spikes_and_non_finite_values_are_marked(project, write_run, client):
     spiking = {40: 8.0, 45: math.inf, 46: math.nan}
     writer = write_run().start().lay(50, loss=lambda step: spiking.get(step, 4.0), applied=lambda step: step < 45)
@@ -250,6 +266,10 @@ def test_spikes_and_non_finite_values_are_marked(project, write_run, client):
     assert spikes[2]["value"] == "NaN"
     assert run.data.tags["treering.num_spikes"] == "3"
     assert history(client, run, "judge/spike") == [(40, pytest.approx(math.log(2) / 0.01)), (45, 1000.0), (46, 1000.0)]
+    assert json.loads(run.data.tags["treering.alarms"]) == {"flat": 1, "non_finite": 2, "spike": 1}
+    (flat,) = json.loads(run.data.tags["treering.alarm.flat"])
+    assert (flat["rule"], flat["step"], flat["since"], flat["value"]) == ("flat", 16, 1, 4.0)
+    assert history(client, run, "judge/flat") == [(16, 1.0)]
     assert json.loads(run.data.tags["treering.non_finite"]) == [
         {"step": 45, "metric": "train/loss", "value": "Infinity"},
         {"step": 46, "metric": "train/loss", "value": "NaN"},

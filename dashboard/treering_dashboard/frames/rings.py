@@ -5,6 +5,7 @@ is told in `problems`: a page shows what is left and says what is wrong.
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
@@ -14,12 +15,15 @@ import numpy as np
 import pandas as pd
 
 from treering.errors import EvidenceError
+from treering.judge.alarms import Alarm
 from treering.judge.efficiency import efficiency
-from treering.judge.spikes import RingSpikes, Spike, SpikeRule
+from treering.judge.spikes import RingAlarms
+from treering.judge.summary import judge_of, judged
 from treering.judge.throughput import ModelShape
 from treering.runlog.catalogue import ring_metrics
 from treering.runlog.directory import AttemptDirectory, PathSegment, RunDirectory
 from treering.runlog.incidents import Incident
+from treering.runlog.own import path_left, segments_left
 from treering.runlog.ring import Ring
 
 FACTS: Final = ("segment", "attempt", "step", "samples", "tokens", "wall_s", "process_s", "ended_at")
@@ -67,10 +71,11 @@ class RunFrames:
         replaced: rings that a restart went back behind: on record, off the path.
         validation: one row for each held-out measurement and corpus (`corpus` empty: the blend), with the same x's.
         reads: what each ring on the path read.
-        spikes: flagged points on the path.
+        alarms: what the rules of health found on the path, in order of steps.
         restarts: seams of the path.
         incidents: what befell the attempts of this run, those off the path as well, each with its attempt's number.
         problems: what of the evidence does not hold, in words.
+        missing: what of the path before the run's own steps is missing, in words; empty where it is whole.
         flops_formula: name of the FLOPs formula of the newest ring.
     """
 
@@ -78,10 +83,11 @@ class RunFrames:
     replaced: pd.DataFrame
     validation: pd.DataFrame
     reads: tuple[Read, ...]
-    spikes: tuple[Spike, ...]
+    alarms: tuple[Alarm, ...]
     restarts: tuple[Restart, ...]
     incidents: tuple[tuple[int, Incident], ...]
     problems: tuple[str, ...]
+    missing: str
     flops_formula: str | None
 
     def last(self, num_steps: int) -> "RunFrames":
@@ -92,7 +98,7 @@ class RunFrames:
             path=self.path[self.path["step"] >= first].reset_index(drop=True),
             replaced=self.replaced[self.replaced["step"] >= first].reset_index(drop=True),
             validation=self.validation[self.validation["step"] >= first].reset_index(drop=True),
-            spikes=tuple(spike for spike in self.spikes if spike.step >= first),
+            alarms=tuple(alarm for alarm in self.alarms if alarm.step >= first),
             restarts=tuple(restart for restart in self.restarts if restart.step >= first),
             incidents=tuple(each for each in self.incidents if each[1].step >= first),
         )
@@ -106,18 +112,25 @@ class RunFrames:
 def read_run(run: RunDirectory) -> RunFrames:
     """Reads all rings of a run; never raises for broken evidence, but names it."""
     problems: list[str] = list(_headless_attempts(run))
-    segments = _segments(run, problems)
-    rings, lengths = _path_rings(segments, problems)
+    try:
+        path = path_left(run)
+    except EvidenceError:  # the fault is in the run itself: what stands before it is shown
+        segments, missing = _segments(run, problems)
+        rings, lengths = _path_rings(segments, problems, whole=not missing)
+    else:
+        segments, missing, rings = list(path.segments), path.missing, list(path.rings)
+        lengths = _lengths(segments, rings)
     frame = _frame(rings, segments, lengths)
     return RunFrames(
         path=frame,
         replaced=_replaced(run, segments, frame),
         validation=_validation(rings, frame),
         reads=tuple(Read(ring.step, ring.sample_start, ring.sample_end, ring.batch_digest) for ring in rings),
-        spikes=tuple(_spikes(run, rings)),
+        alarms=tuple(judged(_judge(run), segments, rings)),
         restarts=tuple(_restarts(segments)),
         incidents=tuple(_incidents(run, problems)),
         problems=tuple(problems),
+        missing=missing,
         flops_formula=rings[-1].flops_formula if rings else None,
     )
 
@@ -129,10 +142,10 @@ def _headless_attempts(run: RunDirectory) -> Iterator[str]:
             yield f"{rings}: there is no header.json beside it, so nothing says what these rings belong to"
 
 
-def _segments(run: RunDirectory, problems: list[str]) -> list[PathSegment]:
-    """The path to the newest ring; where it cannot be followed, every attempt whose header holds."""
+def _segments(run: RunDirectory, problems: list[str]) -> tuple[list[PathSegment], str]:
+    """The path to the newest ring and what is missing before it; if it is broken, every attempt whose header holds."""
     try:
-        return run.path_to()
+        return segments_left(run)
     except EvidenceError as error:
         problems.append(str(error))
     segments = []
@@ -144,10 +157,19 @@ def _segments(run: RunDirectory, problems: list[str]) -> list[PathSegment]:
                 problems.append(str(error))
             continue
         segments.append(PathSegment(run, attempt, None))
-    return segments
+    return segments, ""
 
 
-def _path_rings(segments: list[PathSegment], problems: list[str]) -> tuple[list[Ring], list[int]]:
+def _lengths(segments: list[PathSegment], rings: list[Ring]) -> list[int]:
+    """How many rings each segment of a whole path gave."""
+    steps = [ring.step for ring in rings]
+    ends = [
+        bisect_right(steps, segment.last_step) if segment.last_step is not None else len(steps) for segment in segments
+    ]
+    return [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+def _path_rings(segments: list[PathSegment], problems: list[str], *, whole: bool) -> tuple[list[Ring], list[int]]:
     """Rings of all segments up to the first fault, and how many each segment gave."""
     rings: list[Ring] = []
     lengths: list[int] = []
@@ -155,7 +177,8 @@ def _path_rings(segments: list[PathSegment], problems: list[str]) -> tuple[list[
         before = len(rings)
         try:
             parent = segment.attempt.header.parent
-            if parent is not None and (not rings or rings[-1].digest != parent.ring):
+            follows = parent is not None and (whole or before > 0)
+            if parent is not None and follows and (not rings or rings[-1].digest != parent.ring):
                 problems.append(
                     f"{segment.attempt.path}: goes on from ring {parent.ring} of step {parent.step}, "
                     f"but {rings[-1].digest if rings else 'nothing'} stands there"
@@ -256,15 +279,11 @@ def _validation(rings: list[Ring], frame: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([where, measured[["corpus", "loss"]]], axis=1)
 
 
-def _spikes(run: RunDirectory, rings: list[Ring]) -> Iterator[Spike]:
+def _judge(run: RunDirectory) -> RingAlarms:
     try:
-        config = run.resolved.attempt.spikes
-        rule = SpikeRule(threshold=config.threshold, window=config.window, min_points=config.min_points)
+        return judge_of(run)
     except EvidenceError:
-        rule = SpikeRule()
-    detector = RingSpikes(rule)
-    for ring in rings:
-        yield from detector.update(ring)
+        return RingAlarms()
 
 
 def _incidents(run: RunDirectory, problems: list[str]) -> list[tuple[int, Incident]]:

@@ -6,14 +6,17 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from treering.errors import EvidenceError
+from treering.judge import state as judge
 from treering.runlog.directory import RunDirectory
 from treering.runlog.records import CheckpointManifest
 from treering_dashboard.frames.rings import RunFrames
 
-State = Literal["empty", "running", "finished", "interrupted", "failed", "broken", "damaged"]
-"""A run's state; `damaged` is ours: the run's evidence does not hold, whatever its processes do."""
+State = Literal[judge.State, "damaged"]
+"""A run's state; `damaged` is the dashboard's own: the run's evidence does not hold, whatever its processes do."""
 
-STATES: Final[tuple[State, ...]] = ("running", "finished", "interrupted", "failed", "broken", "damaged", "empty")
+STATES: Final[tuple[State, ...]] = (
+    "running", "stalled", "finished", "interrupted", "failed", "broken", "damaged", "empty",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,7 @@ class RunSummary:
         id: name of the run's folder.
         experiment: the question it belongs to, empty where the config cannot be read.
         state: see `State`.
-        reason: how the last attempt ended, in its own words.
+        reason: how the last attempt ended, in its own words; of a stalled run, for how long and who is silent.
         step: last step on the path, 0 before the first.
         num_steps: steps of the whole schedule, 0 where unknown.
         tokens: consumed tokens.
@@ -37,11 +40,12 @@ class RunSummary:
         checkpoint_age_s: since it was written, NaN before the first.
         at_risk_steps: steps that a crash now would cost.
         at_risk_s: the compute time of those steps, seconds.
-        remaining_s: compute time of the steps to go at the pace of the last ones, NaN where unknown.
+        remaining_s: compute time of the steps to go at the pace of the last ones; NaN where unknown or stalled.
         attempts: process starts that left a header.
         incidents: what befell those, a count.
         overrides: what was set beside the experiment's file.
         problems: what of the evidence does not hold.
+        missing: what of the path before the run's own steps is missing; empty where it is whole.
     """
 
     id: str
@@ -65,11 +69,12 @@ class RunSummary:
     incidents: int
     overrides: tuple[str, ...]
     problems: tuple[str, ...]
+    missing: str
 
     @property
     def alive(self) -> bool:
         """Whether the page should look again by itself."""
-        return self.state == "running"
+        return self.state in ("running", "stalled")
 
 
 def summarize(run: RunDirectory, frames: RunFrames, now: float | None = None) -> RunSummary:
@@ -86,7 +91,7 @@ def summarize(run: RunDirectory, frames: RunFrames, now: float | None = None) ->
     except EvidenceError as error:
         problems.append(str(error))
     manifests = read_manifests(run, problems)
-    state, reason = _state(run, problems)
+    state, reason = _state(run, problems, now)
     path = frames.path
     step = int(path["step"].iloc[-1]) if len(path) else 0
     saved = max((manifest.step for manifest in manifests if manifest.step <= step), default=0)
@@ -110,11 +115,14 @@ def summarize(run: RunDirectory, frames: RunFrames, now: float | None = None) ->
         checkpoint_age_s=now - max(m.created_at for m in manifests if m.step == saved) if saved else math.nan,
         at_risk_steps=len(unsaved),
         at_risk_s=float(unsaved["time_step"].sum()) if "time_step" in unsaved else 0.0,
-        remaining_s=float(recent.median()) * (num_steps - step) if recent is not None and num_steps else math.nan,
+        remaining_s=math.nan
+        if recent is None or not num_steps or state == "stalled"
+        else float(recent.median()) * (num_steps - step),
         attempts=len(run.attempts()),
         incidents=len(frames.incidents),
         overrides=overrides,
         problems=tuple(problems),
+        missing=frames.missing,
     )
 
 
@@ -129,14 +137,16 @@ def read_manifests(run: RunDirectory, problems: list[str]) -> list[CheckpointMan
     return manifests
 
 
-def _state(run: RunDirectory, problems: list[str]) -> tuple[State, str]:
+def _state(run: RunDirectory, problems: list[str], now: float) -> tuple[State, str]:
     try:
-        state: State = run.state()
+        found = judge.condition(run, now)
         attempts = run.attempts()
         end = attempts[-1].end if attempts else None
     except EvidenceError as error:
         problems.append(str(error))
         return "damaged", ""
-    if problems and state != "running":
+    if found.state in ("running", "stalled"):
+        return found.state, found.stall
+    if problems:
         return "damaged", ""
-    return state, end.reason if end else ""
+    return found.state, end.reason if end else ""

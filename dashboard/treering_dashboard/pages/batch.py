@@ -46,7 +46,7 @@ def page() -> None:
         view = st.segmented_control(
             "Show", (SAMPLES, BEFORE), default=SAMPLES, required=True, key="view", bind="query-params"
         )
-    _spikes(run, step)
+    _alarms(run, step)
     if view == BEFORE:
         with controls:
             before = st.number_input(
@@ -96,13 +96,15 @@ def _place(label: str, key: str, *, disabled: bool = False) -> int | None:
     )
 
 
-def _spikes(run: RunDirectory, step: int) -> None:
-    for spike in cached.frames(run).spikes:
-        if spike.step == step:
+def _alarms(run: RunDirectory, step: int) -> None:
+    for alarm in cached.frames(run).alarms:
+        if alarm.step == step:
             with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-                st.badge("spike", icon=":material/change_history:", color="orange")
-                title = describe(spike.metric).title
-                st.text(f"{title} {number(spike.value)} over {number(spike.background)}, z {number(spike.z)}")
+                st.badge(alarm.rule, icon=":material/change_history:", color="orange")
+                score = "" if alarm.z is None else f", z {number(alarm.z)}"
+                title = describe(alarm.metric).title
+                side = "under" if alarm.value < alarm.background else "over"
+                st.text(f"{title} {number(alarm.value)} {side} {number(alarm.background)}{score}")
 
 
 def _batch(run: RunDirectory, step: int, rank: int | None, replica: int | None, micro_batch: int | None) -> None:

@@ -17,7 +17,7 @@ from treering_dashboard.panels.axis import Placement, XAxis, choose_axis, choose
 from treering_dashboard.panels.charts import Marks, draw_stack
 from treering_dashboard.panels.choice import choose_run, no_runs
 from treering_dashboard.panels.state import SIGNS, badge, problem_box, state_line
-from treering_dashboard.panels.tables import checkpoint_table, incident_table, kernel_table, layout_facts, spike_table
+from treering_dashboard.panels.tables import alarm_table, checkpoint_table, incident_table, kernel_table, layout_facts
 from treering_dashboard.panels.text import plural
 from treering_dashboard.panels.training import (
     HEALTH,
@@ -62,6 +62,8 @@ def _live(run: RunDirectory, axis: XAxis, *, was_alive: bool, window: int | None
         st.rerun()
     _head(summary)
     problem_box(summary.problems)
+    if summary.missing:
+        error_box("The run that this one starts from is missing.", summary.missing)
     shown = frames if window is None else frames.last(window)
     if frames.num_steps:
         _charts(run, shown, axis, show_replaced=show_replaced)
@@ -78,7 +80,7 @@ def _head(summary: RunSummary) -> None:
         facts = [summary.experiment or "unknown experiment", plural(summary.attempts, "attempt"), *summary.overrides]
         st.text("  ·  ".join(facts))
         advice = SIGNS[summary.state].advice
-        if summary.state in ("failed", "interrupted") and summary.reason:
+        if summary.state in ("stalled", "failed", "interrupted") and summary.reason:
             st.text(summary.reason)
         if advice and summary.state != "failed":
             st.caption(advice)
@@ -125,8 +127,8 @@ def _details(run: RunDirectory, frames: RunFrames, shown: RunFrames, axis: XAxis
         incident_table(frames)
         left, middle = st.columns(2, gap="medium")
         with left:
-            st.markdown("###### Loss spikes")
-            batch.open_spike(run, spike_table(run, frames))
+            st.markdown("###### Alarms")
+            batch.open_spike(run, alarm_table(run, frames))
             st.markdown("###### Checkpoints")
             audit.open_checkpoint(checkpoint_table(run))
         _what_ran(run, frames, middle, wide)

@@ -40,8 +40,9 @@ def page() -> None:
 def _table() -> None:
     summaries = [cached.summary(run) for run in cached.runs()]
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        alive = sum(summary.alive for summary in summaries)
-        st.text(f"{plural(len(summaries), 'run')}, {alive or 'none'} running")
+        alive, stalled = sum(s.alive for s in summaries), sum(s.state == "stalled" for s in summaries)
+        of_them = f", {stalled} of them stalled" if stalled else ""
+        st.text(f"{plural(len(summaries), 'run')}, {alive or 'none'} running{of_them}")
         st.caption("Click a row to open it; tick two or more to compare them.")
         registry = os.environ.get(REGISTRY_VARIABLE, "")
         if registry.startswith(("http://", "https://")):

@@ -68,7 +68,7 @@ class Panel:
         unit: of the y axis, empty for pure numbers.
         lines: its curves.
         log: logarithmic y.
-        spikes: flagged points, columns x, y, step, z.
+        spikes: flagged points, columns x, y, step, rule, value, background.
         alarms: x of every flagged step of the run, drawn as thin rules through panels that belong together.
         y_format: d3 format of the ticks.
         zero: whether y starts at zero.
@@ -226,9 +226,10 @@ def _panel(panel: Panel, x: Placement, marks: Marks, number: int, *, lowest: boo
                 x=x_encoding,
                 y=y_encoding("y"),
                 tooltip=[
-                    alt.Tooltip("step:Q", title="Spike at step"),
-                    alt.Tooltip("y:Q", title=panel.title, format=".3~g"),
-                    alt.Tooltip("z:Q", title="Robust z", format=".3~g"),
+                    alt.Tooltip("rule:N", title="Alarm"),
+                    alt.Tooltip("step:Q", title="At step"),
+                    alt.Tooltip("value:Q", title=panel.title, format=".3~g"),
+                    alt.Tooltip("background:Q", title="Compared with", format=".3~g"),
                 ],
             )
         )

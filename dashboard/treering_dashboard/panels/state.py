@@ -8,6 +8,9 @@ from typing import Final, Literal
 import streamlit as st
 from streamlit.elements.lib.column_types import ColumnConfig
 
+from treering.errors import EvidenceError
+from treering.judge.state import condition
+from treering_dashboard.frames import cached
 from treering_dashboard.frames.summary import RunSummary, State
 from treering_dashboard.panels.answer import error_box
 from treering_dashboard.panels.text import NOTHING, age, count, duration, number, plural
@@ -46,6 +49,7 @@ HUES: Final[dict[Colour, str]] = {
 
 SIGNS: Final[dict[State, Sign]] = {
     "running": Sign("running", ":material/play_circle:", "▶", "blue", ""),
+    "stalled": Sign("stalled", ":material/hourglass_disabled:", "⧗", "red", "Its processes live, but no step comes."),
     "finished": Sign("finished", ":material/check_circle:", "✔", "green", ""),
     "interrupted": Sign(
         "interrupted", ":material/pause_circle:", "‖", "orange", "The same command goes on from its newest checkpoint."
@@ -93,6 +97,19 @@ def badge(state: State) -> None:
     st.badge(sign.word, icon=sign.icon, color=sign.colour)
 
 
+def stall_banner() -> None:
+    """Names the stalled runs of the project; nothing where there are none. Stands above every page."""
+    for run in cached.runs():
+        try:
+            found = condition(run)
+        except EvidenceError:
+            continue
+        if found.stall:
+            with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+                badge("stalled")
+                st.text(f"Run {run.path.name[:8]}: {found.stall}")
+
+
 def state_line(summary: RunSummary) -> None:
     """Age of the last step, age of the last checkpoint, what a crash now would cost; then where training stands."""
     cells = st.columns([1.25, 1.25, 1.25, 1, 1, 1.1, 1.25], gap="small")
@@ -112,7 +129,7 @@ def state_line(summary: RunSummary) -> None:
     with cells[6]:
         done = f"{number(summary.tokens)} of {number(summary.train_tokens)} tokens"
         share = summary.tokens / summary.train_tokens if summary.train_tokens else math.nan
-        left = f" · {duration(summary.remaining_s)} to go" if summary.alive else ""
+        left = f" · {duration(summary.remaining_s)} to go" if summary.state == "running" else ""
         _cell("Progress", f"{100 * share:.0f} %" if not math.isnan(share) else NOTHING, done + left)
 
 

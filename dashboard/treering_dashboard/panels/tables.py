@@ -10,6 +10,7 @@ from streamlit.elements.lib.column_types import ColumnConfig
 
 from treering.config.canonical import short
 from treering.errors import EvidenceError
+from treering.judge.alarms import RULES, SPIKE
 from treering.runlog.catalogue import describe
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import AttemptHeader
@@ -127,31 +128,37 @@ def _columns(numbers: Sequence[str], widths: Mapping[str, int] | None = None) ->
     }
 
 
-def spike_table(run: RunDirectory, frames: RunFrames) -> int | None:
-    """Flagged points, newest first, and the command that shows what was read before the newest.
+def alarm_table(run: RunDirectory, frames: RunFrames) -> int | None:
+    """Alarms with their rules, newest first, and the command that shows what was read before the newest.
 
     Returns:
         The step whose row was clicked.
     """
-    if not frames.spikes:
-        st.caption("None. Judged by the robust z-score of the logarithm of loss and gradient norm.")
+    if not frames.alarms:
+        others = ", ".join(rule for rule in RULES if rule != SPIKE)
+        st.caption(f"None. Judged by the robust z-score of the logarithm of loss and gradient norm, and by {others}.")
         return None
-    spikes = frames.spikes[::-1]
+    alarms = frames.alarms[::-1]
     rows = [
         {
-            "Step": count(spike.step),
-            "Metric": describe(spike.metric).title,
-            "Value": "NaN" if math.isnan(spike.value) else number(spike.value),
-            "Background": number(spike.background),
-            "z": number(spike.z),
+            "Step": count(alarm.step),
+            "Rule": alarm.rule,
+            "Metric": describe(alarm.metric).title,
+            "Value": "NaN" if math.isnan(alarm.value) else number(alarm.value),
+            "Background": number(alarm.background),
+            "z": NOTHING if alarm.z is None else number(alarm.z),
+            "Since": count(alarm.since) if alarm.since != alarm.step else "",
         }
-        for spike in spikes
+        for alarm in alarms
     ]
-    alt, numbers = "Loss spikes, newest first", ("Step", "Value", "Background", "z")
-    clicked = clicked_row(pd.DataFrame(rows), alt, key="spikes", numbers=numbers)
+    alt, numbers = "Alarms, newest first", ("Step", "Value", "Background", "z", "Since")
+    clicked = clicked_row(pd.DataFrame(rows), alt, key="alarms", numbers=numbers)
+    for rule in RULES:
+        if any(alarm.rule == rule for alarm in alarms):
+            st.caption(f"{rule}: {RULES[rule]}")
     st.caption("A click shows what was read before the step, and where else.")
-    st.code(f"treering spikes {run.path.name[:8]} {spikes[0].step}", language="bash")
-    return None if clicked is None else spikes[clicked].step
+    st.code(f"treering spikes {run.path.name[:8]} {alarms[0].step}", language="bash")
+    return None if clicked is None else alarms[clicked].step
 
 
 def incident_table(frames: RunFrames) -> None:

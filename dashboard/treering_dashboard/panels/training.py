@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from treering.judge.spikes import Spike
 from treering.runlog.catalogue import describe
 from treering_dashboard.frames.buckets import downsample
 from treering_dashboard.frames.rings import RunFrames, column
@@ -153,22 +152,30 @@ def validation_lines(frames: RunFrames, x: Placement) -> list[Line]:
 
 
 def _marks(frames: RunFrames, key: str, x: Placement) -> pd.DataFrame:
-    """Spikes of one metric; a value that is no number has its own mark under the axis."""
-    found: list[Spike] = [spike for spike in frames.spikes if spike.metric == key and math.isfinite(spike.value)]
-    rows = frames.path.set_index("step", drop=False).loc[[spike.step for spike in found]]
+    """Alarms of one metric; a value that is no number has its own mark under the axis.
+
+    Each is drawn on its step's own value: `divergence` and `flat` speak of a median, which no line shows.
+    """
+    found = [alarm for alarm in frames.alarms if alarm.metric == key and math.isfinite(alarm.value)]
+    rows = frames.path.set_index("step", drop=False).loc[[alarm.step for alarm in found]]
+    y = rows[column(key)].to_numpy(dtype=float)
+    if describe(key).logarithmic:
+        y = np.where(y > 0, y, math.nan)
     return pd.DataFrame(
         {
             "x": x.place(rows).to_numpy(),
-            "y": [spike.value for spike in found],
-            "step": [spike.step for spike in found],
-            "z": [spike.z for spike in found],
+            "y": y,
+            "step": [alarm.step for alarm in found],
+            "rule": [alarm.rule for alarm in found],
+            "value": [alarm.value for alarm in found],
+            "background": [alarm.background for alarm in found],
         }
-    )
+    ).dropna(subset="y")
 
 
 def _alarms(frames: RunFrames, x: Placement) -> pd.DataFrame:
     """Every flagged step once, whichever metric gave it away."""
-    steps = sorted({spike.step for spike in frames.spikes})
+    steps = sorted({alarm.step for alarm in frames.alarms})
     return pd.DataFrame({"x": x.place(frames.path.set_index("step", drop=False).loc[steps]).to_numpy()})
 
 

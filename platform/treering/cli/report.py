@@ -4,6 +4,7 @@ from typing import Any
 
 import typer
 
+from treering.cli.alarms import alarm_counts
 from treering.cli.output import (
     DEFAULT_CONFIG,
     STEP_TITLES,
@@ -132,7 +133,8 @@ def _print_loss(loss: dict[str, Any]) -> None:
     training, validation = loss["training"], loss["validation"]
     console.print(
         f"training   {training['first']:.3f} -> {training['last']:.3f} nats a token, step {loss['step']:,}, "
-        f"{loss['tokens']:,} tokens, {loss['spikes']} spikes"
+        f"{loss['tokens']:,} tokens, alarms: "
+        f"{alarm_counts(loss['alarms']) or 'none'}"
     )
     if validation:
         console.print(f"held out   {validation['first']:.3f} -> {validation['last']:.3f}")

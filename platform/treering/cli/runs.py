@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from treering.cli.alarms import alarm_counts, print_alarms
 from treering.cli.output import JsonOption, console, print_json, print_table, project
 from treering.config.canonical import short
 
@@ -56,12 +57,16 @@ def runs(json: JsonOption = False) -> None:
             rows = [[*row, str(line.incidents)] for row, line in zip(rows, lines, strict=True)]
         print_table(columns, rows, numbers=columns[3:])
         for line in lines:
+            if line.stall:
+                console.print(f"\n{line.id}: stalled: {line.stall}", markup=False)
+            if line.alarms:
+                console.print(f"\n{line.id}: alarms: {alarm_counts(line.alarms)}", markup=False)
             if line.problem:
-                console.print(f"\n{line.id}: {line.problem}")
+                console.print(f"\n{line.id}: {line.problem}", markup=False)
 
 
 def show(run: RunArgument, json: JsonOption = False) -> None:
-    """Show one run: recipe, attempts and path, layout, kernels, throughput, spikes, checkpoints, scores.
+    """Show one run: recipe, attempts and path, layout, kernels, throughput, alarms, checkpoints, scores.
 
     Example: `treering show 0123`
     """
@@ -122,7 +127,11 @@ def _row(line: "RunLine") -> list[str]:
 def _print_page(page: dict[str, Any]) -> None:
     run, recipe = page["run"], page["recipe"]
     model = recipe["model"]
-    console.print(f"run         {run['id']} ({run['experiment']}), {run['state']}")
+    console.print(f"run         {run['id']} ({run['experiment']}), {run['state']}", markup=False)
+    if run["stall"]:
+        console.print(f"stalled     {run['stall']}", markup=False)
+    if run["problem"]:
+        console.print(f"missing     {run['problem']}", markup=False)
     console.print(f"folder      {_from_here(page['path_to_run'])}")
     if page["overrides"]:
         console.print(f"set         {'  '.join(page['overrides'])}", markup=False)
@@ -141,7 +150,8 @@ def _print_page(page: dict[str, Any]) -> None:
     _print_speed(page["throughput"])
     _print_attempts(page)
     _print_kernels(page["kernels"])
-    _print_spikes(page["spikes"])
+    console.print()
+    print_alarms(page["spikes"])
     _print_checkpoints(page)
     _print_scores(page["evaluations"])
 
@@ -223,28 +233,6 @@ def _print_kernels(kernels: list[dict[str, Any]]) -> None:
         console.print()
         rows = [[kernel["operation"], kernel["requested"], kernel["used"], kernel["reason"]] for kernel in kernels]
         print_table(("kernel", "asked for", "ran", "why"), rows)
-
-
-def _print_spikes(spikes: list[dict[str, Any]]) -> None:
-    if not spikes:
-        console.print("\nno spikes")
-        return
-    console.print()
-    rows = [
-        [
-            f"{spike['step']:,}",
-            spike["metric"],
-            _number(spike["value"]),
-            _number(spike["background"]),
-            f"{spike['z']:.1f}",
-        ]
-        for spike in spikes
-    ]
-    print_table(
-        ("spike at step", "metric", "value", "background", "z"),
-        rows,
-        numbers=("spike at step", "value", "background", "z"),
-    )
 
 
 def _print_checkpoints(page: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from treering.cli.alarms import print_alarms
 from treering.cli.audit import print_shortfalls, progress_bars
 from treering.cli.output import JsonOption, NamedCheckpoint, console, print_json, print_table, project
 from treering.config.canonical import short
@@ -326,16 +327,18 @@ def diff(a: NamedCheckpoint, b: NamedCheckpoint, json: JsonOption = False) -> No
 
 def spikes(
     run: Annotated[str, typer.Argument(help="Any unique prefix of a run's id, or its folder.")],
-    step: Annotated[int | None, typer.Argument(min=1, help="A step; without it the spikes are listed.")] = None,
+    step: Annotated[int | None, typer.Argument(min=1, help="A step; without it the alarms are listed.")] = None,
     before: BeforeOption = 5,
     json: JsonOption = False,
 ) -> None:
-    """List the loss spikes of a run, or show what was read in the steps before one and where else it was read.
+    """List the alarms of a run (spikes and the other rules of health), or show what was read before a step.
+
+    With a step: the samples of the steps before it, and where else each was read.
 
     Example: `treering spikes 0123`, then `treering spikes 0123 1187`
     """
     from treering.audit.spike import rings_left, spike_data
-    from treering.judge.summary import spikes_of
+    from treering.judge.summary import alarms_in
     from treering.runlog.directory import find_run
 
     here = project()
@@ -344,20 +347,11 @@ def spikes(
         rings, shortfalls = rings_left(directory)
         for shortfall in shortfalls:
             typer.echo(f"missing: {shortfall.text}", err=True)
-        found = spikes_of(directory, rings)
+        found = alarms_in(directory, rings)
         if json:
-            print_json([spike.to_dict() for spike in found])
-        elif not found:
-            console.print("no spikes")
+            print_json([alarm.to_dict() for alarm in found])
         else:
-            print_table(
-                ("step", "metric", "value", "background", "robust z"),
-                [
-                    [f"{each.step:,}", each.metric, f"{each.value:.4g}", f"{each.background:.4g}", f"{each.z:.1f}"]
-                    for each in found
-                ],
-                numbers=("step", "value", "background", "robust z"),
-            )
+            print_alarms([alarm.to_dict() for alarm in found])
         _end(shortfalls)
         return
     data = spike_data(directory, step, here, before)

@@ -1,7 +1,10 @@
-"""Loss spikes: points whose logarithm leaves the band of the recent past.
+"""Alarms of a run: the spike rule, and all rules together over the rings.
 
 Reads loss and gradient norm of the rings, step by step while a run is alive or at once afterwards; the results are
-equal. MLflow, the run page and `treering show` mark what this finds.
+equal. MLflow, the run page, the report and `treering show` name what this finds. `treering.judge.health` has the rules
+beside the spike rule.
+
+A spike is a point whose logarithm leaves the band of the recent past.
 
 The z-score is robust: (log x - median) / (1.4826 · MAD) over the last `window` points *that were not flagged*, so that
 a spike of many steps cannot raise its own threshold. Logarithms, because loss and gradient norm vary by factors. Only
@@ -11,21 +14,18 @@ upward: a falling loss is no spike.
 import math
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from treering.judge.alarms import GRAD_NORM, LOSS, MAD_TO_SIGMA, NON_FINITE, SPIKE, Alarm
+from treering.judge.health import Divergence, EarlyBlowup, Flat, TooGood
+
 Series = npt.NDArray[np.float64]
-
-MAD_TO_SIGMA: Final = 1.4826
-"""Standard deviation of a normal distribution over its median absolute deviation."""
-
-LOSS: Final = "train/loss"
-GRAD_NORM: Final = "train/grad_norm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,31 +50,6 @@ class SpikeRule:
         return self.sigma_floors.get(metric, 0.01)
 
 
-@dataclass(frozen=True, slots=True)
-class Spike:
-    """One flagged point.
-
-    Attributes:
-        step: optimizer step.
-        metric: catalogue key, `train/loss` or `train/grad_norm`.
-        value: the value itself; may be NaN or infinite.
-        z: robust z-score; infinite for a value that is not finite.
-        background: median of the background, in the metric's own unit; NaN while there is none.
-        num_background: unflagged points that the judgement stands on.
-    """
-
-    step: int
-    metric: str
-    value: float
-    z: float
-    background: float
-    num_background: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as plain JSON values (write it with canonical JSON: z may be infinite)."""
-        return asdict(self)
-
-
 class SpikeDetector:
     """Judges one metric, one step after another.
 
@@ -90,17 +65,22 @@ class SpikeDetector:
         self._sorted: list[float] = []
         self._flagged: list[float] = []
 
-    def update(self, step: int, value: float) -> Spike | None:
+    @property
+    def judges(self) -> bool:
+        """Whether there is background enough to judge a point."""
+        return len(self._background) >= self._rule.min_points
+
+    def update(self, step: int, value: float) -> Alarm | None:
         """Takes the next point and returns it as a spike if it is one."""
         if not math.isfinite(value):
-            return self._spike(step, value, math.inf)
+            return self._alarm(step, value, math.inf, NON_FINITE)
         if value <= 0:
             return None
         log = math.log(value)
-        if len(self._background) >= self._rule.min_points:
+        if self.judges:
             z = self._z(log)
             if z > self._rule.threshold:
-                spike = self._spike(step, value, z)
+                spike = self._alarm(step, value, z, SPIKE)
                 self._flagged.append(log)
                 if len(self._flagged) >= self._rule.window:
                     self._take_over()
@@ -109,14 +89,14 @@ class SpikeDetector:
         self._accept(log)
         return None
 
-    def update_many(self, steps: Sequence[int], values: Sequence[float]) -> list[Spike]:
+    def update_many(self, steps: Sequence[int], values: Sequence[float]) -> list[Alarm]:
         """Takes a stretch of points and returns its spikes, equal to `update` one by one.
 
         Between two spikes the background is a plain sliding window, so whole stretches of it are judged at once and
         single points only where a stretch may hold a spike.
         """
         series = np.asarray(values, dtype=np.float64)
-        spikes: list[Spike] = []
+        spikes: list[Alarm] = []
         position = 0
         while position < len(series):
             quiet = self._quiet(series[position : position + 4096])
@@ -159,9 +139,9 @@ class SpikeDetector:
         mad = float(np.median(np.abs(values - median)))
         return (log - median) / max(MAD_TO_SIGMA * mad, self._floor)
 
-    def _spike(self, step: int, value: float, z: float) -> Spike:
+    def _alarm(self, step: int, value: float, z: float, rule: str) -> Alarm:
         background = math.exp(float(np.median(self._sorted))) if self._sorted else math.nan
-        return Spike(step, self._metric, value, z, background, len(self._sorted))
+        return Alarm(step, self._metric, value, z, background, len(self._sorted), rule, step)
 
     def _accept(self, log: float) -> None:
         self._background.append(log)
@@ -175,11 +155,51 @@ class SpikeDetector:
         self._flagged.clear()
 
 
+class SeriesJudge:
+    """Judges one metric by every rule that applies to it, one step after another.
+
+    Args:
+        metric: `train/loss` or `train/grad_norm`.
+        rule: of spikes.
+        uniform: the loss of a uniform guess, ln(V); None where the vocabulary is not known.
+    """
+
+    def __init__(self, metric: str, rule: SpikeRule | None = None, uniform: float | None = None) -> None:
+        self._spikes = SpikeDetector(metric, rule)
+        self._flat = Flat(metric, uniform)
+        self._is_loss = metric == LOSS
+        self._early, self._too_good, self._divergence = EarlyBlowup(), TooGood(), Divergence()
+
+    def update(
+        self, step: int, value: float, *, applied: bool = True, learning_rate: float | None = None
+    ) -> list[Alarm]:
+        """Takes the next value; what the rules find in it, the spike rule first."""
+        if not math.isfinite(value):
+            found = self._spikes.update(step, value)
+            return [found] if found else []
+        alarms: list[Alarm | None] = []
+        log = math.log(value) if value > 0 else None
+        if not self._is_loss:
+            alarms.append(self._spikes.update(step, value))
+        else:
+            calm = True
+            if log is not None and not self._spikes.judges:
+                calm, early = self._early.update(step, value)
+                alarms.append(early)
+            if calm:
+                alarms += [self._spikes.update(step, value), self._too_good.update(step, value)]
+            if log is not None:
+                alarms.append(self._divergence.update(step, log))
+        alarms.append(self._flat.update(step, value, applied=applied, rate=learning_rate))
+        return [alarm for alarm in alarms if alarm is not None]
+
+
 def find_spikes(
     steps: Sequence[int], values: Sequence[float], metric: str, rule: SpikeRule | None = None
-) -> list[Spike]:
-    """Every spike of a whole series, equal to `SpikeDetector.update` step by step, at a fraction of its time."""
-    return SpikeDetector(metric, rule).update_many(steps, values)
+) -> list[Alarm]:
+    """Every alarm of a whole series, of the spike rule and of all others that apply to the metric."""
+    judge = SeriesJudge(metric, rule)
+    return [alarm for step, value in zip(steps, values, strict=True) for alarm in judge.update(int(step), float(value))]
 
 
 class JudgedRing(Protocol):
@@ -201,28 +221,35 @@ class JudgedRing(Protocol):
     def grad_norm(self) -> float | None:
         """Global gradient norm before clipping."""
 
+    @property
+    def learning_rate(self) -> float:
+        """What the optimizer used."""
 
-class RingSpikes:
+
+class RingAlarms:
     """Judges loss and gradient norm of rings as they arrive on one path.
 
-    The gradient norm of a step that was not applied is passed over: an fp16 overflow is the loss scale at work, and
-    its loss is still judged.
+    The gradient norm of a step that was not applied is left out: an fp16 overflow is the loss scale at work, and its
+    loss is still judged.
+
+    Args:
+        rule: of spikes.
+        uniform: the loss of a uniform guess, ln(V); None where the vocabulary is not known.
     """
 
-    def __init__(self, rule: SpikeRule | None = None) -> None:
-        self._loss = SpikeDetector(LOSS, rule)
-        self._grad_norm = SpikeDetector(GRAD_NORM, rule)
+    def __init__(self, rule: SpikeRule | None = None, uniform: float | None = None) -> None:
+        self._rule, self._uniform = rule, uniform
+        self.begin()
 
-    def update(self, ring: JudgedRing) -> list[Spike]:
-        """Spikes of this ring, the gradient norm's first."""
+    def begin(self) -> None:
+        """Forgets all rings: what follows belongs to another run, whose blend and recipe have a level of their own."""
+        self._loss = SeriesJudge(LOSS, self._rule, self._uniform)
+        self._grad_norm = SeriesJudge(GRAD_NORM, self._rule)
+
+    def update(self, ring: JudgedRing) -> list[Alarm]:
+        """Alarms of this ring, the gradient norm's first."""
         found = []
         if ring.applied and ring.grad_norm is not None:
-            found.append(self._grad_norm.update(ring.step, ring.grad_norm))
-        found.append(self._loss.update(ring.step, ring.loss))
-        return [spike for spike in found if spike]
-
-
-def ring_spikes(rings: Iterable[JudgedRing], rule: SpikeRule | None = None) -> list[Spike]:
-    """Every spike on a path of rings, in order of steps."""
-    detector = RingSpikes(rule)
-    return [spike for ring in rings for spike in detector.update(ring)]
+            found += self._grad_norm.update(ring.step, ring.grad_norm)
+        found += self._loss.update(ring.step, ring.loss, applied=ring.applied, learning_rate=ring.learning_rate)
+        return found

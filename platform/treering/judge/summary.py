@@ -1,19 +1,25 @@
 """A run in a line and in a page: what `treering runs` and `treering show` print, from the run log alone."""
 
+import math
 import statistics
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
 from treering.config.canonical import short
 from treering.errors import EvidenceError
+from treering.judge.alarms import RULES, Alarm
 from treering.judge.efficiency import efficiency, peak_of_attempt, split
 from treering.judge.parameters import Parameters
 from treering.judge.ranks import rank_speeds
-from treering.judge.spikes import Spike, SpikeRule, ring_spikes
+from treering.judge.spikes import RingAlarms, SpikeRule
+from treering.judge.state import condition
 from treering.judge.throughput import ModelShape
 from treering.runlog.directory import AttemptDirectory, PathSegment, RunDirectory
+from treering.runlog.own import PathLeft, path_left, segments_left
 from treering.runlog.ring import Ring
 
 THROUGHPUT_STEPS: Final = 100
@@ -27,7 +33,8 @@ class RunLine:
     Attributes:
         id: the run's id in short.
         experiment: whose run it is.
-        state: of the run; `damaged` where its log does not hold, with the reason in `problem`.
+        state: of the run; `stalled` where it runs and no step comes, with the reason in `stall`; `damaged` where its
+            log does not hold, with the reason in `problem`.
         step: newest step on the path; `num_steps` is the schedule's end.
         num_steps: steps of the whole schedule.
         loss: of that step, nats a token.
@@ -37,7 +44,9 @@ class RunLine:
         checkpoints: complete ones on disk.
         incidents: of all attempts.
         age_s: seconds since the newest ring, None before the first.
-        problem: why the log does not hold, empty where it does.
+        problem: why the log does not hold, or what of the path is missing; empty where it is whole.
+        stall: why the run counts as stalled, and which ranks are silent; empty where it does not.
+        alarms: how many alarms each rule of health raised on the path; rules without one are left out.
     """
 
     id: str
@@ -53,18 +62,20 @@ class RunLine:
     incidents: int
     age_s: float | None
     problem: str = ""
+    stall: str = ""
+    alarms: dict[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values."""
         return asdict(self)
 
 
-def run_line(run: RunDirectory, rings: Sequence[Ring] | None = None) -> RunLine:
+def run_line(run: RunDirectory, path: PathLeft | None = None) -> RunLine:
     """One run in a line.
 
     Args:
         run: the run.
-        rings: those of its path, if they have been read already.
+        path: its path, if it has been read already.
 
     A config or log that does not hold is a state, not an error: one damaged run must not hide the others.
     """
@@ -73,17 +84,22 @@ def run_line(run: RunDirectory, rings: Sequence[Ring] | None = None) -> RunLine:
     except EvidenceError as error:
         checkpoints = len(run.checkpoints())
         return RunLine(run.path.name, "", "damaged", 0, 0, None, None, 0, 0, checkpoints, 0, None, str(error))
-    state, problem = "damaged", ""
+    state, problem, stall = "damaged", "", ""
     last: Ring | None = None
     validation_loss, incidents = None, 0
+    alarms: Counter[str] = Counter()
     try:
-        state = str(run.state())
+        found = condition(run)
+        state, stall = found.state, found.stall
         incidents = len(run.incidents())
-        for ring in run.path_rings() if rings is None else rings:
+        path = path or path_left(run)
+        problem = path.missing
+        for ring in path.rings:
             last = ring
             validation_loss = validation_loss if ring.validation_loss is None else ring.validation_loss
+        alarms.update(alarm.rule for alarm in alarms_of(run, path))
     except EvidenceError as error:
-        state, problem = "damaged", str(error)
+        state, problem, stall = "damaged", str(error), ""
     return RunLine(
         id=run.id,
         experiment=resolved.experiment,
@@ -98,6 +114,8 @@ def run_line(run: RunDirectory, rings: Sequence[Ring] | None = None) -> RunLine:
         incidents=incidents,
         age_s=time.time() - last.ended_at if last else None,
         problem=problem,
+        stall=stall,
+        alarms={rule: alarms[rule] for rule in RULES if alarms[rule]},
     )
 
 
@@ -108,13 +126,13 @@ def run_page(run: RunDirectory) -> dict[str, Any]:
         EvidenceError: the run's config or log does not hold.
     """
     resolved = run.resolved
-    rings = list(run.path_rings())
+    path = path_left(run)
+    rings, segments = path.rings, path.segments
     attempts = run.attempts()
-    segments = run.path_to()
     shape = ModelShape.of(resolved.recipe.model, resolved.blend.sequence_length)
     newest = attempts[-1] if attempts else None
     return {
-        "run": run_line(run, rings).to_json(),
+        "run": run_line(run, path).to_json(),
         "path_to_run": str(run.path),
         "overrides": list(resolved.overrides),
         "digests": resolved.digests,
@@ -129,7 +147,7 @@ def run_page(run: RunDirectory) -> dict[str, Any]:
         "layout": newest.header.layout.model_dump(mode="json") if newest else None,
         "kernels": [kernel.model_dump(mode="json") for kernel in newest.header.kernels] if newest else [],
         "throughput": throughput(rings, newest, shape),
-        "spikes": [spike.to_dict() for spike in spikes_of(run, rings)],
+        "spikes": [alarm.to_dict() for alarm in alarms_of(run, path)],
         "checkpoints": [
             {
                 "step": checkpoint.step,
@@ -145,10 +163,50 @@ def run_page(run: RunDirectory) -> dict[str, Any]:
     }
 
 
-def spikes_of(run: RunDirectory, rings: Sequence[Ring]) -> list[Spike]:
-    """The spikes on a run's path, by the thresholds of its config."""
-    config = run.resolved.attempt.spikes
-    return ring_spikes(rings, SpikeRule(config.threshold, config.window, config.min_points))
+def judge_of(run: RunDirectory) -> RingAlarms:
+    """A judge with the thresholds of a run's config and the vocabulary of its model.
+
+    Raises:
+        EvidenceError: the run's config does not hold.
+    """
+    config, model = run.resolved.attempt.spikes, run.resolved.recipe.model
+    rule = SpikeRule(config.threshold, config.window, config.min_points)
+    return RingAlarms(rule, math.log(model.padded_vocab_size))
+
+
+def alarms_of(run: RunDirectory, path: PathLeft) -> list[Alarm]:
+    """The alarms on a run's path, of the runs that it starts from as well, each judged from its own first ring on."""
+    return list(judged(judge_of(run), path.segments, path.rings))
+
+
+def alarms_in(run: RunDirectory, rings: Iterable[Ring]) -> list[Alarm]:
+    """The alarms in the rings that are left of a run's path, damaged as it may be.
+
+    Raises:
+        EvidenceError: the run's config does not hold.
+    """
+    try:
+        segments, _ = segments_left(run)
+    except EvidenceError:
+        segments = []
+    return list(judged(judge_of(run), segments, rings))
+
+
+def judged(judge: RingAlarms, segments: Sequence[PathSegment], rings: Iterable[Ring]) -> Iterator[Alarm]:
+    """The alarms that a judge raises over the rings of a path; another run on the path begins anew.
+
+    Args:
+        judge: the judge.
+        segments: of the path.
+        rings: of the segments, or some of them.
+    """
+    begins = {
+        (before.last_step or 0) + 1 for before, segment in pairwise(segments) if before.run.path != segment.run.path
+    }
+    for ring in rings:
+        if ring.step in begins:
+            judge.begin()
+        yield from judge.update(ring)
 
 
 def throughput(rings: Sequence[Ring], attempt: AttemptDirectory | None, shape: ModelShape) -> dict[str, Any] | None:

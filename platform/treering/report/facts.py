@@ -11,9 +11,11 @@ from treering.data.corpus import Corpus
 from treering.data.curate.decisions import STEPS
 from treering.data.shares import component_shares
 from treering.errors import ConfigError, NotFoundError, TreeringError
-from treering.judge.spikes import Spike, SpikeRule, ring_spikes
+from treering.judge.alarms import Alarm
+from treering.judge.summary import alarms_of
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
+from treering.runlog.own import path_left
 from treering.runlog.records import Evaluation
 from treering.runlog.ring import Ring
 
@@ -87,13 +89,15 @@ class Training:
         resolved: its config.
         checkpoint: the published checkpoint.
         rings: of its ancestry, one a step.
-        spikes: of loss and gradient norm.
+        alarms: of the rules of health, on loss and gradient norm.
+        missing: what is missing of the path, empty where it is whole.
     """
 
     resolved: Resolved
     checkpoint: CheckpointDirectory
     rings: tuple[Ring, ...]
-    spikes: tuple[Spike, ...]
+    alarms: tuple[Alarm, ...]
+    missing: str
 
     @property
     def validation(self) -> list[tuple[Ring, float]]:
@@ -221,10 +225,8 @@ def _training(project: Project, experiment: Experiment, source: str) -> Training
             str(folder), "", f"run {run.id}", f"run {wanted}, which {source} resolves to; `dvc repro train` trains it"
         )
     checkpoint = run.checkpoints()[-1]
-    rings = tuple(run.path_rings(checkpoint))
-    rule = run.resolved.attempt.spikes
-    spikes = ring_spikes(rings, SpikeRule(rule.threshold, rule.window, rule.min_points))
-    return Training(run.resolved, checkpoint, rings, tuple(spikes))
+    path = path_left(run, checkpoint)
+    return Training(run.resolved, checkpoint, path.rings, tuple(alarms_of(run, path)), path.missing)
 
 
 def _evaluations(project: Project, training: Training | Missing) -> tuple[Evaluation, ...]:

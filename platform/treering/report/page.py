@@ -4,6 +4,7 @@ All but the last section is the same for the same run; clocks, machines and the 
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
@@ -18,6 +19,7 @@ from treering.report.places import next_steps, places
 from treering.report.scores import metric_names, score_rows
 from treering.report.speed import speed
 from treering.runlog.catalogue import describe
+from treering.runlog.own import segments_left
 from treering.runlog.records import Evaluation
 
 _NUMBER = "0123456789-"
@@ -160,10 +162,19 @@ def _training_section(training: Training, final: Evaluation, *, chart: bool) -> 
         ("held-out loss of the published checkpoint, by evaluation", f"{final.validation_loss:.3f}"),
         ("unigram entropy of the same held-out tokens", f"{final.unigram_entropy:.3f}"),
     ]
-    spikes = [
-        (f"{spike.step:,}", spike.metric, f"{spike.value:.4g}", f"{spike.background:.4g}", f"{spike.z:.1f}")
-        for spike in training.spikes
+    alarms = [
+        (
+            f"{alarm.step:,}",
+            f"`{alarm.rule}`",
+            alarm.metric,
+            f"{alarm.value:.4g}",
+            f"{alarm.background:.4g}",
+            "" if alarm.z is None else f"{alarm.z:.1f}",
+            f"{alarm.since:,}",
+        )
+        for alarm in training.alarms
     ]
+    counts = ", ".join(f"{count:,} `{rule}`" for rule, count in Counter(each.rule for each in training.alarms).items())
     return "\n\n".join(
         (
             "## Training",
@@ -174,8 +185,9 @@ def _training_section(training: Training, final: Evaluation, *, chart: bool) -> 
             f"{rings[-1].global_batch_size:,} samples.",
             table(("nats a token", "value"), rows),
             "![loss](plots/loss.svg)" if chart else "No chart: the package vl-convert-python is not installed.",
-            f"Spikes: {len(spikes)}." if spikes else "Spikes: none.",
-            *([table(("step", "metric", "value", "background", "z"), spikes)] if spikes else []),
+            f"Alarms: {counts or 'none'}.",
+            *([table(("step", "rule", "metric", "value", "background", "z", "since step"), alarms)] if alarms else []),
+            *([f"Missing: {training.missing}."] if training.missing else []),
         )
     )
 
@@ -221,7 +233,7 @@ def _accuracies(record: Evaluation) -> list[str]:
 
 
 def _kernels_section(training: Training) -> str:
-    path = training.checkpoint.run.path_to(training.checkpoint)
+    path, _ = segments_left(training.checkpoint.run, training.checkpoint)
     rows = [
         (kernel.operation, kernel.requested, kernel.used, kernel.reason) for kernel in path[-1].attempt.header.kernels
     ]
@@ -259,7 +271,7 @@ def _clock_section(training: Training) -> str:
         for part in STEP_PARTS
         if part in found.split
     )
-    attempts = [segment.attempt for segment in run.path_to(training.checkpoint)]
+    attempts = [segment.attempt for segment in segments_left(run, training.checkpoint)[0]]
     devices = attempts[-1].header.devices
     names = [
         f"{len(list(group))} x {name}"

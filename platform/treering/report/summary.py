@@ -4,6 +4,7 @@ Works from whatever is there; a part that is missing names the stage that makes 
 """
 
 import json
+from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
@@ -58,7 +59,7 @@ def _loss(training: Any, evaluations: Any) -> dict[str, Any]:
         "validation": {"first": validation[0][1], "last": validation[-1][1]} if validation else None,
         "heldout": None if final is None else final.validation_loss,
         "unigram_entropy": None if final is None else final.unigram_entropy,
-        "spikes": len(training.spikes),
+        "alarms": dict(Counter(alarm.rule for alarm in training.alarms)),
     }
 
 

@@ -1,6 +1,7 @@
 """Stage `report`: audits the published checkpoint and writes page, chart and metrics."""
 
 import json
+from collections import Counter
 from typing import Any
 
 from treering.audit.checkpoint import audit_checkpoint
@@ -8,6 +9,7 @@ from treering.audit.content import Progress, quiet
 from treering.audit.report import AuditReport
 from treering.data.curate.decisions import STEPS
 from treering.errors import EvidenceError, UserError
+from treering.judge.alarms import NON_FINITE, RULES, SPIKE
 from treering.project import Project
 from treering.report.chart import loss_chart, write_chart
 from treering.report.facts import Facts, Missing
@@ -71,5 +73,7 @@ def report_metrics(facts: Facts, audit: AuditReport) -> dict[str, Any]:
         "findings": len(audit.findings),
     }
     if not isinstance(facts.training, Missing):
-        metrics["spikes"] = len(facts.training.spikes)
+        raised = Counter(alarm.rule for alarm in facts.training.alarms)
+        metrics["spikes"] = raised[SPIKE] + raised[NON_FINITE]
+        metrics["alarms"] = {rule: raised[rule] for rule in RULES}
     return metrics

@@ -12,7 +12,7 @@ started from are carried along below it, in `ancestors/<id>/`.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +33,7 @@ ANCESTORS = "ancestors"
 
 _CHECKPOINT_NAME = re.compile(r"^step-(\d{8,})$")
 _ATTEMPT_NAME = re.compile(r"^\d{4,}$")
+_RANK_FILE = re.compile(r"^rank-\d+\.jsonl$")
 
 
 def checkpoint_name(step: int) -> str:
@@ -137,8 +138,9 @@ class AttemptDirectory:
         return read_incidents(self.path)
 
     def telemetry_files(self) -> list[Path]:
-        """One JSON Lines file of sensor readings for each rank."""
-        return sorted((self.path / "telemetry").glob("rank-*.jsonl"))
+        """One JSON Lines file of sensor readings for each rank, in order of ranks."""
+        found = [path for path in (self.path / "telemetry").glob("rank-*.jsonl") if _RANK_FILE.match(path.name)]
+        return sorted(found, key=lambda path: int(path.stem.removeprefix("rank-")))
 
 
 class CheckpointDirectory:
@@ -315,17 +317,21 @@ class RunDirectory:
         carried = self.path / ANCESTORS / name
         return RunDirectory(carried if carried.exists() else self.path.parent / name)
 
-    def path_to(self, checkpoint: CheckpointDirectory | None = None) -> list[PathSegment]:
+    def path_to(self, checkpoint: CheckpointDirectory | None = None, *, own: bool = False) -> list[PathSegment]:
         """The attempts that led to a checkpoint (or to the newest ring), from the root on.
+
+        Args:
+            checkpoint: its end; default the newest ring.
+            own: only the part in this run, whatever the runs are that it starts from.
 
         Raises:
             EvidenceError: a record on the way is missing or names one that differs.
         """
         if checkpoint is not None:
             manifest = checkpoint.manifest
-            return path_of(PathSegment(self, self.attempt(manifest.attempt), manifest.step))
+            return path_of(PathSegment(self, self.attempt(manifest.attempt), manifest.step), own=own)
         attempts = self.attempts()
-        return path_of(PathSegment(self, attempts[-1], None)) if attempts else []
+        return path_of(PathSegment(self, attempts[-1], None), own=own) if attempts else []
 
     def path_rings(self, checkpoint: CheckpointDirectory | None = None) -> Iterator[Ring]:
         """The rings on the way to a checkpoint (or to the newest ring), the chain checked across attempts.
@@ -334,18 +340,9 @@ class RunDirectory:
             EvidenceError: a ring or a seam does not hold.
         """
         last: Ring | None = None
-        for segment in self.path_to(checkpoint):
-            parent = segment.attempt.header.parent
-            if parent is not None and (last is None or last.digest != parent.ring):
-                raise EvidenceError(
-                    f"{segment.attempt.path}: goes on from ring {parent.ring} of step {parent.step}, but "
-                    f"{last.digest if last else 'nothing'} stands there"
-                )
-            for ring in segment.rings():
-                if last is not None and ring.step != last.step + 1:
-                    raise EvidenceError(f"{segment.attempt.rings_file}: step {ring.step} follows step {last.step}")
-                last = ring
-                yield ring
+        for ring in rings_along(self.path_to(checkpoint)):
+            last = ring
+            yield ring
         if checkpoint is not None and (last is None or last.digest != checkpoint.manifest.ring):
             raise EvidenceError(
                 f"{checkpoint.path}: was cut at ring {checkpoint.manifest.ring}, but the path ends at "
@@ -353,8 +350,37 @@ class RunDirectory:
             )
 
 
-def path_of(last: PathSegment) -> list[PathSegment]:
+def rings_along(segments: Sequence[PathSegment], *, whole: bool = True) -> Iterator[Ring]:
+    """The rings of a path, the chain checked across attempts.
+
+    Args:
+        segments: of the path.
+        whole: whether the first stretch begins at the root; else nothing is said of what came before it.
+
+    Raises:
+        EvidenceError: a ring or a seam does not hold.
+    """
+    last: Ring | None = None
+    for segment in segments:
+        parent = segment.attempt.header.parent
+        if parent is not None and (whole or last is not None) and (last is None or last.digest != parent.ring):
+            raise EvidenceError(
+                f"{segment.attempt.path}: goes on from ring {parent.ring} of step {parent.step}, but "
+                f"{last.digest if last else 'nothing'} stands there"
+            )
+        for ring in segment.rings():
+            if last is not None and ring.step != last.step + 1:
+                raise EvidenceError(f"{segment.attempt.rings_file}: step {ring.step} follows step {last.step}")
+            last = ring
+            yield ring
+
+
+def path_of(last: PathSegment, *, own: bool = False) -> list[PathSegment]:
     """The attempts that led to a stretch of one, from the root on, with it.
+
+    Args:
+        last: the stretch.
+        own: stop where the path leads into another run.
 
     Raises:
         EvidenceError: a record on the way is missing or names one that differs.
@@ -364,6 +390,8 @@ def path_of(last: PathSegment) -> list[PathSegment]:
     while (parent := segments[0].attempt.header.parent) is not None:
         run = segments[0].run
         if parent.run != run.resolved.recipe.digest:
+            if own:
+                break
             run = run.ancestor(parent.run)
         try:
             attempt = run.attempt(parent.attempt)

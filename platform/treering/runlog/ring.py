@@ -179,19 +179,34 @@ def last_ring(path: Path) -> Ring | None:
     Raises:
         EvidenceError: it was changed.
     """
+    rings = newest_rings(path, 1)
+    return rings[-1] if rings else None
+
+
+def newest_rings(path: Path, count: int) -> list[Ring]:
+    """The last durable rings of an attempt, at most `count`, oldest first; read from the end, no chain checked.
+
+    Raises:
+        EvidenceError: one of them was changed.
+    """
     if not path.exists():
-        return None
+        return []
     with path.open("rb") as file:
         start = file.seek(0, os.SEEK_END)
         tail = b""
-        while start and tail.count(b"\n") < 2:
-            start = max(0, start - _TAIL_BYTES)
+        while start and tail.count(b"\n") < count + 1:
+            start = max(0, start - max(_TAIL_BYTES, len(tail)))
             file.seek(start)
             tail = file.read()
     lines = tail.split(b"\n")[:-1]  # what follows the last newline is a torn write
-    if not lines:
-        return None
-    return Ring.from_line(lines[-1].decode(errors="surrogateescape"), f"{path}, last line")
+    newest = lines[-count:]
+    return [
+        Ring.from_line(
+            line.decode(errors="surrogateescape"),
+            f"{path}, last line" if before == 0 else f"{path}, line {before} before the last",
+        )
+        for before, line in zip(range(len(newest) - 1, -1, -1), newest, strict=True)
+    ]
 
 
 def complete_lines(lines: Iterable[str]) -> Iterator[str]:

@@ -6,9 +6,10 @@ from typing import Any, Final
 
 from treering.config.canonical import canonical_json, short
 from treering.config.resolve import Resolved
+from treering.judge.alarms import RULES, Alarm
 from treering.judge.compare import flatten
 from treering.judge.efficiency import efficiency
-from treering.judge.spikes import Spike
+from treering.judge.state import Condition
 from treering.judge.throughput import ModelShape
 from treering.runlog.catalogue import ring_metrics
 from treering.runlog.directory import AttemptDirectory, CheckpointDirectory, PathSegment, RunDirectory, RunState
@@ -149,12 +150,15 @@ def task_inputs(evaluation: Evaluation) -> list[DatasetInput]:
 
 
 def ring_points(
-    ring: Ring, header: AttemptHeader, shape: ModelShape, telemetry: Mapping[str, float], spikes: Sequence[Spike]
+    ring: Ring, header: AttemptHeader, shape: ModelShape, telemetry: Mapping[str, float], alarms: Sequence[Alarm]
 ) -> list[Point]:
-    """Every number of a step: the ring's, its MFU and bubble where they can be said, sensors', spikes'."""
+    """Every number of a step: the ring's, its MFU and bubble where they can be said, sensors', alarms'."""
     values = {**ring_metrics(ring), **dict(efficiency(ring, header, shape).metrics()), **telemetry}
-    if spikes:
-        values[SPIKE_METRIC] = min(max(spike.z for spike in spikes), MAX_SPIKE_SCORE)
+    for alarm in alarms:
+        if alarm.z is None:
+            values[f"judge/{alarm.rule}"] = 1.0
+        else:
+            values[SPIKE_METRIC] = min(max(alarm.z, values.get(SPIKE_METRIC, 0.0)), MAX_SPIKE_SCORE)
     timestamp = round(ring.ended_at * 1000)
     return [Point(key, value, ring.step, timestamp) for key, value in values.items()]
 
@@ -173,6 +177,25 @@ def incident_tags(incidents: Sequence[tuple[int, Incident]]) -> dict[str, str]:
         return {}
     entries = [{"attempt": attempt, **incident.model_dump(mode="json")} for attempt, incident in incidents]
     return {"treering.incidents": list_tag(entries), "treering.num_incidents": str(len(incidents))}
+
+
+def alarm_tags(alarms: Sequence[Alarm]) -> dict[str, str]:
+    """All alarms of a run: how many each rule raised, and what each rule found; nothing where there are none."""
+    if not alarms:
+        return {}
+    by_rule = {rule: [alarm.to_dict() for alarm in alarms if alarm.rule == rule] for rule in RULES}
+    raised = {rule: found for rule, found in by_rule.items() if found}
+    spikes = [alarm.to_dict() for alarm in alarms if alarm.z is not None]
+    tags = {"treering.alarms": canonical_json({rule: len(found) for rule, found in raised.items()})}
+    tags |= {f"treering.alarm.{rule}": list_tag(found) for rule, found in raised.items()}
+    if spikes:
+        tags |= {"treering.spikes": list_tag(spikes), "treering.num_spikes": str(len(spikes))}
+    return tags
+
+
+def state_tags(found: Condition) -> dict[str, str]:
+    """The state, and why a stalled run counts as that; the reason goes when the run goes on."""
+    return {"treering.state": found.state, "treering.stall": found.stall}
 
 
 def evaluation_points(evaluation: Evaluation, model_id: str, timestamp_ms: int) -> list[Point]:

@@ -17,7 +17,9 @@ from dataclasses import dataclass
 
 from treering.config.canonical import digest_json
 from treering.errors import EvidenceError, TreeringError
-from treering.judge.spikes import RingSpikes, Spike, SpikeRule
+from treering.judge.alarms import Alarm
+from treering.judge.state import condition
+from treering.judge.summary import judge_of
 from treering.judge.throughput import ModelShape
 from treering.runlog.directory import AttemptDirectory, CheckpointDirectory, PathSegment, RunDirectory, RunState
 from treering.runlog.ring import Ring
@@ -67,9 +69,8 @@ class RunShipper:
         self._shipped: Position | None = None
         self._tail = RingTail(self._run)
         self._telemetry: tuple[int, TelemetryTail] | None = None
-        config = self._run.resolved.attempt.spikes
-        self._judge = RingSpikes(SpikeRule(config.threshold, config.window, config.min_points))
-        self._spikes: list[Spike] = []
+        self._judge = judge_of(self._run)
+        self._alarms: list[Alarm] = []
         self._non_finite: list[dict[str, object]] = []
         self._tags: dict[str, str] = {}
         self._params_of: set[int] = set()
@@ -91,7 +92,8 @@ class RunShipper:
 
     def _ship(self) -> ShipReport:
         # The state first: a run that ends during this pass is seen as running, and the next pass sees all of its rings.
-        state = self._run.state()
+        found = condition(self._run)
+        state: RunState = "running" if found.state == "stalled" else found.state
         segments = own_segments(self._run)
         attempts = self._run.attempts()
         if not segments:
@@ -103,7 +105,8 @@ class RunShipper:
                 self._params_of.add(attempt.number)
         rings, last = self._ship_rings(stored, segments)
         incidents = self._ship_incidents(stored)
-        self._ship_tags(stored, {**projection.attempt_tags(attempts, segments), **incidents, "treering.state": state})
+        tags = {**projection.attempt_tags(attempts, segments), **incidents, **projection.state_tags(found)}
+        self._ship_tags(stored, tags)
         models, evaluations = self._ship_checkpoints(stored, segments)
         self._ship_status(stored, state, attempts[-1], last)
         return ShipReport(self._run.id, stored.run_id, rings, models, evaluations, abandoned=abandoned, state=state)
@@ -166,9 +169,9 @@ class RunShipper:
         count, last, position = 0, None, self._shipped
         for attempt, ring in self._tail.new_rings(segments):
             last = ring
-            spikes = self._judge.update(ring)
-            self._spikes += spikes
-            new = projection.ring_points(ring, attempt.header, shape, self._sensors(attempt, ring), spikes)
+            alarms = self._judge.update(ring)
+            self._alarms += alarms
+            new = projection.ring_points(ring, attempt.header, shape, self._sensors(attempt, ring), alarms)
             self._non_finite += projection.non_finite(new)
             if self._shipped and (attempt.number, ring.step) <= (self._shipped.attempt, self._shipped.step):
                 continue
@@ -201,9 +204,7 @@ class RunShipper:
         return self._telemetry[1].until(ring.ended_at)
 
     def _ship_tags(self, stored: StoredRun, tags: dict[str, str]) -> None:
-        if self._spikes:
-            tags["treering.spikes"] = projection.list_tag([spike.to_dict() for spike in self._spikes])
-            tags["treering.num_spikes"] = str(len(self._spikes))
+        tags |= projection.alarm_tags(self._alarms)
         if self._non_finite:
             tags["treering.non_finite"] = projection.list_tag(self._non_finite)
         news = {key: value for key, value in tags.items() if self._tags.get(key) != value}

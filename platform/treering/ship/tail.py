@@ -41,8 +41,8 @@ class Position:
 
 
 def own_segments(run: RunDirectory) -> list[PathSegment]:
-    """The stretches of a run's current path that lie in the run itself; it may go on from another run's checkpoint."""
-    return [segment for segment in run.path_to() if segment.run.path == run.path]
+    """The stretches of a run's current path in the run itself; it may start from another run, here or missing."""
+    return run.path_to(own=True)
 
 
 def is_on_path(position: Position, segments: list[PathSegment]) -> bool:
