@@ -1,6 +1,7 @@
 """The steps of a Megatron run that one set of arguments launched, with the data order that they make."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -15,11 +16,15 @@ from treering.audit.report import Finding
 from treering.config.megatron import MegatronRun
 from treering.data.corpus import DOCUMENTS
 from treering.data.document_table import DocumentTable
-from treering.data.indexed import read_sequence_lengths
+from treering.data.indexed import SequenceIndex
 from treering.data.megatron.blend import MegatronBlend
-from treering.data.megatron.cache import CachedIndex, CacheRead, find_cache, read_order
+from treering.data.megatron.cache import CacheRead, read_order
+from treering.data.megatron.cache_files import CachedIndex, FoundCache, find_cache
+from treering.data.megatron.lineage import LINEAGES, Lineage
 from treering.data.megatron.order import MegatronOrder, plan_datasets
 from treering.errors import EvidenceError, UserError
+
+_FEW = 3
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,8 @@ class OrderedLaunch:
         end_sample: samples consumed after that.
         cache: the order, and what of it came from Megatron's cache.
         findings: what does not hold.
+        open_ends: what the index cache and the token files leave open, in words.
+        told_by_cache: the index cache that told the lineage, None where none did.
     """
 
     launched: Launched
@@ -43,6 +50,8 @@ class OrderedLaunch:
     end_sample: int
     cache: CacheRead
     findings: tuple[Finding, ...]
+    open_ends: tuple[str, ...]
+    told_by_cache: str | None
 
     @classmethod
     def open(cls, launched: Launched, before: "OrderedLaunch | None", *, verify: bool) -> "OrderedLaunch":
@@ -63,24 +72,35 @@ class OrderedLaunch:
                 f"{launched.file}: {end} samples consumed, fewer than the {first} of {before.launched.file}, a "
                 "checkpoint of fewer steps in the same folder: they are of different runs; move the other's away"
             )
-        blend = blend_by(launched.lineages[0], run)
-        if before is not None and (before.order.blend, before.launched.places) == (blend, launched.places):
-            cache = before.cache  # other steps, the same order
+        if before is not None and before.makes_order_of(launched):
+            launched = replace(launched, lineages=before.launched.lineages)
+            cache, open_ends, told = before.cache, before.open_ends, before.told_by_cache  # other steps, the same order
         else:
-            lengths = [_lengths(place, prefix) for place, prefix in zip(launched.places, blend.prefixes, strict=True)]
-            plans = plan_datasets(blend, lengths)
-            cached = find_cache(blend, launched.cache, launched.places)
+            sources = [_index(place, entry.prefix) for place, entry in zip(launched.places, run.data, strict=True)]
+            lengths = [source.lengths for source in sources]
             try:
-                cache = read_order(blend, lengths, plans, cached, rebuild=verify)
+                lineages, told = _told_by_cache(launched, lengths, launched.lineages)
+                launched = replace(launched, lineages=lineages)
+                blend = blend_by(lineages[0], run)
+                found = find_cache(blend, launched.cache, launched.places)
+                cache = read_order(blend, lengths, plan_datasets(blend, lengths), found.indices, rebuild=verify)
+                findings += [_stale(blend, index, difference) for index, difference in cache.stale]
+                findings += [] if cache.read else _of_another_lineage(launched, cache.order, lengths, end)
             except MemoryError as error:
                 raise UserError(f"{launched.file}: an order of {run.num_samples} samples: {error}") from None
-            findings += [_stale(blend, index, difference) for index, difference in cache.stale]
+            open_ends = (*_left_open_by_files(launched, sources), *_left_open_by_cache(launched, found))
         if end > cache.order.num_samples:
             raise UserError(
                 f"{launched.file}: {end} samples consumed, the order ends after {cache.order.num_samples}; was the run "
                 f"launched with {run.num_samples} train samples?"
             )
-        return cls(launched, steps, done, last_step, end, cache, tuple(findings))
+        return cls(launched, steps, done, last_step, end, cache, tuple(findings), open_ends, told)
+
+    def makes_order_of(self, launched: Launched) -> bool:
+        """Whether another launch has the same order, and only other steps of it."""
+        own = self.launched
+        same = (own.places, own.cache) == (launched.places, launched.cache) and own.lineages[0] in launched.lineages
+        return same and self.order.blend == blend_by(own.lineages[0], launched.run)
 
     @property
     def order(self) -> MegatronOrder:
@@ -144,7 +164,7 @@ def index_of(place: Path) -> Path:
     return place.with_name(f"{place.name}.idx")
 
 
-def _lengths(place: Path, prefix: str) -> NDArray[np.int32]:
+def _index(place: Path, prefix: str) -> SequenceIndex:
     index = index_of(place)
     try:
         index.stat()
@@ -153,7 +173,66 @@ def _lengths(place: Path, prefix: str) -> NDArray[np.int32]:
             f"{index}: No such file, expected the index of the run's {prefix}; say where its folder lies today with "
             "--data-root OLD=NEW"
         ) from None
-    return read_sequence_lengths(index)
+    return SequenceIndex.open(index, place.with_name(f"{place.name}.bin"))
+
+
+def _left_open_by_files(launched: Launched, sources: Sequence[SequenceIndex]) -> Iterator[str]:
+    """What the token files and their indices leave open."""
+    for place, source in zip(launched.places, sources, strict=True):
+        if not source.bin_found:
+            yield f"That {place.name}.bin has as many tokens as {index_of(place)} says: there is no {place.name}.bin."
+        if source.num_documents not in (0, len(source.lengths)):
+            yield (
+                f"Which document a sequence of {index_of(place)} belongs to: it groups {len(source.lengths)} sequences "
+                f"into {source.num_documents} documents. GPT reads sequences, and the numbers here are theirs."
+            )
+
+
+def _left_open_by_cache(launched: Launched, found: FoundCache) -> Iterator[str]:
+    """What an index cache that is missing or cannot be read leaves open."""
+    yield from (f"Whether an index cache of this run is damaged: {text}." for text in found.unread[:_FEW])
+    if len(found.unread) > _FEW:
+        yield f"Whether {len(found.unread) - _FEW} more descriptions, which cannot be read either, are of this run."
+    if not found.indices:
+        where = "beside the data" if launched.cache is None else f"in {launched.cache}"
+        yield f"That no index cache of other data decided the order: none of this run was found {where}."
+
+
+def _holds(lineage: Lineage, launched: Launched, lengths: Sequence[NDArray[np.int32]]) -> str | None:
+    """The index cache that holds number by number by the rules of a lineage, None where there is none."""
+    try:
+        blend = blend_by(lineage, launched.run)
+        found = find_cache(blend, launched.cache, launched.places)
+        if not found.indices:
+            return None
+        read = read_order(blend, lengths, plan_datasets(blend, lengths), found.indices, rebuild=True)
+    except UserError:  # no run of this lineage
+        return None
+    return None if read.stale or not read.read else read.read[0].name
+
+
+def _told_by_cache(
+    launched: Launched, lengths: Sequence[NDArray[np.int32]], lineages: tuple[Lineage, ...]
+) -> tuple[tuple[Lineage, ...], str | None]:
+    """Of several lineages that fit a launch, those by whose rules its index cache was made, and that cache."""
+    held = {lineage: _holds(lineage, launched, lengths) for lineage in lineages} if len(lineages) > 1 else {}
+    fitting = tuple(lineage for lineage, name in held.items() if name is not None)
+    return (fitting, held[fitting[0]]) if 0 < len(fitting) < len(lineages) else (lineages, None)
+
+
+def _of_another_lineage(
+    launched: Launched, order: MegatronOrder, lengths: Sequence[NDArray[np.int32]], end: int
+) -> list[Finding]:
+    """An index cache that only the rules of another lineage make, and that orders samples otherwise."""
+    for lineage in LINEAGES.values():
+        name = None if lineage in launched.lineages else _holds(lineage, launched, lengths)
+        for other in other_orders(order, (lineage,), end) if name is not None else ():
+            text = (
+                f"{name}: this index cache fits the lineage {lineage.name}, not {launched.lineages[0].name}, by which "
+                f"the answers are: {'; '.join(other.rules)}. If this run made the cache, state --lineage {lineage.name}"
+            )
+            return [Finding("record", text, file=name)]
+    return []
 
 
 def _progress(source: Path, run: MegatronRun, steps: Steps) -> tuple[int, int, list[Finding]]:
@@ -175,9 +254,9 @@ def _progress(source: Path, run: MegatronRun, steps: Steps) -> tuple[int, int, l
 def _stale(blend: MegatronBlend, index: CachedIndex, difference: str) -> Finding:
     return Finding(
         "corpus",
-        f"{index.name}: this index cache was built from other data or settings: {difference}. Megatron names a cache "
-        "by path and config, not content, and uses it without a word: a run started since then read today's tokens by "
-        "the old index. The answers are by the rebuilt order; remove the cache before you train again",
+        f"{index.name}: this index cache was built from other data or settings, or is damaged: {difference}. Megatron "
+        "names a cache by path and config, not content, and uses it without a word: a run started since then "
+        "read today's tokens by the old index. The answers are by the rebuilt order; remove the cache before you train again",
         file=str(index.description),
         corpus=None if index.component is None else blend.prefixes[index.component],
     )

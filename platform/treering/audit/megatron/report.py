@@ -80,14 +80,14 @@ class Setting:
     Attributes:
         name: a field of the description (docs/audit.md), or an argument that the report repeats.
         value: as JSON.
-        origin: the checkpoint's own arguments, the YAML description, an option of the command, Megatron's default, or
-            the tracker file beside it.
-        argument: the flag of the launch, where the checkpoint says so.
+        origin: the checkpoint's own arguments, the YAML description, a launch script or YAML files of GPT-NeoX, an
+            option of the command, Megatron's default, the tracker file beside it, or an index cache.
+        argument: the flag or key of the launch, or the cache, where one says so.
     """
 
     name: str
     value: Any
-    origin: Literal["checkpoint", "description", "option", "default", "tracker"]
+    origin: Literal["checkpoint", "description", "launch", "option", "default", "tracker", "cache"]
     argument: str | None
 
 

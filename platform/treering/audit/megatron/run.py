@@ -16,6 +16,7 @@ from treering.audit.megatron.report import (
     DocumentPart,
     MegatronReport,
     ReadSample,
+    Setting,
     Unbound,
     reached,
     unbound_lineage,
@@ -135,7 +136,7 @@ class AuditedRun:
             source=str(self.source),
             lineage=self.lineage,
             alternatives=alternatives,
-            settings=self.described.settings,
+            settings=tuple(self._settings()),
             launches=tuple(launch.told() for launch in self.launches),
             iteration=self.iteration,
             consumed_samples=self.consumed_samples,
@@ -280,13 +281,24 @@ class AuditedRun:
             num_documents=plan.end - plan.first,
         )
 
+    def _settings(self) -> Iterator[Setting]:
+        """Each value with who said so; an index cache may have told the lineage."""
+        told = self.launches[-1].told_by_cache
+        for setting in self.described.settings:
+            named = setting.name == "lineage" and told is not None
+            yield Setting("lineage", self.lineage, "cache", told) if named else setting
+
     def _not_proven(self) -> list[str]:
         open_ends = [
             "That the run was launched as described, and by megatron-core's order with a sequential sampler "
             "(`--dataloader-type single`): nothing recorded what it read.",
             "That the tokens under these paths are those that it read: an index holds their number, not their content.",
             "That no step was repeated, skipped or rolled back on the way to the checkpoint.",
-            *(text for launch in self.launches for text in (*_agreeing(launch), *launch.launched.open_ends)),
+            *(
+                text
+                for launch in self.launches
+                for text in (*_agreeing(launch), *launch.launched.open_ends, *launch.open_ends)
+            ),
             "That the blend's near ties were broken as on x86-64; a build for aarch64 may round once less.",
         ]
         if not self.verify and any(launch.cache.read for launch in self.launches):

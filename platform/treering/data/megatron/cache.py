@@ -1,115 +1,25 @@
-"""Megatron's index cache: found by what its descriptions say, held against the `.idx` files by content.
+"""Megatron's index cache, compared with the `.idx` files by content.
 
-Megatron names a cached index by an MD5 of path and config. What the data were is no part of that, nor is whether a
-sample has its extra token: after a rewrite in place the old index is used without a word, and cuts the new documents at
-the old places. So an index read here is never believed: its samples are recomputed from the token counts of today.
-
-Source: megatron-core 0.16.1, megatron/core/datasets/megatron_dataset.py, gpt_dataset.py and blended_dataset.py.
+Every program names a cached index by path and config (`cache_files.py`). What the data were is no part of the name, nor
+is whether a sample has its extra token: after a rewrite in place the old index is used without a word, and cuts the new
+documents at the old places. So an index read here is never believed: its samples are recomputed from the token counts
+of today.
 """
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from treering.data.megatron.blend import MegatronBlend
+from treering.data.megatron.cache_files import CachedIndex
 from treering.data.megatron.indices import DatasetIndices, IndexPlan, sample_rows
 from treering.data.megatron.order import MegatronComponent, MegatronOrder, blend_weights, build_blend
 from treering.errors import EvidenceError
 
 _CHUNK = 1 << 22
-
-
-@dataclass(frozen=True, slots=True)
-class CachedIndex:
-    """One index that Megatron left.
-
-    Attributes:
-        description: its description file; the arrays lie beside it.
-        component: the dataset it is of, None for the blend.
-    """
-
-    description: Path
-    component: int | None
-
-    def array(self, name: str) -> NDArray[Any]:
-        """One of its arrays, memory-mapped.
-
-        Raises:
-            EvidenceError: the file is missing or no array.
-        """
-        path = self.description.with_name(self.description.name.replace("description.txt", f"{name}.npy"))
-        try:
-            array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise EvidenceError(f"{path}: no array of Megatron's index cache ({error}); remove the cache") from None
-        return array
-
-    @property
-    def name(self) -> str:
-        """The files' common part, for people."""
-        return str(self.description).removesuffix("-description.txt")
-
-
-def find_cache(blend: MegatronBlend, folder: Path | None, places: Sequence[Path]) -> list[CachedIndex]:
-    """The cached indices whose descriptions name this blend; of several, as for two tokenizers, the newest.
-
-    Args:
-        blend: what the run named.
-        folder: `--data-cache-path`; None: each prefix has its own folder, and the blend is not cached.
-        places: where the prefixes lie today; a description may name either. One of another place is not taken.
-    """
-    found = []
-    said = {
-        "index_split": blend.index_split,
-        "random_seed": blend.seed,
-        "sequence_length": blend.sequence_length,
-        "split": blend.split,
-    }
-    for component, place in enumerate(places):
-        wanted = {**said, "num_samples": blend.requested()[component]}
-        paths = {blend.prefixes[component], str(place), str(place.resolve())}
-        fitting = [
-            path
-            for path, told in _descriptions(folder or place / "cache" / "GPTDataset_indices", "GPTDataset", blend)
-            if told.get("dataset_path") in paths and _holds(told, wanted)
-        ]
-        found += [CachedIndex(path, component) for path in _newest(fitting)]
-    if folder is not None and blend.blended:
-        fitting = []
-        for path, told in _descriptions(folder, "BlendedDataset", blend):
-            datasets = told.get("datasets", [])
-            asked = [(each.get("dataset_path"), each.get("num_samples")) for each in datasets]
-            if asked == list(zip(blend.prefixes, blend.requested(), strict=True)) and _holds(datasets[0], said):
-                fitting.append(path)
-        found += [CachedIndex(path, None) for path in _newest(fitting)]
-    return found
-
-
-def _descriptions(folder: Path, kind: str, blend: MegatronBlend) -> Iterator[tuple[Path, dict[str, Any]]]:
-    try:
-        paths = sorted(folder.glob(f"*-{kind}-{blend.index_split}-description.txt"))
-    except (OSError, ValueError):
-        return  # no folder that there could be
-    for path in paths:
-        try:
-            told = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue  # a description that cannot be read names no blend
-        if isinstance(told, dict):
-            yield path, told
-
-
-def _holds(told: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    return all(told.get(name) == value for name, value in wanted.items())
-
-
-def _newest(paths: Sequence[Path]) -> list[Path]:
-    return sorted(paths, key=lambda path: path.stat().st_mtime)[-1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +90,15 @@ def _read_indices(  # noqa: C901, PLR0911 - one check after the other
 ) -> tuple[DatasetIndices | None, str | None]:
     """The indices if they hold, else what differs."""
     try:
-        indices = DatasetIndices(*(index.array(f"{name}_index") for name in ("document", "sample", "shuffle")))
+        indices = DatasetIndices(*(index.array(name) for name in ("document", "sample", "shuffle")))
     except EvidenceError as error:
         return None, str(error)
     listed = (plan.end - plan.first) * plan.num_epochs
+    if index.num_epochs not in (None, plan.num_epochs):
+        return None, (
+            f"its description names {index.num_epochs} epochs, {plan.num_epochs} follow from today's .idx "
+            f"({plan.tokens} tokens in {plan.end - plan.first} sequences an epoch)"
+        )
     for name, found, expected in (
         ("document_index", indices.documents.shape, (listed,)),
         ("sample_index", indices.samples.shape, (plan.num_samples + 1, 2)),
@@ -191,7 +106,7 @@ def _read_indices(  # noqa: C901, PLR0911 - one check after the other
     ):
         if found != expected:
             return None, (
-                f"{name} has {found[0]} entries, {expected[0]} follow from today's .idx ({plan.tokens} tokens in "
+                f"{name} has {_entries(found)}, {_entries(expected)} follow from today's .idx ({plan.tokens} tokens in "
                 f"{plan.end - plan.first} sequences an epoch, {plan.num_epochs} epochs)"
             )
     inside = bool(np.all((indices.documents >= plan.first) & (indices.documents < plan.end)))
@@ -225,14 +140,16 @@ def _read_blend(
     index: CachedIndex, blend: MegatronBlend, plans: Sequence[IndexPlan], *, rebuild: bool
 ) -> tuple[NDArray[Any] | None, str | None]:
     try:
-        datasets = index.array("dataset_index")
+        datasets = index.array("dataset")
     except EvidenceError as error:
         return None, str(error)
     sizes = [plan.num_samples for plan in plans]
-    size = blend.size(sizes)
+    size = blend.whole_size(sizes)
     expected = sum(sizes) if size is None else size
     if datasets.shape != (expected,):
-        return None, f"dataset_index has {len(datasets)} entries, {expected} follow from today's .idx files"
+        found = _entries(datasets.shape)
+        return None, f"dataset_index has {found}, {expected} entries follow from today's .idx files"
+    datasets = datasets[: blend.size(sizes)]  # a program may build more than any training reads
     if np.any((datasets < 0) | (datasets >= len(plans))):
         return None, f"dataset_index names a dataset that is none of {len(plans)}"
     if rebuild:
@@ -241,6 +158,10 @@ def _read_blend(
         if again is not None and place is not None:
             return None, f"dataset_index is {datasets[place]} at {place}, the weights give {again[place]}"
     return datasets, None
+
+
+def _entries(shape: tuple[int, ...]) -> str:
+    return f"{' x '.join(map(str, shape)) or 'no'} entries"
 
 
 def _at(indices: DatasetIndices, position: int) -> int | str:

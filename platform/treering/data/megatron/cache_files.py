@@ -1,0 +1,336 @@
+"""The files of Megatron's index caches: where each program keeps them, and what their names and descriptions say.
+
+    megatron-core             HASH-GPTDataset-train-description.txt (JSON), -document_index.npy, -sample_index.npy,
+                              -shuffle_index.npy; HASH-BlendedDataset-train-..., -dataset_index.npy. In
+                              --data-cache-path, else in PREFIX/cache/GPTDataset_indices. Before 0.9 without the split.
+    Megatron-DeepSpeed of     HASH.dsc (lines of text), HASH_doc_idx.npy, HASH_sample_idx.npy, HASH_shuffle_idx.npy; for
+    deepspeedai, Megatron-LM  a blend HASH.dsc, HASH_index.npy, in --data-cache-path alone. In `index-cache` beside the
+    of 2023                   data, then in --data-cache-path.
+    bigscience, GPT-NeoX,     PREFIX_NAME_indexmap_SAMPLESns_LENGTHsl_SEEDs_doc_idx.npy, _sample_idx.npy and
+    Megatron-LM before 2023   _shuffle_idx.npy; GPT-NeoX since 2024 with _packedpi or _packedpi_ac before _doc_idx.npy.
+                              NAME is train, train_0 ... for GPT-NeoX's train_data_paths, or bigscience's group name.
+
+The hash is an MD5 of the description. No name says what the data were.
+
+Source: Megatron-LM, core_v0.4.0 to core_v0.19.0, megatron/core/datasets/gpt_dataset.py, blended_dataset.py and
+megatron_dataset.py; v2.5 and 23.06, megatron/data/gpt_dataset.py; deepspeedai/Megatron-DeepSpeed 4efb479d and
+bigscience-workshop/Megatron-DeepSpeed 8387ae17, megatron/data/gpt_dataset.py and blendable_dataset.py;
+EleutherAI/gpt-neox, v1.0 to ea7aefd8, megatron/data/gpt2_dataset.py and data_utils.py.
+"""
+
+import json
+import tokenize
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from glob import escape
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treering.data.megatron.blend import MegatronBlend
+from treering.errors import EvidenceError
+
+MAX_DESCRIPTION_BYTES: Final = 1 << 26
+"""A longer description is not read; the prefixes of 100,000 data paths take less."""
+_CORE: Final = "megatron-core-"
+_DESCRIBED: Final = ("megatron-deepspeed", "megatron-lm-legacy")
+_NAMED: Final = ("megatron-lm-legacy", "bigscience", "gpt-neox")
+_ARRAYS: Final = ("document", "sample", "shuffle")
+_SHORT: Final = {"document": "doc_idx", "sample": "sample_idx", "shuffle": "shuffle_idx"}
+_NEOX_ENDINGS: Final = ("_packedpi_ac", "_packedpi", "")
+
+
+@dataclass(frozen=True, slots=True)
+class CachedIndex:
+    """One index that Megatron left.
+
+    Attributes:
+        description: its description file; the document index where there is none.
+        component: the dataset it is of, None for the blend.
+        arrays: the files of its arrays, by name (document, sample, shuffle, or dataset).
+        num_epochs: epochs that the description names, None where it names none.
+    """
+
+    description: Path
+    component: int | None
+    arrays: Mapping[str, Path]
+    num_epochs: int | None = None
+
+    def array(self, name: str) -> NDArray[Any]:
+        """One of its arrays, memory-mapped: whole numbers.
+
+        Raises:
+            EvidenceError: the file is missing or no array of whole numbers.
+        """
+        path, expected = self.arrays[name], "an array of whole numbers of Megatron's index cache; remove the cache"
+        try:
+            if not path.is_file():
+                raise EvidenceError(f"{path}: No such file or no regular one, expected {expected}")
+            array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError, OverflowError, SyntaxError, TypeError, tokenize.TokenError) as error:
+            raise EvidenceError(f"{path}: cannot be read ({error}); expected {expected}") from None
+        if not isinstance(array, np.ndarray) or not np.can_cast(array.dtype, np.int64) or array.dtype.kind not in "iu":
+            found = getattr(array, "dtype", "an archive")
+            raise EvidenceError(f"{path}: found {found}, expected {expected}")
+        return array
+
+    @property
+    def name(self) -> str:
+        """The files' common part, for people."""
+        text = str(self.description)
+        for ending in ("-description.txt", ".dsc", f"_{_SHORT['document']}.npy"):
+            text = text.removesuffix(ending)
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCache:
+    """The cached indices of a blend.
+
+    Attributes:
+        indices: those whose names or descriptions name the blend; of several for one dataset, the newest.
+        unread: descriptions that cannot be read, with the reason: they may name the blend.
+    """
+
+    indices: tuple[CachedIndex, ...] = ()
+    unread: tuple[str, ...] = ()
+
+
+Told = tuple[Path, dict[str, Any]]
+
+
+@dataclass
+class _Search:
+    """A search for the cache of one blend.
+
+    Attributes:
+        blend: what the run named.
+        folder: `--data-cache-path`, None where the run named none.
+        places: where the prefixes lie today.
+        unread: descriptions that cannot be read.
+    """
+
+    blend: MegatronBlend
+    folder: Path | None
+    places: Sequence[Path]
+    unread: dict[Path, str] = field(default_factory=dict)
+    _read: dict[tuple[Path, str], dict[str, list[Told]]] = field(default_factory=dict)
+
+    def core(self) -> Iterator[CachedIndex]:
+        """Those of megatron-core."""
+        for component, (place, asked) in enumerate(zip(self.places, self.blend.requested(), strict=True)):
+            folder = self.folder or place / "cache" / "GPTDataset_indices"
+            named = self._naming(component, folder, "GPTDataset", _json)
+            fitting = [path for path, told in named if self._is_dataset(told["datasets"][0], asked)]
+            yield from _newest(fitting, component, _core_files(_ARRAYS))
+        if self.folder is None or not self.blend.blended:
+            return  # the blend is not cached
+        fitting = [
+            path
+            for path, told in self._naming(0, self.folder, "BlendedDataset", _json)
+            if self._fits(told, self._is_dataset)
+        ]
+        yield from _newest(fitting, None, _core_files(("dataset",)))
+
+    def described(self) -> Iterator[CachedIndex]:
+        """Those with descriptions of lines of text."""
+        for component, (place, asked) in enumerate(zip(self.places, self.blend.requested(), strict=True)):
+            fitting: dict[Path, int | None] = {}
+            for folder in dict.fromkeys(filter(None, (place.parent / "index-cache", self.folder))):
+                if not fitting:  # the program looks into the second folder where the first one has none
+                    named = self._naming(component, folder, "GPT Dataset", _lines)
+                    fitting = {
+                        path: _whole(told["datasets"][0].get("Number of epochs"))
+                        for path, told in named
+                        if self._is_described(told["datasets"][0], asked)
+                    }
+            yield from _newest(fitting, component, _described_files, fitting.get)
+        if self.folder is None or not self.blend.blended:
+            return
+        blends = [
+            path
+            for path, told in self._naming(0, self.folder, "Blendable dataset", _lines)
+            if self._fits(told, self._is_described)
+        ]
+        yield from _newest(blends, None, lambda path: {"dataset": path.with_name(f"{path.stem}_index.npy")})
+
+    def named(self) -> Iterator[CachedIndex]:
+        """Those whose names say all that is said."""
+        neox = self.blend.lineage.name == "gpt-neox"
+        for component, (place, asked) in enumerate(zip(self.places, self.blend.requested(), strict=True)):
+            config = f"indexmap_{asked}ns_{self.blend.sequence_length}sl_{self.blend.seed}s"
+            fitting: list[Path] = []
+            for ending in _NEOX_ENDINGS if neox else ("",):
+                names = f"{escape(place.name)}_{self._group(component)}_{config}{ending}_{_SHORT['document']}.npy"
+                fitting = fitting or [path for path in _globbed(place.parent, names) if path.is_file()]
+            yield from _newest(fitting, component, _named_files)
+
+    def _group(self, component: int) -> str:
+        """The name that the program gives to a dataset, as a pattern."""
+        if self.blend.ranges is not None:
+            return "*"  # bigscience's group name is not kept
+        several = self.blend.lineage.name == "gpt-neox" and self.blend.split is None
+        return f"{self.blend.index_split}_{component}" if several else self.blend.index_split
+
+    def _is_dataset(self, told: Mapping[str, Any], asked: int | None) -> bool:
+        """Whether a JSON description has the blend's settings."""
+        wanted = {
+            "index_split": self.blend.index_split,
+            "random_seed": self.blend.seed,
+            "sequence_length": self.blend.sequence_length,
+            "split": self.blend.split,
+            "num_samples": asked,
+        }
+        return all(told.get(name) == value for name, value in wanted.items())
+
+    def _is_described(self, told: Mapping[str, Any], asked: int | None) -> bool:
+        """Whether the lines of a description have the blend's settings."""
+        wanted = {
+            "Dataset name": self.blend.index_split,
+            "Number of samples": str(asked),
+            "Sequence length": str(self.blend.sequence_length),
+            "Random seed": str(self.blend.seed),
+        }
+        if self.blend.split is not None:  # elsewhere the line has what the program never used
+            wanted["Split"] = self.blend.split
+        return all(told.get(name) == value for name, value in wanted.items())
+
+    def _fits(self, told: Mapping[str, Any], check: Callable[[Mapping[str, Any], int | None], bool]) -> bool:
+        """Whether a description of a blend names all datasets of this one."""
+        parts, asked = told["datasets"], self.blend.requested()
+        return len(parts) == len(asked) and all(
+            _prefix_of(part) in self._names(component) and check(part, number)
+            for component, (part, number) in enumerate(zip(parts, asked, strict=True))
+        )
+
+    def _names(self, component: int) -> tuple[str, ...]:
+        """How a description may name a prefix: as the run did, or as it lies today."""
+        place = self.places[component]
+        return tuple(dict.fromkeys((self.blend.prefixes[component], str(place), str(place.resolve()))))
+
+    def _naming(self, component: int, folder: Path, kind: str, parse: Callable[[str, str], "Parsed"]) -> list[Told]:
+        """The descriptions of a kind in a folder that name a prefix first."""
+        if (folder, kind) not in self._read:
+            found: dict[str, list[Told]] = {}
+            for path, told in self._descriptions(folder, kind, parse):
+                found.setdefault(_prefix_of(told["datasets"][0]), []).append((path, told))
+            self._read[folder, kind] = found
+        by_prefix = self._read[folder, kind]
+        return [told for name in self._names(component) for told in by_prefix.get(name, ())]
+
+    def _descriptions(self, folder: Path, kind: str, parse: Callable[[str, str], "Parsed"]) -> Iterator[Told]:
+        """The descriptions of a kind in a folder, with what they say."""
+        for path in _globbed(folder, "*.dsc" if parse is _lines else f"*-{kind}-*description.txt"):
+            try:
+                if not path.is_file() or path.stat().st_size > MAX_DESCRIPTION_BYTES:
+                    raise ValueError(f"expected a file of at most {MAX_DESCRIPTION_BYTES >> 20} MiB")
+                told = parse(path.read_text(encoding="utf-8"), kind)
+            except (OSError, ValueError, RecursionError) as error:
+                self.unread[path] = f"{path}: cannot be read ({error}); expected the description of an index cache"
+                continue
+            if told is not None:
+                yield path, told
+
+
+def find_cache(blend: MegatronBlend, folder: Path | None, places: Sequence[Path]) -> FoundCache:
+    """The cached indices that the programs of a blend's lineage would take for it.
+
+    Args:
+        blend: what the run named.
+        folder: `--data-cache-path`, None where the run named none.
+        places: where the prefixes lie today; a description may name either. One of another place is not taken.
+    """
+    search, lineage = _Search(blend, folder, places), blend.lineage.name
+    found: list[CachedIndex] = []
+    if lineage.startswith(_CORE):
+        found += search.core()
+    if lineage in _DESCRIBED:
+        found += search.described()
+    if lineage in _NAMED:
+        taken = {index.component for index in found}
+        found += [index for index in search.named() if index.component not in taken]
+    return FoundCache(tuple(found), tuple(search.unread.values()))
+
+
+def _globbed(folder: Path, pattern: str) -> list[Path]:
+    try:
+        return sorted(folder.glob(pattern))
+    except (OSError, ValueError):
+        return []  # no folder that there could be
+
+
+Parsed = dict[str, Any] | None
+"""What a description says: `datasets`, at least one, each by name; None where it is of another kind."""
+
+
+def _json(text: str, kind: str) -> Parsed:
+    """The description of megatron-core."""
+    told = json.loads(text)
+    datasets = told.get("datasets", [told]) if isinstance(told, dict) else None
+    if not isinstance(datasets, list) or not datasets or not all(isinstance(each, dict) for each in datasets):
+        raise ValueError("no description of datasets")
+    return {"datasets": datasets} if told.get("class", kind) == kind else None
+
+
+def _lines(text: str, kind: str) -> Parsed:
+    """A description of lines of text."""
+    lines = text.splitlines()
+    if not lines or lines[0] not in ("GPT Dataset", "Blendable dataset"):
+        raise ValueError(f"found {text[:40]!r}")
+    if lines[0] != kind:
+        return None
+    names = ("Data prefix", "Dataset name", "Number of samples", "Number of epochs", "Sequence length", "Random seed")
+    found: list[dict[str, str]] = [{}] if kind == "GPT Dataset" else []
+    for line in lines[1:]:
+        if line == "GPT Dataset":
+            found.append({})
+        for name in (*names, "Split"):
+            if found and line.startswith(f"{name} "):
+                found[-1].setdefault(name, line[len(name) + 1 :])
+    if not found:
+        raise ValueError("no description of datasets")
+    return {"datasets": found}
+
+
+def _prefix_of(told: Mapping[str, Any]) -> str:
+    """The prefix that a description of a dataset names; megatron-core 0.4 has another key."""
+    return str(told.get("Data prefix") or told.get("dataset_path") or told.get("path_prefix"))
+
+
+def _newest(
+    paths: Iterable[Path],
+    component: int | None,
+    files: Callable[[Path], dict[str, Path]],
+    epochs: Callable[[Path], int | None] = lambda _: None,
+) -> Iterator[CachedIndex]:
+    """The cached index that was written last, as for two tokenizers."""
+
+    def written(path: Path) -> float:
+        try:
+            return path.stat().st_mtime
+        except OSError:
+            return 0.0
+
+    for path in sorted(paths, key=written)[-1:]:
+        yield CachedIndex(path, component, files(path), epochs(path))
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() and len(text) < 20 else None
+
+
+def _core_files(names: Iterable[str]) -> Callable[[Path], dict[str, Path]]:
+    return lambda path: {
+        name: path.with_name(path.name.replace("description.txt", f"{name}_index.npy")) for name in names
+    }
+
+
+def _described_files(path: Path) -> dict[str, Path]:
+    return {name: path.with_name(f"{path.stem}_{short}.npy") for name, short in _SHORT.items()}
+
+
+def _named_files(path: Path) -> dict[str, Path]:
+    stem = path.name.removesuffix(f"{_SHORT['document']}.npy")
+    return {name: path.with_name(f"{stem}{short}.npy") for name, short in _SHORT.items()}

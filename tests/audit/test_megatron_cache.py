@@ -1,0 +1,144 @@
+"""Index caches that Megatron left, of every program that names them its own way."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from treering.audit.megatron.run import AuditedRun
+
+CASES = Path(__file__).with_name("megatron_cases")
+STALE = Path("data/index-cache/90a92099528b2eb766b4970c1ce49f80")
+
+
+@pytest.fixture
+def stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The checkpoint of a run of deepspeedai's Megatron-DeepSpeed that took a cache of other documents."""
+    shutil.copytree(CASES / "legacy-stale-cache", tmp_path / "run")
+    monkeypatch.chdir(tmp_path / "run")
+    return Path("ckpt")
+
+
+def test_a_stale_cache_of_megatron_deepspeed_is_a_finding(stale: Path) -> None:
+    run = AuditedRun.open(stale)
+    (finding,) = run.findings
+    assert finding.text.startswith(f"{STALE}: this index cache was built from other data or settings, or is damaged")
+    assert "sample 2 begins at token 13 of document 157, by today's .idx it begins at token 15" in finding.text
+    assert (run.report().verdict, run.level()) == ("FAILED with 1 finding; declared: 20 steps", "declared")
+    assert [each.text for each in AuditedRun.open(stale, verify=True).findings] == [finding.text]
+    # What the fork read is in truth.json: it took each sample from where the cache says.
+    true = [parts for _, parts in json.loads(Path("truth.json").read_text())]
+    documents, samples, shuffle = (np.load(f"{STALE}_{name}_idx.npy") for name in ("doc", "sample", "shuffle"))
+    begins = samples[shuffle[: len(true)]]
+    assert [[documents[place], offset] for place, offset in begins.tolist()] == [parts[0][:2] for parts in true]
+    rebuilt = [{span.document for span in each.spans} for each in run.order.samples_with_spans(0, 160)]
+    assert sum(found != {part[0] for part in parts} for found, parts in zip(rebuilt, true, strict=True)) == 158
+
+
+def array(change: Callable[[np.ndarray], np.ndarray], name: str = "sample") -> Callable[[], None]:
+    def damage() -> None:
+        np.save(f"{STALE}_{name}_idx.npy", change(np.load(f"{STALE}_{name}_idx.npy")))
+
+    return damage
+
+
+def raw(change: Callable[[bytes], bytes], name: str = "shuffle") -> Callable[[], None]:
+    def damage() -> None:
+        path = Path(f"{STALE}_{name}_idx.npy")
+        path.write_bytes(change(path.read_bytes()))
+
+    return damage
+
+
+def pickled() -> None:
+    np.save(f"{STALE}_doc_idx.npy", np.array([print], dtype=object), allow_pickle=True)
+
+
+def fifo() -> None:
+    Path(f"{STALE}_doc_idx.npy").unlink()
+    os.mkfifo(f"{STALE}_doc_idx.npy")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (raw(lambda _: b""), "shuffle_idx.npy: cannot be read"),
+        (raw(lambda held: held[:100]), "shuffle_idx.npy: cannot be read"),
+        (raw(lambda held: held[:-4]), "shuffle_idx.npy: cannot be read"),
+        (raw(lambda held: b"PK" + held[2:]), "shuffle_idx.npy: cannot be read"),
+        (raw(lambda held: held.replace(b"362,", b"9**9")), "shuffle_idx.npy: cannot be read"),
+        (raw(lambda held: held.replace(b"(362,)", b"(-2,) ")), "shuffle_idx.npy: cannot be read"),
+        (raw(lambda held: held.replace(b"(362,)", b"()    ")), "shuffle_index has no entries, 362 entries follow"),
+        (pickled, "doc_idx.npy: cannot be read (Array can't be memory-mapped: Python objects"),
+        (fifo, "doc_idx.npy: No such file or no regular one, expected an array of whole numbers"),
+        (array(lambda held: held.astype(np.float64)), "sample_idx.npy: found float64, expected an array of whole"),
+        (array(lambda held: held.astype(np.uint64)), "sample_idx.npy: found uint64, expected an array of whole"),
+        (array(lambda held: held[:, 0]), "sample_index has 363 entries, 363 x 2 entries follow"),
+        (array(lambda held: held[:-1]), "sample_index has 362 x 2 entries, 363 x 2 entries follow"),
+        (array(lambda held: held - 1, "doc"), "document_index does not list each of sequences 0 to 200 once an epoch"),
+        (array(lambda held: held * 0, "doc"), "document_index does not list each of sequences 0 to 200 once an epoch"),
+    ],
+)
+def test_a_damaged_cache_is_named_and_not_used(stale: Path, damage: Callable[[], None], message: str) -> None:
+    damage()
+    run = AuditedRun.open(stale)
+    (finding,) = run.findings
+    assert message in finding.text
+    assert run.report().indices_read == ()
+
+
+def test_another_number_of_epochs_in_the_description_is_a_finding(stale: Path) -> None:
+    path = Path(f"{STALE}.dsc")
+    path.write_text(path.read_text().replace("epochs 1", "epochs 2"))
+    (finding,) = AuditedRun.open(stale).findings
+    assert "its description names 2 epochs, 1 follow from today's .idx (5796 tokens in 200 sequences" in finding.text
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"{}", b"GPT Datasett\n", b"\0" * 100])
+def test_a_description_that_cannot_be_read_is_left_open(stale: Path, content: bytes) -> None:
+    Path(f"{STALE}.dsc").write_bytes(content)
+    run = AuditedRun.open(stale)
+    assert run.findings == ()
+    open_ends = [text for text in run.report().not_proven if "index cache" in text]
+    damaged = f"Whether an index cache of this run is damaged: {STALE}.dsc: cannot be read"
+    assert sum(text.startswith(damaged) for text in open_ends) == 1
+    assert (
+        "That no index cache of other data decided the order: none of this run was found beside the data." in open_ends
+    )
+
+
+def test_a_cache_of_other_arguments_is_not_this_run_s(stale: Path) -> None:
+    path = Path(f"{STALE}.dsc")
+    whole = path.read_text()
+    for change in (
+        ("samples 300", "samples 301"),
+        ("seed 1234", "seed 1"),
+        ("data/wiki", "data/wik"),
+        ("100,0,0", "1,0,0"),
+    ):
+        path.write_text(whole.replace(*change))
+        assert AuditedRun.open(stale).findings == ()
+
+
+def test_the_description_of_megatron_core_may_be_anything(tmp_path: Path) -> None:
+    from treering.data.megatron.blend import MegatronBlend
+    from treering.data.megatron.cache_files import find_cache
+
+    told = [
+        "", "[]", "{", "null", "[1]", "\x00", '{"datasets": 3}', '{"datasets": []}', '{"datasets": [3]}',
+        '{"dataset_path": ["a"]}',
+        '{"dataset_path": {"a": 1}, "split": []}', "[" * 100_000, '{"datasets": [{"dataset_path": "a"}, {}]}',
+    ]  # fmt: skip
+    blend = MegatronBlend(("a", "b"), (1.0, 1.0), 1, 8, 9, split="1,0,0")
+    for number, text in enumerate(told):
+        for kind in ("GPTDataset", "BlendedDataset"):
+            (tmp_path / f"{number}-{kind}-train-description.txt").write_text(text)
+    os.mkfifo(tmp_path / "f-GPTDataset-train-description.txt")
+    found = find_cache(blend, tmp_path, [tmp_path / "a", tmp_path / "b"])
+    assert found.indices == ()
+    assert sum("f-GPTDataset" in text for text in found.unread) == 1
+    assert len(found.unread) >= 2 * 9
