@@ -256,7 +256,8 @@ def _stale(blend: MegatronBlend, index: CachedIndex, difference: str) -> Finding
         "corpus",
         f"{index.name}: this index cache was built from other data or settings, or is damaged: {difference}. Megatron "
         "names a cache by path and config, not content, and uses it without a word: a run started since then "
-        "read today's tokens by the old index. The answers are by the rebuilt order; remove the cache before you train again",
+        "read today's tokens by the old index. The answers are by the rebuilt order; remove the cache before you train "
+        "again",
         file=str(index.description),
         corpus=None if index.component is None else blend.prefixes[index.component],
     )
