@@ -17,10 +17,10 @@ from typing import Any, Final
 
 from treering.audit.megatron.inputs import POINTERS, REFUSED, is_set, unknown_arguments
 from treering.audit.megatron.moved import moved_path
-from treering.audit.megatron.pickled import Inert
 from treering.audit.megatron.recognise import recognise
 from treering.audit.megatron.report import Unbound
 from treering.audit.megatron.saved import SavedRun
+from treering.audit.megatron.unpickle import Inert
 from treering.audit.megatron.weights import other_kind
 from treering.errors import EvidenceError, UserError
 

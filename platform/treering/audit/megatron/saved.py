@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from treering.audit.megatron.pickled import Inert, read_saved, read_sharded
+from treering.audit.megatron.pickled import read_saved, read_sharded
+from treering.audit.megatron.unpickle import Inert
 from treering.audit.megatron.weights import weight_names
 from treering.errors import EvidenceError, NotFoundError
 
