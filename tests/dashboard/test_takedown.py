@@ -95,7 +95,7 @@ def test_several_fates_of_one_entry(decided):
         ["", "", "", "1", "dropped by dedup: near"],
         ["", "", "", "1", "dropped by filter: too short"],
     ]
-    assert "12 more" in texts(app)
+    assert "20 of 32 documents" in texts(app)
     assert_answer(app, takedown(decided, [Selector("licence", "MIT")], limit=20))
 
 
@@ -105,7 +105,7 @@ def test_an_uploaded_list(decided):
     app.button[0].click().run()
     found = takedown(decided, [Selector.parse(t) for t in ("red:red-3", "green:x", "green:y", "blue:none")], limit=1)
     assert_answer(app, found)
-    assert "2 more" in texts(app)
+    assert "1 of 3 documents" in texts(app)
     app.file_uploader[0].upload("gone.txt", b"\xff\xfe")
     app.button[0].click().run()
     assert "gone.txt: found an unreadable file" in texts(app)

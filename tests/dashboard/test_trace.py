@@ -86,7 +86,7 @@ def test_a_pattern_over_sources_shows_some_and_counts_all(audited):
     app = page("trace", by="source", source="blue*", limit="3")
     assert table(app, "Licence")["Document"].tolist() == [f"blue:{each.document}" for each in found.documents]
     assert len(found.documents) == 3
-    assert "197 more" in texts(app)
+    assert "3 of 200 documents" in texts(app)
     seen = sum(not each.clean for each in found.checkpoints)
     assert f"200 documents; {seen} of 2 checkpoints read a part" in texts(app)
     assert_checkpoints(app, found.checkpoints)

@@ -1,7 +1,7 @@
 """What sensors saw while a step ran: readings of all ranks, brought onto the steps of the path.
 
-Telemetry fails open: a line that cannot be read is passed over, and of a very long file only the newest part is read.
-Readings are joined to the step that was under way when they were taken.
+Telemetry fails open: a line that cannot be read is left out. Every rank is read; of long files only the newest part,
+and of many ranks less of each. Readings are joined to the step that was under way when they were taken.
 """
 
 from dataclasses import dataclass
@@ -11,12 +11,14 @@ import numpy as np
 import pandas as pd
 
 from treering.collect.telemetry import newest_rows
+from treering.judge.ranks import RankSpeed, rank_speeds, tail_bytes
 from treering.runlog.directory import RunDirectory
 from treering_dashboard.frames.rings import FACTS, column
 
 MAX_BYTES: Final = 4 << 20
-"""Newest bytes that are read of each file: some five hours of a reading a second."""
-MAX_FILES: Final = 64
+"""Newest bytes that are read of each file at most: some five hours of a reading a second."""
+ALL_BYTES: Final = 32 << 20
+"""Newest bytes that are read of all files of an attempt together."""
 
 DEVICE: Final = ("device/utilisation", "device/power", "device/memory_used")
 HOST: Final = ("host/cpu_utilisation", "host/memory_used", "process/rss")
@@ -35,6 +37,10 @@ class Telemetry:
         keys: catalogue keys of the metrics that were read, as far as they are drawn.
         reasons: why a reading is missing, by metric.
         ranks: how many ranks left readings.
+        world_size: how many ranks the newest attempt has, 0 where its header does not hold.
+        speeds: of every rank of the newest attempt that reported steps, the one that computes longest first.
+        read_bytes: newest bytes that were read of each file of the newest attempt.
+        file_bytes: size of its longest file.
         dropped: readings that the sampler lost.
     """
 
@@ -42,6 +48,10 @@ class Telemetry:
     keys: tuple[str, ...]
     reasons: dict[str, str]
     ranks: int
+    world_size: int
+    speeds: tuple[RankSpeed, ...]
+    read_bytes: int
+    file_bytes: int
     dropped: int
 
 
@@ -57,12 +67,16 @@ def read_telemetry(run: RunDirectory, path: pd.DataFrame) -> Telemetry:
     ranks: set[object] = set()
     dropped = 0
     attempts = set(path["attempt"]) if len(path) else set()
-    for attempt in run.attempts():
+    own = run.attempts()
+    read_bytes = 0
+    for attempt in own:
         if attempt.number not in attempts:
             continue
-        for file in attempt.telemetry_files()[:MAX_FILES]:
+        files = attempt.telemetry_files()
+        read_bytes = tail_bytes(len(files), MAX_BYTES, ALL_BYTES)
+        for file in files:
             lost = 0
-            for line in newest_rows(file, MAX_BYTES):
+            for line in newest_rows(file, read_bytes):
                 ranks.add(line.get("rank"))
                 reasons.update(line.get("reasons") or {})
                 lost = line.get("dropped") or lost
@@ -77,7 +91,18 @@ def read_telemetry(run: RunDirectory, path: pd.DataFrame) -> Telemetry:
     )
     keys = (device or host) + rank
     steps = _by_step(frame, path, [column(key) for key in keys]) if keys else path.iloc[:0][list(FACTS)]
-    return Telemetry(steps, keys, reasons, len(ranks), dropped)
+    newest = own[-1] if own else None
+    return Telemetry(
+        steps=steps,
+        keys=keys,
+        reasons=reasons,
+        ranks=len(ranks),
+        world_size=newest.header.layout.world_size if newest is not None and newest.has_header else 0,
+        speeds=tuple(rank_speeds(newest)) if newest is not None else (),
+        read_bytes=read_bytes,
+        file_bytes=max((file.stat().st_size for file in newest.telemetry_files()), default=0) if newest else 0,
+        dropped=dropped,
+    )
 
 
 def _by_step(readings: pd.DataFrame, path: pd.DataFrame, names: list[str]) -> pd.DataFrame:

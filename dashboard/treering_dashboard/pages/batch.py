@@ -8,11 +8,12 @@ from streamlit.navigation.page import StreamlitPage
 
 from treering.audit.batch import BatchSample, StepBatch
 from treering.audit.exposure import Exposure
-from treering.errors import TreeringError
+from treering.errors import NotFoundError, TreeringError
 from treering.runlog.catalogue import describe
 from treering.runlog.directory import RunDirectory
 from treering_dashboard.frames import answers, cached
 from treering_dashboard.pages import trace
+from treering_dashboard.panels.address import SWITCH, among, check_address, whole
 from treering_dashboard.panels.answer import command, error_box, open_ends
 from treering_dashboard.panels.choice import choose_run, go_to, keep_choice, no_runs
 from treering_dashboard.panels.samples import part_text, sample_table, suspect_steps, suspect_table
@@ -40,6 +41,15 @@ def page() -> None:
     if not newest:
         st.info("No step yet, so there is no batch to look into.", icon=":material/hourglass_empty:")
         return
+    check_address(
+        step=whole(1),
+        view=among((SAMPLES, BEFORE)),
+        before=whole(0, 50),
+        rank=whole(0),
+        replica=whole(0),
+        micro_batch=whole(0),
+        alone=SWITCH,
+    )
     with controls:
         keep_choice("step", newest)
         step = st.number_input("Step", min_value=1, step=1, key="step", bind="query-params", width=130)
@@ -111,7 +121,7 @@ def _batch(run: RunDirectory, step: int, rank: int | None, replica: int | None, 
     try:
         found = answers.batch_of(run, step, rank)
     except TreeringError as error:
-        error_box("The batch cannot be shown.", error)
+        error_box("No such step." if isinstance(error, NotFoundError) else "The batch cannot be shown.", error)
         return
     _verdict(found)
     samples = [
@@ -172,7 +182,8 @@ def _before(run: RunDirectory, step: int, before: int) -> None:
     try:
         found = answers.spike_of(run, step, before)
     except TreeringError as error:
-        error_box("What was read before cannot be shown.", error)
+        missing = isinstance(error, NotFoundError)
+        error_box("No such step." if missing else "What was read before cannot be shown.", error)
         return
     open_ends("What is missing, and what is answered without it", [each.text for each in found.shortfalls])
     left, right = st.columns([1, 2], gap="medium")

@@ -19,6 +19,7 @@ from treering_dashboard.frames.rings import RunFrames, column
 from treering_dashboard.frames.scores import headline_scores
 from treering_dashboard.frames.smoothing import WEIGHT, smooth
 from treering_dashboard.pages.differences import newest_link
+from treering_dashboard.panels.address import SWITCH, among, check_address, check_all, gone
 from treering_dashboard.panels.answer import error_box
 from treering_dashboard.panels.axis import Placement, XAxis, choose_axis
 from treering_dashboard.panels.charts import OKABE_ITO, Line, Marks, Panel, draw_stack
@@ -45,6 +46,10 @@ def page() -> None:
     if not runs:
         no_runs()
         return
+    check_address(smooth=SWITCH)
+    check_all("runs", among(runs, "run"), len(OKABE_ITO))
+    if lost := [name for name in st.session_state.get("runs", ()) if name not in runs]:
+        gone("run", lost[0], runs)
     begun = [name for name, run in runs.items() if run.attempts()]
     keep_choice("runs", begun[:2])
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):

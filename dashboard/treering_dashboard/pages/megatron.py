@@ -14,6 +14,7 @@ from treering.config.canonical import short
 from treering.errors import TreeringError
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.audits import megatron_run, megatron_runs
+from treering_dashboard.panels.address import SWITCH, check_address, text, whole
 from treering_dashboard.panels.answer import asked, command, error_box, open_ends
 from treering_dashboard.panels.assurance import findings, verdict_line
 from treering_dashboard.panels.choice import keep_choice
@@ -45,6 +46,7 @@ def link() -> StreamlitPage:
 
 def page() -> None:
     """Draws the audit of the run that is chosen or whose path is typed."""
+    check_address(path=text, moved=text, rebuild=SWITCH)
     found = megatron_runs()
     if found:
         keep_choice("path", found[0])
@@ -137,6 +139,7 @@ def _questions(run: AuditedRun) -> str:
     Returns:
         The options of the command.
     """
+    check_address(megatron_step=whole(1), megatron_document=text)
     st.markdown("###### What a step read, and what read a document")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         step = st.number_input(

@@ -7,18 +7,20 @@ from streamlit.navigation.page import StreamlitPage
 from treering.errors import EvidenceError
 from treering.runlog.directory import RunDirectory
 from treering_dashboard.frames import cached
+from treering_dashboard.frames.buckets import MAX_BUCKETS
 from treering_dashboard.frames.rings import RunFrames
 from treering_dashboard.frames.scores import perplexity_frame, score_frame
 from treering_dashboard.frames.summary import RunSummary
 from treering_dashboard.frames.telemetry import Telemetry
 from treering_dashboard.pages import audit, batch
+from treering_dashboard.panels.address import SWITCH, check_address
 from treering_dashboard.panels.answer import error_box
 from treering_dashboard.panels.axis import Placement, XAxis, choose_axis, choose_window
 from treering_dashboard.panels.charts import Marks, draw_stack
 from treering_dashboard.panels.choice import choose_run, no_runs
 from treering_dashboard.panels.state import SIGNS, badge, problem_box, state_line
 from treering_dashboard.panels.tables import alarm_table, checkpoint_table, incident_table, kernel_table, layout_facts
-from treering_dashboard.panels.text import plural
+from treering_dashboard.panels.text import count, number, plural, size
 from treering_dashboard.panels.training import (
     HEALTH,
     incident_marks,
@@ -44,6 +46,7 @@ def page() -> None:
     if not runs:
         no_runs()
         return
+    check_address(replaced=SWITCH)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         run = choose_run(runs)
         axis = choose_axis()
@@ -67,6 +70,7 @@ def _live(run: RunDirectory, axis: XAxis, *, was_alive: bool, window: int | None
     shown = frames if window is None else frames.last(window)
     if frames.num_steps:
         _charts(run, shown, axis, show_replaced=show_replaced)
+        _stretches(shown)
     elif summary.state == "empty":
         st.info(
             "No step yet. `treering train` with this run's experiment starts it.", icon=":material/hourglass_empty:"
@@ -113,6 +117,15 @@ def _charts(run: RunDirectory, frames: RunFrames, axis: XAxis, *, show_replaced:
         st.markdown("###### Throughput")
         panels = throughput_panels(frames, x, show_replaced=show_replaced)
         draw_stack(panels, x, marks, key="throughput", alt_text=_described("Throughput", frames))
+
+
+def _stretches(frames: RunFrames) -> None:
+    """Says how many steps a point of the curves stands for, where it is more than one."""
+    if frames.num_steps > MAX_BUCKETS:
+        st.caption(
+            f"{plural(frames.num_steps, 'step')} in {count(MAX_BUCKETS)} stretches: the line is the last value of "
+            "each, the band goes from its lowest to its highest."
+        )
 
 
 def _described(what: str, frames: RunFrames) -> str:
@@ -166,6 +179,24 @@ def _sensors(telemetry: Telemetry, frames: RunFrames, axis: XAxis) -> None:
     marks = Marks(restart_marks(frames, x), incident_marks(frames, x))
     draw_stack(panels, x, marks, key="sensors", alt_text=_described("Sensor readings", frames))
     lost = f"; {plural(telemetry.dropped, 'reading')} lost" if telemetry.dropped else ""
-    st.caption(f"Mean over {plural(telemetry.ranks, 'rank')}, band from the lowest to the highest reading{lost}.")
+    st.caption(f"Mean over {_ranks(telemetry)}, band from the lowest to the highest reading{lost}.")
+    if telemetry.file_bytes > telemetry.read_bytes:
+        st.caption(
+            f"The newest {size(telemetry.read_bytes)} of each rank's file are read, of up to "
+            f"{size(telemetry.file_bytes)}: earlier readings are left out."
+        )
+    if len(telemetry.speeds) > 1:
+        slowest, fastest = telemetry.speeds[0], telemetry.speeds[-1]
+        st.text(
+            f"Rank {slowest.rank} computes longest, {number(slowest.compute_s, 's')} a step; rank {fastest.rank} "
+            f"shortest, {number(fastest.compute_s, 's')}; of {plural(len(telemetry.speeds), 'rank')}"
+        )
     for name, reason in telemetry.reasons.items():
         st.text(f"{name}: none, {reason}")
+
+
+def _ranks(telemetry: Telemetry) -> str:
+    """How many ranks were read, of how many."""
+    if telemetry.world_size and telemetry.ranks != telemetry.world_size:
+        return f"{count(telemetry.ranks)} of {plural(telemetry.world_size, 'rank')}"
+    return plural(telemetry.ranks, "rank")

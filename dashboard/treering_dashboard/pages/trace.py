@@ -12,6 +12,7 @@ from treering.data.ngrams import NGRAM_WORDS
 from treering.errors import TreeringError
 from treering_dashboard.frames import answers
 from treering_dashboard.pages import audit, batch
+from treering_dashboard.panels.address import among, check_address, text
 from treering_dashboard.panels.answer import command, error_box, on_input
 from treering_dashboard.panels.choice import go_to
 from treering_dashboard.panels.exposure import (
@@ -50,6 +51,7 @@ def open_document(document: str | None) -> None:
 
 def page() -> None:
     """Draws the form, and the answer to what stands in it or in the URL."""
+    check_address(by=among((DOCUMENT, SOURCE, LICENCE, TEXT)), document=text, source=text)
     by = st.segmented_control(
         "Look for",
         (DOCUMENT, SOURCE, LICENCE, TEXT),
@@ -81,6 +83,7 @@ def _question(by: str) -> str:
         return st.text_area("Text", key="text", height=120, width="stretch").strip()
     if by == LICENCE:
         licences = answers.licences()
+        check_address(licence=among(licences, "licence"))
         return st.selectbox("Licence", licences, index=None, key=LICENCE, bind="query-params", width=420) or ""
     label, example = ("Document", "CORPUS:ID") if by == DOCUMENT else ("Source", "*pattern*")
     return st.text_input(label, placeholder=example, key=by, bind="query-params", width=420).strip()

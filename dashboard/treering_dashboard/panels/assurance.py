@@ -49,7 +49,7 @@ def findings(found: Sequence[Finding]) -> None:
     table(findings_frame(ordered), "Findings by kind with their place", numbers=("Line", "Step"), rows=10)
     st.code("\n\n".join(each.text for each in ordered[:_SHOWN]), language=None, wrap_lines=True)
     if len(ordered) > _SHOWN:
-        st.caption(f"{plural(len(ordered) - _SHOWN, 'more finding')}; the command below prints all.")
+        st.caption(f"{_SHOWN} of {plural(len(ordered), 'finding')}; the command below prints all.")
 
 
 def findings_frame(found: Sequence[Finding]) -> pd.DataFrame:

@@ -6,6 +6,8 @@ from typing import Final
 import pandas as pd
 import streamlit as st
 
+from treering_dashboard.panels.address import among, check_address
+
 _SPANS = ((2 * 86_400.0, 86_400.0, "d"), (2 * 3_600.0, 3_600.0, "h"), (120.0, 60.0, "min"))
 
 
@@ -76,6 +78,7 @@ WINDOWS: Final = {"all steps": None, "last 1000": 1000, "last 100": 100}
 
 def choose_window() -> int | None:
     """How many of the newest steps are drawn, None for all: each choice is downsampled anew."""
+    check_address(steps=among(WINDOWS))
     chosen = st.selectbox(
         "Steps",
         list(WINDOWS),
@@ -90,6 +93,7 @@ def choose_window() -> int | None:
 
 def choose_axis() -> XAxis:
     """The page's switch; its state stands in the URL."""
+    check_address(x=among(AXES))
     chosen = st.segmented_control(
         "Horizontal axis",
         list(AXES),

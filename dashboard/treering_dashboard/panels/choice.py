@@ -9,6 +9,7 @@ from streamlit.navigation.page import StreamlitPage
 from treering.errors import EvidenceError
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering_dashboard.frames import cached
+from treering_dashboard.panels.address import among, check_address, gone
 
 _FIRST_STEPS: Final = """\
 make demo                               # the whole pipeline, then this dashboard
@@ -18,6 +19,7 @@ treering train experiments/demo.yaml    # training alone, once the data stands
 _CARRIED: Final = "carried"
 _SETTLED: Final = "settled"
 _LAST_RUN: Final = "last_run"
+_CHECKPOINT_OF: Final = "checkpoint_of"
 
 
 def no_runs() -> None:
@@ -48,7 +50,7 @@ def go_to(page: StreamlitPage, **choices: str | int) -> None:
     st.switch_page(page, query_params=rest)
 
 
-def keep_choice(key: str, value: str | int | Sequence[str], among: Collection[str] | None = None) -> None:
+def keep_choice(key: str, value: str | int | Sequence[str], options: Collection[str] | None = None) -> None:
     """Chooses `value` where neither `go_to`, nor the URL, nor the visitor has chosen, and writes it into the URL.
 
     A widget's default would not stand there, and a link passed on would change its meaning when newer runs arrive.
@@ -56,7 +58,8 @@ def keep_choice(key: str, value: str | int | Sequence[str], among: Collection[st
     Args:
         key: of the widget, which is bound to the URL.
         value: what is chosen.
-        among: what there is to choose; another choice, as of another run's checkpoint, counts as none.
+        options: what there is to choose; a visitor's choice that is not among it, as of another run's checkpoint,
+            counts as none. What an address asks for is checked before, by `check_address`.
     """
     carried = st.session_state.get(_CARRIED, {})
     if key in carried:
@@ -64,8 +67,8 @@ def keep_choice(key: str, value: str | int | Sequence[str], among: Collection[st
     elif key in st.session_state:
         # Said again, or a page that is reached from another with the same box would show an empty one.
         chosen = st.session_state[key]
-        st.session_state[key] = chosen if among is None or chosen in among else value
-    elif key not in st.query_params or (among is not None and st.query_params[key] not in among):
+        st.session_state[key] = chosen if options is None or chosen in options else value
+    elif key not in st.query_params:
         st.query_params[key] = str(value) if isinstance(value, int) else value
         st.session_state[key] = value
 
@@ -86,6 +89,10 @@ def choose_run(runs: Sequence[RunDirectory], side: str = "") -> RunDirectory:
         side: stands before the name in the URL; the run without one holds for the other pages as well.
     """
     by_name, key = {run.path.name: run for run in runs}, f"{side}run"
+    check_address(**{key: among(by_name, "run")})
+    asked = st.session_state.get(_CARRIED, {}).get(key) or st.session_state.get(key)
+    if asked is not None and asked not in by_name:
+        gone("run", str(asked), by_name)
     last = st.session_state.get(_LAST_RUN)
     preferred = last if last in by_name else next(iter(by_name))
     keep_choice(key, preferred, by_name)
@@ -120,18 +127,26 @@ def choose_checkpoint(runs: Sequence[RunDirectory], side: str = "") -> Checkpoin
     checkpoints = {checkpoint.path.name: checkpoint for checkpoint in reversed(run.checkpoints())}
     if not checkpoints:
         return None
-    keep_choice(f"{side}checkpoint", next(iter(checkpoints)), checkpoints)
+    key, of = f"{side}checkpoint", f"{side}{_CHECKPOINT_OF}"
+    check_address(**{key: among(checkpoints, "checkpoint")})
+    asked = st.session_state.get(_CARRIED, {}).get(key)
+    if asked is None and st.session_state.get(of) == run.path:
+        asked = st.session_state.get(key)
+    if asked is not None and asked not in checkpoints:
+        gone("checkpoint", str(asked), checkpoints)
+    st.session_state[of] = run.path
+    keep_choice(key, next(iter(checkpoints)), checkpoints)
     name = st.selectbox(
         "Checkpoint",
         list(checkpoints),
         index=None,
         required=True,
-        key=f"{side}checkpoint",
+        key=key,
         bind="query-params",
         label_visibility="collapsed",
         width=190,
     )
-    _settle(f"{side}checkpoint")
+    _settle(key)
     return checkpoints[name or next(iter(checkpoints))]
 
 

@@ -10,6 +10,7 @@ import streamlit as st
 from treering.audit.exposure import CheckpointExposure, Exposure, TracedDocument
 from treering.runlog.directory import CheckpointDirectory
 from treering_dashboard.frames import cached
+from treering_dashboard.panels.address import check_address, whole
 from treering_dashboard.panels.answer import open_ends
 from treering_dashboard.panels.state import state_column
 from treering_dashboard.panels.tables import choose_row, clicked_row
@@ -18,16 +19,18 @@ from treering_dashboard.panels.text import count, known, plural
 _CLEAN: Final = "✔ clean"
 _SEEN: Final = "● seen"
 _LIMIT: Final = 20  # as the command's
+_MOST: Final = 1000
 _EXPOSURE_NUMBERS: Final = ("Attempt", "Step", "Tokens", "Replica", "Micro-batch", "In batch", "Sample", "Epoch")
 _CHECKPOINT_NUMBERS: Final = ("Step", "Documents", "Exposures", "Steps")
 
 
 def choose_limit() -> int:
     """How many documents are shown one by one; counts are of all."""
+    check_address(limit=whole(1, _MOST))
     return st.number_input(
         "Documents shown",
         min_value=1,
-        max_value=1000,
+        max_value=_MOST,
         value=_LIMIT,
         step=10,
         key="limit",
@@ -141,7 +144,7 @@ def choose_document(
         widths={"Steps": 95},
     )
     if len(documents) < total:
-        st.caption(f"{count(total - len(documents))} more; checkpoints are judged by all.")
+        st.caption(f"{count(len(documents))} of {plural(total, 'document')}; checkpoints are judged by all.")
     return documents[row]
 
 

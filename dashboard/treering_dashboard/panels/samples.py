@@ -8,6 +8,7 @@ import streamlit as st
 
 from treering.audit.batch import BatchDocument, BatchSample
 from treering.audit.spike import Reading, SpikeData, SuspectSample, SuspectStep
+from treering_dashboard.panels.address import check_address, whole
 from treering_dashboard.panels.tables import choose_row, table
 from treering_dashboard.panels.text import NOTHING, count, known, number, plural
 
@@ -128,6 +129,7 @@ def _reading(run: str, attempt: int | None, other: Reading) -> str:
 
 def _page(items: Sequence[_Item], key: str) -> Sequence[_Item]:
     pages = -(-len(items) // PAGE_SIZE)
+    check_address(**{key: whole(1, pages)})
     if pages <= 1:
         return items
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):

@@ -182,7 +182,8 @@ def _print_speed(speed: dict[str, Any] | None) -> None:
         slowest, *_, fastest = speed["ranks"]
         tflops = sorted(rank["tflops"] for rank in speed["ranks"])
         console.print(
-            f"ranks       rank {slowest['rank']} computes longest, {slowest['compute_s']:.3g} s a step, rank "
+            f"ranks       of {len(tflops):,} with telemetry rank {slowest['rank']} computes longest, "
+            f"{slowest['compute_s']:.3g} s a step, rank "
             f"{fastest['rank']} shortest, {fastest['compute_s']:.3g} s; TFLOP/s by their own clocks {tflops[0]:.3g} to "
             f"{tflops[-1]:.3g}, median {statistics.median(tflops):.3g}"
         )

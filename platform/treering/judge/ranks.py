@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from treering.collect.telemetry import newest_rows
+from treering.collect.telemetry import STEP_METRICS, newest_rows
 from treering.runlog.directory import AttemptDirectory
 
 _TAIL_BYTES: Final = 64 << 10
-"""Newest bytes that are read of each rank's file: some minutes of a reading a second."""
+"""Newest bytes that are read of each rank's file at most: some minutes of a reading a second."""
+_LEAST_BYTES: Final = 4 << 10
+_ALL_BYTES: Final = 32 << 20
+"""Newest bytes that are read of all files together: every rank is read, of many ranks less of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +38,27 @@ class RankSpeed:
     tflops: float
 
 
-def rank_speeds(attempt: AttemptDirectory) -> list[RankSpeed]:
-    """The ranks of an attempt whose telemetry holds steps, the one that computes longest first.
+def tail_bytes(num_files: int, most: int = _TAIL_BYTES, together: int = _ALL_BYTES) -> int:
+    """Newest bytes to read of each rank's file, so that all ranks are read within a limit for all together."""
+    return max(_LEAST_BYTES, min(most, together // max(1, num_files)))
 
-    Telemetry fails open: what cannot be read is passed over.
+
+def rank_speeds(attempt: AttemptDirectory) -> list[RankSpeed]:
+    """All ranks of an attempt whose telemetry holds steps, the one that computes longest first.
+
+    Telemetry fails open: what cannot be read is left out.
     """
-    speeds = [speed for path in attempt.telemetry_files() if (speed := _speed(path)) is not None]
+    files = attempt.telemetry_files()
+    size = tail_bytes(len(files))
+    speeds = [speed for path in files if (speed := _speed(path, size)) is not None]
     return sorted(speeds, key=lambda speed: (-speed.compute_s, speed.rank))
 
 
-def _speed(path: Path) -> RankSpeed | None:
+def _speed(path: Path, size: int) -> RankSpeed | None:
     rank, readings = 0, []
-    for line in newest_rows(path, _TAIL_BYTES):
+    for line in newest_rows(path, size):
         values = line["values"]
-        if "rank/step" in values:
+        if all(isinstance(values.get(key), int | float) for key in STEP_METRICS):
             rank = int(line["rank"])
             readings.append(values)
     if not readings:
