@@ -101,7 +101,7 @@ def test_show_prints_the_whole_run(call, write_run):
     page = json.loads(call("show", writer.resolved.run_id[:6], "--json"))
     assert (page["run"]["step"], page["run"]["state"]) == (60, "finished")
     assert page["recipe"]["model"]["hidden_size"] == 32
-    assert page["parameters"] == 12 * 2 * 32**2 + 13 * 2 * 32 + (128 + 64) * 32
+    assert page["parameters"] == 12 * 2 * 32**2 + 13 * 2 * 32 + (128 + 64) * 32 + 2 * 32  # the last: layer norm
     assert [(a["attempt"], a["origin"], a["from_step"], a["on_path"], a["status"]) for a in page["attempts"]] == [
         (1, "start", 0, True, None),
         (2, "resume", 40, True, "finished"),
@@ -184,7 +184,7 @@ def test_show_tells_where_the_time_goes_and_which_rank_is_slow(call, write_run):
         "step        data wait 5.0%, forward and backward 50.0%, communication 30.0%, optimizer 15.0%; between steps: "
         "record 0.5% of their time",
         "bubble      30.0% of the pipeline's time, ideal 20.0% by (p - 1)/(m + p - 1)",
-        "ranks       rank 1 computes longest, 1.8 s a step, rank 0 shortest, 1.3 s; TFLOP/s by their own clocks 1 to 2",
+        "ranks       of 2 with telemetry rank 1 computes longest, 1.8 s a step, rank 0 shortest, 1.3 s; TFLOP/s by",
     ):
         assert expected in text
 
