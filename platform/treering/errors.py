@@ -11,14 +11,9 @@
         └── RunLockedError      another process group holds the run
 
 Every text says what failed, where, what was found and what was expected, and the command that helps. Exit codes are
-part of the contract with schedulers: see `exit_code` of each class.
+part of the contract with schedulers: see `exit_code` of each class. `treering.ending` turns what ends a command into
+one of them.
 """
-
-import sys
-from collections.abc import Callable
-
-EXIT_INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
 
 
 class TreeringError(Exception):
@@ -87,28 +82,3 @@ class RunLockedError(TrainingError):
     """Another process group holds the run; two writers would tear its run log."""
 
     exit_code = 75
-
-
-def run_command(work: Callable[[], None], *, trouble: str, interrupted: str) -> int:
-    """Does the work of a command; what ends it early is one clear text on standard error.
-
-    Args:
-        work: the work.
-        trouble: what an error of the operating system means here; `{}` is the error.
-        interrupted: what holds after Ctrl-C.
-
-    Returns:
-        The command's exit code: 0, that of an error of ours, 5 (`TrainingError`) or 130.
-    """
-    try:
-        work()
-    except TreeringError as error:
-        text, code = str(error), error.exit_code
-    except OSError as error:
-        text, code = trouble.format(error), TrainingError.exit_code
-    except KeyboardInterrupt:
-        text, code = f"interrupted{interrupted}", EXIT_INTERRUPTED
-    else:
-        return 0
-    sys.stderr.write(f"treering: {text}\n")
-    return code

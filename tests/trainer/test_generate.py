@@ -239,7 +239,7 @@ def test_a_terminal_gets_no_control_characters(monkeypatch):
 
     monkeypatch.setattr(sys, "stdout", Terminal())
     command._print("a\x1b[2J\tb\n\x9b")
-    assert sys.stdout.getvalue() == "a\N{REPLACEMENT CHARACTER}[2J\tb\n\N{REPLACEMENT CHARACTER}"
+    assert sys.stdout.getvalue() == "a\\x1b[2J\tb\n\\x9b"
 
 
 def test_the_commands_run_from_the_project_s_root(project, reference, tmp_path):

@@ -7,11 +7,9 @@ before its manifest exists, so that no checkpoint is without its provenance.
 import os
 import re
 import shutil
-import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +20,7 @@ import torch.distributed
 from treering.config.canonical import digest_file
 from treering.config.operation import CheckpointConfig
 from treering.errors import EvidenceError
+from treering.foreign import say
 from treering.runlog.directory import CheckpointDirectory, RunDirectory, checkpoint_name
 from treering.runlog.document import sync_directory
 from treering.runlog.records import CheckpointManifest, FileRecord, Record
@@ -256,8 +255,7 @@ def remove_old(run: RunDirectory, config: CheckpointConfig) -> None:
                     _take_name(each.conversion)
         _remove_nameless(run)
     except OSError as error:
-        with suppress(OSError):
-            sys.stderr.write(f"an old checkpoint could not be removed: {error}\n")
+        say(f"an old checkpoint could not be removed: {error}")
 
 
 def _validation_loss(checkpoint: CheckpointDirectory) -> float | None:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 os.environ["OMP_NUM_THREADS"] = "1"
 
 from treering.config.canonical import canonical_json
-from treering.errors import UserError, run_command
+from treering.ending import run_command
+from treering.errors import TrainingError, UserError
+from treering.foreign import say
 from treering.project import Project
 from treering.runlog.directory import find_checkpoint
 
@@ -32,13 +34,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_command(
         lambda: _convert(Project(Path.cwd()), options.checkpoint, json=options.json),
         trouble="the conversion cannot be read or written: {}",
+        trouble_code=TrainingError.exit_code,
         interrupted="; the same command starts anew",
     )
 
 
 def _convert(project: Project, path: Path, *, json: bool) -> None:
     conversion = _convert_verified(project, path)
-    sys.stdout.write(f"{canonical_json(_to_json(conversion)) if json else _describe(conversion)}\n")
+    say(canonical_json(_to_json(conversion)) if json else _describe(conversion), sys.stdout)
 
 
 def _convert_verified(project: Project, path: Path) -> "Conversion":

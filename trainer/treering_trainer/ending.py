@@ -7,7 +7,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from treering.errors import EXIT_INTERRUPTED
+from treering.ending import EXIT_INTERRUPTED
 from treering_trainer.job import write_end, write_incident
 from treering_trainer.processes import (
     EXIT_CONTACT_LOST,

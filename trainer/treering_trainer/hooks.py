@@ -8,13 +8,13 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
 from treering.collect.devices import collect_devices, visible_index
 from treering.collect.nvml import open_nvml
 from treering.collect.telemetry import StepReadings, TelemetrySampler, rank_sensors
+from treering.foreign import say, shown
 from treering.runlog.incidents import Incident
 from treering.runlog.ring import Ring
 from treering_trainer.terminal import Terminal
@@ -86,8 +86,7 @@ class FailOpen(Hook):
                 moment(hook)
             except Exception as error:  # noqa: BLE001 - whatever a terminal or a sensor does, training goes on
                 self._hooks.remove(hook)
-                with suppress(OSError):
-                    sys.stderr.write(f"{type(hook).__name__} failed and is left out: {error!r}\n")
+                say(f"{type(hook).__name__} failed and is left out: {error!r}")
 
 
 class Progress(Hook):
@@ -144,6 +143,7 @@ class Progress(Hook):
         self._terminal.close()
 
     def _say(self, text: str) -> None:
+        text = shown(text)
         self._terminal.write(f"\r{text:<{self._width}}\n" if self._terminal.live else f"{text}\n")
         self._width = 0
 

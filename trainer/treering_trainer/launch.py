@@ -32,14 +32,15 @@ from treering.config.duration import parse_duration
 from treering.config.load import load_experiment
 from treering.config.resolve import Resolved, ResolvedBlend, resolve
 from treering.data.blend import resolve_blend
+from treering.ending import run_command
 from treering.errors import (
-    EXIT_INTERRUPTED,
     ConfigError,
     RunLockedError,
     TrainingError,
     TreeringError,
     UserError,
 )
+from treering.foreign import say
 from treering.project import Project
 from treering.runlog import lock
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
@@ -104,9 +105,10 @@ def _main(arguments: Sequence[str] | None) -> int:
         "--no-publish", action="store_true", help="leave the published checkpoint and metrics as they are"
     )
     parser.add_argument("--local_rank", type=int, default=None, help=argparse.SUPPRESS)  # DeepSpeed's launcher sets it
-    project = Project(Path.cwd())
-    try:
+
+    def work() -> int:
         options = parser.parse_args(arguments)
+        project = Project(Path.cwd())
         os.environ.update(rank_variables(os.environ))
         started = float(os.environ.get(_STARTED, time.time()))
         until = Until(None if options.time_limit is None else started + options.time_limit, options.stop_after)
@@ -115,21 +117,13 @@ def _main(arguments: Sequence[str] | None) -> int:
         if "RANK" in os.environ:
             return train_as_rank(target, resolved, options.mode, until)
         return train(target, resolved, options.mode, until, arguments)
-    except ModuleNotFoundError as error:
-        _refuse(f"{error.name} is missing, expected the extra `trainer`: pip install 'treering[trainer]'")
-        return UserError.exit_code
-    except TreeringError as error:
-        _refuse(str(error))
-        return error.exit_code
-    except OSError as error:
-        _refuse(
-            f"training cannot read or write: {error}; expected {options.runs or project.runs} and "
-            f"{project.published.parent} to be writable, with free space; then start it again"
-        )
-        return TrainingError.exit_code
-    except KeyboardInterrupt:
-        _say("treering: interrupted; the same command goes on from here")
-        return EXIT_INTERRUPTED
+
+    return run_command(
+        work,
+        trouble="training cannot read or write: {}; then start it again",
+        trouble_code=TrainingError.exit_code,
+        say=_refuse,
+    )
 
 
 def _resolve(target: "Target", overrides: Sequence[str]) -> Resolved:
@@ -212,7 +206,7 @@ def train(
         code = settle(ranks, job.attempt)
         if code is not None:
             again = "the same command without --start-over" if mode is Mode.START_OVER else "the same command"
-            _say(f"treering: interrupted; {again} goes on from the newest checkpoint")
+            say(f"treering: interrupted; {again} goes on from the newest checkpoint")
             return code
         _finish(target, job)
     finally:
@@ -262,7 +256,7 @@ def train_as_rank(target: Target, resolved: Resolved, mode: Mode, until: Until) 
         if code == 0:
             _finish(target, decision)
         elif reason := read_reason(decision.attempt, rank):
-            _say(f"treering: {reason}")
+            say(f"treering: {reason}")
     return code
 
 
@@ -347,11 +341,9 @@ def _prepare(
             continue_changed=continue_changed,
         )
         if finished is not None:
-            _say(f"run {run.path.name}: finished at step {finished.checkpoint.step}; nothing to train")
+            say(f"run {run.path.name}: finished at step {finished.checkpoint.step}; nothing to train")
             if finished.changed:
-                _say(
-                    f"  changed since: {'; '.join(finished.changed)}; `--start-over` trains the run again from nothing"
-                )
+                say(f"  changed since: {'; '.join(finished.changed)}; `--start-over` trains the run again from nothing")
             _publish(target, run, finished.checkpoint)
             return None
     # Before anything is moved aside for the new attempt.
@@ -387,10 +379,10 @@ def _prepare(
         launch=launch_record(_outer_environ()),
     )
     job.attempt.mkdir(parents=True)
-    _say(f"run {run.path.name} ({resolved.experiment}): layout {layout} (TP x PP x DP) on {layout.device}")
+    say(f"run {run.path.name} ({resolved.experiment}): layout {layout} (TP x PP x DP) on {layout.device}")
     for message in (hardware.note, note, *plan.messages):
         if message:
-            _say(f"  {message}")
+            say(f"  {message}")
     return job
 
 
@@ -454,26 +446,20 @@ def _finish(target: Target, job: Job) -> None:
     final = final_checkpoint(run, job.resolved.schedule.num_steps)
     write_end(job.attempt, "finished", "the schedule's last step is done")
     _publish(target, run, final)
-    _say(f"run {run.path.name}: finished; checkpoints lie in {run.path / 'checkpoints'}")
+    say(f"run {run.path.name}: finished; checkpoints lie in {run.path / 'checkpoints'}")
 
 
 def _publish(target: Target, run: RunDirectory, final: CheckpointDirectory) -> None:
     from treering_trainer.publish import publish
 
     if target.publish and publish(target.project, run, final):
-        _say(f"  published {final.path.name} with its rings in {target.project.published}")
+        say(f"  published {final.path.name} with its rings in {target.project.published}")
 
 
 def _refuse(text: str) -> None:
     """Says why this process ends: once a node, under its name where that is not the first one."""
     if os.environ.get("LOCAL_RANK", "0") == "0":
-        _say(f"treering: {text}" if os.environ.get("RANK", "0") == "0" else f"treering: {os.uname().nodename}: {text}")
-
-
-def _say(text: str) -> None:
-    with suppress(OSError):  # a closed terminal or pipe ends no training
-        sys.stderr.write(f"{text}\n")
-        sys.stderr.flush()
+        say(text if os.environ.get("RANK", "0") == "0" else f"{os.uname().nodename}: {text}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ import sys
 
 import typer
 
-from treering.errors import EXIT_INTERRUPTED, TreeringError
+from treering.ending import EXIT_INTERRUPTED, run_command
+from treering.errors import UserError
 
 app = typer.Typer(
     name="treering",
@@ -16,15 +17,31 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Entry point of `treering`: an error of ours is one clear text and its exit code."""
+    """Entry point of `treering`: an error is one clear text and its exit code."""
+    sys.exit(run_command(_run))
+
+
+def _run() -> int:
     from treering.cli import commands
 
     commands.register(app)
     try:
-        app()
-    except TreeringError as error:
-        sys.stderr.write(f"treering: {error}\n")
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.stderr.write("treering: interrupted; the same command goes on from here\n")
-        sys.exit(EXIT_INTERRUPTED)
+        code = app(standalone_mode=False)
+    except typer.Abort:
+        raise UserError("standard input ended; the command asked for a text there") from None
+    except SystemExit as end:  # typer's own answer to a closed pipe
+        if isinstance(end.__context__, BrokenPipeError):
+            raise end.__context__ from None
+        raise
+    except Exception as error:
+        usage = getattr(error, "format_message", None)  # of a class that typer keeps to itself
+        if usage is None:
+            raise
+        command = getattr(getattr(error, "ctx", None), "command_path", "treering")
+        text = usage().removesuffix(".")
+        if not text:  # no command: its help is printed already
+            return UserError.exit_code
+        raise UserError(f"{text}; `{command} --help` shows its arguments and options") from None
+    if code == EXIT_INTERRUPTED:
+        raise KeyboardInterrupt
+    return int(code or 0)

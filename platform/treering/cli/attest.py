@@ -39,7 +39,7 @@ def keygen(
     if json:
         print_json({"key": made.id, "private": str(key), "public": str(public)})
     else:
-        console.print(f"key      {made.id}\nprivate  {key}\npublic   {public}")
+        console.print(f"key      {made.id}", f"private  {key}", f"public   {public}")
 
 
 def attest(  # noqa: PLR0917 - one argument an option
@@ -77,6 +77,6 @@ def attest(  # noqa: PLR0917 - one argument an option
         return
     console.print(f"attested     {found.path}, {len(statement.subject)} files, level {level}")
     if assurance.replay is not None:
-        console.print(f"replayed     {assurance.replay.steps.text}", markup=False)
+        console.print(f"replayed     {assurance.replay.steps.text}")
     console.print(f"signed by    {signer.id}")
     console.print(f"attestation  {path}")

@@ -19,6 +19,7 @@ from treering.cli.output import (
     trusted_keys,
 )
 from treering.config.canonical import short
+from treering.foreign import shown
 
 if TYPE_CHECKING:
     from treering.audit.batch import StepBatch
@@ -199,10 +200,10 @@ def _print_summary(found: "CheckpointSummary") -> None:
         ],
         numbers=("samples", "tokens", "epochs planned", "realised"),
     )
-    console.print(f"\nnot looked into: {found.not_looked_into}", markup=False)
+    console.print("", f"not looked into: {found.not_looked_into}")
     for finding in found.findings:
-        console.print(f"FAILED       {finding.text}", markup=False)
-    console.print(f"\n{found.verdict}")
+        console.print(f"FAILED       {finding.text}")
+    console.print("", found.verdict)
 
 
 def _audited(checkpoint: str, *, verify: bool) -> "tuple[CheckpointDirectory, AuditReport]":
@@ -274,14 +275,14 @@ def progress_bars() -> "Iterator[Progress]":
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     terminal = Console(stderr=True)
     with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as bars:
         tasks: dict[str, Any] = {}
 
         def show(what: str, done: int, total: int) -> None:
             if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total)
+                tasks[what] = bars.add_task(shown(what), total=total)
             bars.update(tasks[what], completed=done)
 
         yield show
@@ -316,7 +317,7 @@ def print_report(report: "AuditReport") -> None:
     )
     total = sum(report.licences.values())
     shares = ", ".join(f"{name} {tokens:,} ({tokens / total:.1%})" for name, tokens in report.licences.items())
-    console.print(f"\nlicences     {shares} (tokens read, by each document's licence)", markup=False)
+    console.print("", f"licences     {shares} (tokens read, by each document's licence)")
     if report.held_out is not None:
         read = report.held_out.overlapping or "none"
         console.print(f"held out     {report.held_out.documents:,} documents, {read} of them read")
@@ -324,32 +325,32 @@ def print_report(report: "AuditReport") -> None:
         if usage.curation:
             steps = ", ".join(f"{step.step} -{step.dropped:,}" for step in usage.curation if step.dropped)
             kept = usage.curation[-1].kept
-            console.print(f"curation     {usage.corpus}: {steps or 'nothing dropped'}; {kept:,} kept", markup=False)
+            console.print(f"curation     {usage.corpus}: {steps or 'nothing dropped'}; {kept:,} kept")
     tails = ", ".join(f"{usage.corpus} {usage.unread_tokens:,}" for usage in report.corpora if usage.unread_tokens)
-    console.print(f"\nunread tail  {tails or 'none'} (tokens after the last whole sample of a corpus)")
+    console.print("", f"unread tail  {tails or 'none'} (tokens after the last whole sample of a corpus)")
     if report.replay is not None:
-        console.print(f"\nreplayed     {report.replay.text}", markup=False)
-    console.print(f"\nassurance    {' → '.join(report.levels)}")
+        console.print("", f"replayed     {report.replay.text}")
+    console.print("", f"assurance    {' → '.join(report.levels)}")
     if report.attestation is not None:
         signed = report.attestation
         console.print(f"attested     {signed.at} by key {signed.key}, at level {signed.signed_level}; {signed.file}")
         if signed.signed_replay is not None:
-            console.print(f"{'':<12} replayed before it was signed: {signed.signed_replay.text}", markup=False)
+            console.print(f"{'':<12} replayed before it was signed: {signed.signed_replay.text}")
     console.print("not proven")
     for text in report.not_proven:
-        console.print(f"  - {text}", markup=False)
+        console.print(f"  - {text}")
     for finding in report.findings:
-        console.print(f"FAILED       {finding.text}", markup=False)
+        console.print(f"FAILED       {finding.text}")
     print_shortfalls(report.shortfalls)
-    console.print(f"\n{report.verdict}")
+    console.print("", report.verdict)
 
 
 def print_shortfalls(shortfalls: "Iterable[Shortfall]", *, missing: bool = False) -> None:
     """Prints what is answered although something is missing, and with `missing` what that is."""
     for each in shortfalls:
         if missing:
-            console.print(f"missing      {each.missing}", markup=False)
-        console.print(f"answered     {each.answered} (level {each.level})", markup=False)
+            console.print(f"missing      {each.missing}")
+        console.print(f"answered     {each.answered} (level {each.level})")
 
 
 def _print_path(report: "AuditReport | CheckpointSummary") -> None:
@@ -364,7 +365,7 @@ def _print_path(report: "AuditReport | CheckpointSummary") -> None:
             f"{gap.run}: neither read nor applied"
         )
     console.print(f"step         {report.step:,}, of which {report.applied_steps:,} applied")
-    console.print(f"consumed     {report.consumed_samples:,} samples, {report.consumed_tokens:,} tokens\n")
+    console.print(f"consumed     {report.consumed_samples:,} samples, {report.consumed_tokens:,} tokens", "")
     for name, digest in report.digests.items():
         console.print(f"{name:<12} {digest or 'none'}")
 
@@ -394,17 +395,15 @@ def _print_batch(found: "StepBatch") -> None:
     print_shortfalls(found.shortfalls, missing=True)
     for sample in found.samples:
         place = "" if sample.replica is None else f", replica {sample.replica}, micro-batch {sample.micro_batch}"
-        console.rule(
+        console.heading(
             f"sample {sample.g:,}: {sample.corpus}, epoch {sample.epoch}, index {sample.index:,}, tokens "
-            f"{sample.first_token:,} to {sample.end_token:,}{place}",
-            align="left",
+            f"{sample.first_token:,} to {sample.end_token:,}{place}"
         )
         for part in sample.documents:
             console.print(
                 f"{part.document}  tokens {part.start:,} to {part.end:,} of {part.num_tokens:,}  {part.source}  "
                 f"{part.licence}",
-                markup=False,
                 style="bold",
             )
             if part.text is not None:
-                console.print(part.text, markup=False)
+                console.print_text(part.text)

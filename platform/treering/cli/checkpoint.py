@@ -51,7 +51,7 @@ def list_(
         print_table(columns, [_row(each) for each in found], numbers=("step", "MB", "val. loss"))
         for each in found:
             if each["problem"]:
-                console.print(f"\n{each['problem']}")
+                console.print("", f"{each['problem']}")
 
 
 def _row(each: dict[str, Any]) -> list[str]:

@@ -100,8 +100,9 @@ def print_cluster(document: dict[str, Any]) -> None:
     """For people: what `cluster_document` holds."""
     device, links = document["device"], document["interconnect"]
     console.print(
-        f"\ncluster     {document['nodes']:,} nodes x {document['gpus_per_node']} {device['device']} = "
-        f"{document['devices']:,} devices; peak {device['tflops']:g} TFLOP/s, dense bf16 ({device['source']})"
+        "",
+        f"cluster     {document['nodes']:,} nodes x {document['gpus_per_node']} {device['device']} = "
+        f"{document['devices']:,} devices; peak {device['tflops']:g} TFLOP/s, dense bf16 ({device['source']})",
     )
     console.print(f"links       {links['source']}")
     reference = document["reference"]
@@ -109,7 +110,7 @@ def print_cluster(document: dict[str, Any]) -> None:
         f"efficiency  MFU {document['efficiency']:.1%} at the full batch in {_layout_text(reference)}, as stated: "
         f"kernels then run at {document['kernel_rate']:.1%} of the peak"
     )
-    console.print("            A model, not a measurement: docs/planning.md says how far off it was elsewhere.\n")
+    console.print("            A model, not a measurement: docs/planning.md says how far off it was elsewhere.", "")
     if "layouts" in document:
         _print_layouts(document)
     else:
@@ -138,7 +139,8 @@ def _print_memory(document: dict[str, Any]) -> None:
         console.print(f"            {source}")
     console.print(
         "            s sequence, b micro-batch, h hidden, f feed-forward, a heads, V vocabulary, t tensor, d data, "
-        "e bytes of an activation\n"
+        "e bytes of an activation",
+        "",
     )
 
 
@@ -149,7 +151,7 @@ def _print_steps(document: dict[str, Any]) -> None:
     if first["batch_size"] != full["batch_size"]:
         rows.insert(0, _step_row("first", first))
     print_table(columns, rows, numbers=columns[1:])
-    console.print(f"\ntime        {document['days']:.1f} days for all steps, each batch size at its own speed")
+    console.print("", f"time        {document['days']:.1f} days for all steps, each batch size at its own speed")
 
 
 def _step_row(name: str, step: dict[str, Any]) -> list[str]:

@@ -71,7 +71,7 @@ def training_summary(
     if json:
         print_json({"path": str(output), "blanks": blanks, "text": text})
     else:
-        console.print(f"{output}: {blanks} blanks are left to the provider, marked **\\[provider: …]**")
+        console.print(f"{output}: {blanks} blanks are left to the provider, marked **[provider: …]**")
 
 
 def croissant(
@@ -95,7 +95,7 @@ def croissant(
     if json:
         print_json(written)
     else:
-        console.print("\n".join(written))
+        console.print(*written)
 
 
 def _facts(checkpoint: str, public_key: list[Path] | None, *, verify: bool) -> "ModelFacts":

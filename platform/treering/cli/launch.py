@@ -255,7 +255,7 @@ def _as_batch_job(start: "Start", text: str, output: Path | None, *, submit: boo
     if json:
         print_json(document)
         return
-    console.print(f"run {start.run.name}: {start.layout} (TP x PP x DP)\nscript {path}")
+    console.print(f"run {start.run.name}: {start.layout} (TP x PP x DP)", f"script {path}")
     console.print(f"job {document['job']}" if submit else f"submit it: sbatch {path}")
 
 

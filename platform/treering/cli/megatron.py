@@ -66,7 +66,7 @@ def audit_megatron(
         _print_unbound(unbound)
         _print_samples(samples)
         for finding in run.findings:
-            console.print(f"FAILED       {finding.text}", markup=False)
+            console.print(f"FAILED       {finding.text}")
         console.print(f"{len(samples):,} samples, {level}")
     return not run.findings and not unbound
 
@@ -74,7 +74,7 @@ def audit_megatron(
 def _print_unbound(unbound: "Sequence[Unbound]") -> None:
     """What lowers the level, before the answer."""
     for each in unbound:
-        console.print(f"NOT BOUND    {each.text}", markup=False)
+        console.print(f"NOT BOUND    {each.text}")
 
 
 def _print_report(report: "MegatronReport") -> None:
@@ -87,15 +87,13 @@ def _print_report(report: "MegatronReport") -> None:
             said = setting.argument or {"checkpoint": "by the checkpoint", "tracker": LATEST}.get(
                 setting.origin, "default"
             )
-            console.print(f"  {setting.name:<20} {_shown(setting.value)}  ({said})", markup=False, soft_wrap=True)
+            console.print(f"  {setting.name:<20} {_shown(setting.value)}  ({said})")
     console.print(f"step         {report.iteration:,}")
     for launch in report.launches[1:]:
         console.print(
-            f"resumed      from step {launch.first_step:,} on with other arguments: {'; '.join(launch.changed)}",
-            markup=False,
-            soft_wrap=True,
+            f"resumed      from step {launch.first_step:,} on with other arguments: {'; '.join(launch.changed)}"
         )
-    console.print(f"consumed     {report.consumed_samples:,} samples, {report.consumed_tokens:,} tokens\n")
+    console.print(f"consumed     {report.consumed_samples:,} samples, {report.consumed_tokens:,} tokens", "")
     numbers = ("weight", "samples", "tokens", "epochs", "documents touched")
     print_table(
         ("corpus", *numbers),
@@ -119,13 +117,13 @@ def _print_report(report: "MegatronReport") -> None:
         console.print("mixed: Megatron shuffled several epochs into one another; the epoch of a sample is undefined")
     for name in report.indices_read:
         console.print(f"index read   {name}")
-    console.print(f"\nassurance    {report.level}")
+    console.print("", f"assurance    {report.level}")
     console.print("not proven")
     for text in report.not_proven:
-        console.print(f"  - {text}", markup=False)
+        console.print(f"  - {text}")
     for finding in report.findings:
-        console.print(f"FAILED       {finding.text}", markup=False)
-    console.print(f"\n{report.verdict}")
+        console.print(f"FAILED       {finding.text}")
+    console.print("", report.verdict)
 
 
 def _shown(value: Any) -> str:
@@ -141,12 +139,9 @@ def _print_samples(samples: "list[ReadSample]") -> None:
     for sample in samples:
         epoch = "epoch undefined" if sample.epoch is None else f"epoch {sample.epoch}"
         skipped = " (skipped)" if sample.skipped else ""
-        console.print(
-            f"sample {sample.g:,}  step {sample.step:,}{skipped}  {sample.corpus}  {epoch}", markup=False, style="bold"
-        )
+        console.print(f"sample {sample.g:,}  step {sample.step:,}{skipped}  {sample.corpus}  {epoch}", style="bold")
         for part in sample.documents:
             named = "" if part.id is None else f"  {part.id}  {part.source}  {part.licence}"
             console.print(
                 f"  document {part.number:,}  tokens {part.start:,} to {part.end:,} of {part.num_tokens:,}{named}",
-                markup=False,
             )

@@ -168,7 +168,7 @@ def _print_plan(document: dict[str, Any]) -> None:
         f"micro-batch {parallel['micro_batch_size']}"
     )
     console.print(
-        f"schedule    {found['steps']:,} steps, {found['samples']:,} samples, {_count(found['tokens'])} tokens\n"
+        f"schedule    {found['steps']:,} steps, {found['samples']:,} samples, {_count(found['tokens'])} tokens", ""
     )
     print_table(
         ("milestone", "step", "samples", "tokens", "batch", "learning rate"),

@@ -69,7 +69,7 @@ def print_summary(found: dict[str, Any]) -> None:
     Args:
         found: what `treering.report.summary.summarize` gives.
     """
-    console.print(f"\n[bold]{found['experiment']}[/bold]  run {found['run'] or 'none yet'}")
+    console.heading(f"{found['experiment']}  run {found['run'] or 'none yet'}")
     for title, part, show in (
         ("Documents", found["documents"], _print_documents),
         ("Tokens", found["tokens"], _print_tokens),
@@ -77,17 +77,17 @@ def print_summary(found: dict[str, Any]) -> None:
         ("Scores", found["scores"], _print_scores),
         ("Audit", found["audit"], _print_audit),
     ):
-        console.print(f"\n[bold]{title}[/bold]")
+        console.heading(title)
         if isinstance(part, dict) and "missing" in part:
-            console.print(f"missing, stage {part['missing']} makes it: {part['reason']}", markup=False)
+            console.print(f"missing, stage {part['missing']} makes it: {part['reason']}")
         else:
             show(part)
     for title, pairs in (("Where everything lies", found["places"]), ("What to do next", found["next"])):
         if pairs:
-            console.print(f"\n[bold]{title}[/bold]")
+            console.heading(title)
             width = max(len(text) for text, _ in pairs)
             for text, where in pairs:
-                console.print(f"{text:<{width}}  {where}", markup=False)
+                console.print(f"{text:<{width}}  {where}")
 
 
 def _print_documents(rows: list[dict[str, Any]]) -> None:
@@ -168,4 +168,4 @@ def _print_scores(scores: dict[str, Any]) -> None:
 
 
 def _print_audit(audit: dict[str, Any]) -> None:
-    console.print(audit["verdict"], markup=False)
+    console.print(audit["verdict"])

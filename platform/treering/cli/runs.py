@@ -58,11 +58,11 @@ def runs(json: JsonOption = False) -> None:
         print_table(columns, rows, numbers=columns[3:])
         for line in lines:
             if line.stall:
-                console.print(f"\n{line.id}: stalled: {line.stall}", markup=False)
+                console.print("", f"{line.id}: stalled: {line.stall}")
             if line.alarms:
-                console.print(f"\n{line.id}: alarms: {alarm_counts(line.alarms)}", markup=False)
+                console.print("", f"{line.id}: alarms: {alarm_counts(line.alarms)}")
             if line.problem:
-                console.print(f"\n{line.id}: {line.problem}", markup=False)
+                console.print("", f"{line.id}: {line.problem}")
 
 
 def show(run: RunArgument, json: JsonOption = False) -> None:
@@ -127,14 +127,14 @@ def _row(line: "RunLine") -> list[str]:
 def _print_page(page: dict[str, Any]) -> None:
     run, recipe = page["run"], page["recipe"]
     model = recipe["model"]
-    console.print(f"run         {run['id']} ({run['experiment']}), {run['state']}", markup=False)
+    console.print(f"run         {run['id']} ({run['experiment']}), {run['state']}")
     if run["stall"]:
-        console.print(f"stalled     {run['stall']}", markup=False)
+        console.print(f"stalled     {run['stall']}")
     if run["problem"]:
-        console.print(f"missing     {run['problem']}", markup=False)
+        console.print(f"missing     {run['problem']}")
     console.print(f"folder      {_from_here(page['path_to_run'])}")
     if page["overrides"]:
-        console.print(f"set         {'  '.join(page['overrides'])}", markup=False)
+        console.print(f"set         {'  '.join(page['overrides'])}")
     for name, digest in page["digests"].items():
         console.print(f"{name:<11} {digest}")
     console.print(
@@ -208,12 +208,10 @@ def _print_attempts(page: dict[str, Any]) -> None:
             + (f"; changed: {'; '.join(attempt['changed'])}" if attempt["changed"] else "")
         )
         if attempt["launch"]:
-            console.print(f"  started by {_launch_text(attempt['launch'], attempt['nodes'])}", markup=False)
+            console.print(f"  started by {_launch_text(attempt['launch'], attempt['nodes'])}")
         for incident in attempt["incidents"]:
             where = f" (on {incident['host']})" if incident["host"] else ""
-            console.print(
-                f"  incident  step {incident['step']:,}: {incident['title']}: {incident['text']}{where}", markup=False
-            )
+            console.print(f"  incident  step {incident['step']:,}: {incident['title']}: {incident['text']}{where}")
 
 
 def _launch_text(launch: dict[str, Any], nodes: list[str]) -> str:

@@ -10,6 +10,7 @@ from treering.cli.alarms import print_alarms
 from treering.cli.audit import print_shortfalls, progress_bars
 from treering.cli.output import JsonOption, NamedCheckpoint, console, print_json, print_table, project
 from treering.config.canonical import short
+from treering.foreign import say
 
 if TYPE_CHECKING:
     from treering.audit.exposure import CheckpointExposure, TracedDocument
@@ -109,11 +110,11 @@ def _trace_text(here: "Project", file: Path, limit: int, *, json: bool) -> None:
         _end(found.shortfalls)
         return
     if not found.matches:
-        console.print(f"no document at hand holds one of its {found.num_ngrams:,} runs of 13 words\n")
+        console.print(f"no document at hand holds one of its {found.num_ngrams:,} runs of 13 words", "")
     for each in found.matches[:limit]:
         part = f"{each.match.ngrams:,} of {found.num_ngrams:,} runs of 13 words"
         spans = ", ".join(f"{start:,} to {end:,}" for start, end in each.match.spans)
-        console.print(f"{'the whole text' if each.match.exact else part} in tokens {spans} of", markup=False)
+        console.print(f"{'the whole text' if each.match.exact else part} in tokens {spans} of")
         _print_document(each.document)
     if len(found.matches) > limit:
         console.print(f"{len(found.matches) - limit:,} more documents; --limit shows more of them")
@@ -243,7 +244,7 @@ def contamination(
         print_json(found.to_json())
         _end(found.shortfalls)
         return
-    console.print(f"run {found.run}, step {found.step:,}\n")
+    console.print(f"run {found.run}, step {found.step:,}", "")
     print_table(
         ("task", "examples", "with an n-gram", "in corpora", "seen"),
         [
@@ -302,7 +303,9 @@ def diff(a: NamedCheckpoint, b: NamedCheckpoint, json: JsonOption = False) -> No
             f"{name}  run {side.run}, step {side.step:,}, {side.consumed_samples:,} samples: {side.checkpoint}"
         )
     console.print(
-        f"\n{'same data' if found.same_data else f'first difference: step {found.first_step:,}'}, {found.reason}\n"
+        "",
+        f"{'same data' if found.same_data else f'first difference: step {found.first_step:,}'}, {found.reason}",
+        "",
     )
     print_table(
         ("corpus", "share A", "share B", "only A", "only B", "both", "documents only A", "only B "),
@@ -346,7 +349,7 @@ def spikes(
     if step is None:
         rings, shortfalls = rings_left(directory)
         for shortfall in shortfalls:
-            typer.echo(f"missing: {shortfall.text}", err=True)
+            say(f"missing: {shortfall.text}")
         found = alarms_in(directory, rings)
         if json:
             print_json([alarm.to_dict() for alarm in found])
@@ -365,7 +368,7 @@ def spikes(
         numbers = "no ring is left"
         if each.loss is not None and each.grad_norm is not None:
             numbers = f"loss {each.loss:.4f}, gradient norm {each.grad_norm:.3f}"
-        console.rule(f"step {each.step:,}, {attempt}: {numbers}", align="left")
+        console.heading(f"step {each.step:,}, {attempt}: {numbers}")
         print_table(
             ("sample", "corpus", "epoch", "documents", "also read by step"),
             [
@@ -399,7 +402,6 @@ def _print_documents(documents: "Iterable[TracedDocument]", total: int) -> None:
 def _print_document(each: "TracedDocument") -> None:
     console.print(
         f"{each.corpus}:{each.document}  {each.num_tokens:,} tokens  {each.source}  {each.licence}",
-        markup=False,
         style="bold",
     )
     if not each.exposures:
@@ -458,7 +460,7 @@ def _end(shortfalls: "Sequence[Shortfall]") -> None:
 
 def _print_unanswered(texts: Iterable[str]) -> None:
     for text in texts:
-        console.print(f"not looked into: {text}", markup=False)
+        console.print(f"not looked into: {text}")
 
 
 def _mean(value: float | None, count: int) -> str:

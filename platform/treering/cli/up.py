@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from treering.cli.output import JsonOption, PublicKeyOption, console, print_json, project, trusted_keys
+from treering.foreign import say
 
 if TYPE_CHECKING:
     from treering.cli.serving import Service
@@ -23,11 +24,21 @@ DASHBOARD_PORT = 8501
 
 MlflowPort = Annotated[
     int | None,
-    typer.Option("--mlflow-port", help=f"Port of MLflow; default {MLFLOW_PORT}, or any free one if that is taken."),
+    typer.Option(
+        "--mlflow-port",
+        min=1,
+        max=65_535,
+        help=f"Port of MLflow; default {MLFLOW_PORT}, or any free one if that is taken.",
+    ),
 ]
 DashboardPort = Annotated[
     int | None,
-    typer.Option("--port", help=f"Port of the dashboard; default {DASHBOARD_PORT}, or any free one if that is taken."),
+    typer.Option(
+        "--port",
+        min=1,
+        max=65_535,
+        help=f"Port of the dashboard; default {DASHBOARD_PORT}, or any free one if that is taken.",
+    ),
 ]
 
 
@@ -94,7 +105,7 @@ def up(
                 print_json({"dashboard": dashboard_url, "mlflow": mlflow_url})
                 sys.stdout.flush()
             else:
-                console.print(f"dashboard  {dashboard_url}\nMLflow     {mlflow_page}\nCtrl-C ends both.")
+                console.print(f"dashboard  {dashboard_url}", f"MLflow     {mlflow_page}", "Ctrl-C ends both.")
             _watch(running, shipping)
         except KeyboardInterrupt:
             _say("ending …", json)
@@ -122,7 +133,7 @@ def _watch(servers: Sequence["Service"], shipping: "Service") -> None:
                 shipping.check()
         except TreeringError as error:
             ships = False
-            sys.stderr.write(f"treering: {error}\nMLflow stays as it is; `treering ship` brings it up to date\n")
+            say(f"treering: {error}\nMLflow stays as it is; `treering ship` brings it up to date")
 
 
 def training_runs_page(url: str, here: "Project") -> str:

@@ -14,6 +14,7 @@ from treering.cli.output import (
     project,
     trusted_keys,
 )
+from treering.foreign import say
 
 if TYPE_CHECKING:
     from treering.audit.attestation.check import AttestationCheck
@@ -97,17 +98,17 @@ def _print(result: "AttestationCheck | Inventory") -> None:
             said = result.statement.predicate
             console.print(f"signed       {said.attested_at}, level {said.assurance.level}, ring {said.evidence.ring}")
             if said.assurance.replay is not None:
-                console.print(f"{'':<12} replayed {said.assurance.replay.steps.text}", markup=False)
+                console.print(f"{'':<12} replayed {said.assurance.replay.steps.text}")
         notes = result.not_compared
     else:
         rows = [[each.kind, f"{each.bytes:,}", str(each.findings or "holds"), each.path] for each in result.checked]
         print_table(("what", "bytes", "findings", "where"), rows, numbers=("bytes", "findings"))
         notes = result.notes
     for note in notes:
-        console.print(f"note         {note}", markup=False)
+        console.print(f"note         {note}")
     for finding in result.findings:
-        console.print(f"FAILED       {finding.text}", markup=False)
-    console.print(f"\n{result.verdict}")
+        console.print(f"FAILED       {finding.text}")
+    console.print("", result.verdict)
 
 
 def find(
@@ -122,15 +123,14 @@ def find(
     Example: `treering find sha256:0123abcd`
     """
     from dataclasses import asdict
-    from functools import partial
 
     from treering.audit.find import find_digest
 
-    found = find_digest(project(), digest, partial(typer.echo, err=True))
+    found = find_digest(project(), digest, say)
     if json:
         print_json([asdict(each) for each in found])
         return
     for each in found:
-        console.print(f"{each.what}\n  digest  {each.digest}\n  where   {each.place}, {each.path}", markup=False)
+        console.print(each.what, f"  digest  {each.digest}", f"  where   {each.place}, {each.path}")
         if each.command:
-            console.print(f"  bring   {each.command}", markup=False)
+            console.print(f"  bring   {each.command}")

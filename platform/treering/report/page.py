@@ -11,6 +11,7 @@ from itertools import groupby
 from treering.audit.report import AuditReport
 from treering.config.canonical import short
 from treering.data.curate.decisions import STEPS
+from treering.foreign import code, markdown
 from treering.judge.efficiency import STEP_PARTS
 from treering.judge.parameters import Parameters
 from treering.project import Project
@@ -26,14 +27,17 @@ _NUMBER = "0123456789-"
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; columns of numbers to the right."""
+    """A Markdown table; columns of numbers to the right. What is no `Markdown` is foreign text, which marks nothing."""
     cells = [tuple(row) for row in rows]
     right = [
         bool(cells) and all(not cell or cell[0] in _NUMBER for cell in column) for column in zip(*cells, strict=True)
     ]
     right = right or [False] * len(columns)
-    lines = [f"| {' | '.join(columns)} |", f"| {' | '.join('---:' if number else '---' for number in right)} |"]
-    lines += [f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in cells]
+    lines = [
+        f"| {' | '.join(map(markdown, columns))} |",
+        f"| {' | '.join('---:' if number else '---' for number in right)} |",
+    ]
+    lines += [f"| {' | '.join(map(markdown, row))} |" for row in cells]
     return "\n".join(lines)
 
 
@@ -74,16 +78,16 @@ def render_page(facts: Facts, audit: AuditReport, project: Project, *, chart: bo
 def _title(facts: Facts, training: Training, final: Evaluation, audit: AuditReport) -> str:
     below = final.unigram_entropy - final.validation_loss
     return (
-        f"# {facts.experiment.experiment}\n\n"
-        + (f"{facts.experiment.description}\n\n" if facts.experiment.description else "")
-        + f"Run `{training.resolved.run_id}`, step {training.checkpoint.step:,}. "
+        f"# {markdown(facts.experiment.experiment)}\n\n"
+        + (f"{markdown(' '.join(facts.experiment.description.split()))}\n\n" if facts.experiment.description else "")
+        + f"Run {code(training.resolved.run_id)}, step {training.checkpoint.step:,}. "
         f"Held-out loss {final.validation_loss:.3f} nats a token, {abs(below):.3f} "
         f"{'under' if below >= 0 else 'ABOVE'} the unigram entropy of the same tokens. "
-        f"Audit: **{audit.verdict}**.\n\n"
+        f"Audit: **{markdown(audit.verdict)}**.\n\n"
         + table(
             ("identity", "digest"),
-            [(name, f"`{digest}`") for name, digest in training.resolved.digests.items()]
-            + [("tokenizer", f"`{training.resolved.recipe.tokenizer}`")],
+            [(name, code(digest)) for name, digest in training.resolved.digests.items()]
+            + [("tokenizer", code(training.resolved.recipe.tokenizer))],
         )
     )
 
@@ -217,8 +221,8 @@ def _scores_section(evaluations: Sequence[Evaluation]) -> str:
     return "\n\n".join(
         (
             "## Scores",
-            f"Step {final.step:,}, {final.harness}; ± is one standard error. Prompts hold as many of the examples "
-            "asked for as fit, whole.",
+            f"Step {final.step:,}, {markdown(final.harness)}; ± is one standard error. Prompts hold as many of the "
+            "examples asked for as fit, whole.",
             table(("task", "shots", "examples that fitted", "items", *metrics), scores),
             "Held-out text by corpus:",
             table(("corpus", "loss", "perplexity", "unigram entropy"), perplexities),
@@ -242,9 +246,9 @@ def _kernels_section(training: Training) -> str:
 
 def _audit_section(audit: AuditReport, project: Project) -> str:
     def local(text: str) -> str:
-        return text.replace(f"{project.root}/", "")
+        return markdown(text.replace(f"{project.root}/", ""))
 
-    parts = [f"## Audit\n\n**{audit.verdict}**"]
+    parts = [f"## Audit\n\n**{markdown(audit.verdict)}**"]
     parts += [f"- {local(finding.text)}" for finding in audit.findings]
     parts.append("Not proven:")
     parts.append("\n".join(f"- {local(text)}" for text in audit.not_proven))
@@ -253,7 +257,7 @@ def _audit_section(audit: AuditReport, project: Project) -> str:
 
 def _places_section(training: Training, project: Project) -> str:
     lies = table(("what", "where"), places(project, training.resolved.run_id))
-    steps = "\n".join(f"- {text}: `{command}`" for text, command in next_steps(project, training))
+    steps = "\n".join(f"- {text}: {code(command)}" for text, command in next_steps(project, training))
     return f"## Where everything lies, and what to do next\n\n{lies}\n\n{steps}"
 
 
@@ -290,10 +294,10 @@ def _clock_section(training: Training) -> str:
                 ("of it", parts or "unknown"),
                 ("tokens per second", f"{found.tokens_per_second:,.0f}"),
                 ("per device, median", flops),
-                ("checkpoint", f"`{training.checkpoint.digest}`"),
-                ("last ring", f"`{manifest.ring}`"),
-                ("code", f"`{short(manifest.code)}`"),
-                ("environment", f"`{short(manifest.environment)}`"),
+                ("checkpoint", code(training.checkpoint.digest)),
+                ("last ring", code(manifest.ring)),
+                ("code", code(short(manifest.code))),
+                ("environment", code(short(manifest.environment))),
             ],
         )
     )

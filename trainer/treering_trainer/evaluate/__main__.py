@@ -6,6 +6,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 # Before torch starts its threads: workers are forked, and each computes on one thread.
@@ -15,7 +16,9 @@ from treering.config.canonical import canonical_json
 from treering.config.load import load_experiment
 from treering.config.resolve import Resolved, ResolvedBlend, resolve
 from treering.data.blend import resolve_blend
-from treering.errors import NotFoundError, run_command
+from treering.ending import run_command
+from treering.errors import NotFoundError, TrainingError
+from treering.foreign import say
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory, RunDirectory, find_run
 from treering.runlog.records import Evaluation
@@ -37,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_command(
         lambda: _run(Project(Path.cwd()), options),
         trouble="evaluation cannot read or write: {}; what is scored is kept, the same command goes on",
-        interrupted="; the same command goes on from here",
+        trouble_code=TrainingError.exit_code,
     )
 
 
@@ -48,10 +51,10 @@ def _run(project: Project, options: argparse.Namespace) -> None:
         options.overrides,
         wanted=options.run,
         publish=not options.no_publish,
-        say=_say_aside if options.json else _say,
+        say=say if options.json else partial(say, stream=sys.stdout),
     )
     if options.json:
-        _say(canonical_json([record.model_dump(mode="json") for record in records]))
+        say(canonical_json([record.model_dump(mode="json") for record in records]), sys.stdout)
 
 
 def _evaluate(
@@ -108,16 +111,6 @@ def checkpoints_of(project: Project, resolved: Resolved) -> list[CheckpointDirec
             if checkpoint.step not in found or found[checkpoint.step].digest != checkpoint.digest:
                 found[checkpoint.step] = checkpoint
     return [found[step] for step in sorted(found)]
-
-
-def _say_aside(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from treering.errors import run_command
+from treering.ending import run_command
+from treering.errors import TrainingError
 from treering.project import Project
 from treering.runlog.directory import named_checkpoint
 from treering.runlog.export import ExportDtype, ExportFormat
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_command(
         lambda: _export(Project(Path.cwd()), options),
         trouble="the export cannot read or write: {}; nothing was left behind",
+        trouble_code=TrainingError.exit_code,
         interrupted="; nothing was left behind",
     )
 
@@ -76,7 +78,7 @@ def _bars() -> "Iterator[Progress]":
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     terminal = Console(stderr=True)
     with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as bars:
         tasks = {name: bars.add_task(name, total=None) for name in ("verify", "write")}

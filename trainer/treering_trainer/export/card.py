@@ -1,5 +1,6 @@
 """The model card of an export: what the model is, where it comes from, how that is audited."""
 
+from treering.foreign import code, markdown
 from treering.runlog.directory import CheckpointDirectory
 from treering.runlog.export import EXPORT_RECORD, ExportDtype
 
@@ -16,7 +17,7 @@ def model_card(checkpoint: CheckpointDirectory, dtype: ExportDtype, known: int, 
     resolved, manifest = checkpoint.run.resolved, checkpoint.manifest
     model = resolved.recipe.model
     components = "\n".join(
-        f"| {component.corpus} | {component.weight} | `{component.digest or 'declared'}` |"
+        f"| {markdown(component.corpus)} | {markdown(component.weight)} | {code(component.digest or 'declared')} |"
         for component in resolved.blend.components
     )
     vocabulary = f"The embedding has {model.padded_vocab_size:,} rows, the tokenizer knows {known:,} of them."
@@ -25,11 +26,12 @@ def model_card(checkpoint: CheckpointDirectory, dtype: ExportDtype, known: int, 
             " The others are padding that training never read. They stay, since the softmax that was trained runs over"
             " them; `generation_config.json` suppresses them."
         )
-    vocabulary += f" `{end}` ends a document and stands before one; spelled out in a text it is ordinary text."
+    vocabulary += f" {code(end)} ends a document and stands before one; spelled out in a text it is ordinary text."
     path = "\n".join(
         f"- run `{segment.run.id}`, attempt {segment.attempt.number}, to step {segment.last_step:,}"
         for segment in checkpoint.run.path_to(checkpoint)
     )
+    place = code(f"runs/{resolved.run_id}/{checkpoint.path.parent.name}/{checkpoint.path.name}")
     return f"""---
 library_name: transformers
 pipeline_tag: text-generation
@@ -38,9 +40,9 @@ tags:
 - treering
 ---
 
-# {resolved.experiment}, step {manifest.step:,}
+# {markdown(resolved.experiment)}, step {manifest.step:,}
 
-{resolved.description}
+{markdown(" ".join(resolved.description.split()))}
 
 A GPT in the layout of GPT-2: {model.num_layers} layers, hidden size {model.hidden_size}, \
 {model.num_attention_heads} heads, {resolved.blend.sequence_length} positions, \
@@ -80,7 +82,7 @@ treering audit FOLDER --verify
 ```
 
 on this folder checks these digests, finds the checkpoint by its own
-(`runs/{resolved.run_id}/{checkpoint.path.parent.name}/{checkpoint.path.name}`), tells which documents trained it, and \
+({place}), tells which documents trained it, and \
 recomputes every batch from the corpora's bytes. An export of that checkpoint by the same version of Treering has the \
 same bytes as this folder.
 """

@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -14,13 +13,13 @@ from typing import Any
 from treering.config.canonical import short
 from treering.data.tokenize import load_tokenizer
 from treering.data.tokenizer import check_tokenizer, end_of_document
-from treering.errors import UserError, run_command
+from treering.ending import run_command
+from treering.errors import TrainingError, UserError
+from treering.foreign import say, shown
 from treering.project import Project
 from treering.runlog.directory import named_checkpoint
 
 _STDIN = "-"
-# A byte-level model may say escape sequences, which a terminal would obey.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,21 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     return run_command(
-        lambda: _generate_into_pipe(Project(Path.cwd()), options),
+        lambda: _generate(Project(Path.cwd()), options),
         trouble="generation cannot read or write: {}",
+        trouble_code=TrainingError.exit_code,
         interrupted="",
     )
-
-
-def _generate_into_pipe(project: Project, options: argparse.Namespace) -> None:
-    try:
-        _generate(project, options)
-        sys.stdout.flush()
-    except BrokenPipeError:  # whoever read has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except KeyboardInterrupt:
-        sys.stderr.write("\n")  # after the text that was streamed so far
-        raise
 
 
 def _generate(project: Project, options: argparse.Namespace) -> None:
@@ -159,11 +148,11 @@ def _prompt(options: argparse.Namespace) -> str:
 
 
 def _note(text: str) -> None:
-    sys.stderr.write(f"treering: {text}\n")
+    say(f"treering: {text}")
 
 
 def _print(text: str) -> None:
-    sys.stdout.write(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", text) if sys.stdout.isatty() else text)
+    sys.stdout.write(shown(text, lines=True) if sys.stdout.isatty() else text)
     sys.stdout.flush()
 
 

@@ -19,7 +19,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from treering.config.resolve import Resolved
-from treering.errors import EvidenceError, TrainingError, UserError, run_command
+from treering.ending import run_command
+from treering.errors import EvidenceError, TrainingError, UserError
+from treering.foreign import say
 from treering.runlog.cut import cut_run
 from treering.runlog.directory import CheckpointDirectory, RunDirectory, find_checkpoint
 from treering.runlog.records import AttemptHeader
@@ -79,6 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_command(
         lambda: _replay_named(options),
         trouble="the replay cannot read or write: {}; the run is as it was",
+        trouble_code=TrainingError.exit_code,
         interrupted="; the run is as it was",
     )
 
@@ -119,7 +122,7 @@ def replay(checkpoint: CheckpointDirectory, count: int, seed: int | None = None)
     steps: list[ReplayedStep] = []
     changed: list[str] = []
     for base, last in sorted(stretches.items()):
-        sys.stderr.write(f"replay: steps {base + 1} to {last}, from {f'checkpoint {base}' if base else 'nothing'}\n")
+        say(f"replay: steps {base + 1} to {last}, from {f'checkpoint {base}' if base else 'nothing'}")
         again, differences = _train_again(checkpoint, bases.get(base), base, last)
         steps += [_compared(rings[ring.step], ring, ring.step in picked) for ring in again]
         changed += differences

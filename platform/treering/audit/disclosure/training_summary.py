@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from treering.audit.disclosure.facts import CorpusFacts, ModelFacts
+from treering.foreign import markdown
 
 _TEXT_SIZES = (
     (10**9, "Less than 1 billion tokens"),
@@ -82,7 +83,7 @@ def _general(facts: ModelFacts) -> Iterator[str]:
         "",
         "### 1.2. Model identification",
         "",
-        f"Versioned model name(s): {facts.name} ({facts.parameters}); {blank('name on the market')}",
+        f"Versioned model name(s): {markdown(facts.name)} ({facts.parameters}); {blank('name on the market')}",
         "",
         f"Model dependencies: {earlier}",
         "",
@@ -125,18 +126,19 @@ def _if_yes(*fields: str, comments: bool = True) -> Iterator[str]:
 
 
 def _public_row(corpus: CorpusFacts) -> str:
-    terms = "; ".join(share.licence for share in corpus.licences)
-    return f"| {corpus.usage.corpus} | {corpus.num_tokens:,} | {_cell(', '.join(corpus.sources))} | {_cell(terms)} |"
+    terms = "; ".join(markdown(share.licence) for share in corpus.licences)
+    name, sources = markdown(corpus.usage.corpus), _and(corpus.sources)
+    return f"| {name} | {corpus.num_tokens:,} | {sources} | {terms} |"
 
 
 def _corpus_row(corpus: CorpusFacts) -> str:
     usage = corpus.usage
-    terms = "; ".join(f"{each.licence} ({each.documents:,} documents)" for each in corpus.licences)
+    terms = "; ".join(f"{markdown(each.licence)} ({each.documents:,} documents)" for each in corpus.licences)
     touched = "unknown" if usage.documents_touched is None else f"{usage.documents_touched:,}"
     held = "unknown" if usage.num_documents is None else f"{usage.num_documents:,}"
     return (
-        f"| {usage.corpus} | {usage.weight} | {held} | {touched} | {usage.tokens:,} | {usage.realised_epochs:.4f} | "
-        f"{_cell(terms) or blank('licence; the corpus was not at hand')} |"
+        f"| {markdown(usage.corpus)} | {usage.weight} | {held} | {touched} | {usage.tokens:,} | "
+        f"{usage.realised_epochs:.4f} | {terms or blank('licence; the corpus was not at hand')} |"
     )
 
 
@@ -146,11 +148,11 @@ def _languages(corpora: Sequence[CorpusFacts]) -> str:
     for each in corpora:
         wanted = each.parameter("filter", "languages")
         if wanted is None:
-            said.append(f"{each.usage.corpus}: {blank('languages; no filter is on record')}")
+            said.append(f"{markdown(each.usage.corpus)}: {blank('languages; no filter is on record')}")
         elif wanted:
-            said.append(f"{each.usage.corpus}: documents identified as {_and(wanted)}")
+            said.append(f"{markdown(each.usage.corpus)}: documents identified as {_and(wanted)}")
         else:
-            said.append(f"{each.usage.corpus}: no rule on language")
+            said.append(f"{markdown(each.usage.corpus)}: no rule on language")
     return "; ".join(said)
 
 
@@ -257,7 +259,7 @@ def _sources(facts: ModelFacts) -> Iterator[str]:
     if other:
         yield from ("| Corpus | Sources on record |", "| --- | --- |")
         yield from (
-            f"| {each.usage.corpus} | {_cell(', '.join(each.sources)) or blank('sources; it was not at hand')} |"
+            f"| {markdown(each.usage.corpus)} | {_and(each.sources) or blank('sources; it was not at hand')} |"
             for each in other
         )
         yield from ("", *_if_yes("Narrative description of these data sources and the data"))
@@ -293,27 +295,29 @@ def _processing(facts: ModelFacts) -> Iterator[str]:
         "### 3.3. Other information (optional)",
         "",
         "Other relevant information about data processing (optional): "
-        f"corpora, licences and amounts were read from the run's records by an audit: {report.verdict}, "
+        f"corpora, licences and amounts were read from the run's records by an audit: {markdown(report.verdict)}, "
         f"level of assurance {report.level}. Not proven by it:",
         "",
-        *(f"- {text}" for text in report.not_proven),
+        *(f"- {markdown(text)}" for text in report.not_proven),
         "",
         "| Identity | Digest |",
         "| --- | --- |",
-        *(f"| {name} | {digest or 'none'} |" for name, digest in report.digests.items()),
-        *(f"| corpus {each.usage.corpus} | {each.usage.digest or 'declared'} |" for each in facts.corpora),
+        *(f"| {markdown(name)} | {markdown(digest or 'none')} |" for name, digest in report.digests.items()),
+        *(f"| corpus {markdown(each.usage.corpus)} | {each.usage.digest or 'declared'} |" for each in facts.corpora),
     )
 
 
 def _removed(corpora: Sequence[CorpusFacts]) -> Iterator[str]:
     for each in corpora:
-        name = each.usage.corpus
+        name = markdown(each.usage.corpus)
         if each.dropped is not None:
             for step, rules in each.dropped.items():
-                yield from (f"| {name} | {step} | {_cell(rule)} | {count:,} |" for rule, count in rules.items())
+                yield from (
+                    f"| {name} | {markdown(step)} | {markdown(rule)} | {count:,} |" for rule, count in rules.items()
+                )
         elif each.steps:
             yield from (
-                f"| {name} | {step['step']} | all its rules | {step['dropped']:,} |"
+                f"| {name} | {markdown(step['step'])} | all its rules | {step['dropped']:,} |"
                 for step in each.steps
                 if step.get("dropped")
             )
@@ -325,10 +329,5 @@ def _unknown(reason: str) -> str:
     return f"☐ Yes ☐ No {blank(f'answer; {reason}')}"
 
 
-def _cell(text: str) -> str:
-    """Text that does not end a table's cell."""
-    return text.replace("|", "\\|").replace("\n", " ")
-
-
 def _and(names: Iterable[str]) -> str:
-    return ", ".join(names)
+    return ", ".join(map(markdown, names))
