@@ -12,6 +12,7 @@ from typing import Any
 
 from treering.audit.stores import files_of_tree
 from treering.errors import StoreError
+from treering.redact import redact
 
 _TREE = ".dir"
 
@@ -22,7 +23,7 @@ class RemoteStore:
 
     Attributes:
         remote: its name.
-        path: its URL.
+        path: its URL, without a password.
         database: DVC's object database on it (`dvc_data.hashfile.db.HashFileDB`).
     """
 
@@ -96,7 +97,7 @@ class RemoteStore:
         try:
             yield
         except Exception as error:  # each plugin has errors of its own: aiohttp's, botocore's, paramiko's, …
-            raise StoreError(f"{self.remote} ({self.path}) does not answer: {error}") from error
+            raise StoreError(f"{self.remote} ({self.path}) does not answer: {redact(str(error))}") from error
 
 
 def open_remotes(root: Path, remotes: Mapping[str, str]) -> tuple[list[RemoteStore], list[str]]:
@@ -120,12 +121,14 @@ def open_remotes(root: Path, remotes: Mapping[str, str]) -> tuple[list[RemoteSto
         with Repo(str(root)) as repo:
             for name, url in remotes.items():
                 try:
-                    opened.append(RemoteStore(name, url, repo.cloud.get_remote_odb(name)))
+                    opened.append(RemoteStore(name, redact(url), repo.cloud.get_remote_odb(name)))
                 except ImportError as error:
                     scheme = url.partition("://")[0]
-                    closed.append(f"{name} ({url}): {error}; `pip install 'dvc[{scheme}]'` installs what DVC needs")
+                    closed.append(
+                        f"{name} ({redact(url)}): {error}; `pip install 'dvc[{scheme}]'` installs what DVC needs"
+                    )
                 except Exception as error:  # noqa: BLE001  (a plugin's own errors; the answer at hand must come)
-                    closed.append(f"{name} ({url}): {error}")
+                    closed.append(f"{name} ({redact(url)}): {redact(str(error))}")
     except Exception as error:  # noqa: BLE001  (DVC's errors have no public root; no git is one of them)
-        closed.append(f"{', '.join(remotes)}: DVC does not open {root}: {error}")
+        closed.append(f"{', '.join(remotes)}: DVC does not open {root}: {redact(str(error))}")
     return opened, closed

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from treering.errors import TreeringError, UserError
+from treering.redact import redact
 
 HOST = "127.0.0.1"
 
@@ -151,7 +152,7 @@ class Service:
         code = self._process.poll()
         if code is not None:
             tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])
-            raise TreeringError(f"{self.name} ended with exit code {code}; the end of {self._log}:\n{tail}")
+            raise TreeringError(f"{self.name} ended with exit code {code}; the end of {self._log}:\n{redact(tail)}")
 
     def wait_until_healthy(self, url: str, timeout_s: float = 120.0) -> None:
         """Returns when `url` answers.

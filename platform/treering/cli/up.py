@@ -61,6 +61,7 @@ def up(
     Example: `treering up --port 8600`
     """
     from treering.cli.serving import HOST, Guard, Service, choose_port
+    from treering.redact import without_user_info
 
     here = project()
     trusted_keys(public_key)
@@ -85,12 +86,24 @@ def up(
             dashboard_url = f"http://{HOST}:{dashboard_port}"
             external = os.environ.get("MLFLOW_TRACKING_URI", "")
             if external.startswith(("http://", "https://")):
-                mlflow_url = external
+                mlflow_url = without_user_info(external)
             else:
+                from treering.store.database import prepare_database
+                from treering.store.registry import default_uri
+
+                backend = default_uri(here)
+                note = prepare_database(backend)
+                if note:
+                    _say(note, json)
                 chosen = choose_port(mlflow_port, MLFLOW_PORT, "--mlflow-port")
                 mlflow_url = f"http://{HOST}:{chosen}"
                 _say("starting MLflow …", json)
-                environment = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+                environment = {
+                    # Not on the command line, where every user of the machine could read its password.
+                    "MLFLOW_BACKEND_STORE_URI": backend,
+                    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+                    "MLFLOW_DISABLE_TELEMETRY": "true",
+                }
                 start("mlflow", _mlflow_command(here, chosen), f"{mlflow_url}/health", environment)
             shipping = start("ship", [sys.executable, "-m", "treering.ship.follow", str(here.root)], "")
             mlflow_page = training_runs_page(mlflow_url, here)
@@ -160,10 +173,9 @@ def training_runs_page(url: str, here: "Project") -> str:
 def _mlflow_command(here: "Project", port: int) -> list[str]:
     from treering.cli.serving import HOST
 
-    uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{here.root.resolve() / 'mlflow.db'}"
     return [
         sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1",
-        "--backend-store-uri", uri, "--artifacts-destination", str(here.root.resolve() / "mlartifacts"),
+        "--artifacts-destination", str(here.root.resolve() / "mlartifacts"),
     ]  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from treering.config.canonical import digest_bytes
 from treering.errors import UserError
+from treering.redact import redact
 
 SCRIPT_VARIABLE: Final = "TREERING_LAUNCH_SCRIPT"
 """Names a file with the text that started the job: a batch script, or a hostfile."""
@@ -113,7 +114,7 @@ def launch_record(environ: Mapping[str, str]) -> dict[str, Any] | None:
     Returns:
         `launcher` (torchrun, srun, deepspeed, mpirun, or `environment` where only RANK is known); under Slurm `slurm`
         with job, step, restarts, node list, cluster and partition as far as they are set; `script` with the digest and
-        the text of the file that `TREERING_LAUNCH_SCRIPT` names.
+        the text of the file that `TREERING_LAUNCH_SCRIPT` names, without passwords (the digest is of the whole file).
 
     Raises:
         UserError: that file cannot be read.
@@ -134,7 +135,7 @@ def launch_record(environ: Mapping[str, str]) -> dict[str, Any] | None:
                 f"{SCRIPT_VARIABLE}: found {script}, which cannot be read ({error.strerror}), expected the script that "
                 "started the job; unset the variable if there is none"
             ) from None
-        record["script"] = {"digest": digest_bytes(content), "text": content.decode(errors="backslashreplace")}
+        record["script"] = {"digest": digest_bytes(content), "text": redact(content.decode(errors="backslashreplace"))}
     return record
 
 

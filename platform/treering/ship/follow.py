@@ -11,12 +11,13 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import psutil
 import stamina
 
-from treering.errors import EvidenceError, StoreError
+from treering.errors import EvidenceError, StoreError, run_command
 from treering.project import Project
 from treering.runlog.directory import RunDirectory, find_run, find_runs
 from treering.runlog.lock import is_held
@@ -168,14 +169,17 @@ def _lives(process: psutil.Process | None) -> bool:
         return False
 
 
-def main(arguments: list[str]) -> None:
+def main(arguments: list[str]) -> int:
     """`python -m treering.ship.follow ROOT [PID]`: follows all runs as long as a process lives, or for ever."""
     os.nice(10)  # a training on the same cores goes first
     root, *companion = arguments
+    project = Project(Path(root))
     if companion:
-        follow(Project(Path(root)), grace_s=5.0, companion=int(companion[0]), report=_print)
+        work = partial(follow, project, grace_s=5.0, companion=int(companion[0]), report=_print)
     else:
-        follow(Project(Path(root)), interval_s=5.0, grace_s=math.inf, report=_print)
+        work = partial(follow, project, interval_s=5.0, grace_s=math.inf, report=_print)
+    trouble = "shipping cannot read or write: {}; `treering ship` goes on later"
+    return run_command(work, trouble=trouble, interrupted="; `treering ship` goes on later")
 
 
 def _print(result: ShipReport) -> None:
@@ -183,4 +187,4 @@ def _print(result: ShipReport) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

@@ -258,7 +258,7 @@ def checkpoint_params(checkpoint: CheckpointDirectory) -> dict[str, str]:
 
 
 def non_finite(points: Sequence[Point]) -> list[dict[str, Any]]:
-    """The points that MLflow cannot draw as they are, for a tag: it stores ±infinity as ±1.8e308."""
+    """The points that are stored as NaN, with their values, for a tag."""
     return [
         {"step": point.step, "metric": point.key, "value": point.value}
         for point in points

@@ -207,6 +207,7 @@ class RunShipper:
         tags |= projection.alarm_tags(self._alarms)
         if self._non_finite:
             tags["treering.non_finite"] = projection.list_tag(self._non_finite)
+            tags["treering.num_non_finite"] = str(len(self._non_finite))
         news = {key: value for key, value in tags.items() if self._tags.get(key) != value}
         if news:
             self._registry.log(stored.run_id, tags=news)
@@ -247,7 +248,10 @@ class RunShipper:
                 self._registry.log_datasets(stored.run_id, projection.task_inputs(evaluation))
                 for start in range(0, len(points), MAX_METRICS):
                     self._registry.log(stored.run_id, points[start : start + MAX_METRICS])
-                self._registry.log(stored.run_id, tags={tag: digest, "treering.harness": evaluation.harness})
+                tags = {tag: digest, "treering.harness": evaluation.harness}
+                if not_finite := projection.non_finite(points):
+                    tags[f"treering.non_finite.{checkpoint.path.name}"] = projection.list_tag(not_finite)
+                self._registry.log(stored.run_id, tags=tags)
         self._tags["checkpoints"] = fingerprint
         return made, scored
 

@@ -5,6 +5,8 @@ call made again writes nothing twice.
 """
 
 import json
+import logging
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,6 +30,9 @@ from mlflow.utils.mlflow_tags import MLFLOW_MODEL_IS_EXTERNAL
 from treering.config.canonical import short
 from treering.errors import StoreError
 from treering.project import Project
+from treering.redact import redact
+
+_log = logging.getLogger(__name__)
 
 MAX_METRICS: Final = 900
 """Metrics in one call; MLflow takes 1000 entities a call, and the position's tags travel with them."""
@@ -47,7 +52,8 @@ class Point:
 
     Attributes:
         key: catalogue key.
-        value: may be NaN or infinite; MLflow stores ±infinity as ±1.8e308.
+        value: may be NaN or infinite; both are stored as NaN, since MLflow draws ±infinity as ±1.8e308, which flattens
+            every other value of a chart.
         step: optimizer step.
         timestamp_ms: when it was measured; equal points are stored once, so it must not change between two shippings.
         model_id: LoggedModel that it scores, with `dataset` what it was scored on.
@@ -109,10 +115,17 @@ class Registry:
 
     Raises:
         StoreError: from every method, when the store does not answer or refuses.
+        UserError: the URI names a database that cannot be opened here: an unknown kind, or a driver that is missing.
     """
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
+        if not uri.startswith(("http://", "https://")):
+            from treering.store.database import prepare_database  # noqa: PLC0415 - a server needs no SQLAlchemy here
+
+            note = prepare_database(uri)
+            if note:
+                _log.warning("%s", note)
         with self._answers():
             self._client = mlflow.MlflowClient(tracking_uri=uri)
 
@@ -123,7 +136,7 @@ class Registry:
         except (MlflowException, requests.RequestException, sqlalchemy.exc.SQLAlchemyError, OSError) as error:
             text = str(error).strip() or type(error).__name__
             raise StoreError(
-                f"registry {_without_password(self.uri)}: {text.splitlines()[0][:500]}; nothing is lost, "
+                f"registry {redact(self.uri)}: {redact(text.splitlines()[0])[:500]}; nothing is lost, "
                 "`treering ship` goes on once it answers"
             ) from error
 
@@ -172,7 +185,7 @@ class Registry:
         metrics = [
             mlflow.entities.Metric(
                 point.key,
-                point.value,
+                point.value if math.isfinite(point.value) else math.nan,
                 point.timestamp_ms,
                 point.step,
                 model_id=point.model_id,
@@ -281,9 +294,6 @@ def _artifact_location(uri: str) -> str | None:
     """Beside an embedded database, since MLflow's own default is the working directory; a server knows its own."""
     if not uri.startswith("sqlite:///"):
         return None
-    return (Path(uri.removeprefix("sqlite:///")).resolve().parent / "mlartifacts").as_uri()
+    from treering.store.database import artifact_location  # noqa: PLC0415 - as above
 
-
-def _without_password(uri: str) -> str:
-    scheme, separator, rest = uri.partition("://")
-    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
+    return artifact_location(Path(uri.removeprefix("sqlite:///")).resolve())

@@ -1,0 +1,79 @@
+"""Hides passwords and tokens in text that people or files will see: the one place that knows how a secret looks."""
+
+import os
+import re
+from typing import Final
+from urllib.parse import quote, unquote
+
+HIDDEN: Final = "***"
+
+_NAMES_IN_TEXT: Final = r"[\w.-]*(?:password|passwd|passphrase|pwd|secret|secret_access_key|session_token)(?![\w.-])"
+_NAMES_IN_URIS: Final = (
+    r"[\w.-]*(?:pass(?:word|wd|phrase)|pwd|token|secret|signature|credentials?|api_?key|access_?key)(?![\w.-])"
+)
+_USER_INFO: Final = re.compile(
+    # A password may hold anything but blanks and quotes, even an `@` or `/` that should have been escaped.
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)"
+    r"(?P<user>[^\s/?#:@'\"<>]*)(?P<password>:[^\s@'\"<>]*)?@(?:[^\s/?#@'\"<>]*@)*"
+)
+_PARAMETER: Final = re.compile(rf"(?i)(?P<name>[?&;]{_NAMES_IN_URIS}=)[^&;\s'\"<>#]*")
+_ASSIGNMENT: Final = re.compile(
+    rf"(?i)(?P<name>(?<![\w.-]){_NAMES_IN_TEXT}['\"]?\s*[=:]\s*)(?P<value>'[^']*'|\"[^\"]*\"|[^\s,;&)\]}}'\"]+)"
+)
+_URI_VARIABLES: Final = ("MLFLOW_TRACKING_URI", "MLFLOW_BACKEND_STORE_URI", "TREERING_DATABASE_URL")
+_SECRET_VARIABLES: Final = (
+    "MLFLOW_TRACKING_PASSWORD",
+    "MLFLOW_TRACKING_TOKEN",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "DATABRICKS_TOKEN",
+    "PGPASSWORD",
+)
+_SHORTEST: Final = 4
+"""A shorter secret is hidden where it is part of a URI, and not wherever its letters occur."""
+
+
+def redact(text: str) -> str:
+    """The text with every secret replaced by `***`.
+
+    Hides the user information of a URI (a user name before a password stays, as SQLAlchemy does it), parameters and
+    assignments whose name says password, token, secret or key, and wherever they occur the values of the environment's
+    own secrets: those of MLflow, of AWS and of PostgreSQL, and the passwords in the URIs of MLflow and of the database.
+
+    Args:
+        text: for a message, a log, a page, or a record.
+    """
+    for secret in _known_secrets():
+        text = text.replace(secret, HIDDEN)
+    text = _USER_INFO.sub(_hide_user_info, text)
+    text = _PARAMETER.sub(rf"\g<name>{HIDDEN}", text)
+    return _ASSIGNMENT.sub(_hide_value, text)
+
+
+def without_user_info(uri: str) -> str:
+    """A URI without user name and password, as a link that anybody may see."""
+    return _USER_INFO.sub(r"\g<scheme>", uri)
+
+
+def _hide_user_info(match: re.Match[str]) -> str:
+    scheme, user, password = match["scheme"], match["user"], match["password"]
+    if password is not None:
+        return f"{scheme}{user}:{HIDDEN}@"
+    # A name alone is a token where it is sent by HTTP, as Git hosts take it; elsewhere it is a user.
+    return f"{scheme}{HIDDEN if scheme.lower().startswith(('http', 'git')) else user}@"
+
+
+def _hide_value(match: re.Match[str]) -> str:
+    value = match["value"]
+    mark = value[0] if value[0] in "'\"" else ""
+    return f"{match['name']}{mark}{HIDDEN}{mark}"
+
+
+def _known_secrets() -> list[str]:
+    """The environment's secrets in every spelling that a URI or a message may have, longest first."""
+    found = {os.environ.get(name, "") for name in _SECRET_VARIABLES}
+    for name in _URI_VARIABLES:
+        _, _, rest = os.environ.get(name, "").partition("://")
+        found.add(rest.rpartition("@")[0].partition(":")[2])
+    spelled = {form for secret in found for form in (secret, unquote(secret), quote(unquote(secret), safe=""))}
+    return sorted((each for each in spelled if len(each) >= _SHORTEST), key=len, reverse=True)

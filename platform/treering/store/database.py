@@ -1,0 +1,264 @@
+"""MLflow's database: made whole or not at all, and checked before anyone opens it.
+
+MLflow makes its tables step by step, and a process that is killed meanwhile leaves a file that no later MLflow opens.
+So an SQLite database is made beside its place and renamed. A half-made file is set aside, and one of an older MLflow is
+migrated on a copy. Everything that Treering stored comes back from the run logs.
+"""
+
+import fcntl
+import importlib.util
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import sqlalchemy
+import sqlalchemy.exc
+from alembic.script import ScriptDirectory
+from mlflow.store.db import utils as mlflow_database
+from mlflow.store.db.db_types import DATABASE_ENGINES
+from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+from treering.errors import StoreError, UserError
+from treering.redact import redact
+
+_HEADER: Final = b"SQLite format 3\0"
+_MAKING: Final = ".making-"
+_DRIVERS: Final = {
+    "psycopg": "psycopg[binary]",
+    "psycopg2": "psycopg2-binary",
+    "asyncpg": "asyncpg",
+    "MySQLdb": "mysqlclient",
+    "pymysql": "pymysql",
+    "mysql": "mysql-connector-python",
+    "pyodbc": "pyodbc",
+    "pymssql": "pymssql",
+}
+"""Distributions that hold the drivers of the databases that MLflow knows."""
+_MISNAMED: Final = {"postgres": "postgresql", "mariadb": "mysql", "sqlite3": "sqlite", "mysqldb": "mysql"}
+
+
+def prepare_database(uri: str) -> str | None:
+    """Makes sure that MLflow can open a tracking URI: its driver is there, and an SQLite database is whole.
+
+    Several processes may do this at the same time; the first one makes the database.
+
+    Args:
+        uri: a tracking URI; one of a server is left alone.
+
+    Returns:
+        What was done, in words, where more was done than to make a missing database.
+
+    Raises:
+        UserError: no database of that kind or driver can be opened here.
+        StoreError: the database cannot be made or read, or belongs to a newer MLflow.
+    """
+    scheme = uri.partition("://")[0]
+    if scheme in {"http", "https", "file", "databricks", uri} or scheme.startswith("databricks"):
+        return None
+    url = _driver(uri)
+    if url.get_backend_name() != "sqlite" or url.database in (None, "", ":memory:") or url.query.get("uri"):
+        return None
+    path = Path(str(url.database)).absolute()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(path):
+            return _prepare(path)
+    except (OSError, sqlite3.OperationalError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise StoreError(
+            f"{path}: MLflow's database cannot be made or read: {reason}; expected a folder that can be written, with "
+            "free space; then run the same command again"
+        ) from error
+
+
+def _driver(uri: str) -> sqlalchemy.URL:
+    """The parsed URI of a database whose driver is installed.
+
+    Raises:
+        UserError: it cannot be parsed, or names a database or driver that is unknown or not installed.
+    """
+    kinds = ", ".join(DATABASE_ENGINES)
+    try:
+        url = sqlalchemy.make_url(uri)
+        url.get_dialect().import_dbapi()
+    except ModuleNotFoundError as error:
+        name = (error.name or str(error)).partition(".")[0]
+        raise UserError(
+            f"tracking URI {redact(uri)}: the driver {name} is not installed; "
+            f"`pip install '{_DRIVERS.get(name, name)}'` installs it"
+        ) from error
+    except sqlalchemy.exc.NoSuchModuleError as error:
+        backend, _, driver = uri.partition("://")[0].partition("+")
+        right = _MISNAMED.get(backend.lower())
+        meant = f"{right}{'+' + driver if driver else ''}://…" if right else f"one of {kinds}, as postgresql://…"
+        what = f"driver {driver!r}" if driver and importlib.util.find_spec(f"sqlalchemy.dialects.{backend}") else None
+        raise UserError(
+            f"tracking URI {redact(uri)}: found {what or f'the database {backend!r}'}, which SQLAlchemy does not know, "
+            f"expected {f'{backend}:// without a driver, or another driver' if what else meant}"
+        ) from error
+    except (sqlalchemy.exc.ArgumentError, ValueError) as error:
+        raise UserError(
+            f"tracking URI {redact(uri)}: cannot be parsed, expected DIALECT://USER:PASSWORD@HOST:PORT/DATABASE, with "
+            "`@`, `:` and `/` of a password written as %40, %3A and %2F"
+        ) from error
+    return url
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Waits until no other process makes or migrates the database."""
+    descriptor = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a database file holds.
+
+    Attributes:
+        revision: of MLflow's schema, None where none is recorded.
+        runs: whether it holds a run.
+    """
+
+    revision: str | None
+    runs: bool
+
+
+def _prepare(path: Path) -> str | None:
+    for left in path.parent.glob(f".{path.name}{_MAKING}*"):
+        left.unlink()  # of a process that was killed; the lock says that nobody is at work
+    if not path.exists() or path.stat().st_size == 0:
+        _make(path)
+        return None
+    with path.open("rb") as file:
+        if file.read(len(_HEADER)) != _HEADER:
+            raise StoreError(
+                f"{path}: is not an SQLite database, expected MLflow's; move the file away: `treering ship` makes a "
+                "new one from the run logs"
+            )
+    try:
+        found = _look(path)
+    except sqlite3.OperationalError:  # locked, or cannot be opened: another process may be at work
+        raise
+    except sqlite3.DatabaseError as error:
+        return _replace(path, f"it is damaged ({error})")
+    script = ScriptDirectory.from_config(mlflow_database._get_alembic_config(f"sqlite:///{path}"))  # type: ignore[no-untyped-call]  # noqa: SLF001
+    head = script.get_current_head()
+    if found.revision == head:
+        return None
+    if found.revision is not None and found.revision not in {each.revision for each in script.walk_revisions()}:
+        raise StoreError(
+            f"{path}: made by a newer MLflow (schema {found.revision}, this MLflow has {head}); install that MLflow, "
+            "or move the file away: `treering ship` makes a new one from the run logs"
+        )
+    if not found.runs:
+        return _replace(path, "it was half made when its process ended")
+    if found.revision is None:
+        return _replace(path, "it records no version of MLflow's schema")
+    return _migrate(path, found.revision)
+
+
+def _look(path: Path) -> _Found:
+    with closing(sqlite3.connect(path, timeout=30.0)) as connection:
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        revision = runs = None
+        if "alembic_version" in tables:
+            revision = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+        if "runs" in tables:
+            runs = connection.execute("SELECT 1 FROM runs LIMIT 1").fetchone()
+    return _Found(revision[0] if revision else None, runs is not None)
+
+
+def _make(path: Path) -> None:
+    """Makes an empty database under another name, whole, and renames it.
+
+    Raises:
+        StoreError: MLflow cannot make it.
+    """
+    temporary = _temporary(path)
+    try:
+        store = SqlAlchemyStore(f"sqlite:///{temporary}", artifact_location(path))  # type: ignore[no-untyped-call]
+        store.engine.dispose()
+        _publish(temporary, path)
+    except sqlalchemy.exc.SQLAlchemyError as error:
+        _discard(temporary)
+        raise StoreError(f"{path}: MLflow cannot make its database: {redact(str(error)).splitlines()[0]}") from error
+    except BaseException:
+        _discard(temporary)
+        raise
+
+
+def _migrate(path: Path, revision: str) -> str:
+    """Migrates a copy, keeps the old file, and renames the copy."""
+    temporary, kept = _temporary(path), _aside(path, f"before-{time.strftime('%Y%m%d-%H%M%S')}")
+    with closing(sqlite3.connect(path)) as old, closing(sqlite3.connect(temporary)) as new:
+        old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        old.backup(new)
+    engine = sqlalchemy.create_engine(f"sqlite:///{temporary}")
+    try:
+        mlflow_database._upgrade_db(engine)  # type: ignore[no-untyped-call]  # noqa: SLF001 - `mlflow db upgrade`
+    except Exception as error:  # noqa: BLE001 - a migration may fail with any error of SQLAlchemy or Alembic
+        engine.dispose()
+        _discard(temporary)
+        return _replace(path, f"it could not be migrated from schema {revision} ({redact(str(error)).splitlines()[0]})")
+    engine.dispose()
+    path.rename(kept)
+    _publish(temporary, path)
+    return f"{path}: migrated to this version of MLflow; {kept.name} is the database as it was"
+
+
+def _replace(path: Path, why: str) -> str:
+    """Sets a database aside, with its journals, and makes an empty one."""
+    kept = _aside(path, f"set-aside-{time.strftime('%Y%m%d-%H%M%S')}")
+    for suffix in ("-wal", "-shm", "-journal"):
+        with suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).rename(kept.with_name(kept.name + suffix))
+    path.rename(kept)
+    _make(path)
+    return (
+        f"{path}: {why}; it was set aside as {kept.name}, and a new database was made; every run is shipped again from "
+        "its run log"
+    )
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}{_MAKING}{os.getpid()}")
+
+
+def _aside(path: Path, word: str) -> Path:
+    """A free name beside a file."""
+    names = (f"{path.name}.{word}{f'-{number}' if number else ''}" for number in range(1000))
+    return next(place for place in map(path.with_name, names) if not place.exists())
+
+
+def _publish(temporary: Path, path: Path) -> None:
+    """Renames a whole database to its place; both survive a power cut."""
+    with closing(sqlite3.connect(temporary)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # nothing of it is in another file any more
+    descriptor = os.open(temporary, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    temporary.replace(path)
+    _discard(temporary)
+
+
+def _discard(temporary: Path) -> None:
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        with suppress(FileNotFoundError):
+            temporary.with_name(temporary.name + suffix).unlink()
+
+
+def artifact_location(path: Path) -> str:
+    """Folder of MLflow's artifacts beside an embedded database, as a URI; MLflow's default is the working directory."""
+    return (path.parent / "mlartifacts").as_uri()
