@@ -27,6 +27,7 @@ from pathlib import Path
 
 from treering.errors import TreeringError, UserError
 from treering.foreign import say as say_aside
+from treering.redact import redact
 
 DEBUG_VARIABLE = "TREERING_DEBUG"
 EXIT_INTERRUPTED = 130
@@ -130,10 +131,10 @@ def run_command(
             traceback.print_exc()
         found = explain(error)
         if isinstance(error, OSError):
-            say(f"treering: {trouble.format(found)}")
+            say(f"treering: {redact(trouble.format(found))}")
             _drop_output()
             return trouble_code
-        say(f"treering: {found}")
+        say(f"treering: {redact(str(found))}")
         return found.exit_code
     return code
 
@@ -203,7 +204,7 @@ def _trace(error: BaseException) -> str:
         folder = own if own.is_dir() else Path(tempfile.gettempdir())
         descriptor, name = tempfile.mkstemp(prefix="treering-error-", suffix=".txt", dir=folder)
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
+            file.write(redact(text))
         return f"its traceback is in {name}"
     return f"{DEBUG_VARIABLE}=1 prints its traceback"
 

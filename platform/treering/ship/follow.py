@@ -17,7 +17,8 @@ from pathlib import Path
 import psutil
 import stamina
 
-from treering.errors import EvidenceError, StoreError, run_command
+from treering.ending import run_command
+from treering.errors import EvidenceError, StoreError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory, find_run, find_runs
 from treering.runlog.lock import is_held
