@@ -325,3 +325,16 @@ def test_a_weight_keeps_every_digit(tmp_path):
 def test_one_weight_has_one_spelling(tmp_path, spelling):
     experiment = load_experiment(write(tmp_path, blend__components__0__weight=spelling))
     assert experiment.blend.components[0].weight == "0.75"
+
+
+def test_an_override_makes_the_section_that_is_null(tmp_path):
+    document = {"start_from": None, "a": {"b": None}}
+    apply_override(document, "start_from.step=320")
+    apply_override(document, "a.b.c.d=1")
+    assert document == {"start_from": {"step": 320}, "a": {"b": {"c": {"d": 1}}}}
+    assert (
+        load_experiment(
+            write(tmp_path, start_from=None), ("start_from.run='0123'", "start_from.step=8")
+        ).start_from.step
+        == 8
+    )

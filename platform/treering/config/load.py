@@ -121,7 +121,9 @@ def apply_override(document: dict[str, Any], override: str) -> None:
     for depth, part in enumerate(parents):
         where = ".".join(parents[: depth + 1])
         if isinstance(target, dict):
-            target = target.setdefault(part, {})
+            if target.get(part) is None:  # left out, or written as null: a section that is not there yet
+                target[part] = {}
+            target = target[part]
         else:
             target = target[_index(target, part, source, where)]
     if isinstance(target, dict):
