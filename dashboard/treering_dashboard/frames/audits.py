@@ -16,10 +16,10 @@ from treering.audit.attestation.place import find_attestation
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.contamination import Contamination, find_contamination
 from treering.audit.difference import CheckpointDifference, compare_checkpoints
+from treering.audit.megatron.forms import DESCRIPTION
 from treering.audit.megatron.moved import parse_moved
 from treering.audit.megatron.run import AuditedRun
 from treering.audit.megatron.saved import LATEST
-from treering.audit.megatron.source import DESCRIPTION
 from treering.audit.report import AuditReport
 from treering.data.corpus import DOCUMENTS
 from treering.errors import EvidenceError

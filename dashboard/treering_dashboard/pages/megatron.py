@@ -36,7 +36,12 @@ iteration: 1000
 
 _COUNTS = ("Samples", "Tokens", "Epochs", "Documents touched", "Documents held")
 _SPANS = ("Sample", "Step", "Epoch", "Document", "Tokens", "Of")
-_ORIGINS: Final = {"checkpoint": "the checkpoint", "description": "the description", "default": "Megatron's default"}
+_ORIGINS: Final = {
+    "checkpoint": "the checkpoint",
+    "launch": "the launch",
+    "description": "the description",
+    "default": "Megatron's default",
+}
 
 
 def link() -> StreamlitPage:

@@ -84,9 +84,8 @@ def _print_report(report: "MegatronReport") -> None:
     console.print(f"run          {report.source}")
     for setting in report.settings:
         if setting.origin != "description":
-            said = setting.argument or {"checkpoint": "by the checkpoint", "tracker": LATEST}.get(
-                setting.origin, "default"
-            )
+            origins = {"checkpoint": "by the checkpoint", "launch": "by the launch", "tracker": LATEST}
+            said = setting.argument or origins.get(setting.origin, "default")
             console.print(f"  {setting.name:<20} {_shown(setting.value)}  ({said})")
     console.print(f"step         {report.iteration:,}")
     for launch in report.launches[1:]:

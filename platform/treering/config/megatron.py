@@ -38,6 +38,9 @@ class MegatronRun(Section):
     checkpoint: str | None = Field(
         None, min_length=1, description="a checkpoint or save folder of Megatron; what is left out here is read there"
     )
+    launch: tuple[str, ...] = Field(
+        (), description="a launch script, or YAML files of GPT-NeoX; what is left out here is read there"
+    )
     iteration: PositiveInt | None = Field(None, description="of the checkpoint")
     consumed_samples: PositiveInt | None = Field(None, description="as the checkpoint or the log says")
     cache: str | None = Field(None, description="--data-cache-path")

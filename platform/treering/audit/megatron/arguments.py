@@ -9,14 +9,15 @@ Source: Megatron-LM, megatron/training/arguments.py, utils.py (get_blend_and_ble
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from reprlib import Repr
+from types import MappingProxyType
 from typing import Any, Final
 
 from treering.audit.megatron.inputs import POINTERS, REFUSED, is_set, unknown_arguments
-from treering.audit.megatron.moved import moved_path
+from treering.audit.megatron.moved import moved_path, read_text
 from treering.audit.megatron.recognise import recognise
 from treering.audit.megatron.report import Unbound
 from treering.audit.megatron.saved import SavedRun
@@ -64,45 +65,40 @@ class Launch:
     unbound: tuple[Unbound, ...]
 
 
-def launch_of(saved: SavedRun, moved: Mapping[str, str]) -> Launch:
+def launch_of(saved: SavedRun, moved: Mapping[str, str], stated: Mapping[str, Any] = MappingProxyType({})) -> Launch:
     """Reads saved arguments.
 
     Args:
         saved: the checkpoint that holds them.
         moved: where folders lie today, by where the run saw them; for files of data paths.
+        stated: fields of a description, which are not asked of the arguments.
 
     Raises:
         UserError: the run's data order cannot be rebuilt, or a file of its data paths is missing.
         EvidenceError: an argument is missing or no value that Megatron could have worked with.
     """
     held = saved.arguments
-    told = _Arguments(saved.file, held)
+    told = Arguments(saved.file, held)
     told.refuse(saved.weights)
     values: dict[str, Any] = {}
     arguments: dict[str, str | None] = {}
 
     def take(field: str, name: str | None, value: Any) -> None:
-        if value is not None:
+        if value is not None and field not in stated:
             values[field] = value
             arguments[field] = None if name is None else flag(name)
 
-    name, values["data"], listed = _data(told, moved)
-    arguments["data"] = flag(name)
+    name, listed = None, None
+    if "data" not in stated:
+        name, values["data"], listed = _data(told, moved)
+        arguments["data"] = flag(name)
     if name in ("data_path", "data_args_path"):
         split = told.text("split")
         take("split", None if split is None else "split", split or _SPLIT)
-    take("seed", "seed", told.needed("seed"))
-    take("sequence_length", "seq_length", told.needed("seq_length"))
-    sizes = told.batch_steps(values["sequence_length"])
-    if sizes is None:
-        take("global_batch_size", "global_batch_size", told.needed("global_batch_size"))
-    else:  # Megatron takes no other
-        take("batch_steps", "step_batch_size_schedule", sizes)
-        take("global_batch_size", "step_batch_size_schedule", int(sizes.rpartition(":")[2]))
-    if told.number("train_samples"):
-        take("train_samples", "train_samples", told.number("train_samples"))
-    else:
-        take("train_iters", "train_iters", told.needed("train_iters"))
+    for field, argument in (("seed", "seed"), ("sequence_length", "seq_length")):
+        if field not in stated:
+            take(field, argument, told.needed(argument))
+    _take_steps(told, take, stated, values.get("sequence_length", stated.get("sequence_length")))
     take("rampup", "rampup_batch_size", told.rampup())
     take("iterations_to_skip", "iterations_to_skip", told.numbers("iterations_to_skip") or None)
     take("consumed_samples", "consumed_train_samples", told.number("consumed_train_samples"))
@@ -114,11 +110,29 @@ def launch_of(saved: SavedRun, moved: Mapping[str, str]) -> Launch:
     recognised = recognise(held, deepspeed=saved.deepspeed)
     take("lineage", recognised.argument, recognised.lineages[0].name)
     unbound = list(told.unbound())
-    if listed is not None:
+    if name is not None and listed is not None:
         unbound.append(_unbound_file(listed, name, saved.file))
     repeated = {name: told.shown(name) for name in TOLD if held.get(name) is not None}
     lineages = tuple(lineage.name for lineage in recognised.lineages)
     return Launch(values, arguments, repeated, lineages, tuple(told.open_ends()), tuple(unbound))
+
+
+def _take_steps(
+    told: "Arguments", take: Callable[[str, str | None, Any], None], stated: Mapping[str, Any], length: Any
+) -> None:
+    """Takes the batch schedule, and the samples or iterations of the training."""
+    sizes = told.batch_steps(length) if isinstance(length, int) and length > 0 else None
+    if sizes is not None:  # Megatron takes no other
+        take("batch_steps", "step_batch_size_schedule", sizes)
+        take("global_batch_size", "step_batch_size_schedule", int(sizes.rpartition(":")[2]))
+    elif "global_batch_size" not in stated:
+        take("global_batch_size", "global_batch_size", told.needed("global_batch_size"))
+    if {"train_samples", "train_iters"} & stated.keys():
+        return
+    if told.number("train_samples"):
+        take("train_samples", "train_samples", told.number("train_samples"))
+    else:
+        take("train_iters", "train_iters", told.needed("train_iters"))
 
 
 def flag(name: str) -> str:
@@ -138,7 +152,7 @@ def enumerated(value: Any) -> int | None:
     return value if isinstance(value, int) else None
 
 
-class _Arguments:
+class Arguments:
     """Arguments by name, with errors that name them."""
 
     def __init__(self, file: Path, held: Mapping[str, Any]) -> None:
@@ -205,6 +219,15 @@ class _Arguments:
             found.append("That no batch was made smaller to fit the devices (--decrease-batch-size-if-needed).")
         return found
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of all arguments."""
+        return frozenset(self._held)
+
+    def held(self, name: str) -> Any:
+        """A value as it was saved, None where there is none."""
+        return self._held.get(name)
+
     def text(self, name: str) -> str | None:
         """A text or a path."""
         value = self._held.get(name)
@@ -212,7 +235,7 @@ class _Arguments:
             return "/".join(map(str, value.arguments)).replace("//", "/")
         if value is None or isinstance(value, str):
             return value
-        raise self._wrong(name, "a text")
+        raise self.wrong(name, "a text")
 
     def number(self, name: str) -> int | None:
         """A whole number from 0."""
@@ -225,7 +248,7 @@ class _Arguments:
         """A whole number that must be there."""
         value = self.number(name)
         if value is None:
-            raise self._wrong(name, "a number")
+            raise self.wrong(name, "a number")
         return value
 
     def numbers(self, name: str) -> list[int]:
@@ -234,7 +257,7 @@ class _Arguments:
         if not isinstance(value, list | tuple):
             if value is None:
                 return []
-            raise self._wrong(name, "a list of numbers")
+            raise self.wrong(name, "a list of numbers")
         return [self._whole(name, each) for each in value]
 
     def decimal(self, name: str) -> float | None:
@@ -242,14 +265,14 @@ class _Arguments:
         value = self._held.get(name)
         if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
             return None if value is None else float(value)
-        raise self._wrong(name, "a number")
+        raise self.wrong(name, "a number")
 
     def truth(self, name: str) -> bool | None:
         """A switch."""
         value = self._held.get(name)
         if value is None or isinstance(value, bool):
             return value
-        raise self._wrong(name, "true or false")
+        raise self.wrong(name, "true or false")
 
     def words(self, name: str) -> list[str] | None:
         """The words of a list, as a command line has them."""
@@ -259,7 +282,7 @@ class _Arguments:
         if isinstance(value, str):
             return value.split()
         if not isinstance(value, list | tuple) or not all(isinstance(each, str | int | float) for each in value):
-            raise self._wrong(name, "a list of words")
+            raise self.wrong(name, "a list of words")
         return [str(each) for each in value]
 
     def rampup(self) -> dict[str, int] | None:
@@ -268,7 +291,7 @@ class _Arguments:
         if not words:
             return None
         if len(words) != 3:
-            raise self._wrong("rampup_batch_size", "three numbers: start, increment, samples")
+            raise self.wrong("rampup_batch_size", "three numbers: start, increment, samples")
         return dict(zip(("start", "increment", "samples"), words, strict=True))
 
     def batch_steps(self, sequence_length: int) -> str | None:
@@ -284,9 +307,9 @@ class _Arguments:
             except (ValueError, OverflowError):
                 colon = ""
             if not colon:
-                raise self._wrong("step_batch_size_schedule", "TOKENS:SAMPLES, as 250B:1536")
+                raise self.wrong("step_batch_size_schedule", "TOKENS:SAMPLES, as 250B:1536")
         if not entries:
-            raise self._wrong("step_batch_size_schedule", "TOKENS:SAMPLES, as 250B:1536")
+            raise self.wrong("step_batch_size_schedule", "TOKENS:SAMPLES, as 250B:1536")
         return " ".join(f"{samples * sequence_length}:{size}" for samples, size in sorted(entries))
 
     def shown(self, name: str) -> Any:
@@ -299,13 +322,14 @@ class _Arguments:
             return int(value)
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
             return value
-        raise self._wrong(name, "a whole number")
+        raise self.wrong(name, "a whole number")
 
-    def _wrong(self, name: str, expected: str) -> EvidenceError:
+    def wrong(self, name: str, expected: str) -> EvidenceError:
+        """The error of an argument with a wrong value."""
         found = _SHORT.repr(self._held[name]) if name in self._held else "none"
         return EvidenceError(
             f"{self.file}: argument {name}: found {found}, expected {expected}; give it in megatron-run.yaml, with "
-            "`checkpoint:` for the rest (docs/audit.md)"
+            "`checkpoint:` or `launch:` for the rest (docs/audit.md)"
         )
 
 
@@ -321,35 +345,85 @@ def _unbound_file(listed: Path, name: str, checkpoint: Path) -> Unbound:
     )
 
 
-def _data(told: _Arguments, moved: Mapping[str, str]) -> tuple[str, list[dict[str, Any]], Path | None]:
+def _data(told: Arguments, moved: Mapping[str, str]) -> tuple[str, list[dict[str, Any]], Path | None]:
     """Which argument named the data of the training, its entries, and the file that listed them, if one did."""
     for name in ("data_path", "train_data_path"):
         words = told.words(name)
         if words:
             return name, blend_of(told.file, name, words), None
+    for name in ("train_weighted_split_paths", "train_weighted_split_paths_path"):
+        entries, source = _weighted_splits(told, name, moved)
+        if entries:
+            return name, entries, source
     for name in ("data_args_path", "per_split_data_args_path"):
         listed = told.text(name)
         if listed is None:
             continue
         place = moved_path(listed, moved)
         try:
-            text = place.read_text(encoding="utf-8")
+            text = read_text(place)
             words = text.split() if name == "data_args_path" else json.loads(text)["train"]
         except OSError as error:
             raise UserError(
                 f"{told.file}: its data paths are in {listed} ({flag(name)}); {place}: {error.strerror}; say where it "
                 "lies with --data-root OLD=NEW, or name the data in megatron-run.yaml"
             ) from None
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            reason = str(error) if isinstance(error, ValueError) else repr(error)
+            form = "words" if name == "data_args_path" else "JSON"
             raise EvidenceError(
-                f"{place}: {error!r}; expected the JSON that {flag(name)} reads, with `train`"
+                f"{place}: {reason[:200]}; expected the {form} that {flag(name)} reads"
+                + (", with `train`" if form == "JSON" else "")
             ) from None
         if isinstance(words, list) and words:
             return name, blend_of(place, name, [str(word) for word in words]), place
     raise UserError(
         f"{told.file}: the arguments name no training data (data_path, data_args_path, train_data_path, "
-        "per_split_data_args_path): Megatron then reads made-up data; if it did not, name the data in megatron-run.yaml"
+        "per_split_data_args_path, train_weighted_split_paths): Megatron then reads made-up data; if it did not, name "
+        "the data in megatron-run.yaml"
     )
+
+
+def _weighted_splits(told: Arguments, name: str, moved: Mapping[str, str]) -> tuple[list[dict[str, Any]], Path | None]:
+    """The data of `--train-weighted-split-paths`, and the file that listed them, if one did; bigscience's.
+
+    A checkpoint holds the words taken apart, a launch script holds `NAME: WEIGHT START:END PREFIX, WEIGHT ...`.
+
+    Source: bigscience-workshop/Megatron-DeepSpeed 8387ae17, megatron/arguments.py, parse_data_paths.
+    """
+    found = told.held(name)
+    listed: Path | None = None
+    if not found:
+        return [], None
+    if name.endswith("_path"):
+        listed = moved_path(str(told.text(name)), moved)
+        try:
+            found = [read_text(listed).strip().strip('"')]
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"{told.file}: its data paths are in {told.text(name)} ({flag(name)}); {listed}: {error}; say where it "
+                "lies with --data-root OLD=NEW, or name the data in megatron-run.yaml"
+            ) from None
+    expected = "one group: NAME: WEIGHT START:END PREFIX, WEIGHT START:END PREFIX"
+    if not isinstance(found, list | tuple) or len(found) != 1:
+        raise told.wrong(name, expected)
+    if isinstance(found[0], str):
+        rows = [part.split() for part in found[0].partition(":")[2].split(",")]
+    else:
+        told_apart = [told.held(name.replace("paths", part)) for part in ("weights", "splits")]
+        if not all(isinstance(each, list) and len(each) == 1 and isinstance(each[0], list) for each in told_apart):
+            raise told.wrong(
+                name, "its weights and splits too (train_weighted_split_weights, train_weighted_split_splits)"
+            )
+        rows = [list(map(str, row)) for row in zip(*(each[0] for each in told_apart), found[0], strict=False)]
+    entries = []
+    for row in rows:
+        weight = _weight(row[0]) if len(row) == 3 else None
+        part = [_weight(bound) for bound in row[1].split(":")] if len(row) == 3 else []
+        if weight is None or len(part) != 2 or None in part:
+            raise told.wrong(name, expected)
+        entries.append({"prefix": row[2], "weight": weight, "part": part})
+    return entries, listed
 
 
 def blend_of(file: Path, name: str, words: list[str]) -> list[dict[str, Any]]:

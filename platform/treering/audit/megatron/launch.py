@@ -76,6 +76,7 @@ class OrderedLaunch:
             launched = replace(launched, lineages=before.launched.lineages)
             cache, open_ends, told = before.cache, before.open_ends, before.told_by_cache  # other steps, the same order
         else:
+            blend_by(launched.lineages[0], run)  # refuses what no such run can have, before files are read
             sources = [_index(place, entry.prefix) for place, entry in zip(launched.places, run.data, strict=True)]
             lengths = [source.lengths for source in sources]
             try:

@@ -12,7 +12,7 @@ runtime/engine.py, save_checkpoint.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +33,10 @@ _FILES: Final = (
     ".metadata",
 )
 """Files with the arguments, by the first rank's names."""
+_NEOX_ARGUMENTS: Final = frozenset({"padded_vocab_size", "num_attention_heads", "model_parallel_size"})
+"""Keys of the plain dictionary that GPT-NeoX saves as `args`. Source: its megatron/checkpointing.py."""
+_STATE: Final = ("ds_config", "dp_world_size", "global_samples")
+"""What DeepSpeed saves of a run. Source: its runtime/engine.py, save_checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,8 @@ class SavedRun:
         arguments: the launch arguments, by name.
         deepspeed: whether DeepSpeed wrote it.
         weights: names of weights that the same file holds; empty where it holds none.
+        neox: whether GPT-NeoX wrote it: then `arguments` holds the model's shape, and YAML files beside it the rest.
+        state: what DeepSpeed says of the run beside the arguments: its config, replicas and samples.
     """
 
     file: Path
@@ -54,6 +60,8 @@ class SavedRun:
     arguments: Mapping[str, Any]
     deepspeed: bool
     weights: tuple[str, ...]
+    neox: bool = False
+    state: Mapping[str, Any] = field(default_factory=dict)
 
 
 def find_checkpoint(path: Path) -> Path | None:
@@ -95,7 +103,9 @@ def read_checkpoint(file: Path) -> SavedRun:
     held = read_sharded(file, {"args", "iteration"}) if sharded else read_saved(file)
     folder = file.parent.parent if file.name.endswith("rng.pt") else file.parent
     arguments = held.get("args")
-    if not isinstance(arguments, Inert) or not isinstance(arguments.state, dict):
+    neox = isinstance(arguments, dict) and bool(arguments.keys() & _NEOX_ARGUMENTS)
+    said = arguments if neox else arguments.state if isinstance(arguments, Inert) else None
+    if not isinstance(said, dict):
         there = ", ".join(map(str, list(held)[:8])) or "nothing"
         raise EvidenceError(
             f"{file}: found no launch arguments (`args`) among {there}: saved by something else, or the weights alone; "
@@ -105,7 +115,8 @@ def read_checkpoint(file: Path) -> SavedRun:
     if not isinstance(iteration, int) or iteration < 1:
         raise EvidenceError(f"{file}: iteration {iteration!r}, expected the number of a step that was trained")
     deepspeed = file.name.endswith("model_states.pt")
-    return SavedRun(file, folder, iteration, arguments.state, deepspeed, tuple(weight_names(held)))
+    state: dict[str, Any] = {name: held[name] for name in _STATE if name in held}
+    return SavedRun(file, folder, iteration, said, deepspeed, tuple(weight_names(held)), neox, state)
 
 
 def earlier_checkpoints(saved: SavedRun) -> Iterator[Path]:

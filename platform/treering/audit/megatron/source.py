@@ -1,6 +1,6 @@
-"""Where the description of a Megatron run comes from: a checkpoint's own arguments, a YAML file, or both.
+"""Where the description of a Megatron run comes from: a checkpoint's arguments, launch files, a YAML file, or several.
 
-What a YAML file says goes before what a checkpoint says. Checkpoints before the one that was asked tell whether the run
+What a description says goes before what the others say. Checkpoints before the one that was asked tell whether the run
 was launched alike all the way: each stretch of steps has its own arguments, and so its own data order.
 """
 
@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from treering.audit.megatron.arguments import Launch, flag, launch_of
+from treering.audit.megatron.arguments import Launch, flag
+from treering.audit.megatron.forms import DESCRIPTION, EXPECTED, form_of, launch_in, saved_launch
 from treering.audit.megatron.moved import moved_path
 from treering.audit.megatron.report import Setting, Unbound
 from treering.audit.megatron.saved import (
@@ -22,28 +23,26 @@ from treering.audit.megatron.saved import (
     named_iteration,
     read_checkpoint,
 )
+from treering.audit.megatron.steps import Steps
 from treering.audit.report import Finding
-from treering.config.load import read_mapping, validate_section
+from treering.config.load import validate_section
 from treering.config.megatron import MegatronData, MegatronRun
 from treering.config.model import RampConfig
 from treering.data.megatron.blend import MegatronBlend
 from treering.data.megatron.lineage import LINEAGES, Lineage, lineage_named, lineages_of_generation
 from treering.errors import ConfigError, NotFoundError, TreeringError, UserError
 
-DESCRIPTION: Final = "megatron-run.yaml"
-_EXPECTED: Final = (
-    "a checkpoint or save folder of Megatron, or the description of a run (a YAML file, or a folder with "
-    f"{DESCRIPTION}); see docs/audit.md"
-)
 _PROGRESS: Final = frozenset({"iteration", "consumed_samples"})
-_ALTERNATIVES: Final = (
-    frozenset({"train_samples", "train_iters"}),
-    frozenset({"rampup", "batch_steps"}),
-    _PROGRESS,
-    frozenset({"data", "split"}),
-    frozenset({"lineage", "generation"}),
-)
-"""Fields that say one thing: where the YAML file has one, the checkpoint's others do not count."""
+_ALTERNATIVES: Final = {
+    group: group
+    for group in (
+        frozenset({"train_samples", "train_iters"}),
+        frozenset({"rampup", "batch_steps"}),
+        _PROGRESS,
+        frozenset({"lineage", "generation"}),
+    )
+} | {frozenset({"data", "split"}): frozenset({"data"})}
+"""Fields that say one thing: where a description has one of the second set, the launch's of the first do not count."""
 _ORDER: Final = (
     "data", "split", "seed", "sequence_length", "train_samples", "train_iters", "global_batch_size", "rampup",
     "batch_steps", "iterations_to_skip", "lineage", "surplus", "extra_token", "renormalized", "exact_epochs",
@@ -114,23 +113,27 @@ class RunSource:
             UserError: the run's data order cannot be rebuilt.
             EvidenceError: the checkpoint cannot be read or holds no arguments.
         """
-        description = path / DESCRIPTION if path.is_dir() else path
-        described = description.is_file() if path.is_dir() else path.suffix in (".yaml", ".yml")
-        document = read_mapping(description, _EXPECTED) if described else {}
+        form = form_of(path)
+        described, document = form.kind == "description", dict(form.document)
         if lineage is not None:
             document = {name: value for name, value in document.items() if name != "generation"}
             document["lineage"] = lineage_named(lineage).name
-        told = _Told(description.parent, document, moved, stated=lineage is not None)
+        description, folder = form.path, form.path.parent if described else Path()
+        told = _Told(folder, document, moved, stated=lineage is not None)
         named = document.get("checkpoint")
+        files = [folder / each for each in _listed(document.get("launch"))]
+        if files or form.kind in ("script", "neox"):
+            saved = _checkpoint(folder / named) if isinstance(named, str) and named else None
+            return told.by_launch(form.path, files or [form.path], saved)
         if described and not (isinstance(named, str) and named):
             run = told.validated(description, document)
             if run.iteration is None and run.consumed_samples is None:
                 run = run.model_copy(update={"iteration": _tracked(description)})
             return cls(description, tuple(told.settings(run, None)), (told.launched(description, run),), (), ())
-        saved = _checkpoint(description.parent / str(named) if described else path)
+        saved = _checkpoint(folder / str(named) if described else path)
         file = description if described else saved.file
-        launch = launch_of(saved, moved)
-        earlier, unread = _earlier(saved, moved)
+        launch = saved_launch(saved, moved, document)
+        earlier, unread = _earlier(saved, moved, document)
         findings = (*_misnamed(saved), *unread)
         asked = document.get("iteration")  # a step before the checkpoint is told by the first one after it
         last = next(
@@ -158,13 +161,44 @@ class _Told:
     moved: Mapping[str, str]
     stated: bool = False
 
+    def by_launch(self, file: Path, files: Sequence[Path], saved: SavedRun | None) -> RunSource:
+        """A run that launch scripts or YAML files of GPT-NeoX describe.
+
+        Without a checkpoint, an iteration, or a number of samples it is the whole training.
+
+        Raises:
+            UserError, ConfigError, EvidenceError: as `RunSource.open`.
+        """
+        launch = launch_in(files, saved, self.moved, self.document)
+        tracked = None if _PROGRESS & self.document.keys() else latest_iteration(file.parent)
+        done = saved.iteration if saved is not None else tracked
+        values = launch.values if done is None else {**launch.values, "iteration": done}
+        run = self.validated(file, self._joined(values), launch)
+        unbound: tuple[Unbound, ...] = ()
+        if run.iteration is None and run.consumed_samples is None:
+            run = run.model_copy(update={"iteration": _whole(file, run)})
+            unbound = (
+                Unbound(
+                    "No checkpoint of the run",
+                    f"The answers are for the whole training, {run.iteration:,} steps, as it was launched.",
+                    f"Give `checkpoint` or `iteration` in {DESCRIPTION}, and this file under `launch:`.",
+                ),
+            )
+        findings = () if saved is None else tuple(_misnamed(saved))
+        settings = tuple(self.settings(run, launch, "launch"))
+        return RunSource(file, settings, (self.launched(file, run, launch),), findings, unbound)
+
+    def _joined(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The document, with what it leaves out from elsewhere."""
+        for group, telling in _ALTERNATIVES.items():
+            if telling & self.document.keys():
+                values = {name: value for name, value in values.items() if name not in group}
+        launch = {"launch": _listed(self.document["launch"])} if "launch" in self.document else {}
+        return {**values, **self.document, **launch}
+
     def completed(self, saved: SavedRun, launch: Launch) -> dict[str, Any]:
         """The document, with what it leaves out from a checkpoint."""
-        held = {**launch.values, "iteration": saved.iteration}
-        for group in _ALTERNATIVES:
-            if group & self.document.keys():
-                held = {name: value for name, value in held.items() if name not in group}
-        return {**held, **self.document}
+        return self._joined({**launch.values, "iteration": saved.iteration})
 
     def validated(self, file: Path, document: Mapping[str, Any], launch: Launch | None = None) -> MegatronRun:
         """A run with its lineage named in full: the first one that fits and accepts such a blend.
@@ -215,22 +249,24 @@ class _Told:
             if any(_differences(before, after)):
                 yield own.launched(saved.file, before, launch)
 
-    def settings(self, run: MegatronRun, launch: Launch | None) -> Iterator[Setting]:
-        """Each value, and who says so."""
+    def settings(
+        self, run: MegatronRun, launch: Launch | None, origin: Literal["checkpoint", "launch"] = "checkpoint"
+    ) -> Iterator[Setting]:
+        """Each value, and who says so; `origin` says the launch."""
         arguments = {} if launch is None else launch.arguments
         for name, value in run.model_dump(mode="json", exclude_none=True).items():
-            if name == "checkpoint" or value == []:
+            if name in ("checkpoint", "launch") or value == []:
                 continue
             if name == "lineage" and self.stated:
                 yield Setting(name, value, "option", "--lineage")
             elif name in self.document or (name == "lineage" and "generation" in self.document):
                 yield Setting(name, value, "description", None)
             elif launch is not None and (arguments.get(name) or name in ("iteration", "lineage")):
-                yield Setting(name, value, "checkpoint", arguments.get(name))
+                yield Setting(name, value, origin, arguments.get(name))
             else:
                 yield Setting(name, value, "tracker" if name == "iteration" else "default", None)
         for name, value in ({} if launch is None else launch.told).items():
-            yield Setting(name, value, "checkpoint", flag(name))
+            yield Setting(name, value, origin, flag(name))
 
     def _place(self, field: str, name: str) -> Path:
         return moved_path(name, self.moved, self.folder if field in self.document else None)
@@ -282,7 +318,7 @@ def _linked(launches: Sequence[Launched]) -> tuple[Launched, ...]:
 def _checkpoint(path: Path) -> SavedRun:
     file = find_checkpoint(path)
     if file is None:
-        raise NotFoundError(f"{path}: found neither {DESCRIPTION} nor a checkpoint, expected {_EXPECTED}")
+        raise NotFoundError(f"{path}: found neither {DESCRIPTION} nor a checkpoint, expected {EXPECTED}")
     return read_checkpoint(file)
 
 
@@ -296,13 +332,15 @@ def _misnamed(saved: SavedRun) -> Iterator[Finding]:
         yield Finding("record", text, file=str(saved.file), step=saved.iteration)
 
 
-def _earlier(saved: SavedRun, moved: Mapping[str, str]) -> tuple[list[tuple[SavedRun, Launch]], list[Finding]]:
+def _earlier(
+    saved: SavedRun, moved: Mapping[str, str], stated: Mapping[str, Any]
+) -> tuple[list[tuple[SavedRun, Launch]], list[Finding]]:
     """What the checkpoints before say, oldest first, and which of them say nothing."""
     found, unread = [], []
     for file in earlier_checkpoints(saved):
         try:
             before = read_checkpoint(file)
-            found.append((before, launch_of(before, moved)))
+            found.append((before, saved_launch(before, moved, stated)))
         except TreeringError as error:
             text = f"an earlier checkpoint does not tell how its steps were launched: {error}"
             unread.append(Finding("record", text, file=str(file)))
@@ -325,6 +363,24 @@ def _shown(value: Any) -> str:
     if isinstance(value, tuple):
         return " ".join(_shown(each) for each in value) or "none"
     return "none" if value is None else str(value)
+
+
+def _listed(value: Any) -> list[str]:
+    """Names of files, one or several; none where the value is something else."""
+    names = [value] if isinstance(value, str) else value
+    return list(names) if isinstance(names, list) and all(isinstance(each, str) for each in names) else []
+
+
+def _whole(file: Path, run: MegatronRun) -> int:
+    """The steps of the whole training.
+
+    Raises:
+        ConfigError: the training is shorter than a step.
+    """
+    steps = Steps.of(run).steps_within(run.num_samples)
+    if not steps:
+        raise ConfigError(str(file), "train_samples", str(run.num_samples), "at least the samples of a step")
+    return steps
 
 
 def _tracked(source: Path) -> int:

@@ -37,6 +37,11 @@ class Steps:
         stage = self.stages[max(bisect_right(self.stages, step, key=lambda stage: stage.first_step) - 1, 0)]
         return self.first_sample + stage.start_sample + (step - stage.first_step) * stage.batch_size
 
+    def steps_within(self, samples: int) -> int:
+        """How many steps so many samples are enough for, none of the last step's left out."""
+        last = self.step_of_sample(max(samples - 1, 0))
+        return last if self.samples_before(last + 1) <= samples else last - 1
+
     def step_of_sample(self, sample: int) -> int:
         """The step that reads a sample, one of the launch."""
         number = sample - self.first_sample
