@@ -12,6 +12,8 @@ from treering.audit.exposure import corpora_of, find_exposures
 from treering.audit.reading import ways_of
 from treering.audit.report import Level, PassedOver
 from treering.data.order import DataOrder
+from treering.errors import ConfigError
+from treering.runlog.directory import RunDirectory
 
 SHIFTED = ("blend.components.0.weight='0.1'", "blend.components.2.weight='0.6'")
 
@@ -215,3 +217,107 @@ def test_a_start_without_skipping_keeps_its_id(built):
     """Runs from before there was such a field have the same digest."""
     run = built.start_run(*SHIFTED, *start_from(built, "continue"))
     assert "skipped_samples" not in run.resolved.recipe.model_dump(mode="json")["start_from"]
+
+
+CONTINUED = (*SHIFTED, "start_from.data=continue")
+
+
+@pytest.fixture
+def continued(built):
+    """Steps 7 to 12 on another blend whose corpora go on where the first run stopped."""
+    run = built.start_run(*CONTINUED, *start_from(built, "continue"))
+    rings = built.lay_attempt(run, 1, range(7, 13), run_records.parent(built.first))
+    built.cut_checkpoint(run, 1, rings[-1])
+    return run
+
+
+def test_corpora_that_go_on_where_they_stopped_are_bound_to_content(built, continued):
+    report = audit_checkpoint(continued.checkpoints()[0], built.project, verify=True)
+    assert report.findings == ()
+    assert report.level is Level.CONTENT_BOUND
+    assert all(join.even for join in report.joins)
+    seam, end = built.schedule.samples_after(6), built.schedule.samples_after(12)
+    order, read = DataOrder(continued.resolved.blend), defaultdict(list)
+    for each, numbers in ((built.order, range(seam)), (order, range(seam, end))):
+        for sample in map(each.sample, numbers):
+            read[sample.component, sample.epoch].append(sample.index)
+    assert all(len(set(indices)) == len(indices) for indices in read.values())
+    stopped = built.order.counts(seam)
+    assert [(join.stopped, join.begins) for join in report.joins] == list(zip(stopped, stopped, strict=True))
+    assert continued.resolved.blend.continues.positions == stopped
+    found = compare_checkpoints(continued.checkpoints()[0], built.last, built.project)
+    assert found.joins == report.joins
+    assert found.first_step == 7
+    assert f"goes on from sample {seam:,}" in found.reason
+
+
+def test_documents_of_a_continued_run_are_traced_to_its_steps(built, continued):
+    seam, end = built.schedule.samples_after(6), built.schedule.samples_after(12)
+    order = DataOrder(continued.resolved.blend, {"blue": built.corpora["blue"].document_offsets})
+    sample = next(s for s in map(order.sample, range(seam, end)) if s.component == 2)
+    document = sample.spans[0].document
+    shelf, _ = corpora_of(built.project, [continued])
+    ways, _ = ways_of([continued], built.project)
+    exposed = find_exposures(
+        [continued], {built.corpora["blue"].digest: np.array([document])}, shelf, ways=ways
+    )  # fmt: skip
+    (traced,) = exposed.traced()
+    mine = [each.sample for each in traced.exposures if each.run == continued.id]
+    expected = [g for g in range(seam, end) if document in {s.document for s in order.sample(g).spans}]
+    expected = [g for g in expected if order.sample(g).component == 2]
+    assert mine == expected
+    assert expected
+
+
+def test_positions_that_the_runs_before_do_not_give_are_refused(built):
+    run = built.start_run(*CONTINUED, *start_from(built, "continue"))
+    resolved = run.resolved
+    continues = resolved.blend.continues
+    positions = (continues.positions[0] + 1, continues.positions[1] - 1, continues.positions[2])
+    blend = resolved.blend.model_copy(update={"continues": continues.model_copy(update={"positions": positions})})
+    recipe = resolved.recipe.model_copy(update={"blend": blend.digest})
+    forged = resolved.model_copy(update={"blend": blend, "recipe": recipe})
+    run = RunDirectory(built.project.run(forged.run_id))
+    run.path.mkdir(parents=True)
+    forged.write(run.path / "resolved.json")
+    rings = built.lay_attempt(run, 1, range(7, 9), run_records.parent(built.first))
+    built.cut_checkpoint(run, 1, rings[-1])
+    report = audit_checkpoint(run.checkpoints()[0], built.project)
+    assert report.level is Level.REDERIVED
+    assert (
+        f"blend.continues lets the corpora go on at positions {list(positions)}, expected {list(continues.positions)}"
+        in report.findings[0].text
+    )
+
+
+def test_samples_read_again_and_never_are_told(built, annealed):
+    """Without `data: continue`: each corpus begins where the new weights would stand."""
+    report = audit_checkpoint(annealed.checkpoints()[0], built.project)
+    seam = built.schedule.samples_after(6)
+    after = DataOrder(annealed.resolved.blend)
+    stopped, begins = built.order.counts(seam), after.counts(seam)
+    assert [(join.corpus, join.stopped, join.begins) for join in report.joins] == list(
+        zip(("red", "green", "blue"), stopped, begins, strict=True)
+    )
+    end = after.counts(built.schedule.samples_after(12))
+    for join, old, new, last in zip(report.joins, stopped, begins, end, strict=True):
+        assert (join.read_again, join.never_read) == (max(min(old, last) - new, 0), max(new - old, 0))
+    assert not report.joins[0].even
+
+
+def test_another_seed_cannot_go_on(built):
+    with pytest.raises(ConfigError, match=r"blend\.seed: found 99, expected 3 as run .* --set blend\.seed="):
+        built.start_run("blend.seed=99", *CONTINUED, *start_from(built, "continue"))
+
+
+def test_a_restarted_schedule_can_go_on_in_the_data(built):
+    run = built.start_run(*CONTINUED, *start_from(built, "restart"), "schedule.rampup=null")
+    assert run.resolved.schedule.sample_range(7) == (0, 16)
+    assert run.resolved.blend.continues.sample == 0
+    rings = built.lay_attempt(run, 1, range(7, 9), run_records.parent(built.first))
+    built.cut_checkpoint(run, 1, rings[-1])
+    report = audit_checkpoint(run.checkpoints()[0], built.project, verify=True)
+    assert report.findings == ()
+    assert report.level is Level.CONTENT_BOUND
+    assert all(join.even for join in report.joins)
+    assert sum(usage.samples for usage in report.corpora) == built.schedule.samples_after(6) + 32

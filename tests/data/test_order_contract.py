@@ -23,7 +23,9 @@ def treering_1(weights, lengths, sequence_length, seed, _samples):
         SimpleNamespace(corpus=name, digest=f"sha256:{name}", weight=weight, num_tokens=sum(lengths[name]))
         for name, weight in zip(lengths, weights, strict=True)
     ]
-    blend = SimpleNamespace(algorithm="treering-1", seed=seed, sequence_length=sequence_length, components=parts)
+    blend = SimpleNamespace(
+        algorithm="treering-1", seed=seed, sequence_length=sequence_length, components=parts, continues=None
+    )
     return DataOrder(blend, offsets)
 
 

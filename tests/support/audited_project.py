@@ -11,8 +11,8 @@ import yaml
 
 from treering.config.canonical import digest_file
 from treering.config.load import load_experiment
-from treering.config.resolve import resolve
 from treering.data.blend import resolve_blend
+from treering.data.continuation import resolve_run
 from treering.data.order import DataOrder
 from treering.data.tokenize import load_tokenizer, train_tokenizer, write_corpus
 from treering.project import Project
@@ -142,7 +142,7 @@ def start_run(project, *overrides):
     file = project.root / "tiny.yaml"
     file.write_text(yaml.safe_dump(CONFIG))
     experiment = load_experiment(file, overrides)
-    resolved = resolve(experiment, resolve_blend(experiment, project), str(file), runs=project.runs)
+    resolved = resolve_run(experiment, resolve_blend(experiment, project), str(file), runs=project.runs)
     run = RunDirectory(project.run(resolved.run_id))
     run.path.mkdir(parents=True)
     resolved.write(run.path / "resolved.json")

@@ -1,6 +1,7 @@
 """Runs that start from another run's checkpoint: a longer schedule, another blend, and what the audit says of both."""
 
 import shutil
+from collections import Counter
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 from treering.audit.batch import step_batch
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.report import Level
+from treering.data.order import DataOrder
 from treering.errors import NotFoundError
 from treering.judge.summary import run_page
 from treering.project import Project
@@ -118,6 +120,32 @@ def test_annealing_on_another_blend(zygote, project, reference, runs):
     with pytest.raises(NotFoundError, match=f"begins after step 8 of run {reference.id}"):
         step_batch(run, 8, project)
     assert "finished at step 10; nothing to train" in zygote.train(project, runs, *options)
+
+
+def test_another_blend_goes_on_where_each_corpus_stopped(zygote, project, reference, runs):
+    """Trained, said before training, audited: no sample of a corpus is read twice in an epoch or skipped."""
+    options = ("--no-publish", *OTHER_BLEND, *LONGER, *start_from(reference, 8, "continue"))
+    uneven = zygote.train(project, runs, *options, "--stop-after=9", expect=75)
+    before = reference.resolved.schedule.samples_after(8)
+    old, new = DataOrder(reference.resolved.blend), DataOrder(child_of(runs, reference).resolved.blend)
+    assert "does not go on where the runs before stopped reading (step 9)" in uneven
+    for component, part in enumerate(old.components):
+        stopped, begins = old.count(component, before), new.count(component, before)
+        assert f"{part.corpus}: stopped at position {stopped:,}, begins at position {begins:,}: " in uneven
+    shutil.rmtree(child_of(runs, reference).path)
+    printed = zygote.train(project, runs, *options, "--set=start_from.data=continue")
+    assert "does not go on" not in printed
+    run = child_of(runs, reference)
+    order, read = DataOrder(run.resolved.blend), Counter()
+    assert order.counts(before) == old.counts(before)
+    for each, lo, hi in ((old, 0, before), (order, before, run.resolved.schedule.num_samples)):
+        arrays = each.samples(lo, hi)
+        read.update(zip(*(getattr(arrays, name).tolist() for name in ("component", "epoch", "index")), strict=True))
+    assert set(read.values()) == {1}
+    report = audit_checkpoint(run.checkpoints()[-1], project, verify=True)
+    assert report.findings == ()
+    assert report.level is Level.CONTENT_BOUND
+    assert all(join.even for join in report.joins)
 
 
 def test_a_branch_around_a_spike(zygote, project, reference, runs):

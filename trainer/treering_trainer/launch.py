@@ -30,8 +30,9 @@ from treering.collect.launcher import EXIT_VARIABLE, launch_record, rank_variabl
 from treering.collect.upstream import upstream_digest
 from treering.config.duration import parse_duration
 from treering.config.load import load_experiment
-from treering.config.resolve import Resolved, ResolvedBlend, resolve
+from treering.config.resolve import Resolved, ResolvedBlend
 from treering.data.blend import resolve_blend
+from treering.data.continuation import join_lines, resolve_run, start_joins
 from treering.ending import run_command
 from treering.errors import (
     ConfigError,
@@ -137,7 +138,7 @@ def _resolve(target: "Target", overrides: Sequence[str]) -> Resolved:
     experiment = load_experiment(target.config, overrides)
     # Outside the pipeline there is no stage that would have written this experiment's blend.
     blend = ResolvedBlend.read(target.project.blend) if target.publish else resolve_blend(experiment, target.project)
-    return resolve(experiment, blend, str(target.config), tuple(overrides), runs=target.runs)
+    return resolve_run(experiment, blend, str(target.config), tuple(overrides), runs=target.runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,7 +381,8 @@ def _prepare(
     )
     job.attempt.mkdir(parents=True)
     say(f"run {run.path.name} ({resolved.experiment}): layout {layout} (TP x PP x DP) on {layout.device}")
-    for message in (hardware.note, note, *plan.messages):
+    joins = join_lines(start_joins(resolved, target.runs)) if plan.origin != "resume" else []
+    for message in (hardware.note, note, *plan.messages, *joins):
         if message:
             say(f"  {message}")
     return job

@@ -6,7 +6,7 @@ from treering.audit.config_edits import mend_blends
 from treering.audit.content import Progress, check_batches, check_corpora, check_files, quiet
 from treering.audit.heldout import HeldOutDocuments
 from treering.audit.lineage import check_lineage
-from treering.audit.path import Piece, Recorded, Stretch, check_records, passed_over, read_path
+from treering.audit.path import Piece, Recorded, Stretch, check_records, passed_over, path_joins, read_path
 from treering.audit.report import NOT_REPLAYED, UNSIGNED, AuditReport, Finding, Level, lowest
 from treering.audit.shelf import Shelf, find_corpora
 from treering.audit.usage import licence_totals, path_documents
@@ -82,6 +82,7 @@ def audit_checkpoint(
         findings=tuple(findings),
         not_proven=tuple(_not_proven(level, shelf, pieces, verify=verify, bound=bound == step)),
         shortfalls=tuple(each for each in (*way.shortfalls, recorded.shortfall) if each is not None),
+        joins=tuple(path_joins(pieces)),
     )
 
 

@@ -15,10 +15,10 @@ from treering.audit.path import Piece
 from treering.audit.report import Finding
 from treering.audit.shelf import Shelf
 from treering.config.canonical import digest_json, parse_json, short
-from treering.config.resolve import RUN_ID_LENGTH, Resolved, ResolvedBlend
+from treering.config.resolve import ANCESTORS, RUN_ID_LENGTH, Resolved, ResolvedBlend
 from treering.errors import EvidenceError, TreeringError
 from treering.project import Project
-from treering.runlog.directory import ANCESTORS, RunDirectory
+from treering.runlog.directory import RunDirectory
 
 _SHOWN = 3
 

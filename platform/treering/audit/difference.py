@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treering.audit.content import Progress, quiet
-from treering.audit.path import Piece, Recorded, read_path
+from treering.audit.path import Piece, Recorded, path_joins, read_path
 from treering.audit.report import Level, Shortfall, lowest, told
 from treering.audit.shelf import Shelf, find_corpora, order_of
 from treering.audit.way import Way, way_to
 from treering.config.canonical import short
 from treering.config.resolve import RUN_ID_LENGTH
+from treering.data.continuation import CorpusJoin
 from treering.data.corpus import Corpus
 from treering.data.spans import held_documents
 from treering.errors import EvidenceError
@@ -85,6 +86,7 @@ class CheckpointDifference:
         missing: what is not at hand, in words: corpora, whose documents are then not compared, and the shortfalls.
         level: level of assurance reached.
         shortfalls: records that are missing, and what is compared without them.
+        joins: where each corpus goes on at the places of the two paths where a run starts from another run, A's first.
     """
 
     a: Side
@@ -95,6 +97,7 @@ class CheckpointDifference:
     missing: tuple[str, ...]
     level: Level = Level.RECORDED
     shortfalls: tuple[Shortfall, ...] = ()
+    joins: tuple[CorpusJoin, ...] = ()
 
     @property
     def same_data(self) -> bool:
@@ -147,6 +150,7 @@ def compare_checkpoints(
         missing=told(shortfalls, (finding.text for finding in shelf.missing.values())),
         level=lowest(Level.RECORDED, shortfalls),
         shortfalls=shortfalls,
+        joins=tuple(dict.fromkeys(join for way in ways for join in path_joins(way.pieces))),
     )
 
 
@@ -192,7 +196,9 @@ def _described(piece: Piece) -> str:
     blend = piece.blend
     parts = ", ".join(f"{component.corpus} {component.weight}" for component in blend.components)
     run = short(piece.run.resolved.recipe.digest, RUN_ID_LENGTH)
-    return f"{short(blend.digest)} of run {run} ({parts}; seed {blend.seed}, sequence length {blend.sequence_length})"
+    goes_on = "" if blend.continues is None else f", goes on from sample {blend.continues.sample:,}"
+    length = blend.sequence_length
+    return f"{short(blend.digest)} of run {run} ({parts}; seed {blend.seed}, sequence length {length}{goes_on})"
 
 
 class _Reads:

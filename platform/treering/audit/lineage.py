@@ -111,7 +111,7 @@ def _blend_findings(claim: _Claim, blend: ResolvedBlend, project: Project) -> li
         other = ResolvedBlend.read(said)
     except TreeringError:
         return []
-    if other.digest == blend.digest:
+    if other.digest == blend.alone.digest:
         return []
     text = (
         f"is said to have read {path} as blend {_described(other)}, but the checkpoint's rings and manifest say blend "

@@ -10,8 +10,10 @@ from pathlib import Path
 
 from treering.audit.report import AttemptOnPath, Finding, Level, PassedOver, Shortfall
 from treering.config.canonical import short
-from treering.config.resolve import RUN_ID_LENGTH, ResolvedBlend
+from treering.config.resolve import RUN_ID_LENGTH, ReadRange, ResolvedBlend
 from treering.config.schedule import Schedule
+from treering.data.continuation import CorpusJoin, corpus_joins, positions_after
+from treering.data.order import DataOrder
 from treering.errors import ConfigError, EvidenceError
 from treering.runlog.directory import AttemptDirectory, CheckpointDirectory, PathSegment, RunDirectory
 from treering.runlog.ring import Ring, first_ring
@@ -125,7 +127,7 @@ def stretches_of(path: Sequence[PathSegment]) -> list[Stretch]:
             raise EvidenceError(
                 f"{segment.run.path / 'resolved.json'}: no schedule can be made of it ({error})"
             ) from error
-        _check_start(segment, found[-1] if found else None)
+        _check_start(segment, found)
         found.append(Stretch(segment, done + 1, last, schedule, resolved.blend))
         done = last
     return found
@@ -143,10 +145,41 @@ def passed_over(pieces: Sequence[Piece]) -> Iterator[PassedOver]:
             yield PassedOver(run.id, piece.first_step, expected, lo)
 
 
-def _check_start(segment: PathSegment, before: Stretch | None) -> None:
+def path_joins(pieces: Sequence[Piece]) -> Iterator[CorpusJoin]:
+    """Where each corpus goes on at the places of a path where a run starts from another one."""
+    for at, (before, piece) in enumerate(pairwise(pieces), 1):
+        if piece.run.path == before.run.path:
+            continue
+        mine = [each.sample_range for each in pieces[at:] if each.run.path == piece.run.path]
+        after = ReadRange(piece.run.id, piece.blend, mine[0][0], mine[-1][1])
+        yield from corpus_joins(_read_ranges(pieces[:at]), after, piece.first_step)
+
+
+def _read_ranges(pieces: Sequence[Piece]) -> list[ReadRange]:
+    return [ReadRange(piece.run.id, piece.blend, *piece.sample_range) for piece in pieces]
+
+
+def _check_continuation(segment: PathSegment, before: Sequence[Stretch]) -> None:
+    """Holds the positions where a run's blend goes on against what the runs before it have read."""
+    resolved, other = segment.run.resolved, before[-1].run.resolved
+    continues, start = resolved.blend.continues, resolved.recipe.start_from
+    if continues is None or start is None:
+        return
+    earlier = other.schedule.skipped_samples if start.schedule == "continue" else 0
+    first = resolved.schedule.sample_range(resolved.first_step)[0] - (start.skipped_samples - earlier)
+    expected = positions_after(resolved.blend, _read_ranges(before))
+    found = DataOrder(resolved.blend).counts(first) if first >= continues.sample else continues.positions
+    if found != expected:
+        raise EvidenceError(
+            f"{segment.run.path / 'resolved.json'}: blend.continues lets the corpora go on at positions "
+            f"{list(found)}, expected {list(expected)}, where the runs before stopped reading them"
+        )
+
+
+def _check_start(segment: PathSegment, before: Sequence[Stretch]) -> None:
     """Holds where a run starts, by its recipe, against what stands before its first attempt on the path."""
     recipe, start = segment.run.resolved.recipe, segment.run.resolved.recipe.start_from
-    came_from = None if before is None else (before.segment.run.resolved.recipe.digest, before.last_step)
+    came_from = None if not before else (before[-1].segment.run.resolved.recipe.digest, before[-1].last_step)
     if came_from is not None and came_from[0] == recipe.digest:
         return
     expected = None if start is None else (start.run, start.step)
@@ -155,6 +188,8 @@ def _check_start(segment: PathSegment, before: Stretch | None) -> None:
             f"{segment.attempt.path / 'header.json'}: the path comes from {_place(came_from)}, expected "
             f"{_place(expected)} by start_from in {segment.run.path / 'resolved.json'}"
         )
+    if before:
+        _check_continuation(segment, before)
 
 
 def _place(place: tuple[str, int] | None) -> str:

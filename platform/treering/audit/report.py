@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
+from treering.data.continuation import CorpusJoin
+
 
 class Level(StrEnum):
     """How much is shown, each level holding the ones before it."""
@@ -282,6 +284,7 @@ class AuditReport:
         attestation: the attestation that holds; None if none was found, or no trusted key was given.
         replay: what was trained again, None if nothing was.
         shortfalls: what is missing on the way to the checkpoint, and what is answered without it; findings too.
+        joins: where each corpus goes on at the places of the path where a run starts from another run.
     """
 
     checkpoint: str
@@ -306,6 +309,7 @@ class AuditReport:
     attestation: SignedStatement | None = None
     replay: ReplayedSteps | None = None
     shortfalls: tuple[Shortfall, ...] = ()
+    joins: tuple[CorpusJoin, ...] = ()
 
     @property
     def levels(self) -> tuple[Level, ...]:

@@ -6,9 +6,10 @@ Neither rings nor corpora are opened, so the cost does not grow with steps, samp
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from treering.audit.path import Recorded, check_records, passed_over, stretches_to
+from treering.audit.path import Recorded, check_records, passed_over, path_joins, stretches_to
 from treering.audit.report import AttemptOnPath, CorpusUsage, Finding, Level, PassedOver
 from treering.audit.usage import path_usage
+from treering.data.continuation import CorpusJoin
 from treering.runlog.directory import CheckpointDirectory
 
 
@@ -22,6 +23,7 @@ class CheckpointSummary:
         run: id of its run.
         path: the attempts that led to it, from the root on.
         passed_over: samples that the path passed over on purpose.
+        joins: where each corpus goes on at the places of the path where a run starts from another run.
         step: steps on the path.
         consumed_samples: samples read.
         consumed_tokens: tokens read.
@@ -37,6 +39,7 @@ class CheckpointSummary:
     run: str
     path: tuple[AttemptOnPath, ...]
     passed_over: tuple[PassedOver, ...]
+    joins: tuple[CorpusJoin, ...]
     step: int
     consumed_samples: int
     consumed_tokens: int
@@ -92,6 +95,7 @@ def summarize(checkpoint: CheckpointDirectory) -> CheckpointSummary:
         run=resolved.run_id,
         path=tuple(stretch.describe() for stretch in path),
         passed_over=tuple(passed_over(path)),
+        joins=tuple(path_joins(path)),
         step=manifest.step,
         consumed_samples=manifest.consumed_samples,
         consumed_tokens=manifest.consumed_tokens,

@@ -11,11 +11,10 @@ from treering.audit.config_edits import edited_fields
 from treering.audit.path import Derived, Piece, Stretch, stretches_of, stretches_to
 from treering.audit.report import Level, Shortfall
 from treering.config.canonical import short
-from treering.config.resolve import RUN_ID_LENGTH, Resolved
+from treering.config.resolve import ANCESTORS, RUN_ID_LENGTH, Resolved
 from treering.errors import ConfigError, EvidenceError
 from treering.project import Project
 from treering.runlog.directory import (
-    ANCESTORS,
     AttemptDirectory,
     CheckpointDirectory,
     PathSegment,

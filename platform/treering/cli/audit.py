@@ -1,6 +1,6 @@
 """`treering audit` and `treering batch`: from a checkpoint, or a step, to the documents."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from treering.audit.content import Progress
     from treering.audit.report import AttemptOnPath, AuditReport, Shortfall
     from treering.audit.summary import CheckpointSummary
+    from treering.data.continuation import CorpusJoin
     from treering.errors import TreeringError
     from treering.runlog.directory import CheckpointDirectory
 
@@ -345,6 +346,15 @@ def print_report(report: "AuditReport") -> None:
     console.print("", report.verdict)
 
 
+def print_joins(joins: "Sequence[CorpusJoin]") -> None:
+    """Prints where corpora do not go on where they stopped, for each run that starts from another run."""
+    from treering.data.continuation import join_lines
+
+    for run in dict.fromkeys(join.run for join in joins):
+        for line in join_lines([join for join in joins if join.run == run]):
+            console.print(line)
+
+
 def print_shortfalls(shortfalls: "Iterable[Shortfall]", *, missing: bool = False) -> None:
     """Prints what is answered although something is missing, and with `missing` what that is."""
     for each in shortfalls:
@@ -364,6 +374,7 @@ def _print_path(report: "AuditReport | CheckpointSummary") -> None:
             f"passed over  samples {gap.sample_start:,} to {gap.sample_end:,} before step {gap.step:,} of run "
             f"{gap.run}: neither read nor applied"
         )
+    print_joins(report.joins)
     console.print(f"step         {report.step:,}, of which {report.applied_steps:,} applied")
     console.print(f"consumed     {report.consumed_samples:,} samples, {report.consumed_tokens:,} tokens", "")
     for name, digest in report.digests.items():

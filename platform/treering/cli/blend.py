@@ -16,15 +16,16 @@ def blend(config: ConfigArgument = DEFAULT_CONFIG, json: JsonOption = False) -> 
     Example: `treering blend experiments/demo.yaml`
     """
     from treering.config.load import load_experiment
-    from treering.config.resolve import resolve
     from treering.data.blend import resolve_blend
+    from treering.data.continuation import resolve_run
     from treering.data.shares import component_shares
 
     here = project()
     experiment = load_experiment(config)
     resolved_blend = resolve_blend(experiment, here)
-    schedule = resolve(experiment, resolved_blend, str(config), runs=here.runs).schedule
-    shares = component_shares(resolved_blend, schedule.num_samples)
+    resolved = resolve_run(experiment, resolved_blend, str(config), runs=here.runs)
+    read = resolved.schedule.samples_of(resolved.first_step, resolved.schedule.num_steps)
+    shares = component_shares(resolved.blend, *read)
     resolved_blend.write(here.blend)
     if json:
         print_json({"digest": resolved_blend.digest, **resolved_blend.model_dump(mode="json")})

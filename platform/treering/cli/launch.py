@@ -170,8 +170,9 @@ def _resolve(
     """The config with the blend that its ranks will read; a plan's declared one will do for looking only."""
     from treering.cli.plan import choose_blend
     from treering.config.load import load_experiment
-    from treering.config.resolve import ResolvedBlend, resolve
+    from treering.config.resolve import ResolvedBlend
     from treering.data.blend import resolve_blend
+    from treering.data.continuation import resolve_run
     from treering.errors import UserError
 
     experiment = load_experiment(config, overrides)
@@ -179,7 +180,7 @@ def _resolve(
         blend, _source = choose_blend(experiment, here)
     else:
         blend = resolve_blend(experiment, here) if no_publish else ResolvedBlend.read(here.blend)
-    resolved = resolve(experiment, blend, str(config), tuple(overrides), runs=runs or here.runs)
+    resolved = resolve_run(experiment, blend, str(config), tuple(overrides), runs=runs or here.runs)
     if blend.declared and not dry_run:
         raise UserError(
             f"{config}: found corpora declared without content ({', '.join(blend.declared[:3])}…), expected corpora "

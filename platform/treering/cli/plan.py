@@ -48,17 +48,22 @@ def plan(
 
     Every key of the schema is shown by `treering plan experiments/demo.yaml --json`, defaults written out.
     """
+    from dataclasses import asdict
+
+    from treering.cli.audit import print_joins
     from treering.cli.cluster import ClusterOptions, cluster_document, print_cluster
     from treering.config.load import load_experiment
-    from treering.config.resolve import resolve
+    from treering.data.continuation import resolve_run, start_joins
     from treering.errors import UserError
 
     if search and nodes is None:
         raise UserError("plan --search: found no --nodes, expected the number of nodes to search layouts for")
     experiment = load_experiment(file, overrides or ())
     blend, blend_source = choose_blend(experiment, project())
-    resolved = resolve(experiment, blend, str(file), tuple(overrides or ()), runs=project().runs)
+    resolved = resolve_run(experiment, blend, str(file), tuple(overrides or ()), runs=project().runs)
     document = plan_document(experiment, resolved, blend_source)
+    joins = start_joins(resolved, project().runs)
+    document["plan"]["joins"] = [asdict(join) for join in joins]
     if nodes is not None:
         options = ClusterOptions(nodes, gpus_per_node, device, efficiency, search)
         document["plan"]["cluster"] = cluster_document(str(file), resolved, options)
@@ -66,6 +71,7 @@ def plan(
         print_json(document)
         return
     _print_plan(document)
+    print_joins(joins)
     if nodes is not None:
         print_cluster(document["plan"]["cluster"])
 
@@ -98,6 +104,7 @@ def plan_document(experiment: "Experiment", resolved: "Resolved", blend_source: 
     from treering.judge.parameters import Parameters
 
     schedule = resolved.schedule
+    own = schedule.samples_of(resolved.first_step, schedule.num_steps)
     # A corpus that neither exists nor declares its size stands in the blend with one sample's worth of tokens: its
     # epochs would be a number about nothing.
     sized = {corpus.name for corpus in experiment.corpora if corpus.declared}
@@ -112,8 +119,7 @@ def plan_document(experiment: "Experiment", resolved: "Resolved", blend_source: 
             "tokens": schedule.tokens_after(schedule.num_steps),
             "milestones": [asdict(milestone) for milestone in schedule.milestones()],
             "corpora": [
-                _share_document(share, sized=share.corpus in sized)
-                for share in component_shares(resolved.blend, schedule.num_samples)
+                _share_document(share, sized=share.corpus in sized) for share in component_shares(resolved.blend, *own)
             ],
         },
     }

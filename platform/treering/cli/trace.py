@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from treering.cli.alarms import print_alarms
-from treering.cli.audit import print_shortfalls, progress_bars
+from treering.cli.audit import print_joins, print_shortfalls, progress_bars
 from treering.cli.output import JsonOption, NamedCheckpoint, console, print_json, print_table, project
 from treering.config.canonical import short
 from treering.foreign import say
@@ -307,6 +307,7 @@ def diff(a: NamedCheckpoint, b: NamedCheckpoint, json: JsonOption = False) -> No
         f"{'same data' if found.same_data else f'first difference: step {found.first_step:,}'}, {found.reason}",
         "",
     )
+    print_joins(found.joins)
     print_table(
         ("corpus", "share A", "share B", "only A", "only B", "both", "documents only A", "only B "),
         [

@@ -12,6 +12,7 @@ from pydantic import Field
 from treering.config.model import Digest, GrowingSection, PositiveInt, Section
 
 ScheduleOrigin = Literal["restart", "continue"]
+DataOrigin = Literal["by_schedule", "continue"]
 Count = Annotated[int, Field(ge=0)]
 
 
@@ -27,6 +28,12 @@ class StartConfig(Section):
         "restart",
         description="`restart`: batch size, learning rate and train_tokens count from that checkpoint (annealing); "
         "`continue`: they count from the other run's beginning (a longer run)",
+    )
+    data: DataOrigin = Field(
+        "by_schedule",
+        description="`by_schedule`: the first sample is the one that the schedule names, in the order of this "
+        "experiment's blend alone; `continue`: every corpus goes on at the sample where the other run stopped reading "
+        "it, whatever the weights were, and a corpus that the other run did not read begins with its first sample",
     )
     skip_steps: Count = Field(
         0,

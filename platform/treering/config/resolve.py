@@ -5,14 +5,15 @@ blend, tokenizer, and where it starts from if not from nothing) names the run; t
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError, model_validator
 
-from treering.config.ancestry import ResolvedStart, StartConfig
+from treering.config.ancestry import Count, ResolvedStart, StartConfig
 from treering.config.canonical import canonical_json, digest_json, parse_json, short
 from treering.config.model import (
     Digest,
@@ -23,6 +24,7 @@ from treering.config.model import (
     Precision,
     ScheduleConfig,
     Section,
+    contradiction,
 )
 from treering.config.operation import (
     CheckpointConfig,
@@ -37,6 +39,8 @@ from treering.config.schema import SCHEMA_VERSION, Experiment
 from treering.errors import ConfigError, EvidenceError, UserError
 
 RUN_ID_LENGTH = 16
+ANCESTORS = "ancestors"
+"""Folder of a published run that holds the records of the runs that it starts from."""
 
 
 class ResolvedComponent(Section):
@@ -49,23 +53,46 @@ class ResolvedComponent(Section):
     num_documents: PositiveInt | None
 
 
-class ResolvedBlend(Section):
-    """Corpora by content, weights, seed: the identity of a data order."""
+class Continuation(Section):
+    """Where a data order begins that goes on from another order."""
+
+    sample: Count = Field(description="number of the order's first sample; lower numbers belong to the other order")
+    positions: tuple[Annotated[int, Field(ge=0, le=2**62)], ...] = Field(
+        description="by component: how many samples of its corpus lie before that sample, counted over all epochs"
+    )
+
+
+class ResolvedBlend(GrowingSection):
+    """Corpora by content, weights, seed, and where it goes on from another blend: the identity of a data order."""
+
+    added = frozenset({"continues"})
 
     algorithm: Literal["treering-1"]
     seed: int
     sequence_length: PositiveInt
     components: tuple[ResolvedComponent, ...]
     tokenizer: Digest | None
+    continues: Continuation | None = None
+
+    @model_validator(mode="after")
+    def _a_position_for_each_component(self) -> Self:
+        if self.continues is not None and len(self.continues.positions) != len(self.components):
+            raise contradiction(
+                "continues.positions", f"{len(self.continues.positions)} positions", f"{len(self.components)}"
+            )
+        return self
 
     @property
     def digest(self) -> str:
         """Identity of the data order: algorithm, components (digest and weight, in order), seed, sequence length.
 
-        Names and sizes stay outside: a corpus is its content. A declared component enters by its name.
+        An order that goes on from another one adds its first sample and the position of each corpus there. Names and
+        sizes stay outside: a corpus is its content. A declared component enters by its name.
         """
+        origin = {} if self.continues is None else {"continues": self.continues.model_dump(mode="json")}
         return digest_json(
             {
+                **origin,
                 "algorithm": self.algorithm,
                 "components": [
                     {"digest": component.digest, "weight": component.weight}
@@ -77,6 +104,11 @@ class ResolvedBlend(Section):
                 "sequence_length": self.sequence_length,
             }
         )
+
+    @property
+    def alone(self) -> Self:
+        """The blend without the order that it goes on from, as stage `blend` writes it."""
+        return self.model_copy(update={"continues": None})
 
     @property
     def declared(self) -> tuple[str, ...]:
@@ -233,6 +265,60 @@ class Resolved(Section):
         return resolved
 
 
+@dataclass(frozen=True, slots=True)
+class ReadRange:
+    """Samples [lo, hi) of one data order that a run reads.
+
+    Attributes:
+        run: the run's id.
+        blend: the order's blend.
+        lo: number of the first sample.
+        hi: end of the range, exclusive.
+    """
+
+    run: str
+    blend: ResolvedBlend
+    lo: int
+    hi: int
+
+    @classmethod
+    def of(cls, resolved: Resolved, last_step: int) -> Self:
+        """What a run reads from its first step to `last_step`, by its recipe."""
+        lo, hi = resolved.schedule.samples_of(resolved.first_step, last_step)
+        return cls(resolved.run_id, resolved.blend, lo, hi)
+
+
+def ancestor_folder(run: Path, digest: str) -> Path:
+    """The folder of the run that another one starts from: below a published run, else beside the run's folder."""
+    name = short(digest, RUN_ID_LENGTH)
+    carried = run / ANCESTORS / name
+    return carried if carried.exists() else run.parent / name
+
+
+def ranges_before(folder: Path, start: ResolvedStart | None) -> list[ReadRange]:
+    """What was read up to the place where a run starts, by the recipes of the runs before it, from the root on.
+
+    Args:
+        folder: the run's folder; need not exist.
+        start: where the run starts, None if from nothing.
+
+    Raises:
+        EvidenceError: the config of a run before it is missing or was changed.
+    """
+    ranges: list[ReadRange] = []
+    while start is not None:
+        folder = ancestor_folder(folder, start.run)
+        resolved = Resolved.read(folder / "resolved.json")
+        if resolved.recipe.digest != start.run:
+            raise EvidenceError(
+                f"{folder / 'resolved.json'}: recipe {resolved.recipe.digest}, expected {start.run}, from which "
+                "a later run starts"
+            )
+        ranges.insert(0, ReadRange.of(resolved, start.step))
+        start = resolved.recipe.start_from
+    return ranges
+
+
 def declared_blend(experiment: Experiment) -> ResolvedBlend:
     """A blend whose corpora have no content yet, from what the experiment declares: enough to plan, not to train.
 
@@ -282,9 +368,7 @@ def check_blend_fits(experiment: Experiment, blend: ResolvedBlend, source: str) 
             )  # fmt: skip
 
 
-def resolve_start(
-    start: StartConfig, experiment: Experiment, runs: Path, source: str
-) -> tuple[ResolvedStart, Resolved]:
+def resolve_start(start: StartConfig, experiment: Experiment, runs: Path, source: str) -> "FoundStart":
     """Finds the run that another one starts from.
 
     Args:
@@ -293,24 +377,25 @@ def resolve_start(
         runs: folder of run directories.
         source: the experiment's file, for errors.
 
-    Returns:
-        The start by content, and the other run's config.
-
     Raises:
         ConfigError: no or several runs have that id, the run has no such step, or no schedule can be made.
         EvidenceError: the other run's config was changed.
     """
     found = sorted(runs.glob(f"{start.run[:RUN_ID_LENGTH]}*/resolved.json"))
-    fitting = [each for each in map(Resolved.read, found) if short(each.recipe.digest, len(start.run)) == start.run]
+    fitting = [
+        (path.parent, each)
+        for path, each in zip(found, map(Resolved.read, found), strict=True)
+        if short(each.recipe.digest, len(start.run)) == start.run
+    ]
     if len(fitting) != 1:
-        names = ", ".join(each.run_id for each in fitting) or "no such run"
+        names = ", ".join(each.run_id for _, each in fitting) or "no such run"
         raise ConfigError(
             source,
             "start_from.run",
             f"{start.run!r}: {names} in {runs}",
             "the id of one run there (`treering runs` lists them; a published folder is one: copy it to runs/<id>)",
         )
-    other = fitting[0]
+    folder, other = fitting[0]
     if not other.first_step <= start.step <= other.schedule.num_steps:
         raise ConfigError(
             source,
@@ -333,7 +418,34 @@ def resolve_start(
         )
     first, end = schedule.samples_of(start.step + 1, start.step + start.skip_steps)
     before = other.schedule.skipped_samples if start.schedule == "continue" else 0
-    return resolved.model_copy(update={"skipped_samples": before + end - first}), other
+    resolved = resolved.model_copy(update={"skipped_samples": before + end - first})
+    return FoundStart(resolved, other, folder, before + first)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundStart:
+    """Where a run starts, found in the folder of runs.
+
+    Attributes:
+        start: by content.
+        other: config of the run that it starts from.
+        folder: folder of that run.
+        first_sample: number of the first sample of the data order, before batches are skipped.
+    """
+
+    start: ResolvedStart
+    other: Resolved
+    folder: Path
+    first_sample: int
+
+    @property
+    def before(self) -> list[ReadRange]:
+        """What was read up to there, from the root on."""
+        return [*ranges_before(self.folder, self.other.recipe.start_from), ReadRange.of(self.other, self.start.step)]
+
+
+Continue = Callable[[ResolvedBlend, FoundStart], ResolvedBlend]
+"""Makes a blend go on from what the runs before it have read."""
 
 
 @contextmanager
@@ -343,6 +455,24 @@ def _written_in(source: str) -> Iterator[None]:
         yield
     except ConfigError as error:
         raise ConfigError(source, error.path, error.found, error.expected) from None
+
+
+def check_orders_alike(blend: ResolvedBlend, other: Resolved, source: str) -> None:
+    """Refuses to let corpora go on in another order of their samples: position 100 would be another sample there.
+
+    Raises:
+        ConfigError: seed or sequence length differ.
+    """
+    for field in ("seed", "sequence_length"):
+        found, expected = getattr(blend, field), getattr(other.blend, field)
+        if found != expected:
+            raise ConfigError(
+                source,
+                f"blend.{field}",
+                str(found),
+                f"{expected} as run {other.run_id} has it: with start_from.data continue a corpus goes on in the order "
+                f"in which that run read it (`--set blend.{field}={expected}`), or start_from.data by_schedule",
+            )
 
 
 def check_start_fits(resolved: Resolved, other: Resolved, source: str) -> None:
@@ -392,8 +522,9 @@ def resolve(
     overrides: tuple[str, ...] = (),
     *,
     runs: Path = Path("runs"),
+    continue_blend: Continue | None = None,
 ) -> Resolved:
-    """Joins an experiment and a resolved blend.
+    """Joins an experiment and a resolved blend; `treering.data.continuation.resolve_run` is the way in for commands.
 
     Args:
         experiment: the authored config.
@@ -401,15 +532,20 @@ def resolve(
         source: the experiment's file, for errors.
         overrides: the `--set` texts that led to `experiment`, kept on record.
         runs: folder of run directories, for an experiment that starts from another run.
+        continue_blend: makes the blend go on from the other run's, for `start_from.data: continue`.
 
     Raises:
         ConfigError: the blend is not this experiment's, a stage of the batch schedule cannot be cut into micro-batches,
             or the run to start from is missing or does not fit.
     """
     check_blend_fits(experiment, blend, source)
-    start, other = None, None
+    found = None
     if experiment.start_from is not None:
-        start, other = resolve_start(experiment.start_from, experiment, runs, source)
+        found = resolve_start(experiment.start_from, experiment, runs, source)
+        if experiment.start_from.data == "continue":
+            check_orders_alike(blend, found.other, source)
+            assert continue_blend is not None, "resolve_run of treering.data.continuation knows how"  # noqa: S101
+            blend = continue_blend(blend, found)
     model = experiment.model
     resolved = Resolved(
         experiment=experiment.experiment,
@@ -422,7 +558,7 @@ def resolve(
             seed=experiment.seed,
             blend=blend.digest,
             tokenizer=blend.tokenizer,
-            start_from=start,
+            start_from=None if found is None else found.start,
         ),
         blend=blend,
         attempt=AttemptConfig(
@@ -439,8 +575,8 @@ def resolve(
     replicas = 1 if parallel.data == "auto" else parallel.data
     with _written_in(source):
         schedule = resolved.schedule
-    if other is not None:
-        check_start_fits(resolved, other, source)
+    if found is not None:
+        check_start_fits(resolved, found.other, source)
     least = parallel.least_micro_batches
     offending = schedule.check_divisible(parallel.micro_batch_size * replicas, least)
     if offending is not None:

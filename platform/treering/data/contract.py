@@ -28,7 +28,8 @@ class OrderedCorpus(Protocol):
 class Order(Protocol):
     """A data order: which documents are sample g, and its inverse.
 
-    Samples count from 0 in the order in which they are read. Components are named by their position in the blend,
+    Samples count from 0 in the order in which they are read; an order that goes on from another one counts on from it.
+    Components are named by their position in the blend,
     documents by their number in the corpus. A question outside the order is a `UserError`, an unknown document or
     corpus a `NotFoundError`.
     """
@@ -54,19 +55,19 @@ class Order(Protocol):
         """Samples [lo, hi) without their documents, as arrays."""
 
     def count(self, component: int, g: int) -> int:
-        """How many of the first g samples come from a component."""
+        """How many samples of a component lie before sample g, those that the orders before it read included."""
 
     def counts(self, g: int) -> tuple[int, ...]:
-        """`count` of every component; they sum to g."""
+        """`count` of every component; they sum to g where the order begins with sample 0."""
 
     def select(self, component: int, k: int) -> int:
         """The number of a component's k-th sample (from 0): the inverse of `count`."""
 
     def exposures(self, component: int, document: int, g: int) -> NDArray[np.int64]:
-        """The samples below g that hold at least one token of a document, sorted, each once."""
+        """The order's samples below g that hold at least one token of a document, sorted, each once."""
 
     def touched(self, component: int, g: int) -> NDArray[np.bool_]:
-        """Which documents of a component the first g samples hold at least one token of: bool [num_documents]."""
+        """Which documents of a component the order's samples below g hold a token of: bool [num_documents]."""
 
     def documents_touched(self, component: int, g: int) -> int:
         """How many documents that are."""

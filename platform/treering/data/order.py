@@ -9,6 +9,9 @@ counts), `treering.data.feistel` shuffles the samples inside one epoch of a corp
     tokens [index * S, index * S + S + 1) of the corpus,   n = floor((T - 1) / S) samples of a corpus of T tokens,
                                                            S = sequence_length
 
+An order that goes on from another one (`continues` of its blend) begins at sample g0 instead of 0, and count(c, g)
+begins at a position p(c) instead of 0: count(c, g) = p(c) + Weyl samples of c in [g0, g). All else is the same.
+
 The permutation is keyed by the corpus digest, so a corpus is shuffled alike wherever it stands in a blend; hence a
 digest may stand in a blend once.
 """
@@ -49,6 +52,18 @@ class BlendComponent(Protocol):
         """Tokens of the corpus."""
 
 
+class Continued(Protocol):
+    """Where an order begins that goes on from another one."""
+
+    @property
+    def sample(self) -> int:
+        """Number of the first sample."""
+
+    @property
+    def positions(self) -> Sequence[int]:
+        """By component: how many samples of its corpus lie before that sample."""
+
+
 class Blend(Protocol):
     """What the order reads of a blend, as `treering.config.resolve.ResolvedBlend` has it."""
 
@@ -67,6 +82,10 @@ class Blend(Protocol):
     @property
     def components(self) -> Sequence[BlendComponent]:
         """The components in declared order."""
+
+    @property
+    def continues(self) -> Continued | None:
+        """Where the order begins if it goes on from another one, None if it begins with sample 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +182,16 @@ class DataOrder:
     """The order in which a blend's samples are read.
 
     Immutable and cheap to make: nothing is built, nothing is read. Sample numbers are any whole numbers in
-    [0, 2**63); components are named by their position in the blend (`index_of` finds it by name).
+    [first_sample, 2**63); components are named by their position in the blend (`index_of` finds it by name).
+
+    Attributes:
+        components: the components in declared order.
+        first_sample: number of the first sample: 0, or where the order goes on from another one.
+        seed: of the order.
+        sequence_length: tokens a sample counts.
     """
 
-    __slots__ = ("_interleave", "components", "seed", "sequence_length")
+    __slots__ = ("_interleave", "_shifts", "components", "first_sample", "seed", "sequence_length")
 
     def __init__(self, blend: Blend, document_offsets: Mapping[str, Offsets] | None = None) -> None:
         """Opens the order of a blend.
@@ -198,6 +223,14 @@ class DataOrder:
         self._interleave = Interleave.of(blend.seed, parse_weights(names, [part.weight for part in blend.components]))
         self.components = tuple(
             Component.of(part, blend.sequence_length, offsets.get(part.corpus)) for part in blend.components
+        )
+        continues = blend.continues
+        self.first_sample = 0 if continues is None else continues.sample
+        positions = [0] * len(names) if continues is None else continues.positions
+        # What the position of a corpus is ahead of (or behind) the Weyl sequence counted from sample 0.
+        self._shifts = tuple(
+            position - count
+            for position, count in zip(positions, self._interleave.counts(self.first_sample), strict=True)
         )
 
     def index_of(self, corpus: str) -> int:
@@ -266,8 +299,11 @@ class DataOrder:
         Raises:
             UserError: no range of sample numbers.
         """
-        if not 0 <= lo <= hi <= MAX_SAMPLES:
-            raise UserError(f"data order: samples [{lo}, {hi}) asked for, expected a range within [0, 2**63)")
+        if not self.first_sample <= lo <= hi <= MAX_SAMPLES:
+            raise UserError(
+                f"data order: samples [{lo}, {hi}) asked for, expected a range within [{self.first_sample}, 2**63)"
+                + self._whose
+            )
         return self._interleave.components(lo, hi)
 
     def token_ranges(self, lo: int, hi: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -282,25 +318,25 @@ class DataOrder:
         return arrays.component, arrays.index * self.sequence_length
 
     def count(self, component: int, g: int) -> int:
-        """How many of the first g samples come from a component.
+        """How many samples of a component lie before sample g, those before the order's first sample included.
 
         Raises:
             UserError: g is no sample number, or there is no such component.
         """
-        self._check(component, g)
-        return self._interleave.count(component, g)
+        self._check(component, g, self.first_sample)
+        return self._shifts[component] + self._interleave.count(component, g)
 
     def counts(self, g: int) -> tuple[int, ...]:
-        """`count` of every component, in declared order; they sum to g.
+        """`count` of every component, in declared order; they sum to g unless the order goes on from another one.
 
         Raises:
             UserError: g is no sample number.
         """
-        self._check(0, g)
-        return self._interleave.counts(g)
+        self._check(0, g, self.first_sample)
+        return tuple(shift + count for shift, count in zip(self._shifts, self._interleave.counts(g), strict=True))
 
     def epochs(self, component: int, g: int) -> float:
-        """How often the first g samples read a component's samples, realised and not planned.
+        """How often a component's samples were read before sample g, realised and not planned.
 
         Raises:
             UserError: as `count`.
@@ -311,13 +347,19 @@ class DataOrder:
         """The sample number of a component's k-th sample (from 0): the inverse of `count`.
 
         Raises:
-            UserError: k is negative, the sample lies beyond 2**63, or there is no such component.
+            UserError: the order has no such sample (k is negative or lies before its first sample), the sample lies
+                beyond 2**63, or there is no such component.
         """
-        self._check(component, k)
-        return self._interleave.select(component, k)
+        self._check(component, 0)
+        first = self.count(component, self.first_sample)
+        if not first <= k <= MAX_SAMPLES:
+            raise UserError(
+                f"data order: sample {k} of component {component} asked for, expected {first} or later" + self._whose
+            )
+        return self._interleave.select(component, k - self._shifts[component])
 
     def exposures(self, component: int, document: int, g: int) -> NDArray[np.int64]:
-        """The sample numbers below g that hold at least one token of a document, sorted.
+        """The sample numbers of this order below g that hold at least one token of a document, sorted.
 
         The overlapping label counts: a sample is its sequence_length + 1 tokens.
 
@@ -325,7 +367,7 @@ class DataOrder:
             UserError: no such component, a declared one, or one opened without documents.
             NotFoundError: no such document.
         """
-        return self.document_exposures(component, np.array([document]), 0, g).sample
+        return self.document_exposures(component, np.array([document]), self.first_sample, g).sample
 
     def document_exposures(self, component: int, documents: NDArray[np.int64], lo: int, hi: int) -> Exposures:
         """`exposures` of many documents of a component at once, among samples [lo, hi).
@@ -375,7 +417,7 @@ class DataOrder:
             read = read[np.argsort(ks[read])]
             found.append(np.stack((items[read], ks[read], np.full(len(read), epoch), indices[read])))
         item, k, epochs, index = np.concatenate(found, axis=1)
-        sample = self._interleave.selects(component, k)
+        sample = self._interleave.selects(component, k - self._shifts[component])
         order = np.argsort(item, kind="stable")
         return Exposures(item[order], sample[order], epochs[order], index[order])
 
@@ -389,11 +431,11 @@ class DataOrder:
         """
         start, end = self.count(component, lo), self.count(component, hi)
         n = self.components[component].num_samples
-        counts = np.zeros(n, dtype=np.int32)
-        for epoch in range(start // n, -(-end // n)):
+        whole = max(end // n - -(-start // n), 0)
+        counts = np.full(n, whole, dtype=np.int32)
+        for epoch in dict.fromkeys((start // n, end // n)):
             first, last = max(start - epoch * n, 0), min(end - epoch * n, n)
-            if last - first == n:
-                counts += 1
+            if last - first == n or first >= last:
                 continue
             permutation = self._permutation(component, epoch)
             for chunk in range(first, last, _CHUNK):
@@ -401,7 +443,7 @@ class DataOrder:
         return counts
 
     def documents_touched(self, component: int, g: int) -> int:
-        """How many distinct documents of a component the first g samples hold at least one token of.
+        """How many distinct documents of a component the samples of this order below g hold at least one token of.
 
         Raises:
             UserError: no such component, a declared one, or one opened without documents.
@@ -409,7 +451,7 @@ class DataOrder:
         return sum(int(np.count_nonzero(each)) for each in self._touched(component, g))
 
     def touched(self, component: int, g: int) -> NDArray[np.bool_]:
-        """Which documents of a component the first g samples touch, bool [num_documents].
+        """Which documents of a component the samples of this order below g touch, bool [num_documents].
 
         After one whole epoch that is every document that begins before the unread tail; before, it costs a permutation
         of the samples read.
@@ -420,17 +462,24 @@ class DataOrder:
         return np.concatenate(list(self._touched(component, g)))
 
     def _touched(self, component: int, g: int) -> Iterator[NDArray[np.bool_]]:
-        count, offsets, n = self.count(component, g), self._offsets(component), self.components[component].num_samples
-        read = np.full(n, count >= n)
-        for start in range(0, count if count < n else 0, _CHUNK):
-            read[self._indices(component, start, min(start + _CHUNK, count))[1]] = True
+        offsets, n = self._offsets(component), self.components[component].num_samples
+        first, end = self.count(component, self.first_sample), self.count(component, g)
+        holds_an_epoch = end // n > -(-first // n)
+        read = np.full(n, holds_an_epoch) if holds_an_epoch else self.read_counts(component, self.first_sample, g) > 0
         return touched_chunks(offsets, read, self.sequence_length)
 
-    def _check(self, component: int, number: int) -> None:
+    @property
+    def _whose(self) -> str:
+        """Whose the samples below the first one are, for errors."""
+        return "; the lower numbers belong to the order that this one goes on from" if self.first_sample else ""
+
+    def _check(self, component: int, number: int, first: int = 0) -> None:
         if not 0 <= component < len(self.components):
             raise UserError(f"data order: no component {component}, expected 0 to {len(self.components) - 1}")
-        if not 0 <= number <= MAX_SAMPLES:
-            raise UserError(f"data order: sample {number} asked for, expected a number in [0, 2**63)")
+        if not first <= number <= MAX_SAMPLES:
+            raise UserError(
+                f"data order: sample {number} asked for, expected a number in [{first}, 2**63)" + self._whose
+            )
 
     def _offsets(self, component: int) -> Offsets:
         offsets = self.components[component].document_offsets

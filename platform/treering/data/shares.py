@@ -12,7 +12,7 @@ from treering.data.order import DataOrder
 
 @dataclass(frozen=True, slots=True)
 class ComponentShare:
-    """What the first samples of a data order take from one corpus.
+    """What a range of samples of a data order takes from one corpus.
 
     Attributes:
         corpus: name of the corpus.
@@ -41,8 +41,8 @@ class ComponentShare:
         return self.samples / self.epoch_samples
 
 
-def component_shares(blend: ResolvedBlend, num_samples: int) -> list[ComponentShare]:
-    """What the first `num_samples` samples take from each component; declared corpora have shares too.
+def component_shares(blend: ResolvedBlend, lo: int, hi: int) -> list[ComponentShare]:
+    """What samples [lo, hi) take from each component; declared corpora have shares too.
 
     Raises:
         UserError: a corpus is shorter than one sample.
@@ -54,8 +54,8 @@ def component_shares(blend: ResolvedBlend, num_samples: int) -> list[ComponentSh
             weight=component.weight,
             num_tokens=component.num_tokens,
             epoch_samples=component.num_samples,
-            planned_samples=float(Fraction(component.weight) * num_samples),
-            samples=samples,
+            planned_samples=float(Fraction(component.weight) * (hi - lo)),
+            samples=after - before,
         )
-        for component, samples in zip(order.components, order.counts(num_samples), strict=True)
+        for component, before, after in zip(order.components, order.counts(lo), order.counts(hi), strict=True)
     ]

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from treering.config.resolve import Resolved, ResolvedBlend, resolve
+from treering.config.resolve import Resolved, ResolvedBlend
 from treering.config.schema import Experiment
+from treering.data.continuation import resolve_run
 from treering.data.corpus import Corpus
 from treering.data.curate.decisions import STEPS
 from treering.data.shares import component_shares
@@ -189,8 +190,9 @@ def _total(rows: list[CorpusDocuments]) -> CorpusDocuments:
 
 def _tokens(project: Project, experiment: Experiment, source: str) -> tuple[CorpusTokens, ...]:
     blend = ResolvedBlend.read(project.blend)
-    resolved = resolve(experiment, blend, source, runs=project.runs)
-    shares = component_shares(blend, resolved.schedule.num_samples)
+    resolved = resolve_run(experiment, blend, source, runs=project.runs)
+    schedule = resolved.schedule
+    shares = component_shares(resolved.blend, *schedule.samples_of(resolved.first_step, schedule.num_steps))
     rows = []
     for share in shares:
         corpus = Corpus.open(project.corpus(share.corpus))
@@ -214,7 +216,7 @@ def _tokens(project: Project, experiment: Experiment, source: str) -> tuple[Corp
 def _training(project: Project, experiment: Experiment, source: str) -> Training:
     folder = project.published.relative_to(project.root)
     run = RunDirectory(project.published)
-    wanted = resolve(experiment, ResolvedBlend.read(project.blend), source, runs=project.runs).run_id
+    wanted = resolve_run(experiment, ResolvedBlend.read(project.blend), source, runs=project.runs).run_id
     if not (project.published / "resolved.json").exists() or not run.checkpoints():
         state = RunDirectory(project.run(wanted)).state()
         raise NotFoundError(

@@ -3,7 +3,8 @@
 import shutil
 from pathlib import Path
 
-from treering.runlog.directory import ANCESTORS, CheckpointDirectory, RunDirectory
+from treering.config.resolve import ANCESTORS
+from treering.runlog.directory import CheckpointDirectory, RunDirectory
 
 
 def cut_run(run: RunDirectory, checkpoint: CheckpointDirectory, target: Path) -> None:

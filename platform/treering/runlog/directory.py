@@ -20,7 +20,7 @@ from typing import Literal
 
 from treering.config.canonical import short
 from treering.config.model import Digest
-from treering.config.resolve import RUN_ID_LENGTH, Resolved
+from treering.config.resolve import RUN_ID_LENGTH, Resolved, ancestor_folder
 from treering.errors import EvidenceError, NotFoundError
 from treering.runlog.incidents import Incident, read_incidents
 from treering.runlog.lock import is_held
@@ -29,7 +29,6 @@ from treering.runlog.ring import Ring, first_ring, last_ring, read_rings
 
 RunState = Literal["empty", "running", "finished", "interrupted", "failed", "broken"]
 
-ANCESTORS = "ancestors"
 
 _CHECKPOINT_NAME = re.compile(r"^step-(\d{8,})$")
 _ATTEMPT_NAME = re.compile(r"^\d{4,}$")
@@ -313,9 +312,7 @@ class RunDirectory:
 
     def ancestor(self, digest: Digest) -> "RunDirectory":
         """The run that this one starts from: carried along below a published run, else beside it in the same folder."""
-        name = short(digest, RUN_ID_LENGTH)
-        carried = self.path / ANCESTORS / name
-        return RunDirectory(carried if carried.exists() else self.path.parent / name)
+        return RunDirectory(ancestor_folder(self.path, digest))
 
     def path_to(self, checkpoint: CheckpointDirectory | None = None, *, own: bool = False) -> list[PathSegment]:
         """The attempts that led to a checkpoint (or to the newest ring), from the root on.

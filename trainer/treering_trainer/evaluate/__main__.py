@@ -14,8 +14,9 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 from treering.config.canonical import canonical_json
 from treering.config.load import load_experiment
-from treering.config.resolve import Resolved, ResolvedBlend, resolve
+from treering.config.resolve import Resolved, ResolvedBlend
 from treering.data.blend import resolve_blend
+from treering.data.continuation import resolve_run
 from treering.ending import run_command
 from treering.errors import NotFoundError, TrainingError
 from treering.foreign import say
@@ -69,7 +70,7 @@ def _evaluate(
     experiment = load_experiment(config, overrides)
     if wanted is None:
         blend = ResolvedBlend.read(project.blend) if publish else resolve_blend(experiment, project)
-        resolved = resolve(experiment, blend, str(config), tuple(overrides), runs=project.runs)
+        resolved = resolve_run(experiment, blend, str(config), tuple(overrides), runs=project.runs)
         checkpoints = checkpoints_of(project, resolved)
         records = project.run(resolved.run_id) / "evaluations"
     else:

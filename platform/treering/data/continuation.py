@@ -1,0 +1,261 @@
+"""Where each corpus goes on when a run starts from another run: whether samples are read again or are never read.
+
+A run that starts from another run reads a data order of its own. Unless the order is the same one, or goes on from the
+other one (`start_from.data: continue`), the position of a corpus where the other run stopped is not the position where
+the new run begins. `corpus_joins` counts what follows from that; `continued` makes a blend that has no such gap.
+
+A *position* of a corpus is a number k in its order: sample k mod n of epoch k // n, n samples an epoch.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treering.config.resolve import (
+    Continuation,
+    FoundStart,
+    ReadRange,
+    Resolved,
+    ResolvedBlend,
+    ranges_before,
+    resolve,
+)
+from treering.config.schema import Experiment
+from treering.data.order import DataOrder
+
+_MOST_PLACES = 1 << 26
+"""Samples of a corpus up to which a comparison under two seeds looks at every one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusJoin:
+    """One corpus at the place where a run starts from another run.
+
+    Attributes:
+        run: id of the run that starts.
+        step: its first step.
+        corpus: name of the corpus.
+        digest: identity of the corpus; None for a declared one.
+        epoch_samples: samples of one epoch.
+        stopped: position at which the runs before stopped reading it; None if they did not read it.
+        begins: position at which the run begins to read it; None if it does not read it.
+        read_again: positions that the runs before have read and the run reads once more; where the runs shuffle the
+            corpus by different seeds, samples that both read; None if nobody counted them.
+        never_read: positions between `stopped` and `begins`, which no run reads; under different seeds samples that no
+            run reads; None if nobody counted them.
+        same_seed: whether the runs before shuffle the corpus as the run does.
+    """
+
+    run: str
+    step: int
+    corpus: str
+    digest: str | None
+    epoch_samples: int
+    stopped: int | None
+    begins: int | None
+    read_again: int | None
+    never_read: int | None
+    same_seed: bool
+
+    @property
+    def even(self) -> bool:
+        """Whether the corpus goes on where it stopped, begins with its first sample, or is not read any more."""
+        if self.begins is None:
+            return True
+        return self.same_seed and self.begins == (self.stopped or 0) and not self.read_again
+
+    @property
+    def text(self) -> str:
+        """One line."""
+        if self.begins is None:
+            return f"{self.corpus}: stopped at position {self.stopped:,}; this run does not read it"
+        if self.stopped is None:
+            start = f"not read before, begins at position {self.begins:,}"
+        else:
+            start = f"stopped at position {self.stopped:,}, begins at position {self.begins:,}"
+        if self.same_seed:
+            return f"{self.corpus}: {start}: {self.read_again:,} samples are read again, {self.never_read:,} never"
+        if self.read_again is None:
+            return f"{self.corpus}: {start} of another shuffle (another blend.seed); the overlap was not counted"
+        return (
+            f"{self.corpus}: {start} of another shuffle (another blend.seed): {self.read_again:,} samples are read "
+            f"again, {self.never_read:,} of {self.epoch_samples:,} by neither"
+        )
+
+
+def join_lines(joins: Sequence[CorpusJoin]) -> list[str]:
+    """What people should know of the joins: nothing where every corpus goes on where it stopped."""
+    if all(join.even for join in joins):
+        return []
+    at = joins[0]
+    lines = [f"run {at.run} does not go on where the runs before stopped reading (step {at.step}):"]
+    lines += [f"  {join.text}" for join in joins if not join.even]
+    same = all(join.same_seed for join in joins)
+    lines.append(
+        "  `start_from.data: continue` lets every corpus go on where it stopped"
+        + ("" if same else "; it needs the blend.seed of the run before")
+    )
+    return lines
+
+
+def continued(blend: ResolvedBlend, found: FoundStart) -> ResolvedBlend:
+    """The blend that lets every corpus go on at the position where the runs before stopped reading it.
+
+    A blend whose order has these positions by itself, or in the form in which a run before has it, stays in that form:
+    one order has one identity.
+
+    Args:
+        blend: corpora, weights and seed from the start on; its seed and sequence length are those of the run before.
+        found: where it starts.
+
+    Raises:
+        EvidenceError: the config of a run before is missing or was changed.
+    """
+    before = found.before
+    positions = positions_after(blend, before)
+    forms = [None, *(each.blend.continues for each in reversed(before))]
+    for form in forms:
+        if form is not None and (len(form.positions) != len(positions) or form.sample > found.first_sample):
+            continue
+        candidate = blend.model_copy(update={"continues": form})
+        if DataOrder(candidate).counts(found.first_sample) == positions:
+            return candidate
+    return blend.model_copy(update={"continues": Continuation(sample=found.first_sample, positions=positions)})
+
+
+def positions_after(blend: ResolvedBlend, before: Sequence[ReadRange]) -> tuple[int, ...]:
+    """By component of a blend: where the last run that read its corpus in the blend's shuffle stopped, 0 for a new one.
+
+    Args:
+        blend: the blend; a declared component is found by its name.
+        before: what was read, from the root on.
+    """
+    positions: dict[str, int] = {}
+    for each in before:
+        if (each.blend.seed, each.blend.sequence_length) == (blend.seed, blend.sequence_length):
+            counts = DataOrder(each.blend).counts(each.hi)
+            for component, count in zip(each.blend.components, counts, strict=True):
+                positions[component.digest or component.corpus] = positions[component.corpus] = count
+    return tuple(positions.get(component.digest or component.corpus, 0) for component in blend.components)
+
+
+def resolve_run(
+    experiment: Experiment, blend: ResolvedBlend, source: str, overrides: tuple[str, ...] = (), *, runs: Path
+) -> Resolved:
+    """Joins an experiment and a resolved blend, which goes on from the run before where the experiment says so.
+
+    Args:
+        experiment: the authored config.
+        blend: what stage `blend` wrote, or `declared_blend`.
+        source: the experiment's file, for errors.
+        overrides: the `--set` texts that led to `experiment`, kept on record.
+        runs: folder of run directories, for an experiment that starts from another run.
+
+    Raises:
+        ConfigError: as `treering.config.resolve.resolve`.
+        EvidenceError: the config of a run before is missing or was changed.
+    """
+    return resolve(experiment, blend, source, overrides, runs=runs, continue_blend=continued)
+
+
+def start_joins(resolved: Resolved, runs: Path) -> tuple[CorpusJoin, ...]:
+    """The joins at a run's start, by the recipes; empty for a run that starts from nothing.
+
+    Args:
+        resolved: the run's config.
+        runs: folder of run directories.
+
+    Raises:
+        EvidenceError: the config of a run before is missing or was changed.
+    """
+    before = ranges_before(runs / resolved.run_id, resolved.recipe.start_from)
+    if not before:
+        return ()
+    return tuple(corpus_joins(before, ReadRange.of(resolved, resolved.schedule.num_steps), resolved.first_step))
+
+
+def corpus_joins(before: Sequence[ReadRange], after: ReadRange, step: int) -> Iterator[CorpusJoin]:
+    """Each corpus of a run, and of the run before it, where the run starts.
+
+    Args:
+        before: what was read up to there, from the root on; at least one range.
+        after: what the run reads.
+        step: the run's first step.
+    """
+    orders = [DataOrder(each.blend) for each in before]
+    order = DataOrder(after.blend)
+    names = {
+        part.digest or part.corpus: part.corpus for part in (*after.blend.components, *before[-1].blend.components)
+    }
+    mine = {part.digest or part.corpus: position for position, part in enumerate(after.blend.components)}
+    for key, corpus in names.items():
+        earlier = [
+            (each_order, _position_of(each.blend, key), each.lo, each.hi)
+            for each, each_order in zip(before, orders, strict=True)
+            if _position_of(each.blend, key) >= 0
+        ]
+        stopped = earlier[-1][0].count(earlier[-1][1], earlier[-1][3]) if earlier else None
+        position = mine.get(key)
+        if position is None:
+            part = earlier[-1][0].components[earlier[-1][1]]
+            yield CorpusJoin(after.run, step, corpus, part.digest, part.num_samples, stopped, None, 0, 0, True)
+            continue
+        part, begins, end = order.components[position], order.count(position, after.lo), order.count(position, after.hi)
+        alike = [each for each in earlier if _same_shuffle(each[0], order)]
+        same = not earlier or earlier[-1] in alike
+        again: int | None
+        never: int | None
+        if same:
+            read = _union([(each.count(at, lo), each.count(at, hi)) for each, at, lo, hi in alike])
+            again = _overlap(read, begins, end)
+            gap = min(stopped or 0, begins)
+            never = begins - gap - _overlap(read, gap, begins)
+        else:
+            again, never = _places(earlier, (order, position, after.lo, after.hi), part.num_samples)
+        yield CorpusJoin(after.run, step, corpus, part.digest, part.num_samples, stopped, begins, again, never, same)
+
+
+def _same_shuffle(one: DataOrder, other: DataOrder) -> bool:
+    return (one.seed, one.sequence_length) == (other.seed, other.sequence_length)
+
+
+def _position_of(blend: ResolvedBlend, key: str) -> int:
+    """The component of a blend that is a corpus, by digest or declared name; -1 if there is none."""
+    keys = [part.digest or part.corpus for part in blend.components]
+    return keys.index(key) if key in keys else -1
+
+
+_Reads = tuple[DataOrder, int, int, int]
+"""Order, component, first sample, end: what one run reads of a corpus."""
+
+
+def _places(earlier: Sequence[_Reads], after: _Reads, num_samples: int) -> tuple[int | None, int | None]:
+    """Samples of a corpus that were read before and are read again, and samples that nobody reads."""
+    lengths = {order.sequence_length for order, *_ in (*earlier, after)}
+    order, component, *_ = after
+    if num_samples > _MOST_PLACES or len(lengths) > 1 or order.components[component].digest is None:
+        return None, None
+    before: NDArray[np.bool_] = np.zeros(num_samples, dtype=np.bool_)
+    for each, at, lo, hi in earlier:
+        before |= each.read_counts(at, lo, hi) > 0
+    mine = order.read_counts(component, *after[2:]) > 0
+    return int(np.count_nonzero(before & mine)), int(np.count_nonzero(~(before | mine)))
+
+
+def _union(intervals: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same whole numbers in intervals [lo, hi) that do not touch, ascending."""
+    joined: list[tuple[int, int]] = []
+    for lo, hi in sorted(intervals):
+        if joined and lo <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], hi)
+        else:
+            joined.append((lo, hi))
+    return joined
+
+
+def _overlap(intervals: Sequence[tuple[int, int]], lo: int, hi: int) -> int:
+    """How many whole numbers of [lo, hi) lie in disjoint intervals."""
+    return sum(max(min(hi, end) - max(lo, start), 0) for start, end in intervals)
