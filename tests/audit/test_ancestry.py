@@ -306,7 +306,7 @@ def test_samples_read_again_and_never_are_told(built, annealed):
 
 
 def test_another_seed_cannot_go_on(built):
-    with pytest.raises(ConfigError, match=r"blend\.seed: found 99, expected 3 as run .* --set blend\.seed="):
+    with pytest.raises(ConfigError, match=r"blend\.seed: found 99, expected 3 as run .*`--set blend\.seed="):
         built.start_run("blend.seed=99", *CONTINUED, *start_from(built, "continue"))
 
 
