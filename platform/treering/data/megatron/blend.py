@@ -102,6 +102,8 @@ class MegatronBlend:
             raise self._refused("--renormalize-blend-weights", "megatron-core-0.7 with it")
         if self.exact_epochs is not None and not self.lineage.exact_epochs:
             raise self._refused("--train-data-exact-num-epochs", "megatron-deepspeed with it")
+        if self.ranges is not None and not self.lineage.parts:
+            raise self._refused("parts of the data paths", "bigscience with them")
         if self.ranges is not None and (self.split is not None or len(self.ranges) != len(self.prefixes)):
             raise UserError("megatron blend: ranges of sequences with a split, expected one of them")
 
@@ -115,6 +117,11 @@ class MegatronBlend:
     def drop_last_partial(self) -> bool:
         """Whether a last sample that would need padding is left out."""
         return self.index_split != "valid" or self.drop_last_partial_validation
+
+    @property
+    def holds_empty(self) -> bool:
+        """Whether a dataset of which nothing is asked may hold less than a sample."""
+        return self.lineage.holds_empty == "always" or (self.lineage.holds_empty == "own" and self.split is None)
 
     @property
     def blended(self) -> bool:

@@ -83,7 +83,7 @@ class IndexPlan:
             num_samples = available // length
         else:  # Megatron divides in single precision here, and so may count some samples more or less
             num_samples = math.ceil(np.float32(available) / np.float32(length))
-        if num_samples < 1 and requested != 0:
+        if num_samples < 1 and not (requested == 0 and blend.holds_empty):
             expected = f"at least {length + extra} for one sample"
             raise UserError(f"{name}: the split holds {tokens} tokens, expected {expected}")
         together = num_samples

@@ -40,6 +40,7 @@ class Lineage:
             or the program ends.
         zero_weight: whether a weight of 0 is accepted. Such a path can still give one sample, where all errors of the
             greedy rule are 0 and it is the first path.
+        holds_empty: whether a path with weight 0 may hold less than a sample: never, always, or of a split's own paths.
         blends_one_path: of a split's own paths, whether one path is a blend: where it has a weight, always, or never.
         renormalizes: whether `--renormalize-blend-weights` exists, which takes the requested samples as weights.
         refuses_overdraw: whether the program ends where a blend takes more samples of a dataset than it has.
@@ -48,6 +49,7 @@ class Lineage:
         wraps: whether a dataset starts again where a blend takes more samples than it has.
         resumes_by_steps: whether a resumed run goes on at steps * batch size, not at the samples consumed.
         exact_epochs: whether `--train-data-exact-num-epochs` exists.
+        parts: whether `--train-weighted-split-paths` exists, which names parts of the paths.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Lineage:
     sum_in_turn: bool = True
     without_weights: Literal["lengths", "equal", "refused"] = "refused"
     zero_weight: bool = True
+    holds_empty: Literal["never", "always", "own"] = "never"
     blends_one_path: Literal["weighted", "always", "never"] = "weighted"
     renormalizes: bool = False
     refuses_overdraw: bool = False
@@ -70,6 +73,7 @@ class Lineage:
     wraps: bool = False
     resumes_by_steps: bool = False
     exact_epochs: bool = False
+    parts: bool = False
 
     def differences(self, other: "Lineage") -> list[tuple[str, str]]:
         """The rules that move samples and are not the other lineage's: attribute, and this lineage's rule in words."""
@@ -138,6 +142,7 @@ _ALL: Final = (
         "core_v0.5.0 (0acc240ebd), core_v0.6.0",
         without_weights="refused",
         zero_weight=True,
+        holds_empty="always",
         blends_one_path="weighted",
         refuses_overdraw=False,
     ),
@@ -147,7 +152,6 @@ _ALL: Final = (
         "core_v0.4.0 (38879f8b3f)",
         split_rounding="sizes",
         without_weights="refused",
-        zero_weight=True,
         blends_one_path="weighted",
         refuses_overdraw=False,
     ),
@@ -169,7 +173,9 @@ _ALL: Final = (
         blend_length="datasets",
         apart_below=0.95,
         last_epoch_excess=0,
+        holds_empty="own",
         blends_one_path="never",
+        parts=True,
     ),
     Lineage(
         "gpt-neox",
