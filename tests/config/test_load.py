@@ -286,7 +286,7 @@ def test_a_wrong_value_from_an_override_is_not_blamed_on_the_file_alone(tmp_path
     [
         ("seed: 2024-13-45", "month must be in 1..12"),
         ("? [a, b]\n: 1", "unhashable key"),
-        ("a: " + "[" * 5000, "recursion"),
+        ("a: " + "[" * 5000, "nesting depth"),
         ("seed: " + "9" * 5000, "4300 digits"),
         ("!!python/object/apply:os.getcwd []", "could not determine a constructor"),
         ("seed: 1\nmodel: {}\nseed: 2", "key 'seed' stands twice"),

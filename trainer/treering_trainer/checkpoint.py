@@ -20,6 +20,7 @@ import torch.distributed
 from treering.config.canonical import digest_file
 from treering.config.operation import CheckpointConfig
 from treering.errors import EvidenceError
+from treering.files import open_regular
 from treering.foreign import say
 from treering.runlog.directory import CheckpointDirectory, RunDirectory, checkpoint_name
 from treering.runlog.document import sync_directory
@@ -132,7 +133,7 @@ def _together(act: Callable[[], Any] | None) -> tuple[str | None, list[Any]]:
 
 def record_file(path: Path, folder: Path) -> FileRecord:
     """Syncs a file and digests it: by the process that wrote it, whose node still has it in memory."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         os.fsync(file.fileno())
     return FileRecord(path=path.relative_to(folder).as_posix(), size=path.stat().st_size, digest=digest_file(path))
 

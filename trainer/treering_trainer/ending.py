@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from treering.ending import EXIT_INTERRUPTED
+from treering.files import read_text
 from treering_trainer.job import write_end, write_incident
 from treering_trainer.processes import (
     EXIT_CONTACT_LOST,
@@ -73,4 +74,4 @@ def reason_file(attempt: Path, rank: int) -> Path:
 def read_reason(attempt: Path, rank: int) -> str:
     """Why a rank failed, empty if it said nothing."""
     path = reason_file(attempt, rank)
-    return path.read_text(encoding="utf-8") if path.exists() else ""
+    return read_text(path) if path.exists() else ""

@@ -17,6 +17,7 @@ from treering.audit.shelf import Shelf
 from treering.config.canonical import digest_json, parse_json, short
 from treering.config.resolve import ANCESTORS, RUN_ID_LENGTH, Resolved, ResolvedBlend
 from treering.errors import EvidenceError, TreeringError
+from treering.files import read_bytes
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
 
@@ -32,7 +33,7 @@ def edited_fields(run: RunDirectory, project: Project) -> str:
     """
     file = run.path / "resolved.json"
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        document = parse_json(file.read_bytes())
+        document = parse_json(read_bytes(file))
         told: dict[str, str] = {}
         for place, said in (
             *_headers(run, document),

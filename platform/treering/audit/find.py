@@ -14,6 +14,7 @@ from treering.config.canonical import DIGEST_PREFIX, parse_json
 from treering.data.corpus import MANIFEST
 from treering.data.manifest import manifest_digest, read_manifest
 from treering.errors import EvidenceError, NotFoundError, StoreError, UserError
+from treering.files import open_text
 from treering.project import Project
 from treering.runlog.directory import RunDirectory, find_runs
 
@@ -155,7 +156,7 @@ def _rings(path: Path, prefix: str, what: str) -> Iterator[Found]:
         return
     pattern = re.compile(rf'"digest":"({DIGEST_PREFIX}{prefix}[0-9a-f]*)"')
     step = re.compile(r'"step":(\d+)[,}]')
-    with path.open(encoding="utf-8", errors="replace") as file:
+    with open_text(path, errors="replace") as file:
         for number, line in enumerate(file, 1):
             match = pattern.search(line)
             if match:

@@ -12,6 +12,7 @@ from treering.audit.config_edits import edited_fields
 from treering.audit.path import check_config
 from treering.audit.report import Finding
 from treering.errors import EvidenceError
+from treering.files import open_regular
 from treering.project import Project
 from treering.runlog.directory import AttemptDirectory, RunDirectory
 from treering.runlog.incidents import INCIDENTS_FILE
@@ -86,7 +87,7 @@ def _unfinished(path: Path) -> bytes:
     """What follows the last newline of a file."""
     if not path.exists():
         return b""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
         return file.read().rpartition(b"\n")[2]
 

@@ -23,7 +23,9 @@ from treering.audit.stores import Store, find_stores
 from treering.config.canonical import short
 from treering.config.model import ModelConfig, OptimizerConfig, ScheduleConfig, Section
 from treering.config.resolve import Recipe, ResolvedBlend
+from treering.config.yaml_text import parse_yaml
 from treering.errors import TreeringError
+from treering.files import open_regular, read_bytes, read_text
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory
 
@@ -77,7 +79,7 @@ def _claim(checkpoint: CheckpointDirectory, project: Project) -> _Claim | None:
     file = project.root / "dvc.lock"
     stores, _ = find_stores(project.root)
     try:
-        stages = yaml.safe_load(file.read_text(encoding="utf-8"))["stages"]
+        stages = parse_yaml(read_text(file))["stages"]
         run = checkpoint.run.path.resolve().relative_to(project.root.resolve()).as_posix()
         found = [
             (_Claim(file, name, _by_path(entry, "deps"), dict(entry.get("params") or {}), stores), outs[run])
@@ -201,7 +203,7 @@ def _tree(md5: str, stores: list[Store]) -> dict[str, str] | None:
     """The files of a tracked folder, md5 by path, from the first store that holds its list."""
     for store in stores:
         try:
-            entries = json.loads(store.file(md5).read_bytes())
+            entries = json.loads(read_bytes(store.file(md5)))
             return {str(entry["relpath"]): str(entry["md5"]) for entry in entries}
         except (OSError, ValueError, KeyError, TypeError):
             continue
@@ -217,5 +219,5 @@ def _workspace_tree(md5: str, folder: Path) -> dict[str, str] | None:
 
 
 def _md5(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

@@ -17,6 +17,9 @@ from typing import Any
 
 import yaml
 
+from treering.config.yaml_text import parse_yaml
+from treering.files import read_bytes, read_text
+
 _TREE = re.compile(r"\b[0-9a-f]{32}\.dir\b")
 
 
@@ -44,7 +47,7 @@ class Store:
     def read(self, md5: str) -> bytes | None:
         """A small file of that md5, None if it cannot be read here."""
         try:
-            return self.file(md5).read_bytes()
+            return read_bytes(self.file(md5))
         except OSError:
             return None
 
@@ -117,7 +120,7 @@ def _resolve(folder: Path, path: str) -> Path:
 def tracked(root: Path, md5: str) -> Tracked | None:
     """Where the project, now or in a commit of its git history, says that a folder of that md5 belongs."""
     for file in (root / "dvc.lock", *sorted(root.glob("**/*.dvc"))):
-        if file.is_file() and md5 in (text := file.read_text(encoding="utf-8", errors="replace")):
+        if file.is_file() and md5 in (text := read_text(file, errors="replace")):
             name = file.relative_to(root).as_posix()
             out = _out_of(text, name, md5)
             if out is not None:
@@ -134,9 +137,7 @@ def tracked(root: Path, md5: str) -> Tracked | None:
 def named_trees(root: Path) -> set[str]:
     """The md5 of every folder that the project, now or in any commit of its git history, says it tracks."""
     texts = [
-        file.read_text(encoding="utf-8", errors="replace")
-        for file in (root / "dvc.lock", *root.glob("**/*.dvc"))
-        if file.is_file()
+        read_text(file, errors="replace") for file in (root / "dvc.lock", *root.glob("**/*.dvc")) if file.is_file()
     ]
     history = _git(root, "log", "--all", "--format=", "--patch", "--unified=0", "--", "dvc.lock", "*.dvc")
     return {md5 for text in (*texts, history) for md5 in _TREE.findall(text)}
@@ -145,7 +146,7 @@ def named_trees(root: Path) -> set[str]:
 def _out_of(text: str, name: str, md5: str) -> str | None:
     """Path of the out with that md5 in a `dvc.lock` or a `.dvc` file, relative to the project's root."""
     try:
-        document: Any = yaml.safe_load(text)
+        document: Any = parse_yaml(text)
         stages = document["stages"].values() if "stages" in document else [document]
         outs = [out for stage in stages for out in stage.get("outs", ()) if out.get("md5") == md5]
     except (yaml.YAMLError, AttributeError, TypeError):

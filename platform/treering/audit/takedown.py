@@ -23,6 +23,7 @@ from treering.audit.report import Shortfall, told
 from treering.audit.selection import Matcher, Selector, find_readable
 from treering.audit.shelf import Shelf
 from treering.errors import EvidenceError, UserError
+from treering.files import read_text
 from treering.project import Project
 
 _COLUMNS = ["corpus", "id", "source", "licence", "kept", "step", "rule", "near_duplicate_of", "cluster", "split"]
@@ -100,7 +101,7 @@ def read_list(path: Path) -> list[Selector]:
         UserError: it cannot be read, is empty, or a line is no entry.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: found an unreadable file ({error}), expected a list of documents") from None
     return parse_list(text, str(path))

@@ -10,6 +10,7 @@ import typer
 
 from treering.cli.output import DEFAULT_CONFIG, ConfigArgument, JsonOption, SetOption, console, print_json, project
 from treering.cli.train import ContinueOption, NoPublishOption, RunsOption, TimeLimitOption
+from treering.files import read_text
 
 if TYPE_CHECKING:
     from treering.config.resolve import Resolved
@@ -127,7 +128,7 @@ def launch(
         from treering.launch.hostfile import parse_hostfile
 
         try:
-            text = hostfile.read_text(encoding="utf-8")
+            text = read_text(hostfile)
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(
                 f"{hostfile}: found no hostfile to read ({error}), expected lines like `dgx001 slots=8`"

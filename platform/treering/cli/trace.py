@@ -10,6 +10,7 @@ from treering.cli.alarms import print_alarms
 from treering.cli.audit import print_joins, print_shortfalls, progress_bars
 from treering.cli.output import JsonOption, NamedCheckpoint, console, print_json, print_table, project
 from treering.config.canonical import short
+from treering.files import read_text
 from treering.foreign import say
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def _trace_text(here: "Project", file: Path, limit: int, *, json: bool) -> None:
     from treering.errors import UserError
 
     try:
-        content = file.read_text(encoding="utf-8-sig")
+        content = read_text(file, encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: found an unreadable file ({error}), expected UTF-8 text") from None
     with progress_bars() as progress:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from treering.config.canonical import digest_bytes
 from treering.errors import UserError
+from treering.files import read_bytes
 from treering.redact import redact
 
 SCRIPT_VARIABLE: Final = "TREERING_LAUNCH_SCRIPT"
@@ -129,7 +130,7 @@ def launch_record(environ: Mapping[str, str]) -> dict[str, Any] | None:
         record["slurm"] = slurm
     if script is not None:
         try:
-            content = Path(script).read_bytes()
+            content = read_bytes(Path(script))
         except OSError as error:
             raise UserError(
                 f"{SCRIPT_VARIABLE}: found {script}, which cannot be read ({error.strerror}), expected the script that "

@@ -21,6 +21,7 @@ import psutil
 import pynvml
 
 from treering.collect.nvml import Nvml, Reading, open_nvml, reason_of
+from treering.files import open_regular
 
 HOST_METRICS: Final = ("host/cpu_utilisation", "host/memory_used", "process/cpu_utilisation", "process/rss")
 DEVICE_METRICS: Final = (
@@ -36,7 +37,7 @@ def newest_rows(path: Path, max_bytes: int) -> Iterator[dict[str, Any]]:
     A row without a time or without values is left out, and so is a torn last line.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - max_bytes))
             lines = file.read().split(b"\n")

@@ -6,7 +6,9 @@ from typing import Any, Final
 import yaml
 
 from treering.config.canonical import digest_json
+from treering.config.yaml_text import parse_yaml
 from treering.errors import EvidenceError
+from treering.files import read_text
 
 UPSTREAM_STAGES: Final = ("fetch", "curate", "tokenize", "blend")
 
@@ -24,7 +26,7 @@ def upstream_digest(root: Path) -> str | None:
     if not path.exists():
         return None
     try:
-        stages: dict[str, Any] = (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("stages", {})
+        stages: dict[str, Any] = (parse_yaml(read_text(path)) or {}).get("stages", {})
         above = {name: stages[name] for name in UPSTREAM_STAGES if name in stages}
     except (OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError, TypeError) as error:
         reason = " ".join(str(error).split())

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from treering.files import open_regular
+
 DIGEST_PREFIX = "sha256:"
 READ_BYTES = 4 << 20
 
@@ -81,7 +83,7 @@ def digest_json(value: Any) -> str:
 def digest_file(path: Path) -> str:
     """`sha256:<hex>` of a file's content, read in blocks of 4 MiB."""
     state = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while block := file.read(READ_BYTES):
             state.update(block)
     return DIGEST_PREFIX + state.hexdigest()

@@ -9,7 +9,9 @@ from pydantic import ValidationError
 
 from treering.config.model import Section
 from treering.config.schema import Experiment
+from treering.config.yaml_text import MAX_BYTES, check_bounds
 from treering.errors import ConfigError
+from treering.files import read_text
 
 _FOUND_LENGTH = 80
 
@@ -90,7 +92,9 @@ def read_mapping(path: Path, wanted: str) -> dict[str, Any]:
         ConfigError: the file cannot be read, or is no YAML mapping.
     """
     try:
-        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader
+        text = read_text(path, MAX_BYTES)
+        check_bounds(text)
+        document = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader
     except FileNotFoundError:
         raise ConfigError(str(path), "", "no such file", wanted) from None
     except (OSError, UnicodeDecodeError) as error:
@@ -113,6 +117,7 @@ def apply_override(document: dict[str, Any], override: str) -> None:
     if not equals or not all(path.split(".")):
         raise ConfigError(source, "", repr(override), "dotted.path=value")
     try:
+        check_bounds(text)
         value = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError):
         raise ConfigError(source, path, repr(text), "a YAML value") from None

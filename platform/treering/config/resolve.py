@@ -37,6 +37,7 @@ from treering.config.operation import (
 from treering.config.schedule import Schedule
 from treering.config.schema import SCHEMA_VERSION, Experiment
 from treering.errors import ConfigError, EvidenceError, UserError
+from treering.files import read_bytes
 
 RUN_ID_LENGTH = 16
 ANCESTORS = "ancestors"
@@ -130,7 +131,7 @@ class ResolvedBlend(GrowingSection):
             EvidenceError: its content does not fit its digest.
         """
         try:
-            document = parse_json(path.read_bytes())
+            document = parse_json(read_bytes(path))
             claimed = document.pop("digest")
             blend = cls.model_validate(document)
         except FileNotFoundError:
@@ -246,7 +247,7 @@ class Resolved(Section):
             EvidenceError: the file is missing, unreadable, or its values do not give the digests it names.
         """
         try:
-            document = parse_json(path.read_bytes())
+            document = parse_json(read_bytes(path))
             run, digests = document.pop("run"), dict(document.pop("digests"))
             resolved = cls.model_validate(document)
         except ValidationError as error:

@@ -19,6 +19,7 @@ from treering.data.document_table import DOCUMENT_SCHEMA, DocumentTable
 from treering.data.indexed import MappedOffsets, TokenFile, index_bytes, index_document
 from treering.data.manifest import CHUNK_BYTES, read_manifest
 from treering.errors import EvidenceError, NotFoundError
+from treering.files import open_regular
 
 BIN, IDX, DOCUMENTS, MANIFEST = "corpus.bin", "corpus.idx", "documents.parquet", "manifest.json"
 
@@ -262,7 +263,7 @@ class Corpus:
         size, chunks = int(expected["size"]), list(expected["chunks"])
         found = []
         starts = range(0, size, CHUNK_BYTES)
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             actual_digests = map_in_order(
                 lambda start: digest_range(file.fileno(), start, min(CHUNK_BYTES, size - start)), starts
             )
@@ -284,7 +285,7 @@ class Corpus:
         last = int(np.searchsorted(offsets, -(-end // width), side="left"))
         damaged = []
         numbers = range(first, min(last, self.num_documents))
-        with (self.directory / BIN).open("rb") as file:
+        with open_regular(self.directory / BIN) as file:
             for number, row in zip(numbers, self.documents(numbers, ["digest"]), strict=True):
                 file.seek(int(offsets[number]) * width)
                 block = file.read(int(offsets[number + 1] - offsets[number]) * width)
@@ -296,7 +297,7 @@ class Corpus:
     def _damaged_in_idx(self, start: int, end: int, offsets: npt.NDArray[np.int64]) -> list[int]:
         """Documents whose entries in [start, end) differ from the index that the document table implies."""
         expected = np.frombuffer(index_bytes(np.diff(offsets).astype(np.int32)), np.uint8)[start:end]
-        with (self.directory / IDX).open("rb") as file:
+        with open_regular(self.directory / IDX) as file:
             file.seek(start)
             block = np.frombuffer(file.read(end - start), np.uint8)
         both = min(len(block), len(expected))

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from treering.errors import EvidenceError
+from treering.files import check_regular
 
 DOCUMENT_SCHEMA = pa.schema(
     [
@@ -45,6 +46,7 @@ class DocumentTable:
     def __init__(self, path: Path, num_documents: int) -> None:
         self._path = path
         try:
+            check_regular(path)
             self._file = pq.ParquetFile(path)
             schema, metadata = self._file.schema_arrow, self._file.metadata
             names = ", ".join(schema.names)  # a damaged name that is no UTF-8 fails only where it is read

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treering.errors import EvidenceError
+from treering.files import open_regular
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
@@ -157,7 +158,7 @@ def _opened(path: Path, wanted: str) -> Iterator[BinaryIO]:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):
             raise EvidenceError(f"{path}: found {_kind_of(mode)}, expected {wanted}")
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             yield file
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have
         reason = error.strerror if isinstance(error, OSError) else error

@@ -11,6 +11,7 @@ from typing import Any
 
 from treering.config.canonical import digest_json, parse_json
 from treering.errors import EvidenceError
+from treering.files import open_regular, read_bytes
 
 CHUNK_BYTES = 4 << 20
 SCHEMA_VERSION = 1
@@ -21,7 +22,7 @@ def describe_file(path: Path) -> dict[str, Any]:
     """Size, sha256, sha256 of every chunk of 4 MiB, and the md5 by which DVC knows the file."""
     whole, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
     chunks, size = [], 0
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while block := file.read(CHUNK_BYTES):
             whole.update(block)
             md5.update(block)
@@ -49,7 +50,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         EvidenceError: missing, unreadable, of another schema, or its content does not have its digest.
     """
     try:
-        manifest = parse_json(path.read_bytes())
+        manifest = parse_json(read_bytes(path))
     except FileNotFoundError:
         raise EvidenceError(f"{path}: no such file, expected a corpus's manifest; run `dvc repro tokenize`") from None
     except (OSError, ValueError) as error:

@@ -25,6 +25,7 @@ from treering.config.canonical import digest_file, digest_json, parse_json, shor
 from treering.data.corpus import Corpus
 from treering.data.curate.words import Hashes
 from treering.errors import EvidenceError, NotFoundError
+from treering.files import read_bytes
 
 NGRAM_WORDS = 13
 """Words of an n-gram, as in decontamination (GPT-3, arXiv 2005.14165, and MT-NLG, arXiv 2201.11990)."""
@@ -274,7 +275,7 @@ def checksum(entries: Hashes) -> int:
 def _read_document(directory: Path, corpus: Corpus | None) -> dict[str, Any]:
     path = directory / INDEX
     try:
-        document = parse_json(path.read_bytes())
+        document = parse_json(read_bytes(path))
     except FileNotFoundError:
         of = "" if corpus is None else f" of corpus {corpus.name} ({short(corpus.digest)})"
         raise NotFoundError(f"{directory}: no index{of}; `treering index` builds it") from None

@@ -18,6 +18,8 @@ from xml.etree import ElementTree as ET
 
 import yaml
 
+from treering.config.yaml_text import parse_yaml
+
 Records = Iterator[tuple[str, str]]
 
 
@@ -143,7 +145,6 @@ def read_discovery(path: str, data: bytes) -> Records:
             yield f"{name}/{schema}", "\n".join(lines)
 
 
-_YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _ANSIBLE_BLOCK = re.compile(r"^(DOCUMENTATION|EXAMPLES)\s*=\s*r?(\"\"\"|''')(.*?)\2", re.MULTILINE | re.DOTALL)
 
 
@@ -151,7 +152,7 @@ def read_ansible(path: str, data: bytes) -> Records:
     """A module's purpose as a question; its description, options and examples as the answer."""
     blocks = {name: body for name, _, body in _ANSIBLE_BLOCK.findall(data.decode("utf-8", "replace"))}
     try:
-        documentation = yaml.load(blocks.get("DOCUMENTATION", ""), Loader=_YAML_LOADER)  # noqa: S506 - a safe loader
+        documentation = parse_yaml(blocks.get("DOCUMENTATION", ""))
     except yaml.YAMLError:
         return  # some collections ship documentation that only their own tools parse
     if not isinstance(documentation, dict) or not documentation.get("short_description"):

@@ -17,6 +17,7 @@ from treering.config.corpora import CorpusConfig, WheelConfig
 from treering.data.documents import RawDocument
 from treering.data.readers import READERS
 from treering.errors import UserError
+from treering.files import open_regular
 
 MEGABYTE = 1_000_000
 _UNREADABLE = (
@@ -164,9 +165,9 @@ def _read_jsonl(corpus: CorpusConfig, directory: Path, intake: Intake) -> Iterat
     if not path.is_file():
         raise UserError(f"corpus {corpus.name}: {path} does not exist; run `treering fetch` first")
     intake.num_files = intake.num_files_read = 1
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         content = hashlib.file_digest(file, "sha256").hexdigest()
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         for line_number, line in enumerate(file):
             if line.strip():
                 row = _parse_row(line, f"corpus {corpus.name}: {path.name}, line {line_number + 1}")

@@ -7,6 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from treering.files import check_regular
+
 _ROW_GROUP = 8192
 
 
@@ -28,6 +30,7 @@ def write_rows(path: Path, rows: Iterable[dict[str, Any]], schema: pa.Schema) ->
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Yields the rows of a Parquet file."""
+    check_regular(path)
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(batch_size=_ROW_GROUP):
             yield from batch.to_pylist()

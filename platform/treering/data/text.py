@@ -9,6 +9,7 @@ import numpy.typing as npt
 from treering.config.canonical import digest_file
 from treering.data.corpus import Corpus
 from treering.data.spelling import Spelling
+from treering.data.tokenizer import open_tokenizer
 from treering.errors import EvidenceError
 
 
@@ -27,13 +28,11 @@ class TextOf:
     """
 
     def __init__(self, path: Path) -> None:
-        from tokenizers import Tokenizer  # noqa: PLC0415 - heavy, and only needed for text
-
         if not path.is_file():
             raise EvidenceError(f"{path}: no tokenizer there; `dvc checkout` or `dvc repro tokenize` brings it back")
         self.digest = digest_file(path)
         self._path = path
-        self._tokenizer: Tokenizer = Tokenizer.from_file(str(path))
+        self._tokenizer = open_tokenizer(path)
         self.spelling = Spelling.of(self._tokenizer)
 
     def check(self, corpus: Corpus) -> None:

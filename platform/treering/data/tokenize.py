@@ -21,7 +21,9 @@ from treering.data.document_table import DOCUMENT_SCHEMA
 from treering.data.indexed import index_bytes
 from treering.data.manifest import SCHEMA_VERSION, describe_file, write_manifest
 from treering.data.table import write_rows
+from treering.data.tokenizer import open_tokenizer
 from treering.errors import UserError
+from treering.files import open_regular, read_text
 from treering.project import Project
 
 Say = Callable[[str], None]
@@ -37,7 +39,7 @@ def read_documents(path: Path) -> Iterator[dict[str, Any]]:
         UserError: the file is missing.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             for line in file:
                 yield json.loads(line)
     except FileNotFoundError:
@@ -81,7 +83,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
     """
     if not path.is_file():
         raise UserError(f"{path} does not exist, expected the project's tokenizer; run `treering tokenize` first")
-    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer = open_tokenizer(path)
     tokenizer.encode_special_tokens = True
     return tokenizer
 
@@ -184,7 +186,7 @@ def tokenize(
 
     result: dict[str, Any] = {}
     for corpus in curated:
-        steps = json.loads((project.curated / "provenance" / f"{corpus.name}.json").read_text(encoding="utf-8"))
+        steps = json.loads(read_text(project.curated / "provenance" / f"{corpus.name}.json"))
         for split in SPLITS:
             about = {
                 "name": corpus.name,

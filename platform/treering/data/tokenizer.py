@@ -2,10 +2,15 @@
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from treering.config.canonical import digest_file, short
 from treering.config.model import Digest
 from treering.errors import EvidenceError, UserError
+from treering.files import read_bytes, read_text
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 
 def check_tokenizer(path: Path, digest: Digest | None, run: str) -> None:
@@ -27,13 +32,29 @@ def check_tokenizer(path: Path, digest: Digest | None, run: str) -> None:
         )
 
 
+def open_tokenizer(path: Path) -> "Tokenizer":
+    """Reads a tokenizer.
+
+    Raises:
+        EvidenceError: it is no readable `tokenizer.json`.
+    """
+    from tokenizers import Tokenizer  # noqa: PLC0415 - heavy, and only needed for text
+
+    try:
+        return Tokenizer.from_str(read_text(path))
+    except Exception as error:  # noqa: BLE001 - the library raises plain exceptions
+        raise EvidenceError(
+            f"{path}: no readable tokenizer ({error}), expected a tokenizer.json; `treering tokenize` makes it anew"
+        ) from None
+
+
 def end_of_document(path: Path) -> tuple[str, int]:
     """Text and number of the token that ends every document: the one special token that stage `tokenize` makes.
 
     Raises:
         UserError: it has none, or several.
     """
-    special = [token for token in json.loads(path.read_bytes())["added_tokens"] if token["special"]]
+    special = [token for token in json.loads(read_bytes(path))["added_tokens"] if token["special"]]
     if len(special) != 1:
         found = ", ".join(repr(token["content"]) for token in special) or "none"
         raise UserError(f"{path}: special tokens {found}, expected the one that ends a document")

@@ -12,6 +12,7 @@ from treering.data.corpus import Corpus
 from treering.data.curate.decisions import STEPS
 from treering.data.shares import component_shares
 from treering.errors import ConfigError, NotFoundError, TreeringError
+from treering.files import read_text
 from treering.judge.alarms import Alarm
 from treering.judge.summary import alarms_of
 from treering.project import Project
@@ -157,7 +158,7 @@ def _documents(project: Project) -> tuple[CorpusDocuments, ...]:
     path = project.curated / "summary.json"
     if not path.exists():
         raise NotFoundError(f"{path.relative_to(project.root)}: not there; `dvc repro curate` makes it")
-    summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    summary: dict[str, Any] = json.loads(read_text(path))
     rows = [
         CorpusDocuments(
             corpus=name,

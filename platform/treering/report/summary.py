@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from treering.errors import NotFoundError
+from treering.files import read_text
 from treering.project import Project
 from treering.report.facts import Facts, Missing, Training
 from treering.report.places import next_steps, places
@@ -79,7 +80,7 @@ def _audit(facts: Facts, project: Project) -> dict[str, Any] | Missing:
     try:
         if isinstance(facts.training, Missing):
             raise NotFoundError(f"nothing to audit yet: {facts.training.reason}")
-        metrics = json.loads(path.read_text(encoding="utf-8"))
+        metrics = json.loads(read_text(path))
         training: Training = facts.training
         if (metrics["run"], metrics["step"]) != (training.resolved.run_id, training.checkpoint.step):
             raise NotFoundError(

@@ -7,6 +7,7 @@ from typing import Any
 
 from treering.config.canonical import digest_json, parse_json
 from treering.errors import EvidenceError
+from treering.files import read_bytes
 
 
 def write_durably(path: Path, text: str) -> None:
@@ -50,7 +51,7 @@ def read_document(path: Path) -> tuple[dict[str, Any], str]:
         EvidenceError: the file is missing, unreadable, or its content does not give its digest.
     """
     try:
-        content: dict[str, Any] = parse_json(path.read_bytes())
+        content: dict[str, Any] = parse_json(read_bytes(path))
         claimed = content.pop("digest")
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise EvidenceError(f"{path}: missing or no digested document ({error})") from error

@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError
 from treering.config.canonical import canonical_json, parse_json
 from treering.config.model import Section
 from treering.errors import EvidenceError
+from treering.files import read_bytes
 
 INCIDENTS_FILE = "incidents.jsonl"
 IncidentKind = Literal["checkpoint_failed", "rank_killed", "rank_stuck", "contact_lost"]
@@ -65,7 +66,7 @@ def read_incidents(attempt: Path) -> list[Incident]:
     if not path.exists():
         return []
     found = []
-    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
+    for number, line in enumerate(read_bytes(path).split(b"\n")[:-1], 1):
         try:
             found.append(Incident.model_validate(parse_json(line)))
         except (ValueError, ValidationError) as error:

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from treering.config.canonical import canonical_json, digest_json, parse_json
 from treering.errors import EvidenceError
+from treering.files import open_regular, open_text
 
 _TAIL_BYTES = 1 << 14
 _NAMING = ("NaN", "Infinity", "\\")
@@ -156,7 +157,7 @@ def read_rings(path: Path, first_prev: str, start: int = 1) -> Iterator[Ring]:
     if not path.exists():
         return
     # Bytes that are no UTF-8 stay in the line as what no digest fits; a carriage return ends no line.
-    with path.open(encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+    with open_text(path, errors="surrogateescape") as file:
         yield from check_chain(complete_lines(file), first_prev, str(path), start)
 
 
@@ -168,7 +169,7 @@ def first_ring(path: Path) -> Ring | None:
     """
     if not path.exists():
         return None
-    with path.open(encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+    with open_text(path, errors="surrogateescape") as file:
         line = next(complete_lines(file), None)
     return None if line is None else Ring.from_line(line, f"{path} line 1")
 
@@ -191,7 +192,7 @@ def newest_rings(path: Path, count: int) -> list[Ring]:
     """
     if not path.exists():
         return []
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         start = file.seek(0, os.SEEK_END)
         tail = b""
         while start and tail.count(b"\n") < count + 1:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from treering.errors import EvidenceError
+from treering.files import open_regular
 from treering.runlog.directory import AttemptDirectory, PathSegment, RunDirectory
 from treering.runlog.ring import Ring, check_chain
 
@@ -115,7 +116,7 @@ class RingTail:
         position = self._position
         if position is None or not path.exists():
             return
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(self._offset)
             lines = self._counted(file, segment.last_step)
             for ring in check_chain(lines, position.digest, str(path), self._lines + 1):
@@ -172,7 +173,7 @@ class TelemetryTail:
 
     def _look(self) -> None:
         for path in self._attempt.telemetry_files():
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 file.seek(self._offsets.get(path, 0))
                 for line in file:
                     if not line.endswith(b"\n"):

@@ -17,6 +17,7 @@ from lm_eval.api.task import ConfigurableTask
 
 from treering.config.canonical import digest_file
 from treering.errors import UserError
+from treering.files import open_text
 
 MIN_ITEMS = 2
 """With fewer items there is no standard error."""
@@ -59,8 +60,11 @@ def read_tasks(directory: Path) -> list[TaskFile]:
 
 
 def _read_task(path: Path) -> TaskFile:
-    with path.open(encoding="utf-8") as file:
-        items = tuple(_parse_item(line, f"{path} line {number}") for number, line in enumerate(file, 1))
+    try:
+        with open_text(path) as file:
+            items = tuple(_parse_item(line, f"{path} line {number}") for number, line in enumerate(file, 1))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: no readable task ({error}), expected a file of UTF-8 text; {_REMEDY}") from None
     if len(items) < MIN_ITEMS:
         raise UserError(f"{path}: {len(items)} items, expected at least {MIN_ITEMS}; {_REMEDY}")
     kinds = {_kind(item) for item in items}

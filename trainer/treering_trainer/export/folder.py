@@ -11,6 +11,7 @@ from treering.config.canonical import digest_file
 from treering.config.resolve import Resolved
 from treering.data.tokenizer import check_tokenizer
 from treering.errors import UserError
+from treering.files import open_regular
 from treering.runlog.directory import CheckpointDirectory
 from treering.runlog.document import sync_directory
 from treering.runlog.export import EXPORT_RECORD, Export, ExportDtype, ExportFormat
@@ -133,7 +134,7 @@ def _metadata(resolved: Resolved, manifest: CheckpointManifest, digest: str, tar
 def _seal(directory: Path) -> tuple[FileRecord, ...]:
     records = []
     for path in sorted(directory.iterdir()):
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             os.fsync(file.fileno())
         records.append(FileRecord(path=path.name, size=path.stat().st_size, digest=digest_file(path)))
     return tuple(records)

@@ -5,11 +5,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
-
 from treering.config.operation import KernelConfig
 from treering.config.resolve import Resolved
-from treering.data.tokenizer import end_of_document
+from treering.data.tokenizer import end_of_document, open_tokenizer
 from treering.runlog.directory import CheckpointDirectory
 from treering.runlog.export import ExportDtype
 from treering_trainer.export.card import model_card
@@ -32,7 +30,7 @@ def write_huggingface(directory: Path, checkpoint: CheckpointDirectory, dtype: E
     """
     resolved = checkpoint.run.resolved
     text, token = end_of_document(tokenizer)
-    known = Tokenizer.from_file(str(tokenizer)).get_vocab_size()
+    known = open_tokenizer(tokenizer).get_vocab_size()
     padded = list(range(known, resolved.recipe.model.padded_vocab_size))
     shutil.copyfile(tokenizer, directory / "tokenizer.json")
     _write(directory / "config.json", _model_config(resolved, dtype, token))

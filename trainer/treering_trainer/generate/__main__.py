@@ -15,6 +15,7 @@ from treering.data.tokenize import load_tokenizer
 from treering.data.tokenizer import check_tokenizer, end_of_document
 from treering.ending import run_command
 from treering.errors import TrainingError, UserError
+from treering.files import read_bytes
 from treering.foreign import say, shown
 from treering.project import Project
 from treering.runlog.directory import named_checkpoint
@@ -139,7 +140,7 @@ def _prompt(options: argparse.Namespace) -> str:
     if options.prompt_file is None:
         return str(options.prompt)
     try:
-        content = sys.stdin.buffer.read() if options.prompt_file == _STDIN else Path(options.prompt_file).read_bytes()
+        content = sys.stdin.buffer.read() if options.prompt_file == _STDIN else read_bytes(Path(options.prompt_file))
         return content.decode()
     except OSError as error:
         raise UserError(f"--prompt-file: {error}") from error

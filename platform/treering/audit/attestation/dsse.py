@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from treering.config.canonical import parse_json
 from treering.errors import EvidenceError, NotFoundError
+from treering.files import read_bytes
 
 if TYPE_CHECKING:  # reading an envelope needs no cryptography
     from treering.audit.attestation.keys import PrivateKey, PublicKey
@@ -65,7 +66,7 @@ class Envelope:
             EvidenceError: it is no DSSE envelope of an in-toto Statement.
         """
         try:
-            document = parse_json(path.read_bytes())
+            document = parse_json(read_bytes(path))
         except FileNotFoundError:
             raise NotFoundError(f"{path}: no attestation there; `treering attest` writes one") from None
         except (OSError, ValueError) as error:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from treering.errors import NotFoundError, UserError
+from treering.files import read_bytes
 
 try:
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -136,6 +137,6 @@ def generate(path: Path) -> tuple[PrivateKey, Path]:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_bytes(path)
     except OSError as error:
         raise NotFoundError(f"{path}: no key there ({error.strerror}); `treering keygen` makes one") from None

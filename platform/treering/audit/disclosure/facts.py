@@ -17,6 +17,7 @@ from treering.config.resolve import Resolved
 from treering.data.corpus import Corpus
 from treering.data.curate.decisions import STEPS
 from treering.errors import EvidenceError
+from treering.files import read_bytes
 from treering.judge.parameters import Parameters
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory
@@ -173,7 +174,7 @@ def licences(corpus: Corpus) -> tuple[LicenceShare, ...]:
 def _curated(project: Project) -> Mapping[str, Any]:
     """The summary of the project's last curation by corpus; empty if there is none."""
     try:
-        summary: Mapping[str, Any] = json.loads((project.curated / "summary.json").read_bytes())["corpora"]
+        summary: Mapping[str, Any] = json.loads(read_bytes(project.curated / "summary.json"))["corpora"]
     except (OSError, ValueError, KeyError, TypeError):
         return {}
     return summary

@@ -24,6 +24,7 @@ from treering.audit.megatron.saved import SavedRun
 from treering.audit.megatron.unpickle import Inert
 from treering.audit.megatron.weights import other_kind
 from treering.errors import EvidenceError, UserError
+from treering.files import read_text
 
 _SPLIT: Final = "969, 30, 1"
 """What `--data-path` without `--split` means."""

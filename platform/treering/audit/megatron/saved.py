@@ -20,6 +20,7 @@ from treering.audit.megatron.pickled import read_saved, read_sharded
 from treering.audit.megatron.unpickle import Inert
 from treering.audit.megatron.weights import weight_names
 from treering.errors import EvidenceError, NotFoundError
+from treering.files import read_text
 
 LATEST: Final = "latest_checkpointed_iteration.txt"
 _DEEPSPEED_LATEST: Final = "latest"
@@ -161,7 +162,7 @@ def _tracked(folder: Path) -> str | None:
 
 def _line(path: Path) -> str | None:
     try:
-        return path.read_text(encoding="utf-8").strip()
+        return read_text(path).strip()
     except (OSError, UnicodeDecodeError):
         return None
 

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from treering.data.megatron.blend import MegatronBlend
 from treering.errors import EvidenceError
+from treering.files import read_text
 
 MAX_DESCRIPTION_BYTES: Final = 1 << 26
 """A longer description is not read; the prefixes of 100,000 data paths take less."""
@@ -226,7 +227,7 @@ class _Search:
             try:
                 if not path.is_file() or path.stat().st_size > MAX_DESCRIPTION_BYTES:
                     raise ValueError(f"expected a file of at most {MAX_DESCRIPTION_BYTES >> 20} MiB")
-                told = parse(path.read_text(encoding="utf-8"), kind)
+                told = parse(read_text(path), kind)
             except (OSError, ValueError, RecursionError) as error:
                 self.unread[path] = f"{path}: cannot be read ({error}); expected the description of an index cache"
                 continue

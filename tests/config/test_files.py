@@ -1,0 +1,89 @@
+"""Files that somebody else made: regular ones, within bounds, and no YAML that grows."""
+
+import os
+import socket
+import time
+
+import pytest
+import yaml
+
+from treering.config.load import apply_override, read_mapping
+from treering.config.yaml_text import MAX_DEPTH, MAX_VALUES, check_bounds, parse_yaml
+from treering.errors import ConfigError
+from treering.files import open_regular, open_text, read_bytes, read_text
+
+
+def test_a_pipe_a_socket_a_device_and_a_folder_are_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket"))
+        for place in (tmp_path / "pipe", tmp_path / "socket", tmp_path, "/dev/zero", "/dev/full"):
+            with pytest.raises(OSError, match=r"regular file|directory|No such device"):
+                open_regular(place)
+
+
+def test_circles_of_links_and_long_names_are_errors_of_the_system(tmp_path):
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    with pytest.raises(OSError, match="Too many levels"):
+        read_bytes(tmp_path / "a")
+    with pytest.raises(OSError, match="File name too long"):
+        read_bytes(tmp_path / ("x" * 5000))
+
+
+def test_a_file_is_read_up_to_its_bound(tmp_path):
+    (tmp_path / "x").write_bytes(b"a\r\nb\n")
+    assert read_bytes(tmp_path / "x", 5) == b"a\r\nb\n"
+    assert read_text(tmp_path / "x") == "a\nb\n"
+    with open_text(tmp_path / "x") as file:
+        assert list(file) == ["a\r\n", "b\n"]
+    with pytest.raises(OSError, match="holds more than 4 bytes"):
+        read_bytes(tmp_path / "x", 4)
+
+
+def test_what_a_shell_opened_is_read():
+    reader, writer = os.pipe()
+    os.write(writer, b"text")
+    os.close(writer)
+    try:
+        assert read_bytes(f"/dev/fd/{reader}") == b"text"
+    finally:
+        os.close(reader)
+
+
+def _bomb(levels):
+    lines = ["a0: &a0 [x, x]"]
+    lines += [f"a{each}: &a{each} [{', '.join([f'*a{each - 1}'] * 9)}]" for each in range(1, levels)]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (_bomb(30), f"more than {MAX_VALUES:,} values"),
+        ("[" * 100_000, "nesting depth|levels inside each other"),
+        ("- " * (MAX_DEPTH + 1) + "x", f"more than {MAX_DEPTH} levels"),
+        ("a: &x [*x]", "stands inside itself"),
+        ("- x\n" * (MAX_VALUES + 1), f"more than {MAX_VALUES:,} values"),
+        ("? " * 100_000, "levels|nesting"),
+    ],
+)
+def test_yaml_beyond_its_bounds_is_refused_before_it_is_built(text, said, tmp_path):
+    begin = time.process_time()
+    with pytest.raises(yaml.YAMLError, match=said):
+        check_bounds(text)
+    (tmp_path / "x.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        read_mapping(tmp_path / "x.yaml", "an experiment")
+    assert time.process_time() - begin < 5, "the bounds keep it short"
+
+
+def test_aliases_within_the_bounds_are_values():
+    assert parse_yaml(_bomb(3))["a2"] == [[["x", "x"]] * 9] * 9
+    check_bounds("- x\n" * (MAX_VALUES - 1))
+    check_bounds("- " * MAX_DEPTH + "x")
+
+
+def test_an_override_has_the_same_bounds():
+    with pytest.raises(ConfigError, match="expected a YAML value"):
+        apply_override({}, f"a={'[' * 100}")
