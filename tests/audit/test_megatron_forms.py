@@ -314,6 +314,6 @@ def test_a_hundred_thousand_data_paths_and_a_fifo_of_them_end_soon():
             AuditedRun.open(place)
     Path("list.txt").unlink()
     os.mkfifo("list.txt")
-    with pytest.raises(EvidenceError, match=r"found no regular file: list\.txt"):
+    with pytest.raises(UserError, match=r"list\.txt: is a pipe, expected a regular file"):
         AuditedRun.open(place)
     shutil.rmtree("ck")

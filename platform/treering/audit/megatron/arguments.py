@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from treering.audit.megatron.inputs import POINTERS, REFUSED, is_set, unknown_arguments
-from treering.audit.megatron.moved import moved_path, read_text
+from treering.audit.megatron.moved import moved_path
 from treering.audit.megatron.recognise import recognise
 from treering.audit.megatron.report import Unbound
 from treering.audit.megatron.saved import SavedRun

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from treering.audit.megatron.arguments import Launch, launch_of
-from treering.audit.megatron.moved import read_text
 from treering.audit.megatron.neox import CONFIGS, MARKS, is_neox_config, neox_launch, read_neox_configs, saved_configs
 from treering.audit.megatron.saved import SavedRun
 from treering.audit.megatron.script import read_script, script_launch
 from treering.config.load import read_mapping
 from treering.config.megatron import MegatronRun
 from treering.errors import ConfigError, NotFoundError, UserError
+from treering.files import read_text
 
 DESCRIPTION: Final = "megatron-run.yaml"
 MAX_SCRIPT_BYTES: Final = 1 << 22

@@ -2,26 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Final
 
 from treering.errors import UserError
-
-MAX_TEXT_BYTES: Final = 1 << 26
-"""A longer file of data paths is not read; 100,000 data paths of 600 letters are fewer bytes."""
-
-
-def read_text(path: Path, most_bytes: int = MAX_TEXT_BYTES) -> str:
-    """A text that a run named.
-
-    Raises:
-        OSError: the file is missing or cannot be read.
-        ValueError: the file is not a regular one, is longer than `most_bytes`, or is no UTF-8.
-    """
-    if path.exists() and not path.is_file():
-        raise ValueError(f"found no regular file: {path}")
-    if path.stat().st_size > most_bytes:
-        raise ValueError(f"found {path.stat().st_size:,} bytes, expected at most {most_bytes:,}")
-    return path.read_text(encoding="utf-8")
 
 
 def parse_moved(pairs: Sequence[str]) -> dict[str, str]:

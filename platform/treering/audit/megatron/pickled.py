@@ -9,7 +9,6 @@ torch/distributed/checkpoint/metadata.py and filesystem.py.
 
 import io
 import mmap
-import stat
 import zipfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from typing import IO, Any, BinaryIO, Final, cast
 
 from treering.audit.megatron.unpickle import run_pickle
 from treering.errors import EvidenceError
+from treering.files import open_regular
 
 _PICKLE: Final = "data.pkl"
 _LEGACY_MAGIC: Final = 0x1950A86A20F9469CFC6C
@@ -32,7 +32,7 @@ def read_saved(path: Path) -> dict[str, Any]:
     Raises:
         EvidenceError: the file cannot be read, is none of torch's, or holds no dictionary.
     """
-    with _damage(path, "a whole file of torch.save"), _opened(path) as file:
+    with _damage(path, "a whole file of torch.save"), open_regular(path) as file:
         found = _read(file)
     if not isinstance(found, dict):
         raise EvidenceError(f"{path}: found {type(found).__name__}, expected the dictionary of a checkpoint")
@@ -50,13 +50,13 @@ def read_sharded(path: Path, names: Collection[str]) -> dict[str, Any]:
         EvidenceError: that file or one that it names cannot be read.
     """
     found = {}
-    with _damage(path, "the metadata of a sharded checkpoint"), _opened(path) as file:
+    with _damage(path, "the metadata of a sharded checkpoint"), open_regular(path) as file:
         stored = run_pickle(io.BytesIO(_bounded(file))).state["storage_data"]
         places = {key.state["fqn"]: place.state for key, place in stored.items()}
     for name in names & places.keys():
         with _damage(path, f"the place of {name}"):
             shard = path.with_name(Path(places[name]["relative_path"]).name)
-        with _damage(shard, f"{name} where {path.name} says"), _opened(shard) as file:
+        with _damage(shard, f"{name} where {path.name} says"), open_regular(shard) as file:
             file.seek(places[name]["offset"])
             found[name] = _read(io.BytesIO(_bounded(file, places[name]["length"])))
     return found
@@ -68,7 +68,7 @@ def sharded_names(path: Path) -> Iterator[str]:
     Raises:
         EvidenceError: the metadata cannot be read.
     """
-    with _damage(path, "the metadata of a sharded checkpoint"), _opened(path) as file:
+    with _damage(path, "the metadata of a sharded checkpoint"), open_regular(path) as file:
         held = run_pickle(io.BytesIO(_bounded(file))).state["state_dict_metadata"]
         names = [name for name in held if isinstance(name, str)]
     yield from names
@@ -84,13 +84,6 @@ def _damage(path: Path, expected: str) -> Iterator[None]:
     except Exception as error:  # noqa: BLE001 - a damaged archive may raise anything
         said = str(error)[:_LONGEST_TEXT]
         raise EvidenceError(f"{path}: cannot be read ({type(error).__name__}: {said}); expected {expected}") from None
-
-
-def _opened(path: Path) -> BinaryIO:
-    """A regular file, open; a pipe or a device would wait or never end."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise ValueError("it is no regular file")
-    return path.open("rb")
 
 
 def _bounded(file: IO[bytes], size: int = -1) -> bytes:
