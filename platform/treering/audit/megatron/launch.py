@@ -59,19 +59,13 @@ class OrderedLaunch:
 
         Raises:
             ConfigError: it has no batch schedule of Megatron.
-            UserError: no Megatron run can have such a blend, it ends before the checkpoint, or the launch before is
-                another run's.
+            UserError: no Megatron run can have such a blend, or it ends before the checkpoint.
             EvidenceError: an `.idx` is missing or damaged.
         """
         run = launched.run
         done, first = (0, 0) if before is None else (before.last_step, before.end_sample)
         steps = Steps.of(run, done, first)
         last_step, end, findings = _progress(launched.file, run, steps)
-        if before is not None and end < first:
-            raise UserError(
-                f"{launched.file}: {end} samples consumed, fewer than the {first} of {before.launched.file}, a "
-                "checkpoint of fewer steps in the same folder: they are of different runs; move the other's away"
-            )
         if before is not None and before.makes_order_of(launched):
             launched = replace(launched, lineages=before.launched.lineages)
             cache, open_ends, told = before.cache, before.open_ends, before.told_by_cache  # other steps, the same order
