@@ -9,18 +9,21 @@ This script fetches and compiles nothing. It runs the program's builder and read
 datasets. What the builder asks of a cluster is answered for one process on a processor: process groups, ranks, and
 tensors that the program would make on a GPU.
 
-`tests/data/test_megatron_lineages.py` holds Treering's orders against the files.
+`tests/data/test_megatron_lineages.py` holds Treering's orders against the files. With `--caches` the index caches
+that the program left for some cases are kept too, one archive a program, for `tests/audit/test_megatron_cache.py`.
 """
 
 import argparse
 import contextlib
 import hashlib
+import inspect
 import io
 import json
 import sys
 import tempfile
 import types
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import metadata
@@ -113,6 +116,15 @@ CASES = (
     case("parts of the sequences", "0.5 wiki 0.5 edge", 80, None, ranges=[[0.0, 0.5], [0.25, 1.0]]),
     case("a part of one path", "edge", 100, None, ranges=[[0.0, 0.95]]),
 )
+CACHED = {
+    "a split": None,
+    "a blend of several epochs": "cache",
+    "a blend whose last epochs stand apart or not": "cache",
+    "the split's own path": None,
+    "the split's own paths with weights": "cache",
+    "parts of the sequences": None,
+}
+"""Cases whose index caches are kept, with `--data-cache-path`."""
 ALL_LENGTHS = {**LENGTHS, "short": [3, 5]}
 
 
@@ -160,7 +172,7 @@ def core_samples(asked: dict[str, Any], release: tuple[int, int]) -> Iterator[np
     options = {
         "random_seed": asked["seed"],
         "sequence_length": asked["sequence_length"],
-        "path_to_cache": str(Path("cache").resolve()),
+        "path_to_cache": str(Path("cache").resolve()) if CACHED.get(asked["name"], "cache") else None,
         "reset_position_ids": False,
         "reset_attention_mask": False,
         "eod_mask_loss": False,
@@ -245,12 +257,15 @@ def fork_samples(asked: dict[str, Any], args: types.SimpleNamespace) -> Iterator
         raise NotImplementedError("the program has no --renormalize-blend-weights")
     numbers, words = [num_samples, 1, 1], words_of(asked)
     common = (asked["sequence_length"], asked["seed"], True)
+    builder = gpt_dataset.build_train_valid_test_datasets
+    place = CACHED.get(asked["name"]) if "data_cache_path" in inspect.signature(builder).parameters else None
+    kept = {} if place is None else {"data_cache_path": place}
     exact = asked.get("exact_epochs")
     if exact is not None and not hasattr(gpt_dataset, "get_accelerator"):
         raise NotImplementedError("the program has no --train-data-exact-num-epochs")
     args.train_data_exact_num_epochs = exact
     if asked["split"] is not None:
-        train = gpt_dataset.build_train_valid_test_datasets(words, "mmap", asked["split"], numbers, *common)[0]
+        train = builder(words, "mmap", asked["split"], numbers, *common, **kept)[0]
     elif hasattr(gpt_dataset, "build_dataset_group"):
         if asked["weights"] is None and len(asked["paths"]) > 1:
             raise NotImplementedError("the program takes several paths of a split's own with weights")
@@ -260,7 +275,7 @@ def fork_samples(asked: dict[str, Any], args: types.SimpleNamespace) -> Iterator
             [f"{first}:{end}" for first, end in ranges], "mmap", numbers, *common, "train",
         )  # fmt: skip
     elif hasattr(gpt_dataset, "build_dataset") and not asked.get("ranges"):
-        train = gpt_dataset.build_train_valid_test_datasets(None, "mmap", None, numbers, *common, words)[0]
+        train = builder(None, "mmap", None, numbers, *common, words, **kept)[0]
     else:
         raise NotImplementedError("the program has no data paths of a split's own")
     for g in range(min(len(train), num_samples)):
@@ -320,6 +335,7 @@ def main() -> None:
     parser.add_argument("program", help="names the golden file: megatron-core-0.16.1, bigscience, gpt-neox ...")
     parser.add_argument("--checkout", type=Path, help="folder with the program's megatron/ package and helpers")
     parser.add_argument("--commit", help="commit of the checkout")
+    parser.add_argument("--caches", type=Path, help="folder for an archive of the index caches of some cases")
     parser.add_argument("--output", type=Path, required=True, help="folder of the golden files")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -337,13 +353,27 @@ def main() -> None:
     source = options.commit or f"megatron-core {metadata.version('megatron-core')}"
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), one_process():
         write(Path(folder))
-        answers = {}
+        answers: dict[str, Any] = {}
+        caches: dict[str, bytes] = {}
         for asked in CASES:
             answers[asked["name"]] = answer(asked, read)
-            for left in [*Path(folder).glob("*.npy"), *Path(folder).glob("*/*/*"), *Path(folder).glob("*/*.*")]:
+            indices = [*Path(folder).glob("*.npy"), *Path(folder).glob("*/*.*"), *Path(folder).glob("*/*/*/*")]
+            for left in indices:
+                if asked["name"] in CACHED:
+                    caches[f"{asked['name']}/{left.relative_to(Path(folder).resolve())}"] = left.read_bytes()
                 left.unlink()  # the next case is built, not read from a cache
+    if options.caches is not None:
+        pack(options.caches / f"{options.program}.zip", source, caches)
     save(output / f"{options.program}.json", {"program": options.program, "builder": source}, answers)
     save(output / "cases.json", {"lengths": ALL_LENGTHS}, {asked["name"]: asked for asked in CASES})
+
+
+def pack(path: Path, source: str, files: dict[str, bytes]) -> None:
+    """Writes an archive whose bytes depend on its files alone; its comment names the builder."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        archive.comment = source.encode()
+        for name in sorted(files):
+            archive.writestr(zipfile.ZipInfo(name), files[name], zipfile.ZIP_DEFLATED, 9)
 
 
 def save(path: Path, head: dict[str, Any], cases: dict[str, Any]) -> None:

@@ -3,13 +3,17 @@
 import json
 import os
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from treering.audit.megatron.run import AuditedRun
+from treering.data.indexed import index_bytes, read_sequence_lengths
 
 CASES = Path(__file__).with_name("megatron_cases")
 STALE = Path("data/index-cache/90a92099528b2eb766b4970c1ce49f80")
@@ -142,3 +146,147 @@ def test_the_description_of_megatron_core_may_be_anything(tmp_path: Path) -> Non
     assert found.indices == ()
     assert sum("f-GPTDataset" in text for text in found.unread) == 1
     assert len(found.unread) >= 2 * 9
+
+
+GOLDEN = Path(__file__).parents[1] / "data" / "golden_megatron"
+PROGRAMS = sorted(path.stem for path in (GOLDEN / "caches").glob("*.zip"))
+LEGACY = {"megatron-lm-2.5": "megatron-lm-legacy", "megatron-lm-23.06": "megatron-lm-legacy"}
+
+
+def golden_cases(program: str) -> list[str]:
+    with zipfile.ZipFile(GOLDEN / "caches" / f"{program}.zip") as archive:
+        return sorted({name.partition("/")[0] for name in archive.namelist()})
+
+
+def unpack(program: str, case: str, folder: Path) -> dict[str, Any]:
+    """Token files and the cache that a program's own builder left, and a description of the run."""
+    told = json.loads((GOLDEN / "cases.json").read_text())
+    asked = told["cases"][case]
+    for name in set(asked["paths"]):
+        (folder / f"{name}.idx").write_bytes(index_bytes(np.array(told["lengths"][name], dtype=np.int32)))
+    with zipfile.ZipFile(GOLDEN / "caches" / f"{program}.zip") as archive:
+        for member in archive.namelist():
+            if member.startswith(f"{case}/"):
+                place = folder / member.partition("/")[2]
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(archive.read(member))
+    weights, parts = (
+        asked["weights"] or [None] * len(asked["paths"]),
+        asked.get("ranges") or [None] * len(asked["paths"]),
+    )
+    rows = zip(asked["paths"], weights, parts, strict=True)
+    data = [{"prefix": p, "weight": w, "part": part} for p, w, part in rows]
+    run = {
+        "data": [{name: value for name, value in entry.items() if value is not None} for entry in data],
+        "split": asked["split"], "seed": asked["seed"], "sequence_length": asked["sequence_length"],
+        "train_samples": asked["num_samples"], "global_batch_size": 1, "iteration": asked["num_samples"] - 1,
+        "lineage": LEGACY.get(program, program), "cache": "cache" if (folder / "cache").is_dir() else None,
+    }  # fmt: skip
+    return {name: value for name, value in run.items() if value is not None}
+
+
+def opened(run: dict[str, Any], **options: Any) -> AuditedRun:
+    Path("run.yaml").write_text(yaml.safe_dump(run))
+    return AuditedRun.open(Path("run.yaml"), verify=True, **options)
+
+
+def read(run: AuditedRun) -> list[Any]:
+    samples = run.order.samples_with_spans(0, run.consumed_samples)
+    return [(each.component, [(part.document, part.start, part.end) for part in each.spans]) for each in samples]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_caches_of_every_program_are_found_compared_and_told_when_stale(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, case in enumerate(golden_cases(program)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        run = unpack(program, case, folder)
+        fresh = opened(run)
+        assert fresh.findings == (), case
+        read_indices = {index.component for index in fresh.launches[0].cache.read}
+        kept = (
+            not program.startswith(("bigscience", "gpt-neox", "megatron-lm-2.5"))
+            and run.get("cache")
+            and fresh.order.blend.blended
+        )
+        assert read_indices == {*range(len(run["data"])), *([None] if kept else [])}, case
+        own = read(fresh)
+        told = opened({name: value for name, value in run.items() if name != "lineage"})
+        assert (told.findings, read(told)) == ((), own), case
+        assert told.level() == "re-derived", case
+        for name in {entry["prefix"] for entry in run["data"]}:  # as many tokens, and other documents
+            lengths = read_sequence_lengths(folder / f"{name}.idx")
+            (folder / f"{name}.idx").write_bytes(index_bytes(np.roll(lengths, 1)))
+        stale = opened(run)
+        assert {finding.corpus for finding in stale.findings} == {entry["prefix"] for entry in run["data"]}, case
+        assert all("built from other data or settings" in finding.text for finding in stale.findings)
+        assert stale.level() == "declared"
+
+
+def test_every_family_of_programs_has_kept_caches() -> None:
+    families = {LEGACY.get(program, program.partition("-0.")[0]) for program in PROGRAMS}
+    assert families == {"megatron-core", "megatron-lm-legacy", "megatron-deepspeed", "bigscience", "gpt-neox"}
+
+
+@pytest.mark.parametrize(
+    ("program", "stated", "fitting"),
+    [
+        ("bigscience", "megatron-deepspeed", "bigscience"),
+        ("bigscience", "megatron-core-0.13", "bigscience"),
+        ("gpt-neox", "bigscience", "gpt-neox"),
+        ("megatron-core-0.12.3", "megatron-core-0.7", "megatron-core-0.1"),
+    ],
+)
+def test_a_cache_that_only_another_lineage_makes_is_a_finding(
+    program: str, stated: str, fitting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    case = (
+        "the split's own paths with weights"
+        if program == "gpt-neox"
+        else "a blend whose last epochs stand apart or not"
+    )
+    run = unpack(program, case, tmp_path)
+    (finding,) = opened(run | {"lineage": stated}).findings
+    assert f"this index cache fits the lineage {fitting}" in finding.text
+    assert f"not {stated}, by which the answers are: " in finding.text
+    assert "state --lineage" in finding.text
+
+
+def test_a_cache_tells_the_lineage_and_the_report_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = unpack("bigscience", "a blend whose last epochs stand apart or not", tmp_path)
+    del run["lineage"]
+    report = opened(run).report()
+    (setting,) = [each for each in report.settings if each.name == "lineage"]
+    assert (setting.value, setting.origin, report.alternatives, report.level) == (
+        "bigscience",
+        "cache",
+        (),
+        "re-derived",
+    )
+    assert str(setting.argument).endswith("edge_train_indexmap_217ns_16sl_1234s")
+    for path in tmp_path.glob("*.npy"):
+        path.unlink()
+    without = opened(run).report()
+    assert without.alternatives
+    assert without.level == "declared"
+
+
+def test_a_cached_blend_of_other_weights_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = unpack("megatron-deepspeed", "a blend of several epochs", tmp_path)
+    (path,) = (each for each in Path("cache").glob("*_index.npy") if "_sample_" not in each.name)
+    whole = np.load(path)
+    for change, message in (
+        (whole[:-1], "dataset_index has 201 entries, 202 entries follow"),
+        (whole + 1, "dataset_index names a dataset that is none of 2"),
+        (np.roll(whole, 1), ", the weights give "),
+    ):
+        np.save(path, change)
+        (finding,) = opened(run).findings
+        assert message in finding.text
+        assert finding.corpus is None

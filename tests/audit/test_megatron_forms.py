@@ -308,12 +308,35 @@ def test_a_hundred_thousand_data_paths_and_a_fifo_of_them_end_soon():
     words = " ".join(f"1 data/{number}" for number in range(100_000))
     arguments = {"train_weighted_split_paths": None, "data_args_path": "list.txt", "split": "1,0,0"}
     place = save(namespace(**arguments))
-    for content in (words, "1 data/wiki " * 100_000):
-        Path("list.txt").write_text(content)
-        with pytest.raises(TreeringError, match=r"100000 data paths, which programs of .* expected at most"):
-            AuditedRun.open(place)
+    Path("list.txt").write_text(words)
+    with pytest.raises(UserError, match=r"data_args_path: found 200,000 words, expected at most 32,766 data paths"):
+        AuditedRun.open(place)
     Path("list.txt").unlink()
     os.mkfifo("list.txt")
     with pytest.raises(UserError, match=r"list\.txt: is a pipe, expected a regular file"):
         AuditedRun.open(place)
     shutil.rmtree("ck")
+
+
+def test_what_the_token_files_leave_open_is_said():
+    whole = described(lineage="bigscience").report()
+    assert not any("wiki.bin" in text or "sequences" in text for text in whole.not_proven)
+    Path("data/wiki.bin").unlink()
+    raw = bytearray(Path("data/wiki.idx").read_bytes())
+    raw[26:34] = (101).to_bytes(8, "little")
+    pairs = np.arange(0, 201, 2, dtype="<i8").tobytes()  # documents of two sequences each
+    Path("data/wiki.idx").write_bytes(bytes(raw[: 34 + 12 * 200]) + pairs)
+    run = described(lineage="bigscience")
+    assert samples(run) == samples(described(lineage="bigscience"))
+    open_ends = run.report().not_proven
+    place = Path("data/wiki.idx").resolve()
+    assert f"That wiki.bin has as many tokens as {place} says: there is no wiki.bin." in open_ends
+    assert any(f"of {place} belongs to: it groups 200 sequences into 100 documents" in text for text in open_ends)
+
+
+def test_a_damaged_index_is_an_error_and_no_answer():
+    raw = bytearray(Path("data/wiki.idx").read_bytes())
+    raw[34:38] = (-5).to_bytes(4, "little", signed=True)
+    Path("data/wiki.idx").write_bytes(raw)
+    with pytest.raises(EvidenceError, match=r"wiki\.idx: sequence 0 has length -5 \(byte 34\), expected at least 0"):
+        described(lineage="bigscience")

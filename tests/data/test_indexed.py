@@ -174,9 +174,12 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
     idx_path.unlink()
     opens = (partial(TokenFile.open, bin_path), read_sequence_lengths, MappedOffsets.open)
     for make, message in (
-        (idx_path.mkdir, "found a folder, expected"),
-        (lambda: (idx_path.rmdir(), os.mkfifo(idx_path)), "found a FIFO, expected"),
-        (lambda: (idx_path.unlink(), idx_path.symlink_to("/dev/zero")), "found a device, expected"),
+        (idx_path.mkdir, "Is a directory; expected"),
+        (lambda: (idx_path.rmdir(), os.mkfifo(idx_path)), "is a pipe, expected a regular file; expected"),
+        (
+            lambda: (idx_path.unlink(), idx_path.symlink_to("/dev/zero")),
+            "is a device, expected a regular file; expected",
+        ),
         (lambda: (idx_path.unlink(), idx_path.symlink_to(idx_path)), "symbolic links; expected"),
     ):
         make()
@@ -187,7 +190,7 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
     idx_path.write_bytes(whole)
     bin_path.unlink()
     os.mkfifo(bin_path)
-    with pytest.raises(EvidenceError, match=r"a\.bin: found a FIFO, expected a token file"):
+    with pytest.raises(EvidenceError, match=r"a\.bin: found no regular file, expected a token file"):
         read_sequence_lengths(idx_path)
 
 

@@ -21,7 +21,7 @@ class MegatronData(Section):
 class MegatronRun(Section):
     """Data, order, batch schedule, and how far the checkpoint came."""
 
-    data: tuple[MegatronData, ...] = Field(min_length=1)
+    data: tuple[MegatronData, ...] = Field(min_length=1, max_length=1 << 15)
     split: str | None = Field(None, description="--split; left out where --train-data-path named the data")
     seed: int = Field(ge=0, lt=2**32, description="--seed")
     sequence_length: PositiveInt = Field(lt=2**31, description="--seq-length")
@@ -34,9 +34,6 @@ class MegatronRun(Section):
     batch_steps: str | None = Field(None, min_length=1, description="--step-batch-size-schedule, TOKENS:SAMPLES ...")
     iterations_to_skip: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         (), description="--iterations-to-skip, counted from 0"
-    )
-    resumed_after: tuple[PositiveInt, ...] = Field(
-        (), description="steps after which the run went on with other arguments, where checkpoints leave them open"
     )
     checkpoint: str | None = Field(
         None, min_length=1, description="a checkpoint or save folder of Megatron; what is left out here is read there"

@@ -149,25 +149,17 @@ class _Header:
 
 @contextmanager
 def _opened(path: Path, wanted: str) -> Iterator[BinaryIO]:
-    """A regular file, opened for reading; a FIFO or device would block or never end.
+    """An index, opened for reading.
 
     Raises:
         EvidenceError: the file is missing, cannot be read, or is not a regular file.
     """
     try:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            raise EvidenceError(f"{path}: found {_kind_of(mode)}, expected {wanted}")
         with open_regular(path) as file:
             yield file
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have
         reason = error.strerror if isinstance(error, OSError) else error
         raise EvidenceError(f"{path}: {reason}; expected {wanted}") from None
-
-
-def _kind_of(mode: int) -> str:
-    kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
-    return next((name for matches, name in kinds if matches(mode)), "a device")
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +319,7 @@ def _check_bin(bin_path: Path, idx_path: Path, expected: int) -> bool:
     except (OSError, ValueError):
         return False
     if not stat.S_ISREG(found.st_mode):
-        raise EvidenceError(f"{bin_path}: found {_kind_of(found.st_mode)}, expected a token file")
+        raise EvidenceError(f"{bin_path}: found no regular file, expected a token file")
     if found.st_size != expected:
         raise EvidenceError(f"{bin_path}: found {found.st_size} bytes, expected {expected} by {idx_path.name}")
     return True

@@ -23,6 +23,7 @@ from treering.audit.megatron.report import Unbound
 from treering.audit.megatron.saved import SavedRun
 from treering.audit.megatron.unpickle import Inert
 from treering.audit.megatron.weights import other_kind
+from treering.data.megatron.lineage import MAX_PATHS
 from treering.errors import EvidenceError, UserError
 from treering.files import read_text
 
@@ -433,8 +434,14 @@ def blend_of(file: Path, name: str, words: list[str]) -> list[dict[str, Any]]:
     Source: megatron-core 0.16.1, megatron/core/datasets/utils.py, get_blend_from_list.
 
     Raises:
+        UserError: there are more data paths than any lineage takes.
         EvidenceError: some weights are numbers and some are not.
     """
+    if len(words) > 2 * MAX_PATHS:
+        raise UserError(
+            f"{file}: argument {name}: found {len(words):,} words, expected at most {MAX_PATHS:,} data paths, which is "
+            "the most that any lineage takes (docs/data-order.md)"
+        )
     weights = [_weight(word) for word in words[::2]] if len(words) % 2 == 0 else [None]
     if all(weight is None for weight in weights):
         return [{"prefix": word.strip()} for word in words]

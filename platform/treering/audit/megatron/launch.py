@@ -59,13 +59,19 @@ class OrderedLaunch:
 
         Raises:
             ConfigError: it has no batch schedule of Megatron.
-            UserError: no Megatron run can have such a blend, or it ends before the checkpoint.
+            UserError: no Megatron run can have such a blend, it ends before the checkpoint, or the launch before is
+                another run's.
             EvidenceError: an `.idx` is missing or damaged.
         """
         run = launched.run
         done, first = (0, 0) if before is None else (before.last_step, before.end_sample)
         steps = Steps.of(run, done, first)
         last_step, end, findings = _progress(launched.file, run, steps)
+        if before is not None and end < first:
+            raise UserError(
+                f"{launched.file}: {end} samples consumed, fewer than the {first} of {before.launched.file}, a "
+                "checkpoint of fewer steps in the same folder: they are of different runs; move the other's away"
+            )
         if before is not None and before.makes_order_of(launched):
             launched = replace(launched, lineages=before.launched.lineages)
             cache, open_ends, told = before.cache, before.open_ends, before.told_by_cache  # other steps, the same order
@@ -79,8 +85,7 @@ class OrderedLaunch:
                 blend = blend_by(lineages[0], run)
                 found = find_cache(blend, launched.cache, launched.places)
                 cache = read_order(blend, lengths, plan_datasets(blend, lengths), found.indices, rebuild=verify)
-                findings += [_stale(blend, index, difference) for index, difference in cache.stale]
-                findings += [] if cache.read else _of_another_lineage(launched, cache.order, lengths, end)
+                findings += _contradictions(launched, cache, lengths, end)
             except MemoryError as error:
                 raise UserError(f"{launched.file}: an order of {run.num_samples} samples: {error}") from None
             open_ends = (*_left_open_by_files(launched, sources), *_left_open_by_cache(launched, found))
@@ -215,19 +220,22 @@ def _told_by_cache(
     return (fitting, held[fitting[0]]) if 0 < len(fitting) < len(lineages) else (lineages, None)
 
 
-def _of_another_lineage(
-    launched: Launched, order: MegatronOrder, lengths: Sequence[NDArray[np.int32]], end: int
+def _contradictions(
+    launched: Launched, cache: CacheRead, lengths: Sequence[NDArray[np.int32]], end: int
 ) -> list[Finding]:
-    """An index cache that only the rules of another lineage make, and that orders samples otherwise."""
-    for lineage in LINEAGES.values():
+    """What an index cache contradicts: the data, or the lineage where the rules of another one alone make the cache."""
+    own = launched.lineages[0]
+    for lineage in LINEAGES.values() if cache.stale or not cache.read else ():
         name = None if lineage in launched.lineages else _holds(lineage, launched, lengths)
-        for other in other_orders(order, (lineage,), end) if name is not None else ():
+        others = other_orders(cache.order, (lineage,), end) if name is not None else []
+        if name is not None and (others or cache.stale):
+            rules = "; ".join(others[0].rules) if others else "both make the same order of this run"
             text = (
-                f"{name}: this index cache fits the lineage {lineage.name}, not {launched.lineages[0].name}, by which "
-                f"the answers are: {'; '.join(other.rules)}. If this run made the cache, state --lineage {lineage.name}"
+                f"{name}: this index cache fits the lineage {lineage.name}, not {own.name}, by which the answers are: "
+                f"{rules}. If this run made the cache, state --lineage {lineage.name}"
             )
             return [Finding("record", text, file=name)]
-    return []
+    return [_stale(cache.order.blend, index, difference) for index, difference in cache.stale]
 
 
 def _progress(source: Path, run: MegatronRun, steps: Steps) -> tuple[int, int, list[Finding]]:

@@ -33,8 +33,6 @@ from treering.data.megatron.blend import MegatronBlend
 from treering.errors import EvidenceError
 from treering.files import read_text
 
-MAX_DESCRIPTION_BYTES: Final = 1 << 26
-"""A longer description is not read; the prefixes of 100,000 data paths take less."""
 _CORE: Final = "megatron-core-"
 _DESCRIBED: Final = ("megatron-deepspeed", "megatron-lm-legacy")
 _NAMED: Final = ("megatron-lm-legacy", "bigscience", "gpt-neox")
@@ -225,8 +223,6 @@ class _Search:
         """The descriptions of a kind in a folder, with what they say."""
         for path in _globbed(folder, "*.dsc" if parse is _lines else f"*-{kind}-*description.txt"):
             try:
-                if not path.is_file() or path.stat().st_size > MAX_DESCRIPTION_BYTES:
-                    raise ValueError(f"expected a file of at most {MAX_DESCRIPTION_BYTES >> 20} MiB")
                 told = parse(read_text(path), kind)
             except (OSError, ValueError, RecursionError) as error:
                 self.unread[path] = f"{path}: cannot be read ({error}); expected the description of an index cache"

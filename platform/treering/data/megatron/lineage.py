@@ -193,6 +193,8 @@ _ALL: Final = (
 )
 LINEAGES: Final = {lineage.name: lineage for lineage in _ALL}
 """All lineages by name, the newest megatron-core first."""
+MAX_PATHS: Final = max(lineage.max_paths for lineage in _ALL)
+"""The most data paths that a blend of any lineage can hold."""
 _CORE_STARTS: Final = ((13, "0.13"), (11, "0.11"), (7, "0.7"), (5, "0.5"), (4, "0.4"))
 """Minor releases of megatron-core that began a lineage, newest first."""
 GENERATIONS: Final = {
