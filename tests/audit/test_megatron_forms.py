@@ -172,6 +172,10 @@ def test_a_checkpoint_of_gpt_neox_is_read_with_the_yaml_files_that_it_keeps():
     resumed = AuditedRun.open(Path("ck"))
     assert [(each.first_step, each.last_step) for each in resumed.report().launches] == [(1, 20), (21, 30)]
     assert "global_batch_size was 8, is 16" in resumed.report().launches[1].changed
+    # GPT-NeoX goes on at steps * batch size of its new order: samples 160 to 320 are skipped.
+    assert [(each.first_sample, each.num_samples) for each in resumed.report().launches] == [(0, 160), (320, 160)]
+    assert (resumed.consumed_samples, resumed.findings) == (320, ())
+    assert [sample.g for sample in resumed.step(21)] == list(range(320, 336))
 
 
 def test_a_checkpoint_of_gpt_neox_without_yaml_files_says_what_is_needed():

@@ -186,6 +186,7 @@ def test_a_step_behind_the_last_sample_of_gpt_neox_is_an_error(case):
         ({"iterations_to_skip", "mock_data"}, False, ["megatron-core-0.11"], "iterations_to_skip"),
         ({"data_impl"}, False, ["megatron-lm-legacy"], "data_impl"),
         ({"data_impl", "deepspeed"}, False, ["megatron-deepspeed", "bigscience"], None),
+        ({"data_impl", "deepspeed", *map(str, range(200))}, True, ["megatron-deepspeed"], None),
         ({"data_impl", "random_ltd"}, True, ["megatron-deepspeed"], "random_ltd"),
         ({"data_impl", "kill_switch_path"}, True, ["bigscience"], "kill_switch_path"),
         ({"data_impl", "kill_switch_path", "random_ltd"}, True, ["megatron-deepspeed", "bigscience"], None),

@@ -124,6 +124,20 @@ def test_a_path_is_typed_and_data_lie_elsewhere(folder, tmp_path):
     assert "expected OLD=NEW" in texts(audit(path=str(folder), moved="/there"))
 
 
+def test_another_lineage_is_named_first_until_one_is_stated(folder):
+    describe(folder, data=[{"prefix": "text/books"}], train_samples=110)
+    app = audit(path="gpt", megatron_step="3")
+    (other,) = AuditedRun.open(folder).alternatives()
+    assert (other.lineages, other.differ) == (("gpt-neox",), 71)
+    assert "The lineage of the program that trained" in texts(app)
+    assert other.text in texts(app)
+    assert "gpt-neox (8 of 8 samples of step 3 differ" in texts(app)
+    app = audit(path="gpt", lineage="gpt-neox")
+    assert "The lineage of the program that trained" not in texts(app)
+    assert AuditedRun.open(folder, lineage="gpt-neox").report().verdict in texts(app)
+    assert app.code[-1].value == "treering audit --megatron-run gpt --lineage gpt-neox"
+
+
 @pytest.mark.usefixtures("folder")
 def test_a_rebuild_is_asked_for_as_verify():
     assert audit(rebuild="true").code[-1].value == "treering audit --megatron-run gpt --verify"

@@ -151,23 +151,24 @@ class _Opened:
         return self.version == _megatron_version(self.path, self.run)
 
 
-def megatron_run(path: Path, moved: tuple[str, ...], *, verify: bool) -> AuditedRun:
+def megatron_run(path: Path, moved: tuple[str, ...], lineage: str | None = None, *, verify: bool) -> AuditedRun:
     """A Megatron run whose order was made.
 
     Args:
         path: its description or a checkpoint, or the folder of one.
         moved: where folders lie today, `OLD=NEW` each.
+        lineage: whose order it followed, None where its arguments tell.
         verify: compare cached indices with a rebuild.
 
     Raises:
         TreeringError: see `AuditedRun.open` and `parse_moved`.
     """
-    return _megatron_run(path, moved, verify).run
+    return _megatron_run(path, moved, lineage, verify).run
 
 
 @st.cache_resource(max_entries=2, show_spinner="Making Megatron's data order …", validate=lambda opened: opened.holds)
-def _megatron_run(path: Path, moved: tuple[str, ...], verify: bool) -> _Opened:
-    run = AuditedRun.open(path, verify=verify, moved=parse_moved(moved))
+def _megatron_run(path: Path, moved: tuple[str, ...], lineage: str | None, verify: bool) -> _Opened:
+    run = AuditedRun.open(path, verify=verify, moved=parse_moved(moved), lineage=lineage)
     return _Opened(path, run, _megatron_version(path, run))
 
 

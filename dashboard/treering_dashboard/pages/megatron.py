@@ -8,9 +8,10 @@ import pandas as pd
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
-from treering.audit.megatron.report import MegatronReport, ReadSample, Setting
+from treering.audit.megatron.report import Alternative, MegatronReport, ReadSample, Setting
 from treering.audit.megatron.run import AuditedRun
 from treering.config.canonical import short
+from treering.data.megatron.lineage import LINEAGES
 from treering.errors import TreeringError
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.audits import megatron_run, megatron_runs
@@ -77,6 +78,16 @@ def page() -> None:
             help="As `--data-root`: a folder as the run saw it, and where it lies today; several with spaces between",
             width=300,
         )
+        lineage = st.selectbox(
+            "Lineage",
+            list(LINEAGES),
+            index=None,
+            key="lineage",
+            bind="query-params",
+            placeholder="by the arguments",
+            help="As `--lineage`: whose data order the run followed, where its arguments fit several",
+            width=220,
+        )
         verify = st.toggle(
             "Rebuild cached indices", key="rebuild", bind="query-params", help="As `--verify`: compare number by number"
         )
@@ -88,15 +99,16 @@ def page() -> None:
         )
         st.code(_DESCRIBED, language="yaml")
         return
-    _audit(path, tuple(moved.split()), verify=verify)
+    _audit(path, tuple(moved.split()), lineage, verify=verify)
 
 
-def _audit(path: str, moved: tuple[str, ...], *, verify: bool) -> None:
+def _audit(path: str, moved: tuple[str, ...], lineage: str | None, *, verify: bool) -> None:
     line = " ".join(["treering audit --megatron-run", shlex.quote(path), *(f"--data-root {pair}" for pair in moved)])
+    line += "" if lineage is None else f" --lineage {lineage}"
     line += " --verify" if verify else ""
     if asked(f"megatron {line}", "Audit", costly=True):
         try:
-            run = megatron_run(cached.project().root / path, moved, verify=verify)
+            run = megatron_run(cached.project().root / path, moved, lineage, verify=verify)
             _report(run.report())
         except TreeringError as error:
             error_box("What this run read cannot be told.", error)
@@ -168,19 +180,23 @@ def _questions(run: AuditedRun) -> str:
     options = ""
     if step is not None:
         options += f" --step {step}"
-        _samples(f"Step {count(step)}", lambda: run.step(step))
+        _samples(f"Step {count(step)}", lambda: run.step(step), lambda: run.alternatives(step))
     if document:
         options += f" --document {shlex.quote(document)}"
-        _samples(document, lambda: run.exposures(document))
+        _samples(document, lambda: run.exposures(document), lambda: run.exposure_alternatives(document))
     return options
 
 
-def _samples(what: str, answer: Callable[[], Sequence[ReadSample]]) -> None:
+def _samples(
+    what: str, answer: Callable[[], Sequence[ReadSample]], others: Callable[[], Sequence[Alternative]]
+) -> None:
     try:
-        samples = answer()
+        samples, alternatives = answer(), others()
     except TreeringError as error:
         error_box("This was not read.", error)
         return
+    if alternatives:
+        open_ends("By other lineages that fit the run", [each.text for each in alternatives])
     st.text(f"{what}: {plural(len(samples), 'sample')}")
     if samples:
         table(samples_frame(samples), f"Samples of {what} with their documents", numbers=_SPANS, rows=16)

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treering.data.megatron.blend import MegatronBlend
-from treering.data.megatron.indices import IndexPlan
+from treering.data.megatron.indices import DatasetIndices, IndexPlan
 from treering.data.megatron.lineage import Lineage
-from treering.data.megatron.order import MegatronOrder, blend_weights, plan_datasets
+from treering.data.megatron.order import MegatronOrder, blend_weights, build_blend, plan_datasets
 from treering.errors import UserError
 
 _BLOCK = 1 << 16
@@ -60,9 +60,10 @@ def other_orders(own: MegatronOrder, lineages: Sequence[Lineage], end: int) -> l
     for lineage in lineages:
         try:
             blend = replace(own.blend, lineage=lineage)
-            key = _key(blend, plan_datasets(blend, lengths))
+            plans = plan_datasets(blend, lengths)
+            key = _key(blend, plans)
             if key not in known:
-                order = MegatronOrder.build(blend, lengths)
+                order = _built(own, blend, plans)
                 if order.num_samples < end:
                     continue
                 known[key] = len(found)
@@ -73,6 +74,21 @@ def other_orders(own: MegatronOrder, lineages: Sequence[Lineage], end: int) -> l
         except UserError:
             continue
     return found
+
+
+def _built(own: MegatronOrder, blend: MegatronBlend, plans: Sequence[IndexPlan]) -> MegatronOrder:
+    """The order of a blend; indices that are the own order's are not made again."""
+    parts = zip(own.components, blend_weights(blend, plans), plans, strict=True)
+    components = [
+        replace(
+            part,
+            weight=weight,
+            plan=plan,
+            indices=part.indices if plan == part.plan else DatasetIndices.build(part.lengths, blend, plan),
+        )
+        for part, weight, plan in parts
+    ]
+    return MegatronOrder(blend, components, build_blend(blend, plans))
 
 
 def _key(blend: MegatronBlend, plans: Sequence[IndexPlan]) -> tuple[object, ...]:
@@ -100,15 +116,19 @@ def _rules(own: MegatronOrder, lineage: Lineage, lengths: Sequence[NDArray[np.in
 
 def compare(one: MegatronOrder, other: MegatronOrder, lo: int, hi: int) -> Comparison:
     """Compares samples [lo, hi) of two orders of the same data paths; of very many, blocks spread over all of them."""
-    starts = list(range(lo, hi, _BLOCK))
+    starts, compared = list(range(lo, hi, _BLOCK)), hi - lo
+    if all(ours.plan == theirs.plan for ours, theirs in zip(one.components, other.components, strict=True)):
+        starts = [start for start in starts if not _blends_alike(one, other, start, min(start + _BLOCK, hi))]
     if len(starts) > _BLOCKS:
         starts = [starts[round(place)] for place in np.linspace(0, len(starts) - 1, _BLOCKS)]
-    compared = differ = 0
-    for start in starts:
-        end = min(start + _BLOCK, hi)
-        compared += end - start
-        differ += int(np.count_nonzero(_different(one, other, start, end)))
+        compared = sum(min(start + _BLOCK, hi) - start for start in starts)
+    differ = sum(int(np.count_nonzero(_different(one, other, start, min(start + _BLOCK, hi)))) for start in starts)
     return Comparison(compared, differ)
+
+
+def _blends_alike(one: MegatronOrder, other: MegatronOrder, lo: int, hi: int) -> bool:
+    """Whether samples [lo, hi) take the same places of the same datasets."""
+    return one.counts(lo) == other.counts(lo) and np.array_equal(one.datasets(lo, hi), other.datasets(lo, hi))
 
 
 def _different(one: MegatronOrder, other: MegatronOrder, lo: int, hi: int) -> NDArray[np.bool_]:

@@ -65,13 +65,10 @@ class OrderedLaunch:
         """
         run = launched.run
         done, first = (0, 0) if before is None else (before.last_step, before.end_sample)
+        by_steps = before is not None and launched.lineages[0].resumes_by_steps
+        first = done * run.global_batch_size if by_steps else first
         steps = Steps.of(run, done, first)
-        last_step, end, findings = _progress(launched.file, run, steps)
-        if before is not None and end < first:
-            raise UserError(
-                f"{launched.file}: {end} samples consumed, fewer than the {first} of {before.launched.file}, a "
-                "checkpoint of fewer steps in the same folder: they are of different runs; move the other's away"
-            )
+        last_step, end, findings = _progress(launched.file, run, steps, counted=not by_steps)
         if before is not None and before.makes_order_of(launched):
             launched = replace(launched, lineages=before.launched.lineages)
             cache, open_ends, told = before.cache, before.open_ends, before.told_by_cache  # other steps, the same order
@@ -238,9 +235,16 @@ def _contradictions(
     return [_stale(cache.order.blend, index, difference) for index, difference in cache.stale]
 
 
-def _progress(source: Path, run: MegatronRun, steps: Steps) -> tuple[int, int, list[Finding]]:
-    """Steps done and samples consumed by the checkpoint, and whether what is said of them fits the schedule."""
-    iteration, consumed = run.iteration, run.consumed_samples
+def _progress(source: Path, run: MegatronRun, steps: Steps, *, counted: bool) -> tuple[int, int, list[Finding]]:
+    """Steps done and the last sample of the checkpoint, and whether what is said of them fits the schedule.
+
+    Args:
+        source: what describes the run.
+        run: the description.
+        steps: the steps of the launch.
+        counted: whether the samples consumed say where the launch stands in its order.
+    """
+    iteration, consumed = run.iteration, run.consumed_samples if counted else None
     if iteration is None:
         iteration = steps.step_of_sample((consumed or 1) - 1)
     expected = steps.samples_before(iteration + 1)

@@ -83,7 +83,10 @@ def recognise(names: Collection[str], *, deepspeed: bool) -> Recognised:
     if "data_impl" in names or (deepspeed and "mock_data" not in names):
         if not deepspeed and "deepspeed" not in names:
             return _of("megatron-lm-legacy", argument="data_impl")
-        return _told(_DEEPSPEED_FAMILY, names) or _of(*_DEEPSPEED_FAMILY)
+        told = _told(_DEEPSPEED_FAMILY, names)
+        if told is None and len(names) >= _WHOLE and _mark("bigscience", names) is None:
+            told = _of("megatron-deepspeed")  # before it had marks of its own
+        return told or _of(*_DEEPSPEED_FAMILY)
     for name in _CORE_FAMILY:
         mark = _mark(name, names)
         if mark is not None:

@@ -97,7 +97,7 @@ class AuditedRun:
     @property
     def consumed_samples(self) -> int:
         """Samples that it read."""
-        return self.launches[-1].end_sample
+        return sum(launch.end_sample - launch.first_sample for launch in self.launches)
 
     @property
     def order(self) -> MegatronOrder:
@@ -290,8 +290,8 @@ class AuditedRun:
 
     def _not_proven(self) -> list[str]:
         open_ends = [
-            "That the run was launched as described, and by megatron-core's order with a sequential sampler "
-            "(`--dataloader-type single`): nothing recorded what it read.",
+            f"That the run was launched as described, and by the order of {self.lineage} with a sequential sampler: "
+            "nothing recorded what it read.",
             "That the tokens under these paths are those that it read: an index holds their number, not their content.",
             "That no step was repeated, skipped or rolled back on the way to the checkpoint.",
             *(

@@ -129,7 +129,7 @@ class MegatronOrder:
         """
         if not 0 <= lo <= hi <= self.num_samples:
             raise UserError(self._outside(f"samples [{lo}, {hi})"))
-        components = self._components(lo, hi).astype(np.int64)
+        components = self.datasets(lo, hi).astype(np.int64)
         arrays = SampleArrays(components, np.empty(hi - lo, dtype=np.int64), np.empty(hi - lo, dtype=np.int64))
         for component in np.unique(components).tolist():
             where, part = np.flatnonzero(components == component), self.components[component]
@@ -149,7 +149,7 @@ class MegatronOrder:
         """
         self._check(component, g)
         block = g // _BLOCK
-        rest = self._components(block * _BLOCK, g)
+        rest = self.datasets(block * _BLOCK, g)
         return int(self._blocks[block, component]) + int(np.count_nonzero(rest == component))
 
     def counts(self, g: int) -> tuple[int, ...]:
@@ -171,7 +171,7 @@ class MegatronOrder:
         if k >= column[-1]:
             raise UserError(self._outside(f"sample {k} of {self.components[component].corpus}"))
         block = int(np.searchsorted(column, k, side="right")) - 1
-        held = self._components(block * _BLOCK, min((block + 1) * _BLOCK, self.num_samples))
+        held = self.datasets(block * _BLOCK, min((block + 1) * _BLOCK, self.num_samples))
         return block * _BLOCK + int(np.flatnonzero(held == component)[k - int(column[block])])
 
     def exposures(self, component: int, document: int, g: int) -> NDArray[np.int64]:
@@ -231,7 +231,8 @@ class MegatronOrder:
         indices = component.indices
         return replace(component, indices=replace(indices, shuffle=np.asarray(indices.shuffle)[places]))
 
-    def _components(self, lo: int, hi: int) -> NDArray[np.int16]:
+    def datasets(self, lo: int, hi: int) -> NDArray[np.int16]:
+        """The component of each of samples [lo, hi)."""
         return np.zeros(hi - lo, dtype=np.int16) if self._datasets is None else self._datasets[lo:hi]
 
     def _count_blocks(self) -> NDArray[np.int64]:
@@ -239,7 +240,7 @@ class MegatronOrder:
         starts = range(0, self.num_samples, _BLOCK)
         blocks = np.zeros((len(starts) + 1, len(self.components)), dtype=np.int64)
         for row, start in enumerate(starts, 1):
-            held = self._components(start, min(start + _BLOCK, self.num_samples))
+            held = self.datasets(start, min(start + _BLOCK, self.num_samples))
             blocks[row] = blocks[row - 1] + np.bincount(held, minlength=len(self.components))
         return blocks
 
