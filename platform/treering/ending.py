@@ -14,10 +14,15 @@ library or a damaged file raises becomes an error of ours here (`explain`). Exit
     141  the reader of standard output ended, as in `treering runs | head -1`
 
 `TREERING_DEBUG=1` prints the traceback of every error.
+
+A signal that was ignored when a command began stays ignored (`heeded`). So a job that a shell starts in the background
+does not end at a Ctrl-C that is meant for another command, and `nohup` keeps a command after its terminal is closed.
+SIGTERM ends every command.
 """
 
 import errno
 import os
+import signal
 import sys
 import tempfile
 import traceback
@@ -137,6 +142,18 @@ def run_command(
         say(f"treering: {redact(str(found))}")
         return found.exit_code
     return code
+
+
+def heeded(*signals: signal.Signals) -> tuple[signal.Signals, ...]:
+    """Those of the signals that this process does not ignore: a command installs its handlers for no others.
+
+    A shell without job control starts a background job (`treering train … &`) with SIGINT ignored, and `nohup` ignores
+    SIGHUP. Every child inherits that.
+
+    Args:
+        signals: those that a command would handle.
+    """
+    return tuple(each for each in signals if signal.getsignal(each) is not signal.SIG_IGN)
 
 
 def explain(error: BaseException) -> TreeringError:

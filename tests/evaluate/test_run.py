@@ -14,6 +14,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from signal_states import started_with
 
 from treering.data.corpus import Corpus
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
@@ -183,12 +184,21 @@ def test_a_changed_weight_file_is_refused(scored_run, evaluate, evaluated):  # n
         evaluate()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_workers_end_with_their_evaluation(number, monkeypatch):
+@pytest.mark.parametrize(
+    ("ignored", "number"),
+    [
+        ((), signal.SIGKILL),
+        ((), signal.SIGTERM),
+        ((), signal.SIGINT),
+        ((signal.SIGINT,), signal.SIGTERM),
+    ],
+)
+def test_workers_end_with_their_evaluation(ignored, number, monkeypatch):
     monkeypatch.setattr(scoring_run, "load_model", lambda *_: time.sleep(300))
     evaluation = os.fork()
     if evaluation == 0:
         try:
+            started_with(*ignored)
             one = {1: CheckpointDirectory(Path("step-00000001"))}
             list(scoring_run._scored_parts(one, SimpleNamespace(tasks=()), str, "cpu"))
         finally:
@@ -198,6 +208,10 @@ def test_workers_end_with_their_evaluation(number, monkeypatch):
         assert time.monotonic() < until
         time.sleep(0.02)
     time.sleep(0.5)
+    for each in ignored:
+        os.kill(evaluation, each)
+        time.sleep(0.5)
+        assert os.waitpid(evaluation, os.WNOHANG) == (0, 0), "what was ignored at the start stays ignored"
     os.kill(evaluation, number)
     os.waitpid(evaluation, 0)
     _, alive = psutil.wait_procs(workers, timeout=20)

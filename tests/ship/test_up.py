@@ -13,6 +13,7 @@ from pathlib import Path
 import mlflow
 import psutil
 import pytest
+from signal_states import started_with
 
 from treering.cli.serving import Service, choose_port
 from treering.cli.up import dashboard_environment, training_runs_page
@@ -117,8 +118,12 @@ def _lives(pid):
         return False
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGHUP])
-def test_up_serves_both_ships_and_ends_both(stop, project, write_run, uri):
+@pytest.mark.parametrize(
+    ("ignored", "stop"),
+    [(signal.SIGHUP, signal.SIGINT), (signal.SIGINT, signal.SIGTERM)],
+    ids=["nohup", "background job"],
+)
+def test_up_serves_both_ships_and_ends_both(ignored, stop, project, write_run, uri):
     writer = write_run().start().lay(5).end()
     ports = {free_port(), free_port(), free_port()}
     dashboard_port, mlflow_port = sorted(ports)[:2]
@@ -128,6 +133,7 @@ def test_up_serves_both_ships_and_ends_both(stop, project, write_run, uri):
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=lambda: started_with(ignored),  # noqa: PLW1509 - no thread holds a lock of these modules
     )
     try:
         text = "".join(iter(process.stdout.readline, "}\n")) + "}"
@@ -148,6 +154,10 @@ def test_up_serves_both_ships_and_ends_both(stop, project, write_run, uri):
         assert training_runs_page(nowhere, project) == nowhere
         everything = psutil.Process(process.pid).children(recursive=True)
         assert len(everything) >= 4, "MLflow, the follower, the dashboard and their guard"
+        os.kill(process.pid, ignored)
+        time.sleep(1.5)
+        assert process.poll() is None, "what was ignored at the start stays ignored"
+        assert answers(urls["dashboard"])
         os.kill(process.pid, stop)
         time.sleep(0.3)
         os.kill(process.pid, signal.SIGINT)  # impatience changes nothing

@@ -74,13 +74,14 @@ class Zygote:
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())
 
-    def start(self, project, runs, *options, config="tiny.yaml", code_root=None, environ=None, **faults):
+    def start(self, project, runs, *options, config="tiny.yaml", code_root=None, environ=None, ignored=(), **faults):
         log = self.folder / f"launch-{len(self.started)}.log"
         request = {
             "cwd": str(project.root),
             "arguments": [config, f"--runs={runs}", *options],
             "log": str(log),
             "environ": environ or {},
+            "ignored": list(ignored),
             "faults": faults,
             "code_root": str(code_root or self.sources),
         }

@@ -101,15 +101,20 @@ def test_pipeline_resumes_too(zygote, project, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("number", "code"),
-    [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)],
-    ids=["SIGTERM", "SIGUSR1", "SIGINT"],
+    ("ignored", "number", "code"),
+    [((signal.SIGINT,), signal.SIGTERM, 75), ((), signal.SIGUSR1, 75), ((), signal.SIGINT, 130)],
+    ids=["SIGTERM in a background job", "SIGUSR1", "SIGINT"],
 )
-def test_stops_with_a_checkpoint(  # noqa: PLR0917 - two of them are the case
-    number, code, zygote, project, reference, tmp_path
+def test_stops_with_a_checkpoint(  # noqa: PLR0917 - three of them are the case
+    ignored, number, code, zygote, project, reference, tmp_path
 ):
-    training = zygote.start(project, tmp_path, "--set=checkpoint.every_steps=1000", slow={"seconds": 0.1})
+    training = zygote.start(
+        project, tmp_path, "--set=checkpoint.every_steps=1000", ignored=ignored, slow={"seconds": 0.1}
+    )
     assert eventually(lambda: list(tmp_path.glob("*/resolved.json")) and rings_after(run_of(tmp_path), 5), 30)
+    for each in ignored:
+        training.kill(each)
+        assert eventually(lambda: rings_after(run_of(tmp_path), 7), 30), "what was ignored stays ignored"
     training.kill(number)
     assert training.wait() == code, training.output
     run = run_of(tmp_path)

@@ -1,7 +1,7 @@
 """Imports the trainer once and forks a launcher for each request: many trainings in seconds.
 
 One JSON request a line on standard input, one JSON answer a line on standard output:
-    {"start": {"cwd", "arguments", "log", "environ", "faults", "code_root"}} -> {"pid"}
+    {"start": {"cwd", "arguments", "log", "environ", "ignored", "faults", "code_root"}} -> {"pid"}
     {"wait": pid} -> {"code"} (minus the signal, if one killed it)
 """
 
@@ -25,6 +25,9 @@ from deepspeed.runtime.pipe.schedule import ForwardPass  # noqa: E402
 import torch  # noqa: E402
 from treering.runlog.writer import RingWriter  # noqa: E402
 from treering_trainer import checkpoint, loop, marks, nodes, publish, relayout, resume, worker  # noqa: E402, F401
+
+sys.path.append(str(Path(__file__).parents[1] / "support"))
+from signal_states import started_with  # noqa: E402
 
 
 def kill_group():
@@ -295,6 +298,7 @@ def start(request):
     code = 1
     try:
         os.setsid()
+        started_with(*request["ignored"])
         os.chdir(request["cwd"])
         log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

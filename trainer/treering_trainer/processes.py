@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from treering.collect.memory import count_oom_kills
+from treering.ending import heeded
 from treering.errors import TrainingError
 from treering_trainer import marks
 from treering_trainer.marks import Marks
@@ -27,7 +28,8 @@ EXIT_CONTACT_LOST = 74
 """EX_IOERR, between a rank and its launcher: another rank no longer answers, so the cause lies elsewhere."""
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-"""A run that gets one stops after the step under way; Slurm sends SIGUSR1 before a job's time is over."""
+"""A run that gets one stops after the step under way; Slurm sends SIGUSR1 before a job's time is over. One that was
+ignored when the run began stays ignored, as SIGINT is in a background job."""
 
 _PR_SET_PDEATHSIG = 1
 _GRACE_S = 3.0
@@ -112,7 +114,7 @@ class Ranks:
         Returns:
             How each rank ended, in order.
         """
-        previous = {name: signal.signal(name, self._pass_on) for name in STOP_SIGNALS}
+        previous = {name: signal.signal(name, self._pass_on) for name in heeded(*STOP_SIGNALS)}
         vigil = Vigil(self.marks, timeout_s) if self.marks else None
         try:
             while self.running:

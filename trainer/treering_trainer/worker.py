@@ -18,6 +18,7 @@ import torch.distributed
 from deepspeed.accelerator import get_accelerator
 
 from treering.data.order import DataOrder
+from treering.ending import heeded
 from treering.errors import TrainingError, TreeringError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
@@ -49,7 +50,7 @@ class StopRequest:
         self._received = False
         self._until = until
         self._asked_for = 0
-        for name in STOP_SIGNALS:
+        for name in heeded(*STOP_SIGNALS):
             signal.signal(name, self._remember)
 
     def __call__(self, step: int) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from treering.cli.output import JsonOption, PublicKeyOption, console, print_json, project, trusted_keys
+from treering.ending import heeded
 from treering.foreign import say
 
 if TYPE_CHECKING:
@@ -55,6 +56,9 @@ def up(
 ) -> None:
     """Serve the dashboard and MLflow on 127.0.0.1 until Ctrl-C, and keep MLflow up to date meanwhile.
 
+    SIGTERM and a closed terminal end it as well. In a background job of a script Ctrl-C has no effect, and after
+    `nohup` a closed terminal has none: there `kill PID` ends it.
+
     Where `MLFLOW_TRACKING_URI` names a server, that one is used and none is started; where it names a database, MLflow
     is served over it. The dashboard's audit checks attestations with the keys of `--public-key`.
 
@@ -65,7 +69,7 @@ def up(
 
     here = project()
     trusted_keys(public_key)
-    for sign in (signal.SIGTERM, signal.SIGHUP):  # a terminal that is closed hangs up
+    for sign in heeded(signal.SIGTERM, signal.SIGHUP):  # a terminal that is closed hangs up
         signal.signal(sign, _interrupt)
     with ExitStack() as services:
         guard = services.enter_context(Guard())

@@ -35,6 +35,9 @@ class MegatronRun(Section):
     iterations_to_skip: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         (), description="--iterations-to-skip, counted from 0"
     )
+    resumed_after: tuple[PositiveInt, ...] = Field(
+        (), description="steps after which the run went on with other arguments, where checkpoints leave them open"
+    )
     checkpoint: str | None = Field(
         None, min_length=1, description="a checkpoint or save folder of Megatron; what is left out here is read there"
     )

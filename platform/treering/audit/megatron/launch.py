@@ -59,8 +59,7 @@ class OrderedLaunch:
 
         Raises:
             ConfigError: it has no batch schedule of Megatron.
-            UserError: no Megatron run can have such a blend, it ends before the checkpoint, or the launch before is
-                another run's.
+            UserError: no Megatron run can have such a blend, or it ends before the checkpoint.
             EvidenceError: an `.idx` is missing or damaged.
         """
         run = launched.run

@@ -128,6 +128,22 @@ def earlier_checkpoints(saved: SavedRun) -> Iterator[Path]:
             yield file
 
 
+def checkpoint_times(folder: Path) -> Iterator[tuple[int, float]]:
+    """Steps of each checkpoint in a save folder, by its name, and when its file with the arguments was written."""
+    for number, place in _numbered(folder):
+        file = _file_of(place)
+        if file is not None:
+            yield number, file.stat().st_mtime
+
+
+def tracked_iteration(folder: Path) -> int | None:
+    """The steps of the checkpoint that a save folder's tracker names, None where no file names one."""
+    match = _NUMBERED.fullmatch(f"iter_{_line(folder / LATEST)}") or _NUMBERED.fullmatch(
+        _line(folder / _DEEPSPEED_LATEST) or ""
+    )
+    return None if match is None else int(match[1])
+
+
 def named_iteration(folder: Path) -> int | None:
     """The step in a checkpoint's name, None where there is none (`release`)."""
     match = _NUMBERED.fullmatch(folder.name)

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 from treering.audit.megatron.arguments import Launch, flag
 from treering.audit.megatron.forms import DESCRIPTION, EXPECTED, form_of, launch_in, saved_launch
+from treering.audit.megatron.history import History, Point, differences, folder_of, history_of, way_to
 from treering.audit.megatron.moved import moved_path
 from treering.audit.megatron.report import Setting, Unbound
 from treering.audit.megatron.saved import (
@@ -26,8 +27,7 @@ from treering.audit.megatron.saved import (
 from treering.audit.megatron.steps import Steps
 from treering.audit.report import Finding
 from treering.config.load import validate_section
-from treering.config.megatron import MegatronData, MegatronRun
-from treering.config.model import RampConfig
+from treering.config.megatron import MegatronRun
 from treering.data.megatron.blend import MegatronBlend
 from treering.data.megatron.lineage import LINEAGES, Lineage, lineage_named, lineages_of_generation
 from treering.errors import ConfigError, NotFoundError, TreeringError, UserError
@@ -43,11 +43,6 @@ _ALTERNATIVES: Final = {
     )
 } | {frozenset({"data", "split"}): frozenset({"data"})}
 """Fields that say one thing: where a description has one of the second set, the launch's of the first do not count."""
-_ORDER: Final = (
-    "data", "split", "seed", "sequence_length", "train_samples", "train_iters", "global_batch_size", "rampup",
-    "batch_steps", "iterations_to_skip", "lineage", "surplus", "extra_token", "renormalized", "exact_epochs",
-)  # fmt: skip
-"""Fields by which the data order or the steps differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +130,12 @@ class RunSource:
         launch = saved_launch(saved, moved, document)
         earlier, unread = _earlier(saved, moved, document)
         findings = (*_misnamed(saved), *unread)
-        asked = document.get("iteration")  # a step before the checkpoint is told by the first one after it
-        last = next(
-            (each for each in earlier if isinstance(asked, int) and each[0].iteration >= asked), (saved, launch)
-        )
-        before = [each for each in earlier if each[0].iteration < last[0].iteration]
-        run = told.validated(file, told.completed(*last), last[1])
-        launches = (*told.stretches(before, run), told.launched(file, run, last[1]))
-        return cls(file, tuple(told.settings(run, last[1])), _linked(launches), findings, ())
+        history = told.history((saved, launch), earlier)
+        asked = history.stretches[-1].point
+        launches = [told.launched(each.point.saved.file, each.run, each.point.launch) for each in history.stretches]
+        last = replace(launches[-1], file=file, open_ends=(*launches[-1].open_ends, *history.set_aside))
+        settings = tuple(told.settings(asked.run, asked.launch))
+        return cls(file, settings, _linked([*launches[:-1], last]), findings, history.unbound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,13 +234,24 @@ class _Told:
             unbound=() if launch is None else tuple(each for each in launch.unbound if each.field not in self.document),
         )
 
-    def stretches(self, earlier: Sequence[tuple[SavedRun, Launch]], run: MegatronRun) -> Iterator[Launched]:
-        """The launches before the last one: of checkpoints that were launched alike, the newest says where it ended."""
+    def history(self, asked: tuple[SavedRun, Launch], earlier: Sequence[tuple[SavedRun, Launch]]) -> History:
+        """The way to a checkpoint, or to the step before it that the description names.
+
+        That step is told by the first checkpoint after it on the way.
+        """
         own = replace(self, document={name: self.document[name] for name in self.document.keys() - _PROGRESS})
-        runs = [own.validated(saved.file, own.completed(saved, launch), launch) for saved, launch in earlier]
-        for (saved, launch), before, after in zip(earlier, runs, [*runs, run][1:], strict=True):
-            if any(_differences(before, after)):
-                yield own.launched(saved.file, before, launch)
+        folder = folder_of(asked[0], [own.point(*each) for each in earlier])
+        step = self.document.get("iteration")
+        if not isinstance(step, int) or step >= asked[0].iteration:
+            return history_of(self.point(*asked), folder)
+        way, _ = way_to(own.point(*asked), folder)
+        told = next(point for point in way if point.iteration >= step)
+        return history_of(self.point(told.saved, told.launch), folder.until(step))
+
+    def point(self, saved: SavedRun, launch: Launch) -> Point:
+        """A checkpoint, completed by the description."""
+        run = self.validated(saved.file, self.completed(saved, launch), launch)
+        return Point(saved, launch, run, run.iteration or saved.iteration, saved.file.stat().st_mtime)
 
     def settings(
         self, run: MegatronRun, launch: Launch | None, origin: Literal["checkpoint", "launch"] = "checkpoint"
@@ -306,10 +310,10 @@ def _linked(launches: Sequence[Launched]) -> tuple[Launched, ...]:
     """The launches, each with what it changed."""
     found = [launches[0]]
     for before, now in pairwise(launches):
-        changed = tuple(_differences(before.run, now.run))
+        changed = tuple(differences(before.run, now.run))
         resumed = (
-            f"That the run got other arguments ({'; '.join(changed)}) right after step {before.run.iteration}, the "
-            "newest checkpoint that has the ones before: one from which it was resumed may have been removed."
+            f"That the run got other arguments ({'; '.join(changed)}) right after step {before.run.iteration}: a "
+            "checkpoint from which it was resumed, saved out of turn, may have been removed."
         )
         found.append(replace(now, changed=changed, open_ends=(*now.open_ends, resumed)))
     return tuple(found)
@@ -345,24 +349,6 @@ def _earlier(
             text = f"an earlier checkpoint does not tell how its steps were launched: {error}"
             unread.append(Finding("record", text, file=str(file)))
     return found, unread
-
-
-def _differences(before: MegatronRun, now: MegatronRun) -> Iterator[str]:
-    """Which arguments that move data or steps are not the same, in words."""
-    for name in _ORDER:
-        old, new = getattr(before, name), getattr(now, name)
-        if old != new:
-            yield f"{name} was {_shown(old)}, is {_shown(new)}"
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, RampConfig):
-        return f"{value.start} {value.increment} {value.samples}"
-    if isinstance(value, MegatronData):
-        return f"{value.weight or ''} {value.prefix}".strip()
-    if isinstance(value, tuple):
-        return " ".join(_shown(each) for each in value) or "none"
-    return "none" if value is None else str(value)
 
 
 def _listed(value: Any) -> list[str]:
