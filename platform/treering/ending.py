@@ -33,6 +33,7 @@ from pathlib import Path
 from treering.errors import TreeringError, UserError
 from treering.foreign import say as say_aside
 from treering.redact import redact
+from treering.remedies import applicable
 
 DEBUG_VARIABLE = "TREERING_DEBUG"
 EXIT_INTERRUPTED = 130
@@ -139,7 +140,7 @@ def run_command(
             say(f"treering: {redact(trouble.format(found))}")
             _drop_output()
             return trouble_code
-        say(f"treering: {redact(str(found))}")
+        say(f"treering: {applicable(redact(str(found)))}")
         return found.exit_code
     return code
 

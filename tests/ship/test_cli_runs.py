@@ -31,7 +31,7 @@ def call(project, monkeypatch):
 
 
 def test_without_runs_it_says_what_helps(call):
-    assert "`treering train` starts one" in call("runs")
+    assert "No runs here" in call("runs")
     assert json.loads(call("runs", "--json")) == []
 
 
@@ -125,7 +125,7 @@ def test_show_prints_the_whole_run(call, write_run):
     ]
     assert [(c["step"], c["bytes"]) for c in page["checkpoints"]] == [(40, 1000), (60, 1000)]
     assert page["evaluations"][0]["scores"]["cloze"]["0"]["accuracy"] == 0.5
-    text = call("show", writer.resolved.run_id)
+    text = call("show", writer.resolved.run_id, "--full")
     for expected in (
         "attempt 1 to step 40 → attempt 2",
         "156 TFLOP/s a device by megatron-2023, MFU 50.0%, HFU 50.0% of 312",
@@ -155,7 +155,7 @@ def test_show_prints_the_whole_run(call, write_run):
 def test_show_tells_what_started_an_attempt(launch, text, call, write_run):
     nodes = ({"host": "dgx001", "rank": 0}, {"host": "dgx002", "rank": 8})
     run = write_run().start(launch=launch, nodes=nodes).lay(2).end().run
-    assert text in call("show", run.path.name)
+    assert text in call("show", run.path.name, "--full")
     (attempt,) = json.loads(call("show", run.path.name, "--json"))["attempts"]
     assert (attempt["launch"], attempt["nodes"]) == (launch, ["dgx001", "dgx002"])
     tags = attempt_tags(run.attempts(), ())
@@ -179,7 +179,7 @@ def test_show_tells_where_the_time_goes_and_which_rank_is_slow(call, write_run):
     # Eight samples by twos are four micro-batches: (2 - 1)/(4 + 2 - 1).
     assert (speed["pipeline_bubble"], speed["ideal_pipeline_bubble"]) == (pytest.approx(0.3), 0.2)
     assert [(rank["rank"], rank["compute_s"]) for rank in speed["ranks"]] == [(1, 1.8), (0, 1.3)]
-    text = call("show", writer.resolved.run_id)
+    text = call("show", writer.resolved.run_id, "--full")
     for expected in (
         "step        data wait 5.0%, forward and backward 50.0%, communication 30.0%, optimizer 15.0%; between steps: "
         "record 0.5% of their time",
@@ -191,15 +191,15 @@ def test_show_tells_where_the_time_goes_and_which_rank_is_slow(call, write_run):
 
 def test_incidents_are_counted_in_the_list_and_told_on_the_page(call, write_run):
     write_run(1).start().lay(2)
-    assert "incidents" not in call("runs")
+    assert "incident" not in call("runs")
     told = write_run(2).start().lay(3)
     told.befall("rank_stuck", text="rank 1 has given no sign for 600 s while training step 4", rank=1, host="node-9")
     rows = {row["id"]: row["incidents"] for row in json.loads(call("runs", "--json"))}
     assert (rows[told.resolved.run_id], sorted(rows.values())) == (1, [0, 1])
-    assert "incidents" in call("runs")
+    assert f"{told.resolved.run_id}: 1 incident" in call("runs")
     (incident,) = json.loads(call("show", told.resolved.run_id, "--json"))["attempts"][0]["incidents"]
     assert (incident["title"], incident["rank"], incident["host"]) == ("a rank was stuck", 1, "node-9")
-    text = " ".join(call("show", told.resolved.run_id).split())
+    text = " ".join(call("show", told.resolved.run_id, "--full").split())
     assert (
         "incident step 3: a rank was stuck: rank 1 has given no sign for 600 s while training step 4 (on node-9)"
         in text
@@ -211,7 +211,7 @@ def test_show_fits_80_columns_and_names_folders_from_here(project, write_run, mo
     writer = write_run(overrides=("seed=1", "blend.components.0.weight=0.75")).start().lay(20).save().end()
     app = typer.Typer()
     app.command("show")(runs_command.show)
-    text = CliRunner().invoke(app, [writer.resolved.run_id], env={"COLUMNS": "80"}).output
+    text = CliRunner().invoke(app, [writer.resolved.run_id, "--full"], env={"COLUMNS": "80"}).output
     lines = text.splitlines()
     assert f"folder      runs/{writer.resolved.run_id}" in lines
     assert "set         seed=1  blend.components.0.weight=0.75" in lines
@@ -222,14 +222,43 @@ def test_show_fits_80_columns_and_names_folders_from_here(project, write_run, mo
 
 def test_show_of_a_run_that_has_not_started(call, write_run):
     writer = write_run()
-    text = call("show", writer.resolved.run_id)
+    text = call("show", writer.resolved.run_id, "--full")
     assert "no attempt yet" in text
     assert "no spikes" in text
 
 
 def test_an_unknown_run(call):
+    with pytest.raises(NotFoundError, match="no project with runs, since runs/ is missing, and 'beef' is no folder"):
+        call("show", "beef")
+
+
+def test_an_unknown_run_among_others(call, write_run):
+    write_run().start().lay(1)
     with pytest.raises(NotFoundError, match="no run starts with 'beef'; `treering runs` lists them"):
         call("show", "beef")
+    with pytest.raises(NotFoundError, match="'published' is no folder here, and no run's id"):
+        call("show", "published")
+
+
+def test_show_says_first_what_matters_first(call, write_run):
+    writer = write_run(1).start().lay(20).save().lay(20).save().end()
+    lines = call("show", writer.resolved.run_id).splitlines()
+    assert [line.split()[0] for line in lines] == [
+        "run", "state", "progress", "loss", "newest", "speed", "alarms", "more",
+    ]  # fmt: skip
+    assert all(len(line) <= 80 for line in lines)
+    assert lines[2].startswith("progress    step 40 of 400 (10%), ")
+    assert lines[4] == "newest      step-00000040; no held-out loss on record"
+
+
+def test_the_list_fits_80_columns_and_tells_runs_apart(call, write_run):
+    told = write_run(1).start().lay(3)
+    told.befall("rank_stuck", text="rank 1 has given no sign", rank=1, host="node-9")
+    write_run(2).start().lay(2)
+    lines = call("runs").splitlines()
+    assert max(len(line.rstrip()) for line in lines) <= 80
+    assert lines[-1] == f"{told.resolved.run_id}: 1 incident; `treering show RUN --full` lists them"
+    assert runs_command._shown_length(["0123456789ab", "0123456789cd"]) == 11
 
 
 def test_ship_says_what_it_sent(call, write_run, uri):

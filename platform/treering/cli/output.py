@@ -22,6 +22,7 @@ from rich.text import Text
 
 from treering.foreign import shown
 from treering.project import Project
+from treering.remedies import applicable
 
 if TYPE_CHECKING:
     from treering.audit.attestation.keys import PublicKey
@@ -69,7 +70,7 @@ class Output:
         An end of a line inside a text is foreign, and shown escaped.
         """
         for line in lines or ("",):
-            self._write(shown(line), style)
+            self._write(shown(applicable(line)), style)
 
     def print_text(self, text: str) -> None:
         """Prints a text of several lines, as a document's."""

@@ -3,6 +3,7 @@
 import math
 import statistics
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ from treering.config.canonical import short
 
 if TYPE_CHECKING:
     from treering.judge.summary import RunLine
+    from treering.project import Project
     from treering.ship.shipper import ShipReport
 
 RunArgument = Annotated[str, typer.Argument(help="Any unique prefix of a run's id, or its folder.")]
@@ -21,8 +23,9 @@ ShipArgument = Annotated[str | None, typer.Argument(help="Any unique prefix of a
 FollowOption = Annotated[
     bool, typer.Option("--follow", help="Go on until nothing trains any more and everything has arrived.")
 ]
+FullOption = Annotated[bool, typer.Option("--full", help="Also recipe, attempts, kernels, checkpoints and scores.")]
 SHOWN_ID = 8
-"""Characters of a run's id in a list: a unique prefix names it, and the table fits 80 columns."""
+"""Characters of a run's id in a list, more where they do not tell the runs apart: a unique prefix names a run."""
 
 _UNITS = ("", "K", "M", "B", "T")
 
@@ -46,29 +49,47 @@ def runs(json: JsonOption = False) -> None:
     if json:
         print_json([_plain(line.to_json()) for line in lines])
     elif not lines:
-        console.print("No runs yet. `treering train` starts one; `make repro` makes its data as well.")
+        console.print(_no_runs(project()))
     else:
-        columns: tuple[str, ...] = (
-            "run", "experiment", "state", "step", "loss", "val. loss", "tokens", "saves", "age",
-        )  # fmt: skip
-        rows = [_row(line) for line in lines]
-        if any(line.incidents for line in lines):
-            columns = (*columns, "incidents")
-            rows = [[*row, str(line.incidents)] for row, line in zip(rows, lines, strict=True)]
-        print_table(columns, rows, numbers=columns[3:])
-        for line in lines:
-            if line.stall:
-                console.print("", f"{line.id}: stalled: {line.stall}")
-            if line.alarms:
-                console.print("", f"{line.id}: alarms: {alarm_counts(line.alarms)}")
-            if line.problem:
-                console.print("", f"{line.id}: {line.problem}")
+        columns = ("run", "experiment", "state", "step", "loss", "val. loss", "tokens", "saves", "age")
+        shown = _shown_length([line.id for line in lines])
+        print_table(columns, [_row(line, shown) for line in lines], numbers=columns[3:])
+        notes = [f"{line.id}: {note}" for line in lines for note in _notes(line)]
+        if notes:
+            console.print("", *notes)
 
 
-def show(run: RunArgument, json: JsonOption = False) -> None:
-    """Show one run: recipe, attempts and path, layout, kernels, throughput, alarms, checkpoints, scores.
+def _shown_length(ids: list[str]) -> int:
+    """Characters that tell the ids apart, `SHOWN_ID` at least."""
+    return next((size for size in range(SHOWN_ID, 64) if len({each[:size] for each in ids}) == len(set(ids))), 64)
 
-    Example: `treering show 0123`
+
+def _no_runs(here: "Project") -> str:
+    if here.runs.is_dir() or (here.root / "dvc.yaml").exists():
+        data = "; `make repro` makes its data as well" if (here.root / "Makefile").exists() else ""
+        return f"No runs yet. `treering train CONFIG` starts one{data}."
+    return (
+        f"No runs here: {here.root} has no runs/. Change to a project's folder, or start a run: `treering train CONFIG`"
+    )
+
+
+def _notes(line: "RunLine") -> Iterator[str]:
+    """What the table has no column for."""
+    if line.stall:
+        yield f"stalled: {line.stall}"
+    if line.alarms:
+        yield f"alarms: {alarm_counts(line.alarms)}"
+    if line.incidents:
+        counted = "1 incident" if line.incidents == 1 else f"{line.incidents} incidents"
+        yield f"{counted}; `treering show RUN --full` lists them"
+    if line.problem:
+        yield line.problem
+
+
+def show(run: RunArgument, full: FullOption = False, json: JsonOption = False) -> None:
+    """Show one run: state, progress, loss, best checkpoint, alarms; with `--full` everything on record.
+
+    Example: `treering show 0123 --full`
     """
     from treering.judge.summary import run_page
     from treering.runlog.directory import find_run
@@ -76,8 +97,12 @@ def show(run: RunArgument, json: JsonOption = False) -> None:
     page = run_page(find_run(project().runs, run))
     if json:
         print_json(_plain(page))
-    else:
+        return
+    _print_state(page, full=full)
+    if full:
         _print_page(page)
+    else:
+        console.print("more        --full: recipe, attempts, kernels, alarms, checkpoints, scores")
 
 
 def ship(run: ShipArgument = None, follow: FollowOption = False, json: JsonOption = False) -> None:
@@ -110,9 +135,9 @@ def ship(run: ShipArgument = None, follow: FollowOption = False, json: JsonOptio
         print_json(reports)
 
 
-def _row(line: "RunLine") -> list[str]:
+def _row(line: "RunLine", shown: int) -> list[str]:
     return [
-        line.id[:SHOWN_ID],
+        line.id[:shown],
         line.experiment,
         line.state,
         f"{line.step:,}/{line.num_steps:,}",
@@ -124,15 +149,53 @@ def _row(line: "RunLine") -> list[str]:
     ]
 
 
-def _print_page(page: dict[str, Any]) -> None:
-    run, recipe = page["run"], page["recipe"]
-    model = recipe["model"]
-    console.print(f"run         {run['id']} ({run['experiment']}), {run['state']}")
+def _print_state(page: dict[str, Any], *, full: bool) -> None:
+    """What a person asks first."""
+    run, speed = page["run"], page["throughput"]
+    console.print(f"run         {run['id']} ({run['experiment']})", f"state       {run['state']}")
     if run["stall"]:
         console.print(f"stalled     {run['stall']}")
     if run["problem"]:
         console.print(f"missing     {run['problem']}")
-    console.print(f"folder      {_from_here(page['path_to_run'])}")
+    done = f" ({run['step'] / run['num_steps']:.0%})" if run["num_steps"] else ""
+    since = f"; last step {age(run['age_s'])} ago" if run["age_s"] is not None else ""
+    console.print(
+        f"progress    step {run['step']:,} of {run['num_steps']:,}{done}, {run['consumed_tokens']:,} tokens{since}"
+    )
+    heldout = "" if run["validation_loss"] is None else f"; held out {_number(run['validation_loss'])}"
+    console.print(f"loss        {_number(run['loss']) or 'no step yet'}{heldout}")
+    _print_best(page["checkpoints"])
+    if speed is not None and not full:
+        mfu = "" if speed["mfu"] is None else f", MFU {speed['mfu']:.1%}"
+        console.print(
+            f"speed       {speed['tokens_per_second']:,.0f} tokens/s, {speed['step_time_s']:.3g} s a step{mfu} "
+            f"(median of {speed['steps']})"
+        )
+    console.print(f"alarms      {alarm_counts(run['alarms']) or 'none'}")
+    incidents = [incident for attempt in page["attempts"] for incident in attempt["incidents"]]
+    if incidents:
+        newest = incidents[-1]
+        said = f"{newest['title']}: {newest['text']}"
+        console.print(f"incidents   {len(incidents)}; the newest at step {newest['step']:,}: {said}")
+
+
+def _print_best(checkpoints: list[dict[str, Any]]) -> None:
+    """The checkpoint with the lowest held-out loss, and the newest one."""
+    if not checkpoints:
+        console.print("best        no checkpoint yet")
+        return
+    measured = [each for each in checkpoints if each["validation_loss"] is not None]
+    best, newest = min(measured, key=lambda each: each["validation_loss"], default=None), checkpoints[-1]
+    if best is not None:
+        console.print(f"best        {Path(best['path']).name}, held-out loss {_number(best['validation_loss'])}")
+    if best is not newest:
+        console.print(f"newest      {Path(newest['path']).name}" + ("; no held-out loss on record" if not best else ""))
+
+
+def _print_page(page: dict[str, Any]) -> None:
+    recipe = page["recipe"]
+    model = recipe["model"]
+    console.print("", f"folder      {_from_here(page['path_to_run'])}")
     if page["overrides"]:
         console.print(f"set         {'  '.join(page['overrides'])}")
     for name, digest in page["digests"].items():
@@ -143,10 +206,6 @@ def _print_page(page: dict[str, Any]) -> None:
     )
     blend = ", ".join(f"{component['corpus']} {component['weight']}" for component in page["blend"]["components"])
     console.print(f"blend       {blend}; sequence {page['blend']['sequence_length']:,}")
-    console.print(
-        f"progress    step {run['step']:,} of {run['num_steps']:,}, {run['consumed_tokens']:,} tokens, loss "
-        f"{_number(run['loss'])}, validation {_number(run['validation_loss'])}, last step {age(run['age_s'])} ago"
-    )
     _print_speed(page["throughput"])
     _print_attempts(page)
     _print_kernels(page["kernels"])

@@ -154,6 +154,7 @@ def run_page(run: RunDirectory) -> dict[str, Any]:
                 "consumed_tokens": checkpoint.manifest.consumed_tokens,
                 "attempt": checkpoint.manifest.attempt,
                 "bytes": sum(file.size for file in checkpoint.manifest.files),
+                "validation_loss": checkpoint.manifest.validation_loss,
                 "digest": checkpoint.digest,
                 "path": str(checkpoint.path),
             }

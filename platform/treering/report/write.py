@@ -40,7 +40,7 @@ def write_report(facts: Facts, project: Project, progress: Progress = quiet) -> 
         first = facts.missing[0]
         raise UserError(f"report: stage {first.stage} is missing: {first.reason}")
     if isinstance(facts.training, Missing) or isinstance(facts.evaluations, Missing):
-        raise UserError("report: there is no training to report on; `dvc repro` runs every stage")
+        raise UserError("report: there is no training to report on; `dvc repro evaluate` trains and evaluates")
     audit = audit_checkpoint(facts.training.checkpoint, project, verify=True, progress=progress)
     chart = write_chart(project.plots / CHART, loss_chart(facts.training, facts.evaluations[-1].unigram_entropy))
     project.report.write_text(render_page(facts, audit, project, chart=chart), encoding="utf-8")

@@ -442,9 +442,20 @@ def find_run(folder: Path, prefix: str) -> RunDirectory:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise NotFoundError(f"{folder}: no run starts with {prefix!r}; `treering runs` lists them")
+        raise NotFoundError(_no_run(folder, prefix, wanted))
     names = ", ".join(run.path.name for run in found)
     raise NotFoundError(f"{folder}: {prefix!r} fits several runs ({names}); give more characters")
+
+
+def _no_run(folder: Path, prefix: str, wanted: str) -> str:
+    if not folder.is_dir():
+        return (
+            f"{folder.parent.absolute()}: no project with runs, since {folder.name}/ is missing, and {prefix!r} is no "
+            "folder here; change to the folder of a project, or give the path of a run"
+        )
+    if re.fullmatch("[0-9a-f]+", wanted) is None:
+        return f"{prefix!r} is no folder here, and no run's id, which is of 0-9 and a-f; `treering runs` lists the runs"
+    return f"{folder}: no run starts with {prefix!r}; `treering runs` lists them"
 
 
 def named_checkpoint(runs: Path, name: str) -> CheckpointDirectory:
