@@ -13,6 +13,9 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
+    epilog="Exit codes: 0 done, 1 a fault in Treering, 2 usage, config or files, 3 evidence does not hold, 4 a store "
+    "does not answer, 5 training failed, 75 start again, 130 Ctrl-C, 141 closed pipe. `TREERING_DEBUG=1` prints "
+    "tracebacks.",
 )
 
 
