@@ -290,3 +290,25 @@ def test_a_cached_blend_of_other_weights_is_found(tmp_path: Path, monkeypatch: p
         (finding,) = opened(run).findings
         assert message in finding.text
         assert finding.corpus is None
+
+
+def test_a_shuffle_of_another_seed_is_found_or_named_as_not_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = unpack("bigscience", "the split's own path", tmp_path)
+    (path,) = tmp_path.glob("*_shuffle_idx.npy")
+    true = np.load(path)
+    np.save(path, np.roll(true, 1))
+    Path("run.yaml").write_text(yaml.safe_dump(run))
+    (finding,) = AuditedRun.open(Path("run.yaml")).findings
+    assert "shuffle_index is " in finding.text
+    assert "seed 1234 gives" in finding.text
+    monkeypatch.setattr("treering.data.megatron.cache.REDONE", 100)
+    long = AuditedRun.open(Path("run.yaml"))
+    assert (long.findings, long.level()) == ((), "declared")
+    (unbound,) = long.unbound
+    assert unbound.what.startswith("The shuffles in ")
+    assert unbound.remedy == "`--verify` redoes them."
+    np.save(path, true)
+    assert AuditedRun.open(Path("run.yaml"), verify=True).level() == "re-derived"

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treering.audit.megatron.alternatives import OtherOrder, other_orders
-from treering.audit.megatron.report import LaunchedSteps
+from treering.audit.megatron.report import LaunchedSteps, Unbound
 from treering.audit.megatron.source import Launched, blend_by
 from treering.audit.megatron.steps import Steps
 from treering.audit.report import Finding
@@ -18,7 +18,7 @@ from treering.data.corpus import DOCUMENTS
 from treering.data.document_table import DocumentTable
 from treering.data.indexed import SequenceIndex
 from treering.data.megatron.blend import MegatronBlend
-from treering.data.megatron.cache import CacheRead, read_order
+from treering.data.megatron.cache import REDONE, CacheRead, read_order
 from treering.data.megatron.cache_files import CachedIndex, FoundCache, find_cache
 from treering.data.megatron.lineage import LINEAGES, Lineage
 from treering.data.megatron.order import MegatronOrder, plan_datasets
@@ -84,6 +84,7 @@ class OrderedLaunch:
                 findings += _contradictions(launched, cache, lengths, end)
             except MemoryError as error:
                 raise UserError(f"{launched.file}: an order of {run.num_samples} samples: {error}") from None
+            launched = replace(launched, unbound=(*launched.unbound, *_shuffles_not_redone(cache)))
             open_ends = (*_left_open_by_files(launched, sources), *_left_open_by_cache(launched, found))
         if end > cache.order.num_samples:
             raise UserError(
@@ -182,6 +183,17 @@ def _left_open_by_files(launched: Launched, sources: Sequence[SequenceIndex]) ->
                 f"Which document a sequence of {index_of(place)} belongs to: it groups {len(source.lengths)} sequences "
                 f"into {source.num_documents} documents. GPT reads sequences, and the numbers here are theirs."
             )
+
+
+def _shuffles_not_redone(cache: CacheRead) -> Iterator[Unbound]:
+    """Cached shuffles that were taken as they are."""
+    if cache.read and not cache.redone:
+        yield Unbound(
+            f"The shuffles in {cache.read[0].name}"
+            + (f" and {len(cache.read) - 1} more cached indices" if len(cache.read) > 1 else ""),
+            f"All places of samples were recomputed; shuffles of more than {REDONE:,} entries are only looked over.",
+            "`--verify` redoes them.",
+        )
 
 
 def _left_open_by_cache(launched: Launched, found: FoundCache) -> Iterator[str]:

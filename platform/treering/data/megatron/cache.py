@@ -20,6 +20,8 @@ from treering.data.megatron.order import MegatronComponent, MegatronOrder, blend
 from treering.errors import EvidenceError
 
 _CHUNK = 1 << 22
+REDONE = 1 << 25
+"""Entries of all shuffles up to which they are redone always, in about a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +32,13 @@ class CacheRead:
         order: the order; indices that do not hold were rebuilt.
         read: the cached indices that hold and were taken.
         stale: of each one that does not hold: the index, and what differs, in words.
+        redone: whether the shuffles and the blend were redone, and every number compared.
     """
 
     order: MegatronOrder
     read: tuple[CachedIndex, ...]
     stale: tuple[tuple[CachedIndex, str], ...]
+    redone: bool
 
 
 def read_order(
@@ -47,19 +51,21 @@ def read_order(
 ) -> CacheRead:
     """The order with its indices from a cache where they hold, rebuilt where not.
 
-    Every sample's place is recomputed from the token counts. The shuffles are only looked over, since redoing them is
-    most of the work of a rebuild: they must be permutations; `rebuild` redoes them too and compares every number.
+    Every sample's place is recomputed from the token counts. The shuffles and the blend are redone too and compared
+    number by number, where they have up to `REDONE` entries or `rebuild` asks for it. Elsewhere they are only looked
+    over, since redoing them is most of the work of a rebuild: a shuffle must be a permutation.
 
     Args:
         blend: what the run named.
         lengths: of each prefix, tokens of each sequence by today's `.idx`.
         plans: of each prefix, by `plan_datasets`.
         cached: by `find_cache`.
-        rebuild: whether to compare with a rebuild.
+        rebuild: whether to redo the shuffles, however long they are.
 
     Raises:
         UserError: no Megatron run can have such a blend.
     """
+    rebuild |= sum(plan.num_samples + plan.num_epochs * (plan.end - plan.first) for plan in plans) <= REDONE
     read, stale, components = [], [], []
     by_component = {index.component: index for index in cached}
     weights = blend_weights(blend, plans)
@@ -82,7 +88,7 @@ def read_order(
             stale.append((by_component[None], problem))
     if datasets is None:
         datasets = build_blend(blend, plans)
-    return CacheRead(MegatronOrder(blend, components, datasets), tuple(read), tuple(stale))
+    return CacheRead(MegatronOrder(blend, components, datasets), tuple(read), tuple(stale), rebuild)
 
 
 def _read_indices(  # noqa: C901, PLR0911 - one check after the other
