@@ -60,6 +60,7 @@ class RunPlan:
     step_s: float = 0.42
     overrides: tuple[str, ...] = ()
     pipeline: int = 1  # stages, of one replica; 1: two replicas
+    ranks: int = 2
     device: str = ""  # sensor readings as of such a rank: "cuda", "cpu"; empty: none
 
 
@@ -132,7 +133,9 @@ def header_of(
             "packages": {"torch": "2.13.0+cpu"},
             "device_kinds": ["NVIDIA H200" if plan.device == "cuda" else "Some Processor"],
         },
-        layout=run_records.LAYOUT.model_copy(update={"pipeline": plan.pipeline, "data": 2 // plan.pipeline}),
+        layout=run_records.LAYOUT.model_copy(
+            update={"pipeline": plan.pipeline, "data": plan.ranks // plan.pipeline, "world_size": plan.ranks}
+        ),
         devices=({"kind": "cpu", "name": "2 cores"},),
         kernels=(
             Kernel(operation="attention", requested="sdpa_auto", used="sdpa_math", reason="no fused kernel on CPU"),

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import shutil
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from streamlit.testing.v1 import AppTest
 from treering.runlog.directory import RunDirectory
 from treering.runlog.incidents import Incident, append_incident
 from treering.runlog.lock import acquire
+from treering_dashboard.frames import telemetry
 
 APP = str(Path(__file__).parents[2] / "dashboard" / "app.py")
 
@@ -416,6 +418,54 @@ def test_sensors_of_devices_stand_on_the_steps(lay_run) -> None:
     assert (set(band["lo"]), set(band["hi"])) == ({0.3}, {0.35}), "the highest is the rank that others wait for"
     assert "Mean over 2 ranks" in texts(app)
     assert "device/temperature: none, not supported" in texts(app)
+
+
+def readings_of(run: Path, ranks: Iterable[int], slowest: int) -> None:
+    """Telemetry of many ranks, three readings in the last steps; one rank computes longer than all others."""
+    folder = run / "attempts" / "0001" / "telemetry"
+    folder.mkdir()
+    ended_at = [ring.ended_at for ring in RunDirectory(run).path_rings()][-3:]
+    for rank in ranks:
+        compute = 0.9 if rank == slowest else 0.3 + 0.0001 * (rank % 100)
+        values = {"rank/step": 1.0, "rank/compute": compute, "rank/communication": 1 - compute, "rank/tflops": 1.0}
+        rows = [{"time": moment - 0.05, "rank": rank, "values": values} for moment in ended_at]
+        (folder / f"rank-{rank}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_every_rank_of_2240_is_read_and_the_slowest_is_named(lay_run) -> None:
+    """Rank 2,239 is the last in order of numbers, and far from the first 64 in order of texts."""
+    run = lay_run(stop_at=110, ranks=2240)
+    readings_of(run, range(2240), slowest=2239)
+    app = page("run", run=run.name)
+    view, data = panel(app, "Computing by rank")
+    band = rows(layers(view, "area")[0], data)
+    assert (band["hi"].max(), band["lo"].min()) == (0.9, 0.3)
+    shown = texts(app)
+    assert "Mean over 2\u2009240 ranks" in shown
+    assert "Rank 2239 computes longest, 0.900 s a step; rank 2200 shortest, 0.300 s; of 2\u2009240 ranks" in shown
+
+
+def test_ranks_without_readings_are_counted(lay_run) -> None:
+    run = lay_run(stop_at=110, ranks=2240)
+    readings_of(run, range(64), slowest=63)
+    shown = texts(page("run", run=run.name))
+    assert "Mean over 64 of 2\u2009240 ranks" in shown
+    assert "Rank 63 computes longest" in shown
+
+
+def test_a_long_file_says_how_much_of_it_is_read(lay_run, monkeypatch) -> None:
+    monkeypatch.setattr(telemetry, "ALL_BYTES", 2 * 8192)
+    run = lay_run(device="cpu")
+    shown = texts(page("run", run=run.name))
+    files = (run / "attempts" / "0001" / "telemetry").glob("rank-*.jsonl")
+    size = max(file.stat().st_size for file in files)
+    assert f"The newest 8.19 kB of each rank's file are read, of up to {size / 1000:.1f} kB" in shown
+
+
+def test_more_steps_than_points_are_said(lay_run) -> None:
+    assert "stretches" not in texts(page("run", run=lay_run().name))
+    run = lay_run(steps=1300, seed=2, checkpoint_every=2000)
+    assert "1\u2009306 steps in 1\u2009000 stretches: the line is the last value" in texts(page("run", run=run.name))
 
 
 def test_sensors_of_the_processor_without_a_device(lay_run) -> None:
