@@ -14,6 +14,7 @@ from treering_dashboard.frames.audits import KEYS_VARIABLE, audit_of, trusted_ke
 from treering_dashboard.panels.answer import command, error_box, open_ends
 from treering_dashboard.panels.assurance import findings, ladder, verdict_line
 from treering_dashboard.panels.choice import choose_checkpoint, go_to, no_checkpoint, no_runs
+from treering_dashboard.panels.foreign import block, figure
 from treering_dashboard.panels.tables import table
 from treering_dashboard.panels.text import NOTHING, count, number, plural
 
@@ -102,7 +103,7 @@ def _numbers(report: AuditReport, attestation: tuple[str, str]) -> None:
         read = count(held_out.overlapping) if held_out.overlapping else "none"
         overlap = (read, f"of {plural(held_out.documents, 'held-out document')} read")
     cells = st.columns(5, gap="small")
-    for cell, (label, value, detail) in zip(
+    for cell, (title, value, detail) in zip(
         cells,
         (
             ("Steps", count(report.step), f"{count(report.applied_steps)} applied"),
@@ -114,7 +115,7 @@ def _numbers(report: AuditReport, attestation: tuple[str, str]) -> None:
         strict=True,
     ):
         with cell:
-            st.metric(label, value, delta_description=detail)
+            figure(title, value, detail)
 
 
 def _attestation(report: AuditReport, checkpoint: CheckpointDirectory, *, checked: bool) -> tuple[str, str]:
@@ -140,7 +141,7 @@ def _way_up(report: AuditReport, checkpoint: CheckpointDirectory, line: str) -> 
     elif report.attestation is None:
         way.append(f"{line} --public-key signer.pub.pem")
     st.markdown("###### The way up")
-    st.code("\n".join(way), language="bash", wrap_lines=True)
+    block("\n".join(way), "bash")
 
 
 def _licences(report: AuditReport) -> None:

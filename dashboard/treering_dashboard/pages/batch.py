@@ -16,6 +16,7 @@ from treering_dashboard.pages import trace
 from treering_dashboard.panels.address import SWITCH, among, check_address, whole
 from treering_dashboard.panels.answer import command, error_box, open_ends
 from treering_dashboard.panels.choice import choose_run, go_to, keep_choice, no_runs
+from treering_dashboard.panels.foreign import block, label, say
 from treering_dashboard.panels.samples import part_text, sample_table, suspect_steps, suspect_table
 from treering_dashboard.panels.text import count, number, plural
 
@@ -71,9 +72,9 @@ def page() -> None:
     _batch(run, step, rank, replica, micro_batch)
 
 
-def step_button(label: str, run: str, step: int) -> None:
+def step_button(text: str, run: str, step: int) -> None:
     """A button to the batch of a run's step."""
-    if st.button(label, icon=":material/stacks:", type="tertiary"):
+    if st.button(label(text), icon=":material/stacks:", type="tertiary"):
         go_to(link(), run=run, step=step)
 
 
@@ -110,11 +111,11 @@ def _alarms(run: RunDirectory, step: int) -> None:
     for alarm in cached.frames(run).alarms:
         if alarm.step == step:
             with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-                st.badge(alarm.rule, icon=":material/change_history:", color="orange")
+                st.badge(label(alarm.rule), icon=":material/change_history:", color="orange")
                 score = "" if alarm.z is None else f", z {number(alarm.z)}"
                 title = describe(alarm.metric).title
                 side = "under" if alarm.value < alarm.background else "over"
-                st.text(f"{title} {number(alarm.value)} {side} {number(alarm.background)}{score}")
+                say(f"{title} {number(alarm.value)} {side} {number(alarm.background)}{score}")
 
 
 def _batch(run: RunDirectory, step: int, rank: int | None, replica: int | None, micro_batch: int | None) -> None:
@@ -133,7 +134,10 @@ def _batch(run: RunDirectory, step: int, rank: int | None, replica: int | None, 
         _samples(samples)
     else:
         last = [max(getattr(each, name) or 0 for each in found.samples) for name in ("replica", "micro_batch")]
-        st.info(f"None there: replicas 0 to {last[0]}, micro-batches 0 to {last[1]}.", icon=":material/filter_alt:")
+        st.info(
+            f"None there: replicas 0 to {count(last[0])}, micro-batches 0 to {count(last[1])}.",
+            icon=":material/filter_alt:",
+        )
     command(f"treering batch {found.run} {step}{'' if rank is None else f' --rank {rank}'}")
 
 
@@ -141,17 +145,17 @@ def _verdict(found: StepBatch) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if found.content_bound:
             st.badge("content-bound", icon=":material/verified:", color="green")
-            st.text(f"attempt {found.attempt}; the corpora give the ring's batch digest, {found.recorded_digest}")
+            say(f"attempt {found.attempt}; the corpora give the ring's batch digest, {found.recorded_digest}")
         elif found.recorded_digest is None or found.recomputed_digest is None:
-            st.badge(str(found.level.value), icon=":material/help:", color="orange")
-            st.text("something is missing, so the batch digest could not be compared")
+            st.badge(label(found.level.value), icon=":material/help:", color="orange")
+            say("something is missing, so the batch digest could not be compared")
         else:
             st.badge("does not hold", icon=":material/gpp_bad:", color="red")
-            st.text(f"attempt {found.attempt}; the corpora give another batch digest than the ring's")
+            say(f"attempt {found.attempt}; the corpora give another batch digest than the ring's")
     open_ends("What is missing, and what is answered without it", [each.text for each in found.shortfalls])
     if found.recomputed_digest is not None and not found.content_bound:
         texts = (f"in the ring        {found.recorded_digest}", f"from the corpora   {found.recomputed_digest}")
-        st.code("\n".join(texts), language=None)
+        block("\n".join(texts))
 
 
 def _samples(samples: list[BatchSample]) -> None:
@@ -159,15 +163,15 @@ def _samples(samples: list[BatchSample]) -> None:
     with left:
         corpora = Counter(each.corpus for each in samples).most_common()
         st.markdown("###### Samples")
-        st.text(f"{plural(len(samples), 'sample')}: {', '.join(f'{count(held)} {corpus}' for corpus, held in corpora)}")
+        say(f"{plural(len(samples), 'sample')}: {', '.join(f'{count(held)} {corpus}' for corpus, held in corpora)}")
         chosen = sample_table(samples)
     with right:
         st.markdown("###### The chosen sample")
-        st.text(f"{count(chosen.g)}  ·  {chosen.corpus}, epoch {chosen.epoch}, index {count(chosen.index)}")
+        say(f"{count(chosen.g)}  ·  {chosen.corpus}, epoch {chosen.epoch}, index {count(chosen.index)}")
         for part in chosen.documents:
             name = f"{part.corpus}:{part.document}"
             with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-                st.text(name, width="stretch")
+                say(name, stretch=True)
                 query = {"by": trace.DOCUMENT, "document": name}
                 st.page_link(trace.link(), label="Trace", icon=":material/travel_explore:", query_params=query)
             part_text(part)
@@ -188,12 +192,12 @@ def _before(run: RunDirectory, step: int, before: int) -> None:
     open_ends("What is missing, and what is answered without it", [each.text for each in found.shortfalls])
     left, right = st.columns([1, 2], gap="medium")
     with left:
-        st.markdown(f"###### Step {step} and {plural(len(found.steps) - 1, 'step')} before")
+        st.markdown(f"###### Step {count(step)} and {plural(len(found.steps) - 1, 'step')} before")
         chosen = suspect_steps(found)
-        label = f"Batch of step {chosen.step}, with its text"
-        st.button(label, icon=":material/stacks:", type="tertiary", on_click=_show_samples, args=(chosen.step,))
+        caption = f"Batch of step {count(chosen.step)}, with its text"
+        st.button(caption, icon=":material/stacks:", type="tertiary", on_click=_show_samples, args=(chosen.step,))
     with right:
-        st.markdown(f"###### What step {chosen.step} read")
+        st.markdown(f"###### What step {count(chosen.step)} read")
         alone = st.toggle("Only what no other step read", key="alone", bind="query-params")
         samples = [each for each in chosen.samples if not (alone and each.elsewhere)]
         if samples:

@@ -24,6 +24,7 @@ from treering_dashboard.panels.answer import error_box
 from treering_dashboard.panels.axis import Placement, XAxis, choose_axis
 from treering_dashboard.panels.charts import OKABE_ITO, Line, Marks, Panel, draw_stack
 from treering_dashboard.panels.choice import keep_choice, no_runs, run_label
+from treering_dashboard.panels.foreign import say
 from treering_dashboard.panels.state import problem_box
 from treering_dashboard.panels.tables import table
 from treering_dashboard.panels.text import NOTHING, count, number, plural
@@ -76,7 +77,7 @@ def page() -> None:
     frames = [cached.frames(run) for run in picked]
     for run, frame in zip(picked, frames, strict=True):
         if frame.problems:
-            st.text(f"Run {run_label(run)}")
+            say(f"Run {run_label(run)}")
             problem_box(frame.problems)
     if _weigh_differently(picked):
         st.caption(

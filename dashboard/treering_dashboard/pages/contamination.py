@@ -16,6 +16,7 @@ from treering_dashboard.frames.audits import contamination_of
 from treering_dashboard.pages import trace
 from treering_dashboard.panels.answer import asked, command, error_box, open_ends
 from treering_dashboard.panels.choice import choose_checkpoint, no_checkpoint, no_runs
+from treering_dashboard.panels.foreign import block, figure, say
 from treering_dashboard.panels.state import state_column
 from treering_dashboard.panels.tables import clicked_row, table
 from treering_dashboard.panels.text import NOTHING, count, plural
@@ -48,7 +49,7 @@ def page() -> None:
     here = cached.project()
     if any(here.tasks.glob("*.jsonl")) and not any(here.index.glob("[!.]*/*")):
         st.info("No corpus has an index of its words yet; this builds it, once:", icon=":material/manage_search:")
-        st.code("treering index", language="bash")
+        block("treering index", "bash")
         return
     try:
         size = sum(path.stat().st_size for path in here.tasks.glob("*.jsonl"))
@@ -67,12 +68,12 @@ def _contamination(found: Contamination, checkpoint: CheckpointDirectory) -> Non
             st.badge(f"{plural(seen, 'example')} seen", icon=":material/warning:", color="orange")
         else:
             st.badge("clean", icon=":material/check_circle:", color="green")
-        st.text(
+        say(
             f"Until step {count(found.step)} the run read a 13-gram of {count(seen) if seen else 'none'} of "
             f"{plural(checkable, 'example')} that have one"
         )
     cells = st.columns(4, gap="small")
-    for cell, (label, value, detail) in zip(
+    for cell, (title, value, detail) in zip(
         cells,
         (
             ("Examples", count(examples), f"of {plural(len(found.tasks), 'task')}"),
@@ -83,7 +84,7 @@ def _contamination(found: Contamination, checkpoint: CheckpointDirectory) -> Non
         strict=True,
     ):
         with cell:
-            st.metric(label, value, delta_description=detail)
+            figure(title, value, detail)
     left, right = st.columns(2, gap="medium")
     with left:
         st.markdown("###### Tasks")
@@ -96,7 +97,7 @@ def _contamination(found: Contamination, checkpoint: CheckpointDirectory) -> Non
             st.caption("Means over the examples of each side; of few examples a difference is noise.")
         else:
             st.caption("Scores by example of this checkpoint on these very task files are not on record; this does it:")
-            st.code(f"treering evaluate --run {checkpoint.run.path.name[:8]}", language="bash")
+            block(f"treering evaluate --run {checkpoint.run.path.name[:8]}", "bash")
     _examples(found.examples)
     open_ends("Not looked into", found.unanswered)
 

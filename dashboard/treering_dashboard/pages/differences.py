@@ -17,6 +17,7 @@ from treering_dashboard.frames.audits import difference_of
 from treering_dashboard.pages import batch
 from treering_dashboard.panels.answer import asked, command, error_box, open_ends
 from treering_dashboard.panels.choice import choose_checkpoint, keep_choice, no_checkpoint, no_runs
+from treering_dashboard.panels.foreign import figure, label, say
 from treering_dashboard.panels.tables import table
 from treering_dashboard.panels.text import count, plural
 
@@ -40,8 +41,8 @@ def newest_link(a: RunDirectory, b: RunDirectory) -> None:
     if all(newest):
         names = {"run": a.path.name, "checkpoint": newest[0][0].path.name}
         names |= {f"{OTHER}run": b.path.name, f"{OTHER}checkpoint": newest[1][0].path.name}
-        label = f"What only one of {a.path.name[:8]} and {b.path.name[:8]} read"
-        st.page_link(link(), label=label, icon=":material/difference:", query_params=names)
+        text = f"What only one of {a.path.name[:8]} and {b.path.name[:8]} read"
+        st.page_link(link(), label=label(text), icon=":material/difference:", query_params=names)
 
 
 def page() -> None:
@@ -92,10 +93,10 @@ def _difference(found: CheckpointDifference) -> None:
             for name, side in (("A", found.a), ("B", found.b)):
                 if side.step >= found.first_step:
                     batch.step_button(f"Batch of {name}", Path(side.checkpoint).parents[1].name, found.first_step)
-        st.text(found.reason)
+        say(found.reason)
     cells = st.columns(5, gap="small")
     only = [sum(getattr(each, name) for each in found.corpora) for name in ("only_a", "only_b", "both")]
-    for cell, (label, value, detail) in zip(
+    for cell, (title, value, detail) in zip(
         cells,
         (
             ("A read", count(found.a.consumed_samples), f"samples in {plural(found.a.step, 'step')}"),
@@ -107,7 +108,7 @@ def _difference(found: CheckpointDifference) -> None:
         strict=True,
     ):
         with cell:
-            st.metric(label, value, delta_description=detail)
+            figure(title, value, detail)
     st.markdown("###### Effective blends, and what only one of them read")
     frame = corpora_frame(found)
     largest = float(frame[["Share A", "Share B"]].to_numpy().max())

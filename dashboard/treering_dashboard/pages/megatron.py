@@ -15,10 +15,11 @@ from treering.data.megatron.lineage import LINEAGES
 from treering.errors import TreeringError
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.audits import megatron_run, megatron_runs
-from treering_dashboard.panels.address import SWITCH, check_address, text, whole
+from treering_dashboard.panels.address import SWITCH, among, check_address, text, whole
 from treering_dashboard.panels.answer import asked, command, error_box, open_ends
 from treering_dashboard.panels.assurance import findings, verdict_line
 from treering_dashboard.panels.choice import keep_choice
+from treering_dashboard.panels.foreign import block, figure, say
 from treering_dashboard.panels.tables import table
 from treering_dashboard.panels.text import count, number, plural
 
@@ -52,7 +53,7 @@ def link() -> StreamlitPage:
 
 def page() -> None:
     """Draws the audit of the run that is chosen or whose path is typed."""
-    check_address(path=text, moved=text, rebuild=SWITCH)
+    check_address(path=text, moved=text, rebuild=SWITCH, lineage=among(LINEAGES))
     found = megatron_runs()
     if found:
         keep_choice("path", found[0])
@@ -97,7 +98,7 @@ def page() -> None:
             "or describe the run:",
             icon=":material/hub:",
         )
-        st.code(_DESCRIBED, language="yaml")
+        block(_DESCRIBED, "yaml")
         return
     _audit(path, tuple(moved.split()), lineage, verify=verify)
 
@@ -125,7 +126,7 @@ def _report(report: MegatronReport) -> None:
     skipped = f"{count(len(report.skipped_steps))} skipped" if report.skipped_steps else "none skipped"
     mixed = sum(usage.mixed_epochs for usage in report.corpora) or "none"
     cells = st.columns(4, gap="small")
-    for cell, (label, value, detail) in zip(
+    for cell, (title, value, detail) in zip(
         cells,
         (
             ("Steps", count(report.iteration), skipped),
@@ -136,7 +137,7 @@ def _report(report: MegatronReport) -> None:
         strict=True,
     ):
         with cell:
-            st.metric(label, value, delta_description=detail)
+            figure(title, value, detail)
     findings(report.findings)
     st.markdown("###### What was read of each data path")
     weight = st.column_config.ProgressColumn(format="%.2f %%", min_value=0.0, max_value=100.0, width=130)
@@ -197,7 +198,7 @@ def _samples(
         return
     if alternatives:
         open_ends("By other lineages that fit the run", [each.text for each in alternatives])
-    st.text(f"{what}: {plural(len(samples), 'sample')}")
+    say(f"{what}: {plural(len(samples), 'sample')}")
     if samples:
         table(samples_frame(samples), f"Samples of {what} with their documents", numbers=_SPANS, rows=16)
 

@@ -18,6 +18,7 @@ from treering_dashboard.panels.answer import error_box
 from treering_dashboard.panels.axis import Placement, XAxis, choose_axis, choose_window
 from treering_dashboard.panels.charts import Marks, draw_stack
 from treering_dashboard.panels.choice import choose_run, no_runs
+from treering_dashboard.panels.foreign import block, label, say
 from treering_dashboard.panels.state import SIGNS, badge, problem_box, state_line
 from treering_dashboard.panels.tables import alarm_table, checkpoint_table, incident_table, kernel_table, layout_facts
 from treering_dashboard.panels.text import count, number, plural, size
@@ -82,12 +83,12 @@ def _head(summary: RunSummary) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         badge(summary.state)
         facts = [summary.experiment or "unknown experiment", plural(summary.attempts, "attempt"), *summary.overrides]
-        st.text("  ·  ".join(facts))
+        say("  ·  ".join(facts))
         advice = SIGNS[summary.state].advice
         if summary.state in ("stalled", "failed", "interrupted") and summary.reason:
-            st.text(summary.reason)
+            say(summary.reason)
         if advice and summary.state != "failed":
-            st.caption(advice)
+            say(advice)
     if summary.step:
         state_line(summary)
 
@@ -112,7 +113,7 @@ def _charts(run: RunDirectory, frames: RunFrames, axis: XAxis, *, show_replaced:
             draw_stack(panels, x, marks, key="evaluation", alt_text=_described("Scores of the checkpoints", frames))
         if not evaluations and not problem:
             st.info("No checkpoint has been evaluated yet; this scores them:", icon=":material/quiz:")
-            st.code(f"treering evaluate --run {run.path.name[:8]}", language="bash")
+            block(f"treering evaluate --run {run.path.name[:8]}", "bash")
     with throughput:
         st.markdown("###### Throughput")
         panels = throughput_panels(frames, x, show_replaced=show_replaced)
@@ -179,7 +180,7 @@ def _sensors(telemetry: Telemetry, frames: RunFrames, axis: XAxis) -> None:
     marks = Marks(restart_marks(frames, x), incident_marks(frames, x))
     draw_stack(panels, x, marks, key="sensors", alt_text=_described("Sensor readings", frames))
     lost = f"; {plural(telemetry.dropped, 'reading')} lost" if telemetry.dropped else ""
-    st.caption(f"Mean over {_ranks(telemetry)}, band from the lowest to the highest reading{lost}.")
+    st.caption(f"Mean over {label(_ranks(telemetry))}, band from the lowest to the highest reading{lost}.")
     if telemetry.file_bytes > telemetry.read_bytes:
         st.caption(
             f"The newest {size(telemetry.read_bytes)} of each rank's file are read, of up to "
@@ -187,12 +188,12 @@ def _sensors(telemetry: Telemetry, frames: RunFrames, axis: XAxis) -> None:
         )
     if len(telemetry.speeds) > 1:
         slowest, fastest = telemetry.speeds[0], telemetry.speeds[-1]
-        st.text(
+        say(
             f"Rank {slowest.rank} computes longest, {number(slowest.compute_s, 's')} a step; rank {fastest.rank} "
             f"shortest, {number(fastest.compute_s, 's')}; of {plural(len(telemetry.speeds), 'rank')}"
         )
     for name, reason in telemetry.reasons.items():
-        st.text(f"{name}: none, {reason}")
+        say(f"{name}: none, {reason}")
 
 
 def _ranks(telemetry: Telemetry) -> str:

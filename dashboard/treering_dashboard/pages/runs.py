@@ -10,9 +10,10 @@ from treering_dashboard.frames import cached
 from treering_dashboard.frames.summary import STATES, RunSummary
 from treering_dashboard.pages import compare, run
 from treering_dashboard.panels.choice import no_runs
+from treering_dashboard.panels.foreign import say, shown_frame
 from treering_dashboard.panels.state import SIGNS, sign_text, state_column
 from treering_dashboard.panels.tables import ROW_HEIGHT, height
-from treering_dashboard.panels.text import NOTHING, age, number, plural
+from treering_dashboard.panels.text import NOTHING, age, count, number, plural
 
 REFRESH_S = 10
 REGISTRY_VARIABLE = "TREERING_MLFLOW_URL"
@@ -42,13 +43,13 @@ def _table() -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         alive, stalled = sum(s.alive for s in summaries), sum(s.state == "stalled" for s in summaries)
         of_them = f", {stalled} of them stalled" if stalled else ""
-        st.text(f"{plural(len(summaries), 'run')}, {alive or 'none'} running{of_them}")
+        say(f"{plural(len(summaries), 'run')}, {alive or 'none'} running{of_them}")
         st.caption("Click a row to open it; tick two or more to compare them.")
         registry = os.environ.get(REGISTRY_VARIABLE, "")
         if registry.startswith(("http://", "https://")):
             st.page_link(registry, label="MLflow", icon=":material/open_in_new:")
     event = st.dataframe(
-        runs_frame(summaries),
+        shown_frame(runs_frame(summaries)),
         hide_index=True,
         row_height=_ROW,
         height=height(min(len(summaries), 20), _ROW),
@@ -69,7 +70,7 @@ def _table() -> None:
     if len(chosen) == 1:
         st.page_link(run.link(), label="Open the run", query_params={"run": chosen[0]})
     elif chosen:
-        st.page_link(compare.link(), label=f"Compare {len(chosen)} runs", query_params={"runs": chosen})
+        st.page_link(compare.link(), label=f"Compare {count(len(chosen))} runs", query_params={"runs": chosen})
 
 
 def runs_frame(summaries: list[RunSummary]) -> pd.DataFrame:

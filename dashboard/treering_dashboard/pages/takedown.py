@@ -19,6 +19,7 @@ from treering_dashboard.panels.exposure import (
     limit_option,
     verdict,
 )
+from treering_dashboard.panels.foreign import block
 from treering_dashboard.panels.tables import table
 from treering_dashboard.panels.text import count, plural
 
@@ -52,7 +53,7 @@ def page() -> None:
             "Name what must go: found is every checkpoint that saw it, or what curation recorded as a near-duplicate.",
             icon=":material/playlist_remove:",
         )
-        st.code(_EXAMPLE, language=None)
+        block(_EXAMPLE)
         return
     try:
         if pasted.strip() or uploaded is None:

@@ -10,6 +10,8 @@ from typing import Final, NoReturn
 
 import streamlit as st
 
+from treering.foreign import shown
+from treering_dashboard.panels.foreign import block, label
 from treering_dashboard.panels.text import count
 
 Expected = str | None
@@ -71,10 +73,10 @@ def check_address(**checks: Check) -> None:
             continue
         values = st.query_params.get_all(key)
         if len(values) != 1:
-            refuse(f"The address names {key} {len(values)} times", key, ", ".join(values), "one")
+            refuse(f"The address names {label(key)} {count(len(values))} times", key, ", ".join(values), "one")
         expected = check(values[0])
         if expected is not None:
-            refuse(f"No such {key.removeprefix('other_').replace('_', ' ')}", key, values[0], expected)
+            refuse(f"No such {label(key.removeprefix('other_').replace('_', ' '))}", key, values[0], expected)
 
 
 def check_all(key: str, check: Check, most: int) -> None:
@@ -85,9 +87,11 @@ def check_all(key: str, check: Check, most: int) -> None:
     for value in values:
         expected = check(value)
         if expected is not None:
-            refuse(f"No such {key.removesuffix('s')}", key, value, expected)
+            refuse(f"No such {label(key.removesuffix('s'))}", key, value, expected)
     if len(values) > most or len(set(values)) < len(values):
-        refuse(f"The address names {count(len(values))} {key}", key, ", ".join(values), f"at most {most}, each once")
+        refuse(
+            f"The address names {count(len(values))} {label(key)}", key, ", ".join(values), f"at most {most}, each once"
+        )
 
 
 def refuse(title: str, key: str, value: str, expected: str) -> NoReturn:
@@ -100,11 +104,11 @@ def refuse(title: str, key: str, value: str, expected: str) -> NoReturn:
         expected: what there is.
     """
     st.error(title, icon=":material/link_off:")
-    shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}… ({count(len(value))} characters)"
-    st.code(f"{key}={shown}\nexpected {expected}", language=None, wrap_lines=True)
+    asked = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}… ({count(len(value))} characters)"
+    block(f"{key}={shown(asked)}\nexpected {shown(expected)}")
     st.stop()
 
 
 def gone(noun: str, name: str, there: Collection[str]) -> NoReturn:
     """Says that what a visitor had chosen is there no more, and ends the page."""
-    refuse(f"No such {noun}", noun, name, among(there, noun)(name) or "")
+    refuse(f"No such {label(noun)}", noun, name, among(there, noun)(name) or "")

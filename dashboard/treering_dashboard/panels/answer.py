@@ -6,6 +6,7 @@ from typing import Final
 import streamlit as st
 
 from treering.errors import EvidenceError, TreeringError
+from treering_dashboard.panels.foreign import block, say
 
 _ASKED: Final = "asked"
 _LONGEST_INPUT: Final = 1000  # characters
@@ -22,13 +23,13 @@ def error_box(title: str, error: TreeringError | str) -> None:
         st.error(title, icon=":material/gpp_bad:")
     else:
         st.warning(title, icon=":material/help:")
-    st.code(str(error), language=None, wrap_lines=True)
+    block(str(error))
 
 
 def command(line: str) -> None:
     """The command that gives the same answer in a terminal, to copy."""
     st.caption("The same in a terminal, in the project's folder; `--json` for machines")
-    st.code(line, language="bash", wrap_lines=True)
+    block(line, "bash")
 
 
 def on_input(line: str, text: str) -> str:
@@ -43,7 +44,7 @@ def open_ends(title: str, texts: Sequence[str]) -> None:
     if not texts:
         return
     st.markdown(f"###### {title}")
-    st.text("\n".join(f"·  {text.replace('`', '')}" for text in texts))
+    say(*(f"·  {text.replace('`', '')}" for text in texts))
 
 
 def asked(question: str, label: str, *, costly: bool) -> bool:

@@ -10,6 +10,7 @@ import streamlit as st
 
 from treering.audit.report import AuditReport, Finding, Level
 from treering_dashboard.frames.cached import from_root
+from treering_dashboard.panels.foreign import block, label, say
 from treering_dashboard.panels.state import Colour, state_column
 from treering_dashboard.panels.tables import table
 from treering_dashboard.panels.text import NOTHING, count, plural
@@ -32,10 +33,10 @@ def verdict_line(level: Level, verdict: str, *, holds: bool) -> None:
     """The level as a badge, and the verdict in words."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if holds:
-            st.badge(str(level), icon=":material/verified:", color="green")
+            st.badge(label(level), icon=":material/verified:", color="green")
         else:
             st.badge("does not hold", icon=":material/gpp_bad:", color="red")
-        st.text(verdict)
+        say(verdict)
 
 
 def findings(found: Sequence[Finding]) -> None:
@@ -45,9 +46,9 @@ def findings(found: Sequence[Finding]) -> None:
     ordered = sorted(found, key=lambda each: each.kind)
     kinds = Counter(each.kind for each in ordered)
     st.markdown("###### What does not hold")
-    st.caption(", ".join(f"{kind} {count(number)}" for kind, number in kinds.items()))
+    st.caption(", ".join(f"{label(kind)} {count(number)}" for kind, number in kinds.items()))
     table(findings_frame(ordered), "Findings by kind with their place", numbers=("Line", "Step"), rows=10)
-    st.code("\n\n".join(each.text for each in ordered[:_SHOWN]), language=None, wrap_lines=True)
+    block("\n\n".join(each.text for each in ordered[:_SHOWN]))
     if len(ordered) > _SHOWN:
         st.caption(f"{_SHOWN} of {plural(len(ordered), 'finding')}; the command below prints all.")
 
@@ -80,7 +81,7 @@ def ladder(report: AuditReport) -> None:
         columns={"State": state_column(colours, 110)},
     )
     if report.attestation is not None and report.attestation.signed_replay is not None:
-        st.caption(f"Replayed before it was signed: {report.attestation.signed_replay.text}")
+        say(f"Replayed before it was signed: {report.attestation.signed_replay.text}")
 
 
 def ladder_frame(report: AuditReport) -> pd.DataFrame:

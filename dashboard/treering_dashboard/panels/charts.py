@@ -13,6 +13,7 @@ import altair as alt
 import pandas as pd
 import streamlit as st
 
+from treering.foreign import shown
 from treering_dashboard.panels.axis import Placement
 
 OKABE_ITO: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C8C8C")
@@ -234,7 +235,7 @@ def _panel(panel: Panel, x: Placement, marks: Marks, number: int, *, lowest: boo
             )
         )
     layers.extend(_header(panel))
-    return alt.LayerChart(layer=layers, title=panel.title, height=panel.height)
+    return alt.LayerChart(layer=layers, title=shown(panel.title), height=panel.height)
 
 
 def _extent(panel: Panel) -> tuple[float, float]:
@@ -296,7 +297,7 @@ def _line(line: Line, panel: Panel, x: alt.X, y: Callable[[str], alt.Y], view: s
             )
         )
     if not line.muted:
-        shown = alt.OpacityValue(0, condition={"param": _HOVER, "empty": False, "value": 1})
+        hovered = alt.OpacityValue(0, condition={"param": _HOVER, "empty": False, "value": 1})
         read = "value:Q" if is_layer else "y:Q"
         tooltip = [
             alt.Tooltip("step:Q", title="Step", format=","),
@@ -308,7 +309,7 @@ def _line(line: Line, panel: Panel, x: alt.X, y: Callable[[str], alt.Y], view: s
             low, high = ("Lowest", "Highest") if "bad" in data else ("One error below", "One error above")
             tooltip += [alt.Tooltip(f"{k}:Q", title=t, format=".4~g") for k, t in (("lo", low), ("hi", high))]
         points = alt.Chart(drawn).mark_point(filled=True, size=36, color=line.colour)
-        points = points.encode(x=x, y=y("y"), opacity=shown, tooltip=tooltip)
+        points = points.encode(x=x, y=y("y"), opacity=hovered, tooltip=tooltip)
         layers.append(points.properties(name=view) if view else points)
     return layers
 
@@ -319,21 +320,23 @@ def _limit(shown: Sequence[Line]) -> int:
 
 
 def _titled(title: str, unit: str) -> str:
-    return f"{title} ({unit})" if unit else title
+    """A row's name in a tooltip; Vega's tooltips read rows of two names as a headline and as a picture's address."""
+    name = shown(f"{title} ({unit})" if unit else title)
+    return f"{name}:" if name in ("title", "image") else name
 
 
 def _header(panel: Panel) -> list[alt.Chart]:
     """The newest value of each curve in its colour, above the panel: legend and readout in one."""
     one = pd.DataFrame({"row": [0]})
-    shown = [line for line in panel.lines if not line.muted]
-    rows = math.ceil(len(shown) / _HEADER_COLUMNS)
+    named = [line for line in panel.lines if not line.muted]
+    rows = math.ceil(len(named) / _HEADER_COLUMNS)
     return [
         alt.Chart(one)
-        .mark_text(align="left", baseline="bottom", fontSize=11, color=line.colour, fontWeight=500, limit=_limit(shown))
+        .mark_text(align="left", baseline="bottom", fontSize=11, color=line.colour, fontWeight=500, limit=_limit(named))
         .encode(
             x=alt.XValue(number % _HEADER_COLUMNS * _HEADER_STEP),  # type: ignore[no-untyped-call]
             y=alt.YValue(-5 - _HEADER_ROW * (rows - 1 - number // _HEADER_COLUMNS)),  # type: ignore[no-untyped-call]
-            text=alt.TextValue(f"{line.label} {line.latest}".strip()),
+            text=alt.TextValue(shown(f"{line.label} {line.latest}".strip())),
         )
-        for number, line in enumerate(shown)
+        for number, line in enumerate(named)
     ]

@@ -10,6 +10,7 @@ from treering.errors import EvidenceError
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering_dashboard.frames import cached
 from treering_dashboard.panels.address import among, check_address, gone
+from treering_dashboard.panels.foreign import block, say
 
 _FIRST_STEPS: Final = """\
 make demo                               # the whole pipeline, then this dashboard
@@ -25,10 +26,10 @@ _CHECKPOINT_OF: Final = "checkpoint_of"
 def no_runs() -> None:
     """The empty project: what to do next."""
     st.markdown("#### No runs yet")
-    st.text("A run appears here as soon as its first attempt starts.")
-    st.code(_FIRST_STEPS, language="bash")
-    st.text("Looked in")
-    st.code(str(cached.project().runs), language=None)
+    say("A run appears here as soon as its first attempt starts.")
+    block(_FIRST_STEPS, "bash")
+    say("Looked in")
+    block(str(cached.project().runs))
 
 
 def run_label(run: RunDirectory) -> str:

@@ -12,6 +12,7 @@ from treering.runlog.directory import CheckpointDirectory
 from treering_dashboard.frames import cached
 from treering_dashboard.panels.address import check_address, whole
 from treering_dashboard.panels.answer import open_ends
+from treering_dashboard.panels.foreign import say
 from treering_dashboard.panels.state import state_column
 from treering_dashboard.panels.tables import choose_row, clicked_row
 from treering_dashboard.panels.text import count, known, plural
@@ -56,13 +57,13 @@ def verdict(checkpoints: Sequence[CheckpointExposure], unanswered: Sequence[str]
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if not checkpoints:
             st.badge("no checkpoint", icon=":material/hourglass_empty:", color="gray")
-            st.text(f"{what}; no checkpoint in any run yet")
+            say(f"{what}; no checkpoint in any run yet")
         elif seen:
             st.badge("seen", icon=":material/visibility:", color="orange")
-            st.text(f"{what}; {count(seen)} of {every} read a part")
+            say(f"{what}; {count(seen)} of {every} read a part")
         else:
             st.badge("clean", icon=":material/check_circle:", color="green")
-            st.text(f"{what}; none of {every} read a part")
+            say(f"{what}; none of {every} read a part")
     open_ends("Not looked into; the verdicts do not speak of it", unanswered)
 
 
@@ -174,7 +175,7 @@ def exposure_table(document: TracedDocument | None) -> Exposure | None:
     if document is None:
         return None
     st.markdown("###### Exposures of the chosen document")
-    st.text(f"{document.corpus}:{document.document}")
+    say(f"{document.corpus}:{document.document}")
     if not document.exposures:
         st.caption("No step of any run read it.")
         return None

@@ -9,6 +9,7 @@ import streamlit as st
 from treering.audit.batch import BatchDocument, BatchSample
 from treering.audit.spike import Reading, SpikeData, SuspectSample, SuspectStep
 from treering_dashboard.panels.address import check_address, whole
+from treering_dashboard.panels.foreign import block, say
 from treering_dashboard.panels.tables import choose_row, table
 from treering_dashboard.panels.text import NOTHING, count, known, number, plural
 
@@ -53,13 +54,13 @@ def samples_frame(samples: Sequence[BatchSample]) -> pd.DataFrame:
 def part_text(part: BatchDocument) -> None:
     """Where a part of a document comes from, and its text, folded where it is long."""
     span = f"tokens {count(part.start)} to {count(part.end)} of {count(part.num_tokens)}"
-    st.text(f"{part.source}\n{part.licence}  ·  {span}")
+    say(part.source, f"{part.licence}  ·  {span}")
     label = f"Text of these {plural(part.end - part.start, 'token')}"
     if part.text is None:
         st.caption("The text is not at hand.")
         return
     with st.expander(label, expanded=len(part.text) <= _SHORT_TEXT):
-        st.code(part.text, language=None, wrap_lines=True)
+        block(part.text)
 
 
 def suspect_steps(data: SpikeData) -> SuspectStep:

@@ -13,6 +13,7 @@ from treering.judge.state import condition
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.summary import RunSummary, State
 from treering_dashboard.panels.answer import error_box
+from treering_dashboard.panels.foreign import figure, label, say
 from treering_dashboard.panels.text import NOTHING, age, count, duration, number, plural
 
 Colour = Literal["red", "orange", "blue", "green", "violet", "gray"]
@@ -94,7 +95,7 @@ def state_column(colours: Mapping[str, Colour], width: int) -> ColumnConfig:
 def badge(state: State) -> None:
     """The state as a badge."""
     sign = SIGNS[state]
-    st.badge(sign.word, icon=sign.icon, color=sign.colour)
+    st.badge(label(sign.word), icon=sign.icon, color=sign.colour)
 
 
 def stall_banner() -> None:
@@ -107,34 +108,30 @@ def stall_banner() -> None:
         if found.stall:
             with st.container(horizontal=True, vertical_alignment="center", gap="small"):
                 badge("stalled")
-                st.text(f"Run {run.path.name[:8]}: {found.stall}")
+                say(f"Run {run.path.name[:8]}: {found.stall}")
 
 
 def state_line(summary: RunSummary) -> None:
     """Age of the last step, age of the last checkpoint, what a crash now would cost; then where training stands."""
     cells = st.columns([1.25, 1.25, 1.25, 1, 1, 1.1, 1.25], gap="small")
     with cells[0]:
-        _cell("Last step", age(summary.step_age_s), f"step {count(summary.step)} of {count(summary.num_steps)}")
+        figure("Last step", age(summary.step_age_s), f"step {count(summary.step)} of {count(summary.num_steps)}")
     with cells[1]:
         saved = f"step {count(summary.checkpoint_step)}" if summary.checkpoint_step else "none yet"
-        _cell("Last checkpoint", age(summary.checkpoint_age_s), saved)
+        figure("Last checkpoint", age(summary.checkpoint_age_s), saved)
     with cells[2]:
-        _cell("Work at risk", duration(summary.at_risk_s), plural(summary.at_risk_steps, "step"))
+        figure("Work at risk", duration(summary.at_risk_s), plural(summary.at_risk_steps, "step"))
     with cells[3]:
-        _cell("Loss", number(summary.loss), "nat/token" if not math.isnan(summary.loss) else "")
+        figure("Loss", number(summary.loss), "nat/token" if not math.isnan(summary.loss) else "")
     with cells[4]:
-        _cell("Validation loss", number(summary.validation_loss), "nat/token")
+        figure("Validation loss", number(summary.validation_loss), "nat/token")
     with cells[5]:
-        _cell("Throughput", number(summary.tokens_per_second), "tokens/s")
+        figure("Throughput", number(summary.tokens_per_second), "tokens/s")
     with cells[6]:
         done = f"{number(summary.tokens)} of {number(summary.train_tokens)} tokens"
         share = summary.tokens / summary.train_tokens if summary.train_tokens else math.nan
         left = f" · {duration(summary.remaining_s)} to go" if summary.state == "running" else ""
-        _cell("Progress", f"{100 * share:.0f} %" if not math.isnan(share) else NOTHING, done + left)
-
-
-def _cell(label: str, value: str, detail: str) -> None:
-    st.metric(label, value, delta_description=detail or None)
+        figure("Progress", f"{100 * share:.0f} %" if not math.isnan(share) else NOTHING, done + left)
 
 
 def problem_box(problems: tuple[str, ...]) -> None:

@@ -15,6 +15,7 @@ from treering.runlog.catalogue import describe
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import AttemptHeader
 from treering_dashboard.frames.rings import RunFrames
+from treering_dashboard.panels.foreign import block, shown_frame
 from treering_dashboard.panels.text import NOTHING, age, count, number, plural, size
 
 ROW_HEIGHT = 28
@@ -45,7 +46,7 @@ def table(
         columns: columns that are no text.
     """
     st.dataframe(
-        frame,
+        shown_frame(frame),
         hide_index=True,
         row_height=ROW_HEIGHT,
         height=height(min(len(frame), rows)),
@@ -77,7 +78,7 @@ def choose_row(
         default: the row that is chosen at first.
     """
     event = st.dataframe(
-        frame,
+        shown_frame(frame),
         hide_index=True,
         row_height=ROW_HEIGHT,
         height=height(min(len(frame), rows)),
@@ -104,7 +105,7 @@ def clicked_row(
 ) -> int | None:
     """A table whose rows lead somewhere; the row that was clicked just now. Arguments as of `table`, `choose_row`."""
     event = st.dataframe(
-        frame,
+        shown_frame(frame),
         hide_index=True,
         row_height=ROW_HEIGHT,
         height=height(min(len(frame), rows)),
@@ -157,7 +158,7 @@ def alarm_table(run: RunDirectory, frames: RunFrames) -> int | None:
         if any(alarm.rule == rule for alarm in alarms):
             st.caption(f"{rule}: {RULES[rule]}")
     st.caption("A click shows what was read before the step, and where else.")
-    st.code(f"treering spikes {run.path.name[:8]} {alarms[0].step}", language="bash")
+    block(f"treering spikes {run.path.name[:8]} {alarms[0].step}", "bash")
     return None if clicked is None else alarms[clicked].step
 
 

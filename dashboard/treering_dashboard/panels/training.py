@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from treering.foreign import shown
 from treering.runlog.catalogue import describe
 from treering_dashboard.frames.buckets import downsample
 from treering_dashboard.frames.rings import RunFrames, column
@@ -195,7 +196,7 @@ def incident_marks(frames: RunFrames, x: Placement) -> pd.DataFrame:
     steps = frames.path.set_index("step", drop=False)
     known = [incident for _attempt, incident in frames.incidents if incident.step in steps.index]
     rows = steps.loc[[incident.step for incident in known]]
-    labels = [f"{incident.title} after step {incident.step}: {incident.text}" for incident in known]
+    labels = [shown(f"{incident.title} after step {incident.step}: {incident.text}") for incident in known]
     return pd.DataFrame({"x": x.place(rows).to_numpy(), "label": labels})
 
 
