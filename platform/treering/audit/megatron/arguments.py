@@ -32,6 +32,11 @@ _SPLIT: Final = "969, 30, 1"
 _SUFFIXES: Final = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 _MODEL_TYPES: Final = {2: "an encoder-decoder, as T5", 3: "Retro", 4: "Retro"}
 """`model_type`, an enumeration of Megatron, where it is not a GPT's."""
+MOST_CHARACTERS: Final = 10_000
+"""Characters of a text or of a path."""
+MOST_WORDS: Final = 2 * 32_766
+"""Words of a list of data paths with weights: no lineage takes more than 32,766 data paths."""
+_LARGEST: Final = 10**15
 _MOST_NAMED: Final = 20
 _SHORT: Final = Repr()
 _SHORT.maxlevel, _SHORT.maxother = 3, 80
@@ -234,10 +239,11 @@ class Arguments:
         """A text or a path."""
         value = self._held.get(name)
         if isinstance(value, Inert) and value.kind.startswith("pathlib."):
-            return "/".join(map(str, value.arguments)).replace("//", "/")
-        if value is None or isinstance(value, str):
+            parts = [each for each in value.arguments if isinstance(each, str)]
+            value = "/".join(parts).replace("//", "/") if len(parts) == len(value.arguments) else value
+        if value is None or (isinstance(value, str) and len(value) <= MOST_CHARACTERS):
             return value
-        raise self.wrong(name, "a text")
+        raise self.wrong(name, f"a text of at most {MOST_CHARACTERS:,} characters")
 
     def number(self, name: str) -> int | None:
         """A whole number from 0."""
@@ -265,9 +271,11 @@ class Arguments:
     def decimal(self, name: str) -> float | None:
         """A number."""
         value = self._held.get(name)
-        if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
-            return None if value is None else float(value)
-        raise self.wrong(name, "a number")
+        if isinstance(value, int | float) and not isinstance(value, bool) and -_LARGEST <= value <= _LARGEST:
+            return float(value)
+        if value is None:
+            return None
+        raise self.wrong(name, f"a number from -{_LARGEST:,} to {_LARGEST:,}")
 
     def truth(self, name: str) -> bool | None:
         """A switch."""
@@ -281,11 +289,17 @@ class Arguments:
         value = self._held.get(name)
         if value is None:
             return None
-        if isinstance(value, str):
-            return value.split()
-        if not isinstance(value, list | tuple) or not all(isinstance(each, str | int | float) for each in value):
-            raise self.wrong(name, "a list of words")
-        return [str(each) for each in value]
+        listed = value.split() if isinstance(value, str) else value
+        if (
+            not isinstance(listed, list | tuple)
+            or len(listed) > MOST_WORDS
+            or not all(isinstance(each, str | int | float) for each in listed)
+            or any(len(each) > MOST_CHARACTERS for each in listed if isinstance(each, str))
+        ):
+            raise self.wrong(
+                name, f"a list of at most {MOST_WORDS:,} words, each of at most {MOST_CHARACTERS:,} characters"
+            )
+        return [str(each) for each in listed]
 
     def rampup(self) -> dict[str, int] | None:
         """`--rampup-batch-size START INCREMENT SAMPLES`."""
@@ -320,11 +334,11 @@ class Arguments:
         return value if isinstance(value, str | int | float) else shown(value)
 
     def _whole(self, name: str, value: Any) -> int:
-        if isinstance(value, str) and value.isdecimal():
-            return int(value)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        if isinstance(value, str) and value.isdecimal() and len(value) <= len(str(_LARGEST)):
+            value = int(value)
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST:
             return value
-        raise self.wrong(name, "a whole number")
+        raise self.wrong(name, f"a whole number from 0 to {_LARGEST:,}")
 
     def wrong(self, name: str, expected: str) -> EvidenceError:
         """The error of an argument with a wrong value."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,10 @@ from treering.data.megatron.order import MegatronOrder, plan_datasets
 from treering.errors import EvidenceError, UserError
 
 _FEW = 3
+
+
+MOST_EPOCHS: Final = 10_000
+"""Epochs of a data path; the time of a rebuild grows with them."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,7 @@ class OrderedLaunch:
             blend_by(launched.lineages[0], run)  # refuses what no such run can have, before files are read
             sources = [_index(place, entry.prefix) for place, entry in zip(launched.places, run.data, strict=True)]
             lengths = [source.lengths for source in sources]
+            _check_epochs(launched, lengths)
             try:
                 lineages, told = _told_by_cache(launched, lengths, launched.lineages)
                 launched = replace(launched, lineages=lineages)
@@ -114,9 +120,16 @@ class OrderedLaunch:
         """The orders of other lineages that fit the launch, where they are not the same."""
         return other_orders(self.order, self.launched.lineages[1:], self.end_sample)
 
+    @cached_property
+    def _components(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for number, part in enumerate(self.order.components):
+            found.setdefault(part.corpus, []).append(number)
+        return found
+
     def components(self, prefix: str) -> list[int]:
         """The components of a data path: none, one, or several where the blend names it again."""
-        return [number for number, part in enumerate(self.order.components) if part.corpus == prefix]
+        return self._components.get(prefix, [])
 
     def holders(self, order: MegatronOrder, prefix: str, document: int) -> NDArray[np.int64]:
         """The samples of the launch that hold a token of a document, by an order of its data paths, sorted.
@@ -244,6 +257,22 @@ def _contradictions(
             )
             return [Finding("record", text, file=name)]
     return [_stale(cache.order.blend, index, difference) for index, difference in cache.stale]
+
+
+def _check_epochs(launched: Launched, lengths: Sequence[NDArray[np.int32]]) -> None:
+    """Refuses an order whose rebuild would take far longer than its data explain.
+
+    Raises:
+        UserError: a data path would be read more than 10,000 times.
+    """
+    blend = blend_by(launched.lineages[0], launched.run)
+    for prefix, plan in zip(blend.prefixes, plan_datasets(blend, lengths), strict=True):
+        if plan.num_epochs > MOST_EPOCHS:
+            raise UserError(
+                f"{launched.file}: the run asks for {plan.num_epochs:,} epochs of {prefix}, expected at most "
+                f"{MOST_EPOCHS:,}: was it launched with {launched.run.num_samples:,} samples of "
+                f"{launched.run.sequence_length:,} tokens, and is this its data path (--data-root)?"
+            )
 
 
 def _progress(source: Path, run: MegatronRun, steps: Steps, *, counted: bool) -> tuple[int, int, list[Finding]]:

@@ -24,7 +24,8 @@ from treering.files import read_text
 
 LATEST: Final = "latest_checkpointed_iteration.txt"
 _DEEPSPEED_LATEST: Final = "latest"
-_NUMBERED: Final = re.compile(r"(?:iter_|global_step)(\d+)")
+_NUMBERED: Final = re.compile(r"(?:iter_|global_step)(\d{1,15})")
+_MOST_ITERATIONS: Final = 10**15
 _FILES: Final = (
     "common.pt",
     "mp_rank_00*/model_optim_rng.pt",
@@ -113,7 +114,7 @@ def read_checkpoint(file: Path) -> SavedRun:
             "say how the run was launched in megatron-run.yaml (docs/audit.md)"
         )
     iteration = held.get("iteration")
-    if not isinstance(iteration, int) or iteration < 1:
+    if not isinstance(iteration, int) or isinstance(iteration, bool) or not 1 <= iteration <= _MOST_ITERATIONS:
         raise EvidenceError(f"{file}: iteration {iteration!r}, expected the number of a step that was trained")
     deepspeed = file.name.endswith("model_states.pt")
     state: dict[str, Any] = {name: held[name] for name in _STATE if name in held}
@@ -159,7 +160,7 @@ def latest_iteration(folder: Path) -> int | None:
     text = _line(folder / LATEST)
     if text is None:
         return None
-    if not text.isdecimal() or int(text) < 1:
+    if not (text.isdecimal() and len(text) <= len(str(_MOST_ITERATIONS)) and int(text) >= 1):
         raise EvidenceError(f"{folder / LATEST}: found {text[:40]!r}, expected the number of an iteration")
     return int(text)
 

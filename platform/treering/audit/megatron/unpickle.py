@@ -8,6 +8,7 @@ Source: CPython 3.11, Lib/pickletools.py (the operations and their arguments).
 """
 
 import pickletools
+import warnings
 from collections.abc import Callable, Iterable
 from typing import IO, Any, Final
 
@@ -58,6 +59,12 @@ def run_pickle(file: IO[bytes]) -> Any:
     Raises:
         ValueError: the program is damaged, or goes beyond a bound.
     """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of escapes in texts of old pickles
+        return _run(file)
+
+
+def _run(file: IO[bytes]) -> Any:
     machine = _Machine()
     try:
         for count, (operation, argument, _) in enumerate(pickletools.genops(file)):
