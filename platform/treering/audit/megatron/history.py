@@ -17,6 +17,7 @@ from treering.audit.megatron.saved import SavedRun, checkpoint_times, tracked_it
 from treering.audit.megatron.steps import Steps
 from treering.config.megatron import MegatronData, MegatronRun
 from treering.config.model import RampConfig
+from treering.data.megatron.lineage import lineage_named
 from treering.errors import ConfigError
 
 _ORDER: Final = (
@@ -53,6 +54,12 @@ class Point:
     def name(self) -> str:
         """Its folder's name."""
         return self.saved.folder.name
+
+    @property
+    def consumed(self) -> int | None:
+        """Samples consumed, None where they do not say where the run stands in its order."""
+        by_steps = self.run.lineage is not None and lineage_named(self.run.lineage).resumes_by_steps
+        return None if by_steps else self.run.consumed_samples
 
     @property
     def save_interval(self) -> int | None:
@@ -173,7 +180,7 @@ def way_to(asked: Point, folder: Folder) -> tuple[list[Point], dict[str, list[Po
         for point in left:
             if point.iteration >= now.iteration:
                 put_aside([point], f"of more steps than {now.name}, which was {_WRITTEN} later")
-            elif (point.run.consumed_samples or 0) > (now.run.consumed_samples or point.run.consumed_samples or 0):
+            elif point.consumed is not None and now.consumed is not None and point.consumed > now.consumed:
                 put_aside([point], f"of more samples consumed than {now.name}")
             else:
                 possible.append(point)
@@ -241,7 +248,7 @@ def _lowest(points: Sequence[Point], after: Point) -> int:
 
 def _fitting(before: Point, after: Point) -> list[int]:
     """The steps after which the run can have gone on with the next arguments, by its samples consumed."""
-    consumed = after.run.consumed_samples
+    consumed = after.consumed
     if all(getattr(before.run, name) == getattr(after.run, name) for name in _SCHEDULE):
         fits = consumed is None or _consumed(before, before.iteration, after) in (consumed, None)
         return list(_saves(before, after)) if fits else []
@@ -271,7 +278,7 @@ def _consumed(before: Point, step: int, after: Point) -> int | None:
 
 def _samples_after(before: Point, step: int) -> int:
     """The samples consumed after a step that followed a checkpoint with its arguments."""
-    consumed = before.run.consumed_samples
+    consumed = before.consumed
     if consumed is None:
         return Steps.of(before.run).samples_before(step + 1)
     return (
@@ -284,7 +291,7 @@ def _samples_after(before: Point, step: int) -> int:
 def _from_nothing(point: Point) -> bool:
     """Whether the samples consumed at a checkpoint are those of its own arguments from the first step on."""
     try:
-        return Steps.of(point.run).samples_before(point.iteration + 1) == point.run.consumed_samples
+        return Steps.of(point.run).samples_before(point.iteration + 1) == point.consumed
     except ConfigError:
         return False
 
