@@ -3,6 +3,7 @@
     TreeringError
     ├── UserError               the user: a bad config, a bad argument, a missing input
     │   ├── ConfigError         a config file that cannot be resolved
+    │   │   └── ManyConfigError    several errors of one config
     │   └── NotFoundError       a run, checkpoint or file that the user named does not exist
     ├── EvidenceError           the evidence does not hold: a digest differs, a record is missing
     ├── StoreError              a store (MLflow, a database) is unavailable: try again later
@@ -14,6 +15,11 @@ Every text says what failed, where, what was found and what was expected, and th
 part of the contract with schedulers: see `exit_code` of each class. `treering.ending` turns what ends a command into
 one of them.
 """
+
+from collections.abc import Sequence
+
+_SHOWN = 50
+"""Errors of one config that a text lists."""
 
 
 class TreeringError(Exception):
@@ -41,15 +47,40 @@ class ConfigError(UserError):
         path: dotted path of the field, empty for the whole file.
         found: what stands there.
         expected: what would be right.
+        line: line of the file, from 1; None where nobody knows.
+        column: column of that line, from 1.
     """
 
-    def __init__(self, source: str, path: str, found: str, expected: str) -> None:
+    def __init__(
+        self, source: str, path: str, found: str, expected: str, *, line: int | None = None, column: int = 1
+    ) -> None:
         self.source = source
         self.path = path
         self.found = found
         self.expected = expected
-        where = f"{source}: {path}" if path else source
+        self.line = line
+        self.column = column
+        place = source if line is None else f"{source}:{line}:{column}"
+        where = f"{place}: {path}" if path else place
         super().__init__(f"{where}: found {found}, expected {expected}")
+
+
+class ManyConfigError(ConfigError):
+    """Several errors of one config; the attributes are those of the first one.
+
+    Args:
+        source: the file.
+        errors: the errors, at least two.
+    """
+
+    def __init__(self, source: str, errors: Sequence[ConfigError]) -> None:
+        first = errors[0]
+        super().__init__(first.source, first.path, first.found, first.expected, line=first.line, column=first.column)
+        self.errors = tuple(errors)
+        shown = [f"  {error}" for error in errors[:_SHOWN]]
+        if len(errors) > _SHOWN:
+            shown.append(f"  and {len(errors) - _SHOWN} more")
+        self.args = ("\n".join((f"{source}: {len(errors)} errors", *shown)),)
 
 
 class NotFoundError(UserError):

@@ -1,5 +1,6 @@
-"""From an authored YAML file (and `--set` overrides) to a frozen `Experiment`, or to one clear error."""
+"""From an authored YAML file (and `--set` overrides) to a frozen `Experiment`, or to all its errors at once."""
 
+import difflib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -9,28 +10,13 @@ from pydantic import ValidationError
 
 from treering.config.model import Section
 from treering.config.schema import Experiment
-from treering.config.yaml_text import MAX_BYTES, check_bounds
-from treering.errors import ConfigError
-from treering.files import read_text
+from treering.config.yaml_file import Document, Problem, parse_yaml, read_yaml
+from treering.errors import ConfigError, ManyConfigError
 
-_FOUND_LENGTH = 80
+_VALUE_LENGTH = 80
+_TEXT_LENGTH = 1000
 
 S = TypeVar("S", bound=Section)
-
-
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """YAML's own rule is that the last of two equal keys wins in silence; here it is an error."""
-
-    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """Reads a mapping and refuses a key that stands twice; before merges (`<<`), which may override."""
-        node = super().compose_mapping_node(anchor)
-        seen = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if (key.tag, key.value) in seen:
-                    raise yaml.MarkedYAMLError(problem=f"key {key.value!r} stands twice", problem_mark=key.start_mark)
-                seen.add((key.tag, key.value))
-        return node
 
 
 def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
@@ -43,42 +29,24 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     Raises:
         ConfigError: the file cannot be read, is no YAML, or holds an unknown key, a wrong type or a contradiction.
     """
-    document = read_mapping(path, "a YAML experiment; `ls experiments/` lists yours")
+    document = read_yaml(path, "a YAML experiment; `ls experiments/` lists yours")
     for override in overrides:
-        apply_override(document, override)
-    return validate_section(path, Experiment, document, overrides)
+        apply_override(document.values, override)
+    return _validate(str(path), Experiment, document, overrides)
 
 
-def load_section(path: Path, section: type[S], expected: str) -> S:
-    """Reads and checks a YAML file that holds one section.
-
-    Args:
-        path: the file.
-        section: what it holds.
-        expected: what such a file is, for the error where it is missing.
-
-    Raises:
-        ConfigError: as `load_experiment`.
-    """
-    return validate_section(path, section, read_mapping(path, expected))
-
-
-def validate_section(path: Path, section: type[S], document: dict[str, Any], overrides: Sequence[str] = ()) -> S:
-    """Checks what a file says of a section.
+def validate_section(path: Path, section: type[S], document: dict[str, Any]) -> S:
+    """Checks values against a section.
 
     Args:
         path: the file, for errors.
         section: what the document holds.
         document: as `read_mapping` read it, perhaps completed.
-        overrides: those that were applied, for errors.
 
     Raises:
         ConfigError: the document holds an unknown key, a wrong type or a contradiction.
     """
-    try:
-        return section.model_validate(document)
-    except ValidationError as error:
-        raise _config_error(str(path), section, error, overrides) from None
+    return _validate(str(path), section, Document(document))
 
 
 def read_mapping(path: Path, wanted: str) -> dict[str, Any]:
@@ -89,21 +57,11 @@ def read_mapping(path: Path, wanted: str) -> dict[str, Any]:
         wanted: what such a file is, for the error where it is missing.
 
     Raises:
-        ConfigError: the file cannot be read, or is no YAML mapping.
+        ConfigError: the file cannot be read, is no YAML mapping, or holds what no config holds.
     """
-    try:
-        text = read_text(path, MAX_BYTES)
-        check_bounds(text)
-        document = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader
-    except FileNotFoundError:
-        raise ConfigError(str(path), "", "no such file", wanted) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(str(path), "", f"an unreadable file ({error})", "a UTF-8 YAML file") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date or a number that Python does not know
-        raise ConfigError(str(path), "", f"no valid YAML: {' '.join(str(error).split())}", "valid YAML") from error
-    if not isinstance(document, dict):
-        raise ConfigError(str(path), "", type(document).__name__, "a mapping of sections")
-    return document
+    document = read_yaml(path, wanted)
+    _raise(str(path), document, document.problems, ())
+    return document.values
 
 
 def apply_override(document: dict[str, Any], override: str) -> None:
@@ -117,10 +75,13 @@ def apply_override(document: dict[str, Any], override: str) -> None:
     if not equals or not all(path.split(".")):
         raise ConfigError(source, "", repr(override), "dotted.path=value")
     try:
-        check_bounds(text)
-        value = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError):
+        made = parse_yaml(f"value: {text}" if text.strip() else "value: null")
+    except (yaml.YAMLError, ValueError, RecursionError, OverflowError):
         raise ConfigError(source, path, repr(text), "a YAML value") from None
+    if made.problems or set(made.values) != {"value"}:
+        first = next(iter(made.problems), Problem((), None, repr(text), "a YAML value"))
+        raise ConfigError(source, path, first.found, first.expected)
+    value = made.values["value"]
     *parents, last = path.split(".")
     target: Any = document
     for depth, part in enumerate(parents):
@@ -145,39 +106,98 @@ def _index(target: Any, part: str, source: str, where: str) -> int:
     return int(part)
 
 
-def _config_error(source: str, root: type[Section], error: ValidationError, overrides: Sequence[str]) -> ConfigError:
-    """The first problem that pydantic found, in our words; the number of the others beside it.
+def _validate(source: str, section: type[S], document: Document, overrides: Sequence[str] = ()) -> S:
+    """The section that a document holds.
 
-    An unknown key goes first: a misspelt key is a missing one as well, and only the first of the two helps.
+    Raises:
+        ConfigError: all problems of the document at once.
     """
-    problems = sorted(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
-    problem = problems[0]
-    path = ".".join(str(part) for part in problem["loc"])
+    if document.problems:
+        said = {each.path for each in document.problems}
+        further = [each for each in _problems(section, document) if each.path not in said]
+        _raise(source, document, [*document.problems, *further], overrides)
+    try:
+        return section.model_validate(document.values)
+    except ValidationError:
+        _raise(source, document, _problems(section, document), overrides)
+        raise
+
+
+def _problems(section: type[Section], document: Document) -> list[Problem]:
+    """What is wrong with the values of a document.
+
+    Where a field is wrong, the fields that are right are still held against each other.
+    """
+    try:
+        section.model_validate(document.values)
+    except ValidationError as error:
+        found = [each for problem in error.errors(include_url=False) for each in _in_words(section, document, problem)]
+    else:
+        return []
+    known = {(each.path, each.found) for each in found}
+    for problem in section.contradictions_among(document.values):
+        path = tuple(int(part) if part.isdecimal() else part for part in str(problem["field"]).split("."))
+        if (path, problem["found"]) not in known:
+            found.append(Problem(path, document.place(path), problem["found"], problem["expected"]))
+    return found
+
+
+def _in_words(section: type[Section], document: Document, problem: Any) -> Iterator[Problem]:
+    """What pydantic found, in our words."""
+    path: tuple[int | str, ...] = problem["loc"]
     context = problem.get("ctx", {})
     match problem["type"]:
         case "contradiction":
-            path = ".".join(part for part in (path, context["field"]) if part)
+            path += tuple(int(part) if part.isdecimal() else part for part in context["field"].split(".") if part)
             found, expected = context["found"], context["expected"]
+        case "contradictions":
+            for each in context["problems"]:
+                yield from _in_words(section, document, {"loc": path, "type": "contradiction", "ctx": each})
+            return
         case "extra_forbidden":
-            found, expected = "an unknown key", f"one of {', '.join(_keys(root, problem['loc'][:-1]))}"
+            keys = _keys(section, path[:-1])
+            found, expected = "an unknown key", f"one of {', '.join(keys)}"
+            alike = difflib.get_close_matches(str(path[-1]), keys, n=1) or [
+                key for key in keys if str(path[-1]) in key.split("_") or key.endswith(f"_{path[-1]}")
+            ]
+            if alike:
+                expected += f"; did you mean {alike[0]}?"
         case "missing":
             found, expected = "nothing", "a value: this key is required"
         case _:
-            found = repr(problem["input"])
-            found = found if len(found) <= _FOUND_LENGTH else found[: _FOUND_LENGTH - 1] + "…"
+            found = _clipped(repr(problem["input"]), _VALUE_LENGTH)
             expected = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    if len(problems) > 1:
-        expected += f" ({len(problems) - 1} more problem{'s' if len(problems) > 2 else ''} in this file)"
-    for override in overrides:
-        if f"{path}.".startswith(f"{override.partition('=')[0]}."):
-            source = f"{source} with --set {override}"
-    return ConfigError(source, path, found, expected)
+    yield Problem(path, document.place(path), found, expected)
+
+
+def _clipped(text: str, length: int = _TEXT_LENGTH) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def _raise(source: str, document: Document, problems: Sequence[Problem], overrides: Sequence[str]) -> None:
+    """Raises all problems as one error; nothing where there is none.
+
+    Unknown keys go first: a misspelt key is a missing one as well, and only the first of the two helps.
+    """
+    errors = []
+    for problem in sorted(problems, key=lambda each: each.found != "an unknown key"):
+        path = ".".join(str(part) for part in problem.path)
+        setters = [each for each in overrides if f"{path}.".startswith(f"{each.partition('=')[0]}.")]
+        named = f"{source} with --set {setters[-1]}" if setters else source
+        place = None if setters else problem.place or document.place(problem.path)
+        line, column = (None, 1) if place is None else (place.line, place.column)
+        found, expected = _clipped(problem.found), _clipped(problem.expected)
+        errors.append(ConfigError(named, _clipped(path), found, expected, line=line, column=column))
+    if len(errors) > 1:
+        raise ManyConfigError(source, errors)
+    if errors:
+        raise errors[0]
 
 
 def _keys(section: type[Section], location: Sequence[int | str]) -> list[str]:
     """The keys that a section below `section` knows."""
     for part in location:
-        if isinstance(part, str):
+        if isinstance(part, str) and part in section.model_fields:
             section = next(_sections(section.model_fields[part].annotation))
     return list(section.model_fields)
 

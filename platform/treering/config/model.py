@@ -4,6 +4,8 @@ Everything here enters the recipe's digest, which is the run's id.
 """
 
 import math
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import (
@@ -11,6 +13,8 @@ from pydantic import (
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
+    TypeAdapter,
+    ValidationError,
     ValidationInfo,
     field_validator,
     model_serializer,
@@ -32,6 +36,49 @@ class Section(BaseModel):
         if truths and not _takes_truth(cls.model_fields[info.field_name or ""].annotation):
             raise contradiction("", str(value).lower(), "a number or a text (in YAML yes and no are no texts)")
         return value
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _no_endless_number(cls, value: Any) -> Any:
+        """Refuses whole numbers that neither a counter of samples nor a floating-point number could hold."""
+        whole = [each for each in (value if isinstance(value, tuple) else (value,)) if type(each) is int]
+        if any(abs(each) > _LARGEST for each in whole):
+            raise contradiction("", f"a number of {len(str(max(map(abs, whole))))} digits", "less than 2**63")
+        return value
+
+    def contradictions(self) -> Iterator[Iterator[PydanticCustomError]]:
+        """What does not fit together although each value is right; one iterator for each rule."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        found = [each for rule in self.contradictions() for each in rule]
+        if len(found) == 1:
+            raise found[0]
+        if found:
+            problems = [dict(each.context or {}) for each in found]
+            raise PydanticCustomError("contradictions", "contradictions", {"problems": problems})
+        return self
+
+    @classmethod
+    def contradictions_among(cls, values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """The contradictions among those fields of a document that are right by themselves."""
+        right: dict[str, Any] = {}
+        for name, field in cls.model_fields.items():
+            if name in values:
+                with suppress(ValidationError):
+                    right[name] = TypeAdapter(field.rebuild_annotation()).validate_python(values[name])
+            elif not field.is_required():
+                right[name] = field.get_default(call_default_factory=True, validated_data=right)
+        partial = cls.model_construct(**right)
+        for name in cls.model_fields.keys() - right.keys():
+            partial.__dict__.pop(name, None)
+        for rule in partial.contradictions():
+            with suppress(AttributeError):  # the rule asks for a field that is wrong
+                yield from (dict(each.context or {}) for each in rule)
+
+
+_LARGEST = (1 << 63) - 1
 
 
 class GrowingSection(Section):
@@ -176,29 +223,34 @@ class ScheduleConfig(Section):
     warmup_tokens: Annotated[int, Field(ge=0)] = Field(0, description="linear rise of the learning rate to its peak")
     decay_tokens: PositiveInt | None = Field(None, description="end of the cosine decay; default train_tokens")
 
-    @model_validator(mode="after")
-    def _one_batch_rule(self) -> Self:
+    def contradictions(self) -> Iterator[Iterator[PydanticCustomError]]:
+        """What does not fit together."""
+        yield self._batch_rule()
+        yield self._warmup()
+
+    def _batch_rule(self) -> Iterator[PydanticCustomError]:
         if self.rampup and self.batch_steps:
-            raise contradiction("batch_steps", "both rampup and batch_steps", "one of them")
-        if self.rampup:
+            yield contradiction("batch_steps", "both rampup and batch_steps", "one of them")
+        elif self.rampup:
             rise = self.global_batch_size - self.rampup.start
             if rise < 0 or rise % self.rampup.increment:
-                raise contradiction(
+                yield contradiction(
                     "rampup.increment",
                     f"steps of {self.rampup.increment} from {self.rampup.start}",
                     f"steps that reach global_batch_size {self.global_batch_size} exactly",
                 )
-            if rise // self.rampup.increment > _MOST_STAGES:
-                raise contradiction(
+            elif rise // self.rampup.increment > _MOST_STAGES:
+                yield contradiction(
                     "rampup.increment",
                     f"{rise // self.rampup.increment} batch sizes",
                     f"at most {_MOST_STAGES}: a batch schedule is a list of its sizes",
                 )
+
+    def _warmup(self) -> Iterator[PydanticCustomError]:
         if self.warmup_tokens >= (self.decay_tokens or self.train_tokens):
-            raise contradiction(
+            yield contradiction(
                 "warmup_tokens", str(self.warmup_tokens), f"less than the decay's end at {self.decay_end_tokens} tokens"
             )
-        return self
 
     @property
     def decay_end_tokens(self) -> int:

@@ -5,12 +5,13 @@ Sections fall into three kinds: what makes the data (`corpora`, `curation`, `tok
 `kernels`, …). DVC reads the same file as its parameters: a stage depends on the sections it uses.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from treering.config.ancestry import StartConfig
 from treering.config.corpora import CorpusConfig, CurationConfig, TokenizerConfig
@@ -108,43 +109,50 @@ class Experiment(Section):
     telemetry: TelemetryConfig = TelemetryConfig()
     spikes: SpikeConfig = SpikeConfig()
 
-    @model_validator(mode="after")
-    def _parts_fit(self) -> Self:
-        names = [corpus.name for corpus in self.corpora]
-        twice = _first_duplicate(names)
-        if twice:
-            raise contradiction("corpora", f"{twice} twice", "each name once")
-        for component in self.blend.components:
-            if component.corpus not in names:
-                raise contradiction(
-                    "blend.components", f"corpus {component.corpus}", f"one of corpora: {', '.join(names)}"
-                )
-        if self.tokenizer.vocabulary_size > self.model.padded_vocab_size:
-            raise contradiction(
-                "model.padded_vocab_size",
-                str(self.model.padded_vocab_size),
-                f"at least tokenizer.vocabulary_size {self.tokenizer.vocabulary_size}",
-            )
-        if self.checkpoint.num_best and self.validation is None:
-            raise contradiction(
-                "checkpoint.keep_best", str(self.checkpoint.keep_best), "a section validation, which measures the loss"
-            )
-        return self
-
     @property
     def loss_scale(self) -> LossScaleConfig | None:
         """The loss scale with its defaults written out, None where the precision needs none."""
         return (self.optimizer.loss_scale or LossScaleConfig()) if self.precision == "fp16" else None
 
-    @model_validator(mode="after")
-    def _only_fp16_is_scaled(self) -> Self:
+    def contradictions(self) -> Iterator[Iterator[PydanticCustomError]]:
+        """What does not fit together."""
+        yield self._names()
+        yield self._vocabulary()
+        yield self._best_checkpoint()
+        yield self._only_fp16_is_scaled()
+        yield self._layout_divides()
+
+    def _names(self) -> Iterator[PydanticCustomError]:
+        names = [corpus.name for corpus in self.corpora]
+        twice = _first_duplicate(names)
+        if twice:
+            yield contradiction("corpora", f"{twice} twice", "each name once")
+        for component in self.blend.components:
+            if component.corpus not in names:
+                yield contradiction(
+                    "blend.components", f"corpus {component.corpus}", f"one of corpora: {', '.join(names)}"
+                )
+
+    def _vocabulary(self) -> Iterator[PydanticCustomError]:
+        if self.tokenizer.vocabulary_size > self.model.padded_vocab_size:
+            yield contradiction(
+                "model.padded_vocab_size",
+                str(self.model.padded_vocab_size),
+                f"at least tokenizer.vocabulary_size {self.tokenizer.vocabulary_size}",
+            )
+
+    def _best_checkpoint(self) -> Iterator[PydanticCustomError]:
+        if self.checkpoint.num_best and self.validation is None:
+            yield contradiction(
+                "checkpoint.keep_best", str(self.checkpoint.keep_best), "a section validation, which measures the loss"
+            )
+
+    def _only_fp16_is_scaled(self) -> Iterator[PydanticCustomError]:
         if self.optimizer.loss_scale is not None and self.precision != "fp16":
             found = f"a loss scale with precision {self.precision}"
-            raise contradiction("optimizer.loss_scale", found, "precision fp16 beside it")
-        return self
+            yield contradiction("optimizer.loss_scale", found, "precision fp16 beside it")
 
-    @model_validator(mode="after")
-    def _layout_divides(self) -> Self:
+    def _layout_divides(self) -> Iterator[PydanticCustomError]:
         tensor, chunks = self.parallel.tensor, self.parallel.chunks
         by_chunks = "parallel.pipeline" if chunks == self.parallel.pipeline else "2 x parallel.pipeline (dualpipev) ="
         for field, value, ways, by in (
@@ -154,15 +162,14 @@ class Experiment(Section):
             ("model.num_layers", self.model.num_layers, chunks, by_chunks),
         ):
             if value % ways:
-                raise contradiction(field, str(value), f"a number divisible by {by} {ways}")
+                yield contradiction(field, str(value), f"a number divisible by {by} {ways}")
         layers = self.model.num_layers // chunks
         if self.parallel.recompute_interval > layers:
-            raise contradiction(
+            yield contradiction(
                 "parallel.recompute_interval",
                 str(self.parallel.recompute_interval),
                 f"at most {layers}, as many layers as stand together",
             )
-        return self
 
 
 def _first_duplicate(names: Iterable[str]) -> str | None:
