@@ -12,7 +12,9 @@ import psutil
 import pytest
 from trained import assert_identical, eventually, resolved, run_of
 
-from treering.judge.summary import run_page
+from treering.judge import state
+from treering.judge.summary import run_line, run_page
+from treering.ship.projection import state_tags
 from treering_trainer.ending import log_file
 
 pytestmark = pytest.mark.trainer
@@ -82,6 +84,29 @@ def test_a_stuck_rank_ends_the_job_and_is_named(  # noqa: PLR0917 - four of them
     assert "most recent call first" in log_file(run.attempts()[0].path, 1 - rank).read_text(), "where the other waits"
     if layout == "parallel.data=2":
         goes_on_identically(zygote, project, tmp_path / "runs", reference)
+
+
+def test_a_stopped_rank_is_a_stall_and_is_named(zygote, project, tmp_path, monkeypatch):
+    """Long before the watchdog ends the job: runs, show, and MLflow's tags say so, and which rank is silent."""
+    monkeypatch.setattr(state, "STALL_FLOOR_S", 3.0)
+    monkeypatch.setattr(state, "SILENT_S", 2.0)
+    runs, moment = tmp_path / "runs", tmp_path / "moment"
+    fault = {"rank": 1, "step": 7, "number": signal.SIGSTOP, "part": "TRAIN", "moment": str(moment)}
+    training = zygote.start(project, runs, "--set=checkpoint.every_steps=20", signal_rank=fault)
+    try:
+        assert eventually(moment.exists, 120), training.output
+        run = run_of(runs)
+        assert eventually(lambda: state.condition(run).silent_ranks, 60), state.condition(run)
+        found = state.condition(run)
+        assert (found.state, found.step, found.silent_ranks, found.ranks) == ("stalled", 6, (1,), 2)
+        assert found.stall.endswith("silent: rank 1 of 2 ranks")
+        line = run_line(run)
+        assert (line.state, line.step) == ("stalled", 6)
+        assert state_tags(found)["treering.state"] == "stalled"
+    finally:
+        training.kill(signal.SIGKILL)
+        training.wait()
+    assert eventually(lambda: state.condition(run).state == "broken", 30)
 
 
 def test_stuck_while_saving(zygote, project, reference, tmp_path):
