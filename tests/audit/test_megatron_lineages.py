@@ -115,6 +115,24 @@ def test_a_lineage_that_the_arguments_contradict_is_answered_beside_theirs(case)
     assert run.report().level == "declared"
 
 
+@pytest.mark.parametrize("case", ["core-0.12-double-ceil"], indirect=True)
+@pytest.mark.parametrize(
+    ("generation", "lineage", "others"),
+    [
+        ("core-early", "megatron-core-0.11", []),  # the arguments say which of its lineages
+        ("core", "megatron-core-0.13", []),  # makes the same order of this run
+        ("legacy", "megatron-lm-legacy", [("megatron-core-0.11",)]),  # the arguments rule it out
+    ],
+)
+def test_an_older_description_beside_a_checkpoint(case, generation, lineage, others):
+    shutil.rmtree(case / "data" / "x")
+    shutil.rmtree(case / "data" / "y")
+    (case / "megatron-run.yaml").write_text(f"checkpoint: ckpt\ngeneration: {generation}\n")
+    report = AuditedRun.open(case).report()
+    assert (report.lineage, [each.lineages for each in report.alternatives]) == (lineage, others)
+    assert report.level == ("declared" if others else "re-derived")
+
+
 @pytest.mark.parametrize("case", ["neox-generation"], indirect=True)
 def test_gpt_neox_never_shuffles_the_last_epoch_apart(case):
     run = AuditedRun.open(case)

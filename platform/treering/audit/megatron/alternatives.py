@@ -94,7 +94,7 @@ def _built(own: MegatronOrder, blend: MegatronBlend, plans: Sequence[IndexPlan])
 def _key(blend: MegatronBlend, plans: Sequence[IndexPlan]) -> tuple[object, ...]:
     """What decides the samples of an order, beside the token counts and the seed."""
     weights = tuple(blend_weights(blend, plans)) if blend.blended else None
-    return tuple(plans), weights, blend.lineage.wraps and blend.blended
+    return tuple(plans), weights
 
 
 def _rules(own: MegatronOrder, lineage: Lineage, lengths: Sequence[NDArray[np.int32]]) -> tuple[str, ...]:

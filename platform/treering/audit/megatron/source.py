@@ -217,7 +217,8 @@ class _Told:
             own = lineage_named(self.document["lineage"])
             return (own,) if own in allowed or not allowed else (own, *allowed)
         if run.generation is not None:
-            return lineages_of_generation(run.generation)
+            covered = lineages_of_generation(run.generation)
+            return tuple(each for each in covered if each in allowed) or (*covered, *allowed)
         fitting = allowed or tuple(LINEAGES.values())
         return tuple(each for each in fitting if _accepts(each, run)) or fitting
 

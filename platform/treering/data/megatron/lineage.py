@@ -46,7 +46,6 @@ class Lineage:
         refuses_overdraw: whether the program ends where a blend takes more samples of a dataset than it has.
         max_paths: data paths that a blend can hold.
         reads_last_sample: whether the last sample of a dataset counts.
-        wraps: whether a dataset starts again where a blend takes more samples than it has.
         resumes_by_steps: whether a resumed run goes on at steps * batch size, not at the samples consumed.
         exact_epochs: whether `--train-data-exact-num-epochs` exists.
         parts: whether `--train-weighted-split-paths` exists, which names parts of the paths.
@@ -70,7 +69,6 @@ class Lineage:
     refuses_overdraw: bool = False
     max_paths: int = 254
     reads_last_sample: bool = True
-    wraps: bool = False
     resumes_by_steps: bool = False
     exact_epochs: bool = False
     parts: bool = False
@@ -187,7 +185,6 @@ _ALL: Final = (
         without_weights="equal",
         blends_one_path="always",
         reads_last_sample=False,
-        wraps=True,
         resumes_by_steps=True,
     ),
 )

@@ -5,7 +5,7 @@ far as the table does. What Megatron drops on the way, the documents of a sample
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,8 +62,13 @@ class MegatronOrder:
         self._datasets = datasets
         self.num_samples = _readable(blend, self.components[0].plan) if datasets is None else len(datasets)
         self._blocks = self._count_blocks()
-        counts = self.counts(self.num_samples)
-        self.components = tuple(map(self._reaching, self.components, counts))
+        for component, count in zip(self.components, self.counts(self.num_samples), strict=True):
+            if count > component.plan.num_samples:
+                raise UserError(
+                    f"megatron blend: {count} samples of {component.corpus} are asked for, it has "
+                    f"{component.plan.num_samples}; Megatron refuses such a blend: was it another surplus than "
+                    f"{blend.margin}, or another lineage than {blend.lineage.name}?"
+                )
 
     @classmethod
     def build(cls, blend: MegatronBlend, lengths: Sequence[NDArray[np.int32]]) -> "MegatronOrder":
@@ -214,22 +219,6 @@ class MegatronOrder:
             UserError: as `touched`.
         """
         return int(np.count_nonzero(self.touched(component, g)))
-
-    def _reaching(self, component: MegatronComponent, count: int) -> MegatronComponent:
-        """A component with a place for each of the samples that the blend takes of it."""
-        held = component.plan.num_samples
-        if count <= held:
-            return component
-        if not self.blend.lineage.wraps or held < 2:  # the last one is not read
-            raise UserError(
-                f"megatron blend: {count} samples of {component.corpus} are asked for, it has {held}; Megatron refuses "
-                f"such a blend: was it another surplus than {self.blend.margin}, or another lineage than "
-                f"{self.blend.lineage.name}?"
-            )
-        places = np.arange(count)
-        places[held:] %= _readable(self.blend, component.plan)
-        indices = component.indices
-        return replace(component, indices=replace(indices, shuffle=np.asarray(indices.shuffle)[places]))
 
     def datasets(self, lo: int, hi: int) -> NDArray[np.int16]:
         """The component of each of samples [lo, hi)."""
