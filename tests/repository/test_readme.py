@@ -90,7 +90,7 @@ def test_the_tour_runs_on_a_small_project(app, scored_project, scored_run, monke
     ]
     assert len(cheap) == 5
     for line in cheap:
-        words = [{"RUN": scored_run.name[:6], "100": "7"}.get(word, word) for word in shlex.split(line)[1:]]
+        words = [{"RUN": scored_run.name[:6], "STEP": "7"}.get(word, word) for word in shlex.split(line)[1:]]
         result = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
         assert result.exit_code == 0, line
         document = json.loads(result.stdout)

@@ -7,6 +7,7 @@ from streamlit.navigation.page import StreamlitPage
 from treering.audit.attestation.place import find_attestation
 from treering.audit.report import AuditReport, Level
 from treering.config.canonical import short
+from treering.data.continuation import join_lines
 from treering.errors import EvidenceError, UserError
 from treering.runlog.directory import CheckpointDirectory
 from treering_dashboard.frames import cached
@@ -88,6 +89,7 @@ def _audit(checkpoint: CheckpointDirectory) -> None:
         for gap in report.passed_over:
             samples = f"{count(gap.sample_start)} to {count(gap.sample_end)}"
             st.caption(f"Samples {samples} before step {count(gap.step)} were passed over: neither read nor applied.")
+        open_ends("Corpora that do not go on where they stopped", join_lines(report.joins))
     with right:
         _curation(report)
         st.markdown("###### Identities")

@@ -350,9 +350,8 @@ def print_joins(joins: "Sequence[CorpusJoin]") -> None:
     """Prints where corpora do not go on where they stopped, for each run that starts from another run."""
     from treering.data.continuation import join_lines
 
-    for run in dict.fromkeys(join.run for join in joins):
-        for line in join_lines([join for join in joins if join.run == run]):
-            console.print(line)
+    for line in join_lines(joins):
+        console.print(line)
 
 
 def print_shortfalls(shortfalls: "Iterable[Shortfall]", *, missing: bool = False) -> None:

@@ -87,17 +87,17 @@ class CorpusJoin:
 
 
 def join_lines(joins: Sequence[CorpusJoin]) -> list[str]:
-    """What people should know of the joins: nothing where every corpus goes on where it stopped."""
-    if all(join.even for join in joins):
-        return []
-    at = joins[0]
-    lines = [f"run {at.run} does not go on where the runs before stopped reading (step {at.step}):"]
-    lines += [f"  {join.text}" for join in joins if not join.even]
-    same = all(join.same_seed for join in joins)
-    lines.append(
-        "  `start_from.data: continue` lets every corpus go on where it stopped"
-        + ("" if same else "; it needs the blend.seed of the run before")
-    )
+    """What people should know of the joins: nothing of a run where every corpus goes on where it stopped."""
+    lines = []
+    for run in dict.fromkeys(join.run for join in joins):
+        mine = [join for join in joins if join.run == run]
+        uneven = [join for join in mine if not join.even]
+        if not uneven:
+            continue
+        lines.append(f"run {run} does not go on where the runs before stopped reading (step {mine[0].step}):")
+        lines += [f"  {join.text}" for join in uneven]
+        seed = "" if all(join.same_seed for join in mine) else "; it needs the blend.seed of the run before"
+        lines.append(f"  `start_from.data: continue` lets every corpus go on where it stopped{seed}")
     return lines
 
 
