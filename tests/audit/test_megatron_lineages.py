@@ -202,6 +202,13 @@ def test_a_step_behind_the_last_sample_of_gpt_neox_is_an_error(case):
         ({"mid_level_dataset_surplus", "mock_data"}, False, ["megatron-core-0.13"], "mid_level_dataset_surplus"),
         ({"renormalize_blend_weights"}, False, ["megatron-core-0.7"], "renormalize_blend_weights"),
         ({"iterations_to_skip", "mock_data"}, False, ["megatron-core-0.11"], "iterations_to_skip"),
+        ({"mtp_num_layers", *map(str, range(200))}, False, ["megatron-core-0.7", "megatron-core-0.11"], None),
+        (
+            {"mtp_num_layers", "moe_enable_deepep", *map(str, range(200))},
+            False,
+            ["megatron-core-0.11"],
+            "moe_enable_deepep",
+        ),
         ({"data_impl"}, False, ["megatron-lm-legacy"], "data_impl"),
         ({"data_impl", "deepspeed"}, False, ["megatron-deepspeed", "bigscience"], None),
         ({"data_impl", "deepspeed", *map(str, range(200))}, True, ["megatron-deepspeed"], None),

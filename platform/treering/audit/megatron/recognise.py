@@ -88,9 +88,11 @@ def recognise(names: Collection[str], *, deepspeed: bool) -> Recognised:
             told = _of("megatron-deepspeed")  # before it had marks of its own
         return told or _of(*_DEEPSPEED_FAMILY)
     for name in _CORE_FAMILY:
-        mark = _mark(name, names)
-        if mark is not None:
-            return _of(name, argument=mark)
+        marks = list(_marks(name, names))
+        if name == "megatron-core-0.11" and len(marks) == 1 and len(names) >= _WHOLE:
+            return _of("megatron-core-0.7", name)  # an older program may have taken over one argument
+        if marks:
+            return _of(name, argument=marks[0])
     return _of(*_unmarked_core(names))
 
 
