@@ -171,7 +171,7 @@ class OrderedLaunch:
 
 def index_of(place: Path) -> Path:
     """The `.idx` of a pair."""
-    return place.with_name(f"{place.name}.idx")
+    return Path(f"{place}.idx")
 
 
 def _index(place: Path, prefix: str) -> SequenceIndex:
@@ -183,7 +183,7 @@ def _index(place: Path, prefix: str) -> SequenceIndex:
             f"{index}: No such file, expected the index of the run's {prefix}; say where its folder lies today with "
             "--data-root OLD=NEW"
         ) from None
-    return SequenceIndex.open(index, place.with_name(f"{place.name}.bin"))
+    return SequenceIndex.open(index, Path(f"{place}.bin"))
 
 
 def _left_open_by_files(launched: Launched, sources: Sequence[SequenceIndex]) -> Iterator[str]:

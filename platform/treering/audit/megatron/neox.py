@@ -206,5 +206,4 @@ def _weigh(entries: list[dict[str, Any]], alpha: float | None, moved: Mapping[st
 
 
 def _index(prefix: str, moved: Mapping[str, str]) -> Path:
-    place = moved_path(prefix, moved)
-    return place.with_name(f"{place.name}.idx")
+    return Path(f"{moved_path(prefix, moved)}.idx")

@@ -11,6 +11,7 @@ runtime/engine.py, save_checkpoint.
 """
 
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,10 +78,15 @@ def find_checkpoint(path: Path) -> Path | None:
         NotFoundError: there is no such path, the tracker names a checkpoint that is not there, or the checkpoint has no
             file with arguments.
     """
-    if path.is_file():
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise NotFoundError(
+            f"{str(path)[:200]}: {reason}; expected a checkpoint of Megatron or its description"
+        ) from None
+    if not stat.S_ISDIR(mode):
         return path
-    if not path.is_dir():
-        raise NotFoundError(f"{path}: no such file or folder, expected a checkpoint of Megatron or its description")
     own = _file_of(path)
     if own is not None:
         return own

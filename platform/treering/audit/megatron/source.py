@@ -213,7 +213,7 @@ class _Told:
         Where the user names a lineage that the arguments rule out, those that they allow remain possible.
         """
         allowed = () if launch is None else tuple(LINEAGES[name] for name in launch.lineages)
-        if "lineage" in self.document:
+        if self.document.get("lineage") is not None:
             own = lineage_named(self.document["lineage"])
             return (own,) if own in allowed or not allowed else (own, *allowed)
         if run.generation is not None:
