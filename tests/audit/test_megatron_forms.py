@@ -344,3 +344,11 @@ def test_a_damaged_index_is_an_error_and_no_answer():
     Path("data/wiki.idx").write_bytes(raw)
     with pytest.raises(EvidenceError, match=r"wiki\.idx: sequence 0 has length -5 \(byte 34\), expected at least 0"):
         described(lineage="bigscience")
+
+
+def test_an_order_that_the_machine_cannot_hold_is_refused_before_it_is_built():
+    raw = index_bytes(np.full(1, 2**31 - 1, dtype=np.int32))  # one sequence, and many samples of it
+    Path("data/wiki.idx").write_bytes(raw)
+    Path("data/wiki.bin").unlink()
+    with pytest.raises(UserError, match=r"an order of 68,719,476,736 samples takes [\d,]+\.\d GB of memory, expected"):
+        described(lineage="bigscience", split="1,0,0", train_iters=None, train_samples=2**36)

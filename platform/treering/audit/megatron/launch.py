@@ -1,5 +1,6 @@
 """The steps of a Megatron run that one set of arguments launched, with the data order that they make."""
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,7 +27,8 @@ from treering.data.megatron.order import MegatronOrder, plan_datasets
 from treering.errors import EvidenceError, UserError
 
 _FEW = 3
-
+_SAMPLE_BYTES = 20
+"""Bytes of a sample in the indices: its place, its shuffled number, and its component."""
 
 MOST_EPOCHS: Final = 10_000
 """Epochs of a data path; the time of a rebuild grows with them."""
@@ -81,6 +83,7 @@ class OrderedLaunch:
             sources = [_index(place, entry.prefix) for place, entry in zip(launched.places, run.data, strict=True)]
             lengths = [source.lengths for source in sources]
             _check_epochs(launched, lengths)
+            _check_memory(launched, lengths)
             try:
                 lineages, told = _told_by_cache(launched, lengths, launched.lineages)
                 launched = replace(launched, lineages=lineages)
@@ -184,6 +187,23 @@ def _index(place: Path, prefix: str) -> SequenceIndex:
             "--data-root OLD=NEW"
         ) from None
     return SequenceIndex.open(index, Path(f"{place}.bin"))
+
+
+def _check_memory(launched: Launched, lengths: Sequence[NDArray[np.int32]]) -> None:
+    """Refuses an order that this machine cannot hold, before it is built.
+
+    Raises:
+        UserError: its indices take more than the memory.
+    """
+    plans = plan_datasets(blend_by(launched.lineages[0], launched.run), lengths)
+    listed = sum(plan.num_epochs * (plan.end - plan.first) for plan in plans)
+    needed = 4 * listed + _SAMPLE_BYTES * sum(plan.num_samples for plan in plans)
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > memory:
+        raise UserError(
+            f"{launched.file}: an order of {launched.run.num_samples:,} samples takes {needed / 1e9:,.1f} GB of "
+            f"memory, expected at most the {memory / 1e9:,.1f} GB of this machine"
+        )
 
 
 def _left_open_by_files(launched: Launched, sources: Sequence[SequenceIndex]) -> Iterator[str]:
