@@ -9,6 +9,8 @@ import re
 import shutil
 from pathlib import Path
 
+import megatron_data
+import megatron_run
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -16,7 +18,7 @@ from typer.testing import CliRunner
 from treering.audit.megatron.inputs import HARMLESS, POINTERS, READ, REFUSED, is_set, unknown_arguments
 from treering.audit.megatron.run import AuditedRun
 from treering.cli import app, commands
-from treering.errors import UserError
+from treering.errors import EvidenceError, UserError
 
 CASES = Path(__file__).with_name("megatron_cases")
 
@@ -230,3 +232,70 @@ def test_a_model_type_of_an_encoder_decoder_is_refused(case):
         with pytest.raises(UserError, match=rf"the model is {message} \(model_type\)"):
             AuditedRun.open(saved(folder, {"model_type": kind}))
     assert AuditedRun.open(saved(folder, {"model_type": kinds.encoder_or_decoder})).level() == "re-derived"
+
+
+@pytest.fixture(scope="module")
+def group():
+    pytest.importorskip("megatron.core.datasets.gpt_dataset")
+    with megatron_data.process_group():
+        yield
+
+
+@pytest.mark.usefixtures("group")
+def test_the_cache_that_the_run_left_binds_a_file_of_data_paths(case):
+    folder = case("args-file-edited")
+    Path("blend.txt").write_text("0.5 data/wiki 0.5 data/books")
+    args = megatron_run.arguments(
+        data_args_path="blend.txt", split="100", train_samples=300, seq_length=16, data_cache_path="cache"
+    )
+    megatron_run.datasets(args)  # megatron-core leaves its cache
+    megatron_run.save(folder / "ckpt", args, 10)
+    report = AuditedRun.open(Path("ckpt"), verify=True).report()
+    assert (report.level, report.unbound, report.findings) == ("re-derived", (), ())
+    (bound,) = report.bound
+    assert bound.startswith(
+        "blend.txt: the file of data paths (--data-args-path): its data paths and weights are those"
+    )
+    assert "-BlendedDataset-train-description.txt" in bound
+    assert "bound        blend.txt" in call("ckpt", "--verify").stdout
+    for changed in (
+        "0.9 data/wiki 0.1 data/books",
+        "0.50001 data/wiki 0.49999 data/books",
+        "0.5 data/books 0.5 data/wiki",
+    ):
+        Path("blend.txt").write_text(changed)
+        report = AuditedRun.open(Path("ckpt")).report()
+        assert (report.level, report.bound, len(report.unbound)) == ("declared", (), 1), changed
+        (finding,) = [each for each in report.findings if each.file == "blend.txt"]
+        assert (
+            "the index cache of a run with this seed, sequence length and split says 0.5 data/wiki 0.5 data/"
+            in finding.text
+        )
+    shutil.rmtree("cache")
+    report = AuditedRun.open(Path("ckpt")).report()
+    assert (report.level, report.findings, len(report.unbound)) == ("declared", (), 1)
+
+
+@pytest.mark.usefixtures("group")
+def test_a_cache_binds_a_file_of_one_data_path(case):
+    folder = case("args-file-edited")
+    Path("blend.txt").write_text("data/wiki")
+    args = megatron_run.arguments(
+        data_args_path="blend.txt", split="100", train_samples=300, seq_length=16, data_cache_path="cache"
+    )
+    megatron_run.datasets(args)
+    megatron_run.save(folder / "ckpt", args, 10)
+    report = AuditedRun.open(Path("ckpt"), verify=True).report()
+    assert (report.level, report.unbound, len(report.bound)) == ("re-derived", (), 1)
+    Path("blend.txt").write_text("data/books")
+    report = AuditedRun.open(Path("ckpt")).report()
+    assert (report.level, report.bound, len(report.unbound)) == ("declared", (), 1)
+
+
+@pytest.mark.parametrize("name", ["9" * 5000, "../other", "/etc", ""])
+def test_a_tracker_of_deepspeed_that_names_no_checkpoint(case, name):
+    folder = case("args-file-edited")
+    (folder / "ckpt" / "latest_checkpointed_iteration.txt").unlink()
+    (folder / "ckpt" / "latest").write_text(name)
+    with pytest.raises(EvidenceError, match=r"latest: found .*, expected the name of a checkpoint"):
+        AuditedRun.open(Path("ckpt"))

@@ -149,6 +149,7 @@ def _report(report: MegatronReport) -> None:
     with right:
         open_ends("Not proven", report.not_proven)
         open_ends("Cached indices that were taken", report.indices_read)
+        open_ends("Bound by a cached index", report.bound)
 
 
 def _questions(run: AuditedRun) -> str:

@@ -116,6 +116,8 @@ def _print_report(report: "MegatronReport") -> None:
         console.print("mixed: Megatron shuffled several epochs into one another; the epoch of a sample is undefined")
     for name in report.indices_read:
         console.print(f"index read   {name}")
+    for text in report.bound:
+        console.print(f"bound        {text}")
     console.print("", f"assurance    {report.level}")
     console.print("not proven")
     for text in report.not_proven:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treering.audit.megatron.alternatives import OtherOrder, other_orders
+from treering.audit.megatron.bound import bind_by_cache
 from treering.audit.megatron.report import LaunchedSteps, Unbound
 from treering.audit.megatron.source import Launched, blend_by
 from treering.audit.megatron.steps import Steps
@@ -48,6 +49,7 @@ class OrderedLaunch:
         findings: what does not hold.
         open_ends: what the index cache and the token files leave open, in words.
         told_by_cache: the index cache that told the lineage, None where none did.
+        bound: in words, each input that the checkpoint only names and the index cache binds.
     """
 
     launched: Launched
@@ -59,6 +61,7 @@ class OrderedLaunch:
     findings: tuple[Finding, ...]
     open_ends: tuple[str, ...]
     told_by_cache: str | None
+    bound: tuple[str, ...]
 
     @classmethod
     def open(cls, launched: Launched, before: "OrderedLaunch | None", *, verify: bool) -> "OrderedLaunch":
@@ -95,12 +98,15 @@ class OrderedLaunch:
                 raise UserError(f"{launched.file}: an order of {run.num_samples} samples: {error}") from None
             launched = replace(launched, unbound=(*launched.unbound, *_shuffles_not_redone(cache)))
             open_ends = (*_left_open_by_files(launched, sources), *_left_open_by_cache(launched, found))
+        binding = bind_by_cache(launched.unbound, cache, launched.cache)
+        launched = replace(launched, unbound=binding.unbound)
+        findings += [each for each in binding.findings if before is None or each not in before.findings]
         if end > cache.order.num_samples:
             raise UserError(
                 f"{launched.file}: {end} samples consumed, the order ends after {cache.order.num_samples}; was the run "
                 f"launched with {run.num_samples} train samples?"
             )
-        return cls(launched, steps, done, last_step, end, cache, tuple(findings), open_ends, told)
+        return cls(launched, steps, done, last_step, end, cache, tuple(findings), open_ends, told, binding.bound)
 
     def makes_order_of(self, launched: Launched) -> bool:
         """Whether another launch has the same order, and only other steps of it."""

@@ -175,6 +175,7 @@ class MegatronReport:
         skipped_steps: steps up to the checkpoint whose samples were taken but not trained on.
         corpora: what was read of each data path.
         indices_read: Megatron's cached indices that hold and were taken; all others were rebuilt from the seed.
+        bound: inputs that the checkpoint only names and that the index cache binds, in words.
         unbound: what decides the order and is not confirmed; each one lowers the level.
         level: at most re-derived: there is no record of what the run did.
         verify: whether cached indices were compared with a rebuild.
@@ -193,6 +194,7 @@ class MegatronReport:
     skipped_steps: tuple[int, ...]
     corpora: tuple[DatasetUsage, ...]
     indices_read: tuple[str, ...]
+    bound: tuple[str, ...]
     unbound: tuple[Unbound, ...]
     level: Level
     verify: bool

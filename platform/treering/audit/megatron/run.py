@@ -146,6 +146,7 @@ class AuditedRun:
             skipped_steps=tuple(sorted(step for step in self._skipped if step <= self.iteration)),
             corpora=tuple(self._usage(prefix) for prefix in self._prefixes()),
             indices_read=tuple(dict.fromkeys(index.name for launch in self.launches for index in launch.cache.read)),
+            bound=tuple(dict.fromkeys(text for launch in self.launches for text in launch.bound)),
             unbound=self.unbound_at(None, alternatives),
             level=self.level(alternatives=alternatives),
             verify=self.verify,

@@ -26,6 +26,7 @@ from treering.files import read_text
 LATEST: Final = "latest_checkpointed_iteration.txt"
 _DEEPSPEED_LATEST: Final = "latest"
 _NUMBERED: Final = re.compile(r"(?:iter_|global_step)(\d{1,15})")
+_LONGEST_NAME: Final = 255
 _MOST_ITERATIONS: Final = 10**15
 _FILES: Final = (
     "common.pt",
@@ -175,7 +176,12 @@ def _tracked(folder: Path) -> str | None:
     """The folder's name of the checkpoint that a save folder's tracker names."""
     text = _line(folder / LATEST)
     if text is None:
-        return _line(folder / _DEEPSPEED_LATEST)
+        named = _line(folder / _DEEPSPEED_LATEST)
+        if named is not None and (not named or len(named) > _LONGEST_NAME or Path(named).name != named):
+            raise EvidenceError(
+                f"{folder / _DEEPSPEED_LATEST}: found {named[:40]!r}, expected the name of a checkpoint"
+            )
+        return named
     if text == "release":
         return text
     number = latest_iteration(folder)

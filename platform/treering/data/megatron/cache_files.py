@@ -122,14 +122,14 @@ class _Search:
         for component, (place, asked) in enumerate(zip(self.places, self.blend.requested(), strict=True)):
             folder = self.folder or place / "cache" / "GPTDataset_indices"
             named = self._naming(component, folder, "GPTDataset", _json)
-            fitting = [path for path, told in named if self._is_dataset(told["datasets"][0], asked)]
+            fitting = [path for path, told in named if self.is_dataset(told["datasets"][0], asked)]
             yield from _newest(fitting, component, _core_files(_ARRAYS))
         if self.folder is None or not self.blend.blended:
             return  # the blend is not cached
         fitting = [
             path
             for path, told in self._naming(0, self.folder, "BlendedDataset", _json)
-            if self._fits(told, self._is_dataset)
+            if self._fits(told, self.is_dataset)
         ]
         yield from _newest(fitting, None, _core_files(("dataset",)))
 
@@ -173,7 +173,7 @@ class _Search:
         several = self.blend.lineage.name == "gpt-neox" and self.blend.split is None
         return f"{self.blend.index_split}_{component}" if several else self.blend.index_split
 
-    def _is_dataset(self, told: Mapping[str, Any], asked: int | None) -> bool:
+    def is_dataset(self, told: Mapping[str, Any], asked: int | None) -> bool:
         """Whether a JSON description has the blend's settings."""
         wanted = {
             "index_split": self.blend.index_split,
@@ -213,13 +213,13 @@ class _Search:
         """The descriptions of a kind in a folder that name a prefix first."""
         if (folder, kind) not in self._read:
             found: dict[str, list[Told]] = {}
-            for path, told in self._descriptions(folder, kind, parse):
+            for path, told in self.descriptions(folder, kind, parse):
                 found.setdefault(_prefix_of(told["datasets"][0]), []).append((path, told))
             self._read[folder, kind] = found
         by_prefix = self._read[folder, kind]
         return [told for name in self._names(component) for told in by_prefix.get(name, ())]
 
-    def _descriptions(self, folder: Path, kind: str, parse: Callable[[str, str], "Parsed"]) -> Iterator[Told]:
+    def descriptions(self, folder: Path, kind: str, parse: Callable[[str, str], "Parsed"]) -> Iterator[Told]:
         """The descriptions of a kind in a folder, with what they say."""
         for path in _globbed(folder, "*.dsc" if parse is _lines else f"*-{kind}-*description.txt"):
             try:
@@ -251,6 +251,48 @@ def find_cache(blend: MegatronBlend, folder: Path | None, places: Sequence[Path]
     return FoundCache(tuple(found), tuple(search.unread.values()))
 
 
+@dataclass(frozen=True, slots=True)
+class DescribedBlend:
+    """A blend as the cache of megatron-core describes it.
+
+    Attributes:
+        path: the description.
+        prefixes: of the data paths.
+        requested: samples that each dataset was asked for.
+        weights: one for each data path, summing to 1; None where the description has none.
+    """
+
+    path: Path
+    prefixes: tuple[str, ...]
+    requested: tuple[int | None, ...]
+    weights: tuple[float, ...] | None
+
+
+def described_blends(blend: MegatronBlend, folder: Path | None) -> list[DescribedBlend]:
+    """The blends in a cache of megatron-core that have a blend's seed, sequence length and split, whatever their data.
+
+    Args:
+        blend: what the run named.
+        folder: `--data-cache-path`, None where the run named none.
+    """
+    found = []
+    search = _Search(blend, folder, ())
+    for path, told in search.descriptions(folder, "BlendedDataset", _json) if folder is not None else ():
+        parts = told["datasets"]
+        if all(search.is_dataset(each, each.get("num_samples")) for each in parts):
+            weights = told["weights"] if isinstance(told["weights"], list) else []
+            numbers = len(weights) == len(parts) and all(isinstance(each, int | float) for each in weights)
+            found.append(
+                DescribedBlend(
+                    path=path,
+                    prefixes=tuple(_prefix_of(each) for each in parts),
+                    requested=tuple(each.get("num_samples") for each in parts),
+                    weights=tuple(map(float, weights)) if numbers else None,
+                )
+            )
+    return found
+
+
 def _globbed(folder: Path, pattern: str) -> list[Path]:
     try:
         return sorted(folder.glob(pattern))
@@ -268,7 +310,7 @@ def _json(text: str, kind: str) -> Parsed:
     datasets = told.get("datasets", [told]) if isinstance(told, dict) else None
     if not isinstance(datasets, list) or not datasets or not all(isinstance(each, dict) for each in datasets):
         raise ValueError("no description of datasets")
-    return {"datasets": datasets} if told.get("class", kind) == kind else None
+    return {"datasets": datasets, "weights": told.get("weights")} if told.get("class", kind) == kind else None
 
 
 def _lines(text: str, kind: str) -> Parsed:

@@ -1,0 +1,97 @@
+"""Whether a file of data paths, which a checkpoint only names, is the one that the run read: by Megatron's index cache.
+
+megatron-core describes a cached blend by its data paths, their samples, and its weights. A description that says what
+the file says binds the file; descriptions with the run's settings that say something else contradict it.
+
+Source: megatron-core 0.4 to 0.19, megatron/core/datasets/blended_dataset.py.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from treering.audit.megatron.report import Unbound
+from treering.audit.report import Finding
+from treering.data.megatron.blend import MegatronBlend
+from treering.data.megatron.cache import CacheRead
+from treering.data.megatron.cache_files import DescribedBlend, described_blends
+
+_FEW: Final = 4
+_EXACT: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What a cache says of the inputs that a checkpoint only names.
+
+    Attributes:
+        unbound: inputs that remain unbound.
+        bound: in words, each input that the cache binds.
+        findings: inputs that the cache contradicts.
+    """
+
+    unbound: tuple[Unbound, ...]
+    bound: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+def bind_by_cache(unbound: Sequence[Unbound], cache: CacheRead, folder: Path | None) -> Binding:
+    """Holds the files of data paths of a launch against its cache.
+
+    Args:
+        unbound: the inputs of the launch that are not bound.
+        cache: the order of the launch, with the indices that were read.
+        folder: `--data-cache-path` as it is today.
+    """
+    files = [each for each in unbound if each.field == "data"]
+    if not files:
+        return Binding(tuple(unbound))
+    blend = cache.order.blend
+    rest = tuple(each for each in unbound if each.field != "data")
+    if not blend.blended:
+        own = next((index for index in cache.read if index.component == 0), None)
+        if own is None:
+            return Binding(tuple(unbound))
+        return Binding(rest, tuple(f"{each.what}: its data path is the one of {own.description}" for each in files))
+    described = described_blends(blend, folder)
+    for told in described:
+        if _says(told, blend):
+            return Binding(
+                rest, tuple(f"{each.what}: its data paths and weights are those of {told.path}" for each in files)
+            )
+    findings = [_contradiction(each, described, blend) for each in files if described]
+    return Binding(tuple(unbound), (), tuple(findings))
+
+
+def _says(told: DescribedBlend, blend: MegatronBlend) -> bool:
+    """Whether a description has the data paths of a blend, and its weights where it has any."""
+    if told.prefixes != blend.prefixes or (told.requested != blend.requested()):
+        return False
+    shares = blend.shares
+    return (
+        shares is None
+        or told.weights is None
+        or all(math.isclose(a, b, rel_tol=_EXACT) for a, b in zip(told.weights, shares, strict=False))
+    )
+
+
+def _contradiction(file: Unbound, described: Sequence[DescribedBlend], blend: MegatronBlend) -> Finding:
+    now = _shown(blend.prefixes, blend.shares)
+    then = "; or ".join(_shown(each.prefixes, each.weights) for each in described[:_FEW])
+    more = f", and {len(described) - _FEW} more" if len(described) > _FEW else ""
+    return Finding(
+        "record",
+        f"{file.what}: it says {now}, the index cache of a run with this seed, sequence length and split says {then} "
+        f"({', '.join(str(each.path) for each in described[:_FEW])}{more}): the file was changed since the launch, or "
+        "the cache is another run's; the answers are by the file as it is. Give `data` in megatron-run.yaml",
+        file=file.what.partition(": ")[0],
+    )
+
+
+def _shown(prefixes: Sequence[str], weights: Sequence[float] | None) -> str:
+    named = [f"{weight:.6g} {prefix}" for weight, prefix in zip(weights or (), prefixes, strict=False)] or list(
+        prefixes
+    )
+    return " ".join(named[:_FEW]) + (f" and {len(named) - _FEW} more" if len(named) > _FEW else "")
