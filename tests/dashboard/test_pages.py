@@ -223,6 +223,19 @@ def test_more_corpora_than_colours_are_all_drawn(lay_run) -> None:
     assert [text.split()[0] for text in header_texts(view)] == sorted(weights)
 
 
+def test_alarms_are_named_by_their_rules(lay_run) -> None:
+    run = lay_run(nan_at=200)
+    alarms = page("run", run=run.name).dataframe
+    rules = next(frame.value for frame in alarms if "Rule" in frame.value)["Rule"].tolist()
+    assert rules[0] == "non_finite"
+    assert set(rules) == {"spike", "non_finite"}
+    view, data = panel(page("run", run=run.name), "Gradient norm")
+    marks = next(layer for layer in layers(view, "point") if layer["mark"].get("shape") == "triangle-down")
+    assert set(rows(marks, data)["rule"]) == {"spike"}
+    table = AppTest.from_file(APP, default_timeout=30).run().dataframe[0].value
+    assert "spike, 1 non_finite" in table["Alarms"][0]
+
+
 def test_spikes_are_marked_on_the_metric_that_shows_them(lay_run) -> None:
     run = RunDirectory(lay_run(spike_at=190))
     app = page("run", run=run.path.name)

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -43,6 +44,7 @@ class RunSummary:
         remaining_s: compute time of the steps to go at the pace of the last ones; NaN where unknown or stalled.
         attempts: process starts that left a header.
         incidents: what befell those, a count.
+        alarms: how many each rule of health raised on the path, in words; empty where none did.
         overrides: what was set beside the experiment's file.
         problems: what of the evidence does not hold.
         missing: what of the path before the run's own steps is missing; empty where it is whole.
@@ -67,6 +69,7 @@ class RunSummary:
     remaining_s: float
     attempts: int
     incidents: int
+    alarms: str
     overrides: tuple[str, ...]
     problems: tuple[str, ...]
     missing: str
@@ -93,6 +96,7 @@ def summarize(run: RunDirectory, frames: RunFrames, now: float | None = None) ->
     manifests = read_manifests(run, problems)
     state, reason = _state(run, problems, now)
     path = frames.path
+    raised = Counter(alarm.rule for alarm in frames.alarms)
     step = int(path["step"].iloc[-1]) if len(path) else 0
     saved = max((manifest.step for manifest in manifests if manifest.step <= step), default=0)
     unsaved = path[path["step"] > saved]
@@ -120,6 +124,7 @@ def summarize(run: RunDirectory, frames: RunFrames, now: float | None = None) ->
         else float(recent.median()) * (num_steps - step),
         attempts=len(run.attempts()),
         incidents=len(frames.incidents),
+        alarms=", ".join(f"{number:,} {rule}" for rule, number in raised.items()),
         overrides=overrides,
         problems=tuple(problems),
         missing=frames.missing,

@@ -74,7 +74,7 @@ def _table() -> None:
 
 
 def runs_frame(summaries: list[RunSummary]) -> pd.DataFrame:
-    """One row a run; incidents and what was set beside the experiment's file have a column where there are any."""
+    """One row a run; incidents, alarms and what was set beside the file have a column where there are any."""
     frame = pd.DataFrame(
         [
             {
@@ -91,9 +91,10 @@ def runs_frame(summaries: list[RunSummary]) -> pd.DataFrame:
                 "Throughput": number(s.tokens_per_second, "tokens/s") if s.step else NOTHING,
                 "Attempts": str(s.attempts),
                 "Incidents": str(s.incidents or ""),
+                "Alarms": s.alarms,
                 "Set": "  ".join(s.overrides),
             }
             for s in summaries
         ]
     )
-    return frame.drop(columns=[name for name in ("Incidents", "Set") if not frame[name].any()])
+    return frame.drop(columns=[name for name in ("Incidents", "Alarms", "Set") if not frame[name].any()])

@@ -142,17 +142,16 @@ def alarm_table(run: RunDirectory, frames: RunFrames) -> int | None:
     alarms = frames.alarms[::-1]
     rows = [
         {
-            "Step": count(alarm.step),
+            "Step": count(alarm.step) + (f" since {count(alarm.since)}" if alarm.since != alarm.step else ""),
             "Rule": alarm.rule,
             "Metric": describe(alarm.metric).title,
             "Value": "NaN" if math.isnan(alarm.value) else number(alarm.value),
             "Background": number(alarm.background),
             "z": NOTHING if alarm.z is None else number(alarm.z),
-            "Since": count(alarm.since) if alarm.since != alarm.step else "",
         }
         for alarm in alarms
     ]
-    alt, numbers = "Alarms, newest first", ("Step", "Value", "Background", "z", "Since")
+    alt, numbers = "Alarms, newest first", ("Step", "Value", "Background", "z")
     clicked = clicked_row(pd.DataFrame(rows), alt, key="alarms", numbers=numbers)
     for rule in RULES:
         if any(alarm.rule == rule for alarm in alarms):
