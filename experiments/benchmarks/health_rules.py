@@ -141,7 +141,13 @@ def delays(curves: list[Curve]) -> dict[str, dict[str, object]]:
             waits += [steps[0] - at] if steps else []
         middle = statistics.median(waits) if waits else math.nan
         print(f"| {name} | `{rule}` | {len(waits)} of {len(usable)} | {middle:.0f}, {max(waits, default=0)} |")
-        found[name] = {"rule": rule, "curves": len(usable), "found": len(waits), "delays": waits}
+        found[name] = {
+            "rule": rule,
+            "curves": len(usable),
+            "found": len(waits),
+            "median_delay": middle,
+            "largest_delay": max(waits, default=0),
+        }
     return found
 
 

@@ -192,6 +192,40 @@ def test_a_choice_goes_along_to_another_page(audited) -> None:
         page.wait_for_url(f"{address}/differences?run={before}&*&other_run={newest}&*")
 
 
+HOSTILE = "**bold** <b>tag</b> $x^2$ :red[red] `code` [link](http://x.example) :material/home: :smile:"
+
+
+def test_foreign_text_unknown_names_and_stalls_in_a_browser(lay_run, tmp_path, request) -> None:
+    """Text is read as it is written; an address with an unknown name says so; a stall is on every page."""
+    run = RunDirectory(lay_run(status="failed", stop_at=50, reason=HOSTILE, overrides=(HOSTILE,)))
+    stalled = RunDirectory(lay_run(seed=2, stop_at=120, status=None, ended_ago_s=500))
+    held = acquire(stalled.lock)
+    request.addfinalizer(lambda: os.close(held))
+    with serve(Project(tmp_path)) as address, chromium(CHROMIUM) as browser:
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.goto(f"{address}/run?run={run.path.name}")
+        wait_until_drawn(page)
+        page.get_by_text(HOSTILE, exact=True).first.wait_for()
+        for markup in ("main strong", "main b", ".katex", "main a[href*='x.example']"):
+            assert page.locator(markup).count() == 0, markup
+        page.get_by_text(f"Run {stalled.path.name[:8]}: no step for").first.wait_for()
+
+        for path, said in (
+            ("run?run=zzz", "No such run"),
+            (f"audit?run={stalled.path.name}&checkpoint=step-00000001", "No such checkpoint"),
+            (f"batch?run={stalled.path.name}&step=-5", "No such step"),
+        ):
+            page.goto(f"{address}/{path}")
+            page.get_by_text(said).first.wait_for()
+            assert page.get_by_test_id("stVegaLiteChart").count() == 0
+
+        page.goto(f"{address}/takedown")
+        page.get_by_text("stalled", exact=True).first.wait_for()
+        page.goto(f"{address}/run?run={stalled.path.name}")
+        wait_until_drawn(page)
+        assert page.get_by_text("to go").count() == 0
+
+
 def test_the_picture_is_taken(lay_run, tmp_path) -> None:
     run = lay_run()
     out = tmp_path / "docs" / "dashboard.png"
