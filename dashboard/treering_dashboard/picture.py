@@ -40,7 +40,7 @@ CHROMIUM_FLAGS: Final = (
 WIDTH, HEIGHT = 1440, 950
 
 _START_S = 60.0
-_APP = Path(__file__).parents[1] / "app.py"
+_APP = Path(__file__).parent / "site" / "app.py"
 
 
 def find_chromium() -> str | None:

@@ -19,7 +19,7 @@ from treering.runlog.incidents import Incident, append_incident
 from treering.runlog.lock import acquire
 from treering_dashboard.frames import telemetry
 
-APP = str(Path(__file__).parents[2] / "dashboard" / "app.py")
+APP = str(Path(__file__).parents[2] / "dashboard" / "treering_dashboard" / "site" / "app.py")
 
 
 def charts(app: AppTest) -> list[tuple[dict, dict[str, pd.DataFrame]]]:

@@ -199,7 +199,7 @@ def _dashboard_command(port: int) -> list[str]:
 
 
 def _dashboard_app() -> Path:
-    """The dashboard's script beside its package, found without importing it.
+    """The dashboard's script in its package, found without importing it.
 
     Raises:
         UserError: the dashboard is not installed.
@@ -207,7 +207,7 @@ def _dashboard_app() -> Path:
     from treering.errors import UserError
 
     found = importlib.util.find_spec("treering_dashboard")
-    app = Path(found.origin).parent.parent / "app.py" if found and found.origin else None
+    app = Path(found.origin).parent / "site" / "app.py" if found and found.origin else None
     if app is None or not app.exists() or importlib.util.find_spec("streamlit") is None:
         raise UserError(
             f"the dashboard is not installed: {app or 'treering_dashboard'} or streamlit is missing; run `make setup`"

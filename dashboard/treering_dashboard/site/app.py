@@ -1,4 +1,7 @@
-"""Entry point of the dashboard: `streamlit run dashboard/app.py` from the project's root. Navigation only."""
+"""Entry point of the dashboard: `streamlit run dashboard/treering_dashboard/site/app.py`. Navigation only.
+
+It has a folder of its own, since Streamlit takes a folder `pages` beside the script for pages of its own kind.
+"""
 
 from pathlib import Path
 
