@@ -27,12 +27,13 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
 from pathlib import Path
+from typing import TextIO, cast
 
 from treering.errors import TreeringError, UserError
 from treering.foreign import say as say_aside
-from treering.redact import redact
+from treering.redact import RedactingStream, redact
 from treering.remedies import applicable
 
 DEBUG_VARIABLE = "TREERING_DEBUG"
@@ -123,6 +124,13 @@ def run_command(
         The command's exit code.
     """
     _open_streams()
+    with redirect_stderr(cast("TextIO", RedactingStream(sys.stderr))):  # libraries print and log there as well
+        return _run(work, trouble, trouble_code, interrupted, say)
+
+
+def _run(
+    work: Callable[[], int | None], trouble: str, trouble_code: int, interrupted: str, say: Callable[[str], None]
+) -> int:
     try:
         code = work() or 0
         sys.stdout.flush()

@@ -18,6 +18,8 @@ one of them.
 
 from collections.abc import Sequence
 
+from treering.redact import redact
+
 _SHOWN = 50
 """Errors of one config that a text lists."""
 
@@ -31,6 +33,10 @@ class TreeringError(Exception):
     """
 
     exit_code = 1
+
+    def __init__(self, *arguments: object) -> None:
+        """Keeps the text without passwords: an error is printed, logged, recorded, and shown on pages."""
+        super().__init__(*(redact(each) if isinstance(each, str) else each for each in arguments))
 
 
 class UserError(TreeringError):

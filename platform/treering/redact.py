@@ -2,7 +2,8 @@
 
 import os
 import re
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final, TextIO
 from urllib.parse import quote, unquote
 
 HIDDEN: Final = "***"
@@ -11,6 +12,7 @@ _NAMES_IN_TEXT: Final = r"[\w.-]*(?:password|passwd|passphrase|pwd|secret|secret
 _NAMES_IN_URIS: Final = (
     r"[\w.-]*(?:pass(?:word|wd|phrase)|pwd|token|secret|signature|credentials?|api_?key|access_?key)(?![\w.-])"
 )
+_SECRET_NAME: Final = re.compile(rf"(?i){_NAMES_IN_URIS}")
 _USER_INFO: Final = re.compile(
     # A password may hold anything but blanks and quotes, even an `@` or `/` that should have been escaped.
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)"
@@ -44,10 +46,40 @@ def redact(text: str) -> str:
         text: for a message, a log, a page, or a record.
     """
     for secret in _known_secrets():
-        text = text.replace(secret, HIDDEN)
+        # As a word: the password `postgres` hides no `postgresql`.
+        text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", HIDDEN, text)
     text = _USER_INFO.sub(_hide_user_info, text)
     text = _PARAMETER.sub(rf"\g<name>{HIDDEN}", text)
     return _ASSIGNMENT.sub(_hide_value, text)
+
+
+def redact_variable(name: str, value: str) -> str:
+    """An environment variable's value for a record: hidden where the name says that it is a secret."""
+    return HIDDEN if _SECRET_NAME.fullmatch(name) else redact(value)
+
+
+class RedactingStream:
+    """A text stream that hides secrets in everything that is written to it, a library's log and traceback as well.
+
+    Args:
+        stream: where the text goes; everything but `write` is the stream's own.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Writes the text without its secrets."""
+        self._stream.write(redact(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Writes each text without its secrets."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def without_user_info(uri: str) -> str:
@@ -73,7 +105,10 @@ def _known_secrets() -> list[str]:
     """The environment's secrets in every spelling that a URI or a message may have, longest first."""
     found = {os.environ.get(name, "") for name in _SECRET_VARIABLES}
     for name in _URI_VARIABLES:
-        _, _, rest = os.environ.get(name, "").partition("://")
-        found.add(rest.rpartition("@")[0].partition(":")[2])
+        uri = os.environ.get(name, "")
+        scheme, _, rest = uri.partition("://")
+        user, colon, password = rest.rpartition("@")[0].partition(":")
+        found.add(password if colon else user if scheme.startswith("http") else "")
+        found.update(match[0].partition("=")[2] for match in _PARAMETER.finditer(uri))
     spelled = {form for secret in found for form in (secret, unquote(secret), quote(unquote(secret), safe=""))}
     return sorted((each for each in spelled if len(each) >= _SHORTEST), key=len, reverse=True)

@@ -13,6 +13,7 @@ import pytest
 import sqlalchemy
 from alembic import command
 from alembic.script import ScriptDirectory
+from first_ship import num_rings, start
 from mlflow.store.db import utils as mlflow_database
 from mlflow.store.db.base_sql_model import Base  # noqa: F401 - makes MLflow register its tables
 from mlflow.store.tracking.dbmodels.initial_models import Base as InitialBase
@@ -25,25 +26,6 @@ from treering.store.database import prepare_database
 from treering.store.registry import Registry
 
 KILLS = int(os.environ.get("TREERING_SHIP_KILLS", "3"))
-
-
-def start(project):
-    """A first ship in a process of its own; everything is imported already."""
-    child = os.fork()
-    if child == 0:
-        try:
-            ship_once(project)
-            os._exit(0)
-        finally:
-            os._exit(1)
-    return child
-
-
-def num_rings():
-    client = mlflow.MlflowClient(os.environ["MLFLOW_TRACKING_URI"])
-    (experiment,) = [each for each in client.search_experiments() if each.name == "tiny"]
-    runs = client.search_runs([experiment.experiment_id])
-    return [len(client.get_metric_history(run.info.run_id, "train/loss")) for run in runs]
 
 
 @pytest.fixture
@@ -188,7 +170,7 @@ def test_a_folder_that_cannot_be_written_is_named():
     ("uri", "message"),
     [
         ("postgresql+psycopg2://u:hidden@h/d", r"driver psycopg2 is not installed; `pip install 'psycopg2-binary'`"),
-        ("postgresql+psycopg://u:hidden@h/d", r"driver psycopg is not installed; `pip install 'psycopg\[binary\]'`"),
+        ("postgresql+asyncpg://u:hidden@h/d", "driver asyncpg is not installed; `pip install 'asyncpg'`"),
         ("mysql+pymysql://u:hidden@h/d", "driver pymysql is not installed; `pip install 'pymysql'`"),
         ("mysql://u:hidden@h/d", "driver MySQLdb is not installed; `pip install 'mysqlclient'`"),
         ("mssql+pyodbc://u:hidden@h/d", "driver pyodbc is not installed; `pip install 'pyodbc'`"),

@@ -43,6 +43,7 @@ from treering.errors import (
 )
 from treering.foreign import say
 from treering.project import Project
+from treering.redact import redact
 from treering.runlog import lock
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import Layout
@@ -429,7 +430,7 @@ def _run(job: Job, terminal: TextIO) -> int:
     except BaseException as error:  # noqa: BLE001 - the last frame of the process: everything is reported and ends it
         traceback.print_exc()
         own = isinstance(error, TreeringError)
-        text = str(error) if own else f"{type(error).__name__}: {error}".splitlines()[0]
+        text = str(error) if own else redact(f"{type(error).__name__}: {error}".splitlines()[0])
         try:
             reason_file(job.attempt, rank).write_text(text, encoding="utf-8")
         except OSError:  # a full disk takes neither log nor reason: people get it at once

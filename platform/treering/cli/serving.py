@@ -4,17 +4,20 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import Self, TextIO
 
 from treering.errors import TreeringError, UserError
 from treering.redact import redact
 
 HOST = "127.0.0.1"
+_LAST_LINES_S = 5.0
+"""How long the last lines of an ended process may take to reach its log."""
 
 
 def choose_port(wanted: int | None, default: int, option: str) -> int:
@@ -104,13 +107,21 @@ def _end_left(reader: int) -> None:
         time.sleep(patience_s if left else 0.0)
 
 
+def _copy(source: TextIO, target: TextIO) -> None:
+    """Copies lines without the passwords in them, until the source ends."""
+    with source, target:
+        for line in source:
+            with suppress(OSError):  # a full disk must not block the process that prints
+                target.write(redact(line))
+
+
 class Service:
     """One child process in a session of its own, so that Ctrl-C reaches it only through `stop`.
 
     Args:
         name: for messages.
         command: what to run.
-        log: where its output goes, started anew.
+        log: where its output goes without passwords, started anew.
         cwd: its working directory.
         environment: variables on top of ours.
         guard: ends it if this process cannot.
@@ -130,16 +141,20 @@ class Service:
         self._guard = guard
         self._log = log
         log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("wb") as output:
-            self._process = subprocess.Popen(
-                list(command),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                cwd=cwd,
-                env={**os.environ, **(environment or {})},
-                start_new_session=True,
-            )
+        self._process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=cwd,
+            env={**os.environ, **(environment or {})},
+            start_new_session=True,
+            text=True,
+            errors="replace",
+        )
+        output = log.open("w", encoding="utf-8", buffering=1)
+        self._copier = threading.Thread(target=_copy, args=(self._process.stdout, output), daemon=True)
+        self._copier.start()
         if guard:
             guard.started(self._process.pid)
 
@@ -151,8 +166,9 @@ class Service:
         """
         code = self._process.poll()
         if code is not None:
+            self._copier.join(_LAST_LINES_S)
             tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])
-            raise TreeringError(f"{self.name} ended with exit code {code}; the end of {self._log}:\n{redact(tail)}")
+            raise TreeringError(f"{self.name} ended with exit code {code}; the end of {self._log}:\n{tail}")
 
     def wait_until_healthy(self, url: str, timeout_s: float = 120.0) -> None:
         """Returns when `url` answers.
@@ -182,6 +198,7 @@ class Service:
             except subprocess.TimeoutExpired:
                 continue
         self._process.poll()
+        self._copier.join(_LAST_LINES_S)
         if self._guard:
             self._guard.ended(self._process.pid)
 

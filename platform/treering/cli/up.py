@@ -210,7 +210,8 @@ def _dashboard_app() -> Path:
     app = Path(found.origin).parent / "site" / "app.py" if found and found.origin else None
     if app is None or not app.exists() or importlib.util.find_spec("streamlit") is None:
         raise UserError(
-            f"the dashboard is not installed: {app or 'treering_dashboard'} or streamlit is missing; run `make setup`"
+            f"the dashboard is not installed: {app or 'treering_dashboard'} or streamlit is missing, expected the "
+            "extra `dashboard`: pip install 'treering[registry,dashboard]', or `make setup` in a clone"
         )
     return app
 

@@ -57,6 +57,12 @@ def source_digests(root: Path, paths: Iterable[str] = NUMERIC_SOURCES) -> dict[s
     found = {}
     for path in paths:
         matches = sorted(root.glob(path))
+        if not matches and not (root / path.partition("/")[0]).exists():
+            raise NotFoundError(
+                f"code digest: found no folder {path.partition('/')[0]} below {root}, expected a clone of Treering: "
+                "training and audits of code need its sources. Clone the repository and install it there: "
+                "`pip install --editable '.[trainer]'`"
+            )
         if not matches:
             raise NotFoundError(f"code digest: {path} does not exist below {root}; run from the project's root")
         for match in matches:

@@ -18,6 +18,7 @@ import psutil
 
 from treering.collect.devices import Device, cpu_model
 from treering.config.canonical import digest_json
+from treering.redact import redact_variable
 
 NUMERIC_ROOTS: Final = ("torch", "deepspeed", "megatron-core", "transformer-engine", "flash-attn", "apex", "numpy")
 """Distributions that compute; an absent one counts for nothing."""
@@ -27,7 +28,7 @@ VARIABLE_PREFIXES: Final = (
     "NVIDIA_TF32_OVERRIDE", "NVTE_", "OMP_", "ONEDNN_", "OPENBLAS_", "PYTHONHASHSEED", "PYTORCH_", "RDMAV_", "TORCH",
     "TRITON_", "UCX_",
 )  # fmt: skip
-"""Environment variables that steer numerics or communication; nothing else is recorded, so no secret is."""
+"""Environment variables that steer numerics or communication; nothing else is recorded."""
 
 _PLACES: Final = re.compile(
     r"CUDA_(VISIBLE_DEVICES|HOME|PATH|ROOT|CACHE_PATH|VERSION|DEVICE_ORDER|MODULE_LOADING)|TORCH_(HOME|EXTENSIONS_DIR|LOGS)"
@@ -107,7 +108,7 @@ def collect_environment(devices: Sequence[Device]) -> dict[str, Any]:
         },
         "devices": [device.to_dict() for device in devices],
         "device_kinds": device_kinds(devices),
-        "variables": variables(),
+        "variables": {name: redact_variable(name, value) for name, value in variables().items()},
     }
     environment["digest"] = environment_digest(environment)
     return environment

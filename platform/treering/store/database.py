@@ -3,11 +3,15 @@
 MLflow makes its tables step by step, and a process that is killed meanwhile leaves a file that no later MLflow opens.
 So an SQLite database is made beside its place and renamed. A half-made file is set aside, and one of an older MLflow is
 migrated on a copy. Everything that Treering stored comes back from the run logs.
+
+A database server is asked once, with a short timeout, before MLflow asks it ten times in a hundred seconds. PostgreSQL
+undoes what a killed process has begun; one process at a time makes the tables there.
 """
 
 import fcntl
 import importlib.util
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -18,7 +22,10 @@ from typing import Final
 
 import sqlalchemy
 import sqlalchemy.exc
+from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
 from mlflow.store.db import utils as mlflow_database
 from mlflow.store.db.db_types import DATABASE_ENGINES
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
@@ -26,6 +33,10 @@ from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from treering.errors import StoreError, UserError
 from treering.redact import redact
 
+_NO_TIMEOUT: Final = {"asyncpg", "pyodbc", "pymssql"}
+"""Drivers that have no argument `connect_timeout`."""
+_MAKING_LOCK: Final = 0x7472656572696E67
+"""PostgreSQL's advisory lock under which MLflow's tables are made: `treering` in ASCII."""
 _HEADER: Final = b"SQLite format 3\0"
 _MAKING: Final = ".making-"
 _DRIVERS: Final = {
@@ -61,10 +72,15 @@ def prepare_database(uri: str) -> str | None:
     if scheme in {"http", "https", "file", "databricks", uri} or scheme.startswith("databricks"):
         return None
     url = _driver(uri)
-    if url.get_backend_name() != "sqlite" or url.database in (None, "", ":memory:") or url.query.get("uri"):
+    if url.get_backend_name() != "sqlite":
+        _prepare_server(url, uri)
+        return None
+    if url.database in (None, "", ":memory:") or url.query.get("uri"):
         return None
     path = Path(str(url.database)).absolute()
     try:
+        if _is_whole(path):
+            return None
         path.parent.mkdir(parents=True, exist_ok=True)
         with _alone(path):
             return _prepare(path)
@@ -73,7 +89,7 @@ def prepare_database(uri: str) -> str | None:
         raise StoreError(
             f"{path}: MLflow's database cannot be made or read: {reason}; expected a folder that can be written, with "
             "free space; then run the same command again"
-        ) from error
+        ) from None
 
 
 def _driver(uri: str) -> sqlalchemy.URL:
@@ -91,8 +107,8 @@ def _driver(uri: str) -> sqlalchemy.URL:
         raise UserError(
             f"tracking URI {redact(uri)}: the driver {name} is not installed; "
             f"`pip install '{_DRIVERS.get(name, name)}'` installs it"
-        ) from error
-    except sqlalchemy.exc.NoSuchModuleError as error:
+        ) from None
+    except sqlalchemy.exc.NoSuchModuleError:
         backend, _, driver = uri.partition("://")[0].partition("+")
         right = _MISNAMED.get(backend.lower())
         meant = f"{right}{'+' + driver if driver else ''}://…" if right else f"one of {kinds}, as postgresql://…"
@@ -100,13 +116,88 @@ def _driver(uri: str) -> sqlalchemy.URL:
         raise UserError(
             f"tracking URI {redact(uri)}: found {what or f'the database {backend!r}'}, which SQLAlchemy does not know, "
             f"expected {f'{backend}:// without a driver, or another driver' if what else meant}"
-        ) from error
-    except (sqlalchemy.exc.ArgumentError, ValueError) as error:
+        ) from None
+    except (sqlalchemy.exc.ArgumentError, ValueError):
         raise UserError(
             f"tracking URI {redact(uri)}: cannot be parsed, expected DIALECT://USER:PASSWORD@HOST:PORT/DATABASE, with "
             "`@`, `:` and `/` of a password written as %40, %3A and %2F"
-        ) from error
+        ) from None
+    if url.get_backend_name() != "sqlite" and uri.partition("?")[0].count("@") > 1:
+        raise UserError(
+            f"tracking URI {redact(uri)}: found more than one `@`, expected one, before the host; write those of a "
+            "password as %40"
+        )
     return url
+
+
+def _prepare_server(url: sqlalchemy.URL, uri: str) -> None:
+    """Asks a database server whether MLflow can work there, and makes MLflow's tables if there are none.
+
+    Raises:
+        UserError: the server refuses the user, the password, or the database.
+        StoreError: the server does not answer, or its tables are of another MLflow.
+    """
+    timeout = {} if "connect_timeout" in url.query or url.get_driver_name() in _NO_TIMEOUT else {"connect_timeout": 10}
+    engine = sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool, connect_args=timeout)
+    try:
+        with engine.connect() as connection:
+            if not _has_tables(connection) and connection.dialect.name == "postgresql":
+                # Two processes that make the same tables at once would both fail.
+                connection.execute(sqlalchemy.text(f"SELECT pg_advisory_lock({_MAKING_LOCK})"))
+            if not _has_tables(connection):
+                MlflowClient(tracking_uri=uri).get_experiment("0")
+                return
+            revision = MigrationContext.configure(connection).get_current_revision()
+    except sqlalchemy.exc.DBAPIError as error:
+        raise _refusal(url, uri, error) from None
+    except (MlflowException, sqlalchemy.exc.SQLAlchemyError) as error:
+        raise StoreError(
+            f"tracking URI {redact(uri)}: MLflow cannot make its tables: {redact(str(error)).splitlines()[0]}; drop "
+            "the tables of an earlier try if there are any, then run the same command again"
+        ) from None
+    finally:
+        engine.dispose()
+    known, head = _revisions()
+    if revision == head:
+        return
+    if revision in known:
+        raise StoreError(
+            f"tracking URI {redact(uri)}: made by an older MLflow (schema {revision}, this MLflow has {head}); back "
+            'the database up, then migrate it: `mlflow db upgrade "$MLFLOW_TRACKING_URI"`'
+        )
+    raise StoreError(
+        f"tracking URI {redact(uri)}: made by a newer MLflow (schema {revision}, this MLflow has {head}); install that "
+        "MLflow here, or name another database"
+    )
+
+
+def _has_tables(connection: sqlalchemy.Connection) -> bool:
+    return {"experiments", "runs", "alembic_version"} <= set(sqlalchemy.inspect(connection).get_table_names())
+
+
+def _refusal(url: sqlalchemy.URL, uri: str, error: sqlalchemy.exc.DBAPIError) -> UserError | StoreError:
+    """What a database server's error means, and what helps."""
+    text = redact(" ".join(str(error.orig).split()))[:400]
+    said = f"tracking URI {redact(uri)}: {text}"
+    if re.search(r"authentication failed|no password supplied|[Aa]ccess denied for user|role \S+ does not exist", text):
+        return UserError(
+            f"{said}; expected a user and password that the server takes: correct them in MLFLOW_TRACKING_URI"
+        )
+    if re.search(r"database \S+ does not exist|Unknown database", text):
+        return UserError(
+            f"{said}; expected an existing database: create it (`createdb {url.database}`), or correct its name"
+        )
+    return StoreError(
+        f"{said}; expected a server that answers at {url.host or 'the local socket'}"
+        f"{f':{url.port}' if url.port else ''}: start it, or correct host and port in MLFLOW_TRACKING_URI; nothing is "
+        "lost, `treering ship` goes on once it answers"
+    )
+
+
+def _revisions() -> tuple[set[str], str | None]:
+    """The revisions of the schema that this MLflow knows, and the newest of them."""
+    script = ScriptDirectory.from_config(mlflow_database._get_alembic_config("sqlite://"))  # type: ignore[no-untyped-call]  # noqa: SLF001
+    return {each.revision for each in script.walk_revisions()}, script.get_current_head()
 
 
 @contextmanager
@@ -151,11 +242,10 @@ def _prepare(path: Path) -> str | None:
         raise
     except sqlite3.DatabaseError as error:
         return _replace(path, f"it is damaged ({error})")
-    script = ScriptDirectory.from_config(mlflow_database._get_alembic_config(f"sqlite:///{path}"))  # type: ignore[no-untyped-call]  # noqa: SLF001
-    head = script.get_current_head()
+    known, head = _revisions()
     if found.revision == head:
         return None
-    if found.revision is not None and found.revision not in {each.revision for each in script.walk_revisions()}:
+    if found.revision is not None and found.revision not in known:
         raise StoreError(
             f"{path}: made by a newer MLflow (schema {found.revision}, this MLflow has {head}); install that MLflow, "
             "or move the file away: `treering ship` makes a new one from the run logs"
@@ -165,6 +255,20 @@ def _prepare(path: Path) -> str | None:
     if found.revision is None:
         return _replace(path, "it records no version of MLflow's schema")
     return _migrate(path, found.revision)
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a file is MLflow's database of this version: it may lie where nothing can be written.
+
+    Anything else is looked at again by `_prepare`, which says what is wrong.
+    """
+    try:
+        with path.open("rb") as file:
+            if file.read(len(_HEADER)) != _HEADER:
+                return False
+        return _look(path).revision == _revisions()[1]
+    except (OSError, sqlite3.DatabaseError):
+        return False
 
 
 def _look(path: Path) -> _Found:

@@ -14,12 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-# MLflow reads these when it is imported: no calls home, and one patient retry loop (ours) instead of two nested ones.
-os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
-os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
-
 import mlflow.entities
 import requests
 import sqlalchemy.exc
@@ -138,7 +132,7 @@ class Registry:
             raise StoreError(
                 f"registry {redact(self.uri)}: {redact(text.splitlines()[0])[:500]}; nothing is lost, "
                 "`treering ship` goes on once it answers"
-            ) from error
+            ) from None
 
     def experiment(self, name: str) -> str:
         """Id of an experiment by name; made if it is missing."""

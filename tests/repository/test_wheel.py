@@ -1,0 +1,91 @@
+"""A built wheel is enough without the clone: `treering up` serves, help is there, and training names what it lacks."""
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TREERING = "import sys; from treering.cli import main; sys.argv[0] = 'treering'; main()"
+PAGES = (
+    "import treering_dashboard, treering\n"
+    "from pathlib import Path\n"
+    "from streamlit.testing.v1 import AppTest\n"
+    "folder = Path(treering_dashboard.__file__).parent\n"
+    "page = AppTest.from_file(str(folder / 'site' / 'app.py'), default_timeout=60).run()\n"
+    "print(folder, Path(treering.__file__).parent, [each.value for each in page.exception], page.markdown[0].value)\n"
+)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """The unpacked wheel."""
+    pytest.importorskip("hatchling", reason="hatchling is not installed: `make setup` installs it")
+    built, folder = tmp_path_factory.mktemp("built"), tmp_path_factory.mktemp("installed")
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(built)]
+    subprocess.run([*command, str(ROOT)], check=True, capture_output=True, timeout=120)
+    (wheel,) = built.glob("treering-*.whl")
+    zipfile.ZipFile(wheel).extractall(folder)
+    return folder
+
+
+@pytest.fixture
+def start(installed, tmp_path):
+    """Starts Python in an empty folder with the wheel's packages before those of the clone."""
+    started = []
+
+    def run(*arguments):
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(installed),
+            "MLFLOW_TRACKING_URI": "http://127.0.0.1:9",
+            "TREERING_ROOT": str(tmp_path),
+        }
+        started.append(
+            subprocess.Popen(
+                [sys.executable, *arguments],
+                cwd=tmp_path,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return started[-1]
+
+    yield run
+    for process in started:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def test_the_dashboard_is_served_from_a_wheel(start, installed):
+    pages = start("-c", PAGES)
+    up = start("-c", TREERING, "up", "--json")
+    served = json.loads("".join(iter(up.stdout.readline, "}\n")) + "}")
+    with urllib.request.urlopen(served["dashboard"], timeout=30) as answer:  # noqa: S310  (our own server)
+        assert "<title>Streamlit</title>" in answer.read().decode()
+    printed, errors = pages.communicate(timeout=60)
+    assert printed == f"{installed / 'treering_dashboard'} {installed / 'treering'} [] #### No runs yet\n", errors
+    settings = "treering_dashboard/site/.streamlit/config.toml"
+    assert (installed / settings).read_text() == (ROOT / "dashboard" / settings).read_text()
+
+
+def test_a_wheel_has_help_and_says_what_needs_a_clone(start):
+    asked = start("-c", TREERING, "train", "--help")
+    digested = start(
+        "-c",
+        "from pathlib import Path; import treering; from treering.collect.code import code_digest\n"
+        "from treering.ending import run_command\n"
+        "run_command(lambda: code_digest(Path(treering.__file__).parents[1]))",
+    )
+    assert "--continue-changed" in asked.communicate(timeout=60)[0]
+    _, error = digested.communicate(timeout=60)
+    assert "found no folder trainer below" in error
+    assert "pip install --editable '.[trainer]'" in error
+    assert "Traceback" not in error
