@@ -8,9 +8,11 @@ import urllib.request
 import zipfile
 from pathlib import Path
 
+import psutil
 import pytest
 
 ROOT = Path(__file__).parents[2]
+SENTINEL = "SENTINEL"
 TREERING = "import sys; from treering.cli import main; sys.argv[0] = 'treering'; main()"
 PAGES = (
     "import treering_dashboard, treering\n"
@@ -43,7 +45,7 @@ def start(installed, tmp_path):
         environment = {
             **os.environ,
             "PYTHONPATH": str(installed),
-            "MLFLOW_TRACKING_URI": "http://127.0.0.1:9",
+            "MLFLOW_TRACKING_URI": f"http://mlflow:{SENTINEL}@127.0.0.1:9",
             "TREERING_ROOT": str(tmp_path),
         }
         started.append(
@@ -64,7 +66,7 @@ def start(installed, tmp_path):
         process.communicate(timeout=60)
 
 
-def test_the_dashboard_is_served_from_a_wheel(start, installed):
+def test_the_dashboard_is_served_from_a_wheel_and_nothing_holds_a_password(start, installed, tmp_path):
     pages = start("-c", PAGES)
     up = start("-c", TREERING, "up", "--json")
     served = json.loads("".join(iter(up.stdout.readline, "}\n")) + "}")
@@ -72,6 +74,12 @@ def test_the_dashboard_is_served_from_a_wheel(start, installed):
         assert "<title>Streamlit</title>" in answer.read().decode()
     printed, errors = pages.communicate(timeout=60)
     assert printed == f"{installed / 'treering_dashboard'} {installed / 'treering'} [] #### No runs yet\n", errors
+    lines = [" ".join(each.cmdline()) for each in psutil.Process(up.pid).children(recursive=True)]
+    up.terminate()
+    output, errors = up.communicate(timeout=60)
+    logs = [each.read_text(errors="replace") for each in (tmp_path / ".treering").rglob("*.log")]
+    assert len(lines) >= 3, "the follower, the dashboard and their guard"
+    assert SENTINEL not in " ".join([json.dumps(served), output, errors, *lines, *logs])
     settings = "treering_dashboard/site/.streamlit/config.toml"
     assert (installed / settings).read_text() == (ROOT / "dashboard" / settings).read_text()
 

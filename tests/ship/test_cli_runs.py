@@ -263,10 +263,28 @@ def test_the_list_fits_80_columns_and_tells_runs_apart(call, write_run):
 
 def test_ship_says_what_it_sent(call, write_run, uri):
     writer = write_run().start().lay(4).save().end()
-    assert call("ship") == f"{writer.resolved.run_id} finished: 4 rings, 1 checkpoints, 0 evaluations\n"
-    (report,) = json.loads(call("ship", writer.resolved.run_id, "--json"))
-    assert (report["rings"], report["models"]) == (0, 0)
+    name = writer.resolved.run_id
+    assert call("ship").splitlines() == [
+        f"shipping 1 run to {uri}",
+        f"{name} finished: 4 rings, 1 checkpoint, 0 evaluations",
+    ]
+    assert call("ship").splitlines()[1] == f"{name} finished: nothing new"
+    (report,) = json.loads(call("ship", name, "--json"))
+    assert (report["rings"], report["models"], report["registry"], report["problem"]) == (0, 0, uri, None)
     assert mlflow.MlflowClient(uri).get_run(report["mlflow_run"]).info.status == "FINISHED"
+    other, empty = write_run(2).start().lay(1), write_run(3)
+    assert call("ship").splitlines()[0] == f"shipping 3 runs to {uri}"
+    text = call("ship")
+    assert f"{empty.resolved.run_id} empty: no attempt yet, nothing to ship" in text
+    assert text.splitlines()[-1] == "up to date: nothing new"
+    other.lay(2)
+    assert call("ship").splitlines()[-1] == "up to date: 2 rings, 0 checkpoints, 0 evaluations of 1 run"
+
+
+def test_ship_without_runs_makes_no_database(call, project):
+    assert "`treering train" in call("ship") or "start a run" in call("ship")
+    assert json.loads(call("ship", "--json")) == []
+    assert not (project.root / "mlflow.db").exists()
 
 
 @pytest.mark.usefixtures("uri")

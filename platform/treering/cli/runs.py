@@ -3,7 +3,7 @@
 import math
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -108,31 +108,76 @@ def show(run: RunArgument, full: FullOption = False, json: JsonOption = False) -
 def ship(run: ShipArgument = None, follow: FollowOption = False, json: JsonOption = False) -> None:
     """Bring MLflow up to date with the run logs; what has arrived is not sent again.
 
-    MLflow is `MLFLOW_TRACKING_URI`, or mlflow.db of this project. With `--follow` it goes on beside a training, waits
-    for a server that is down, and ends when nothing trains any more. Exit code 4: the server did not answer.
+    MLflow is `MLFLOW_TRACKING_URI`, or mlflow.db of this project. The command says where it ships to, what was new in
+    each run, and which runs it skipped. With `--follow` it goes on beside a training, waits for a server that is down,
+    and ends when nothing trains any more. Exit codes: 0 everything arrived, 2 the URI or the database's driver is
+    wrong, 3 a run was skipped because its log does not hold, 4 MLflow did not answer.
 
     Example: `treering ship --follow`
     """
-    from treering.ship import follow as following
+    from dataclasses import asdict
 
-    reports: list[dict[str, Any]] = []
+    from treering.redact import redact
+    from treering.runlog.directory import find_run, find_runs
+    from treering.ship import follow as following
+    from treering.store.registry import default_uri
+
+    here = project()
+    registry = redact(default_uri(here))
+    runs = find_runs(here.runs) if run is None else [find_run(here.runs, run)]
+    if not runs and not follow:
+        print_json([]) if json else console.print(_no_runs(here))
+        return
+    reports: list[ShipReport] = []
 
     def report(done: "ShipReport") -> None:
-        from dataclasses import asdict
-
-        reports.append(asdict(done))
+        reports.append(done)
         if not json:
-            console.print(
-                f"{done.run} {done.state}: {done.rings} rings, {done.models} checkpoints, "
-                f"{done.evaluations} evaluations" + (", an abandoned branch put aside" if done.abandoned else "")
-            )
+            console.print(_shipped(done))
 
-    if follow:
-        following.follow(project(), run, report=report)
-    else:
-        following.ship_once(project(), run, report=report)
-    if json:
-        print_json(reports)
+    if not json:
+        console.print(f"shipping {'all runs' if follow and run is None else _counted(len(runs), 'run')} to {registry}")
+    try:
+        if follow:
+            following.follow(here, run, report=report)
+        else:
+            following.ship_once(here, run, report=report)
+    finally:
+        if json:
+            print_json([{**asdict(each), "registry": registry} for each in reports])
+    if not json and (follow or len(runs) > 1):
+        console.print(_total(reports))
+
+
+def _shipped(done: "ShipReport") -> str:
+    """What became of one run, in a line."""
+    if done.problem is not None:
+        return f"{done.run} skipped: its run log does not hold or cannot be read; the reason is at the end"
+    if done.mlflow_run is None:
+        return f"{done.run} {done.state}: no attempt yet, nothing to ship"
+    if not done.news:
+        return f"{done.run} {done.state}: nothing new"
+    return f"{done.run} {done.state}: {_sent([done])}" + (", an abandoned branch put aside" if done.abandoned else "")
+
+
+def _total(reports: "Sequence[ShipReport]") -> str:
+    """What arrived of all runs, in a line."""
+    new = {each.run for each in reports if each.news}
+    sent = f"{_sent(reports)} of {_counted(len(new), 'run')}" if new else "nothing new"
+    return f"up to date: {sent}"
+
+
+def _sent(reports: "Sequence[ShipReport]") -> str:
+    counts = (
+        _counted(sum(each.rings for each in reports), "ring"),
+        _counted(sum(each.models for each in reports), "checkpoint"),
+        _counted(sum(each.evaluations for each in reports), "evaluation"),
+    )
+    return ", ".join(counts)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def _row(line: "RunLine", shown: int) -> list[str]:

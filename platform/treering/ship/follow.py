@@ -36,17 +36,21 @@ def ship_once(project: Project, prefix: str | None = None, *, report: Report | N
     Args:
         project: whose runs.
         prefix: beginning of a run's id or its folder, None for all.
-        report: called after each run.
+        report: called after each run, also after one that was skipped.
+
+    Returns:
+        A report of each run that was shipped.
 
     Raises:
         NotFoundError: no such run.
         StoreError: the registry does not answer, also not after some retries.
-        EvidenceError: a run log does not hold; raised after all other runs were shipped.
+        EvidenceError: a run log does not hold, or cannot be read; raised after all other runs were shipped.
     """
-    registry = _open(default_uri(project))
-    reports = []
-    damaged: EvidenceError | None = None
-    for run in _selected(project, prefix):
+    runs = _selected(project, prefix)
+    registry = _open(default_uri(project)) if runs else None
+    reports: list[ShipReport] = []
+    skipped: list[str] = []
+    for run in runs if registry else []:
         try:
             shipper = RunShipper(run, registry)
             for attempt in stamina.retry_context(
@@ -54,13 +58,15 @@ def ship_once(project: Project, prefix: str | None = None, *, report: Report | N
             ):
                 with attempt:
                     reports.append(shipper.ship())
-        except EvidenceError as error:
-            damaged = damaged or error
+        except (EvidenceError, OSError) as error:
+            skipped.append(str(error) if isinstance(error, EvidenceError) else f"{run.path.name}: {error}")
+            if report:
+                report(ShipReport(run.path.name, None, 0, 0, 0, abandoned=False, state="skipped", problem=skipped[-1]))
             continue
         if report:
             report(reports[-1])
-    if damaged is not None:
-        raise damaged
+    if skipped:
+        raise EvidenceError(skipped[0] if len(skipped) == 1 else "\n  ".join((f"{len(skipped)} runs:", *skipped)))
     return reports
 
 
@@ -141,7 +147,7 @@ def _ship_one(
             said[run.path] = str(error)
             _log.error("%s: not shipped: %s", run.path.name, error)
         return
-    if report and (result.rings or result.models or result.evaluations):
+    if report and result.news:
         report(result)
 
 

@@ -39,7 +39,8 @@ class ShipReport:
         models: checkpoints that became LoggedModels.
         evaluations: checkpoints whose scores were sent.
         abandoned: whether an abandoned branch was put aside.
-        state: state of the run.
+        state: state of the run, `skipped` where its log does not hold.
+        problem: why the run was skipped, None if it was shipped.
     """
 
     run: str
@@ -49,6 +50,12 @@ class ShipReport:
     evaluations: int
     abandoned: bool
     state: str
+    problem: str | None = None
+
+    @property
+    def news(self) -> bool:
+        """Whether anything was sent."""
+        return bool(self.rings or self.models or self.evaluations or self.abandoned)
 
 
 class RunShipper:
