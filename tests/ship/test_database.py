@@ -5,6 +5,8 @@ import random
 import shutil
 import signal
 import sqlite3
+import subprocess
+import sys
 import time
 from contextlib import closing
 
@@ -152,6 +154,46 @@ def test_what_is_no_database_is_left_alone_and_named(database, content, message)
         Registry(f"sqlite:///{database}")
 
 
+def test_journals_of_a_removed_database_are_not_replayed_into_the_new_one(project, database, write_run):
+    write_run().start().lay(3).end()
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("CREATE TABLE theirs (x)")
+        connection.commit()
+        wal = database.with_name("mlflow.db-wal").read_bytes()
+    database.unlink()
+    database.with_name("mlflow.db-wal").write_bytes(wal)
+    ship_once(project)
+    assert num_rings() == [3]
+    with closing(sqlite3.connect(database)) as connection:
+        assert connection.execute("SELECT name FROM sqlite_master WHERE name = 'theirs'").fetchall() == []
+    (kept,) = project.root.glob("mlflow.db.set-aside-*-wal")
+    assert kept.read_bytes() == wal
+
+
+def test_a_database_that_another_program_makes_is_waited_for(database, empty_database, monkeypatch):
+    schema(database, revisions()[-1])
+    script = "import sys; file = open(sys.argv[1], 'rb'); print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", script, str(database)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as maker:
+        maker.stdout.readline()
+        monkeypatch.setattr("treering.store.database._PATIENCE_S", 0.3)
+        with pytest.raises(
+            StoreError, match=f"is locked or not whole, and process {maker.pid} has it open; end that process"
+        ):
+            prepare_database(f"sqlite:///{database}")
+        shutil.copyfile(empty_database, database)
+        assert prepare_database(f"sqlite:///{database}") is None, "now it is whole, whoever has it open"
+        maker.stdin.close()
+    assert not list(database.parent.glob("mlflow.db.set-aside-*"))
+
+
+def test_a_whole_database_is_used_where_nothing_can_be_written(database, empty_database):
+    shutil.copyfile(empty_database, database)
+    assert prepare_database(f"sqlite:///{database}") is None
+    assert [each.name for each in database.parent.iterdir() if "lock" in each.name] == [], "no lock is taken"
+
+
 def test_a_damaged_database_is_replaced(database, empty_database, caplog):
     content = bytearray(empty_database.read_bytes())
     content[100:8192] = b"\xff" * (8192 - 100)
@@ -177,7 +219,7 @@ def test_a_folder_that_cannot_be_written_is_named():
         ("postgres://u:hidden@h/d", "found the database 'postgres', .* expected postgresql://…"),
         ("posgresql://u:hidden@h/d", "found the database 'posgresql', .* one of postgresql, mysql, sqlite, mssql"),
         ("postgresql+psycopg9://u:hidden@h/d", "found driver 'psycopg9', .* postgresql:// without a driver"),
-        ("postgresql://u:hidden@h:port/d", "cannot be parsed, expected DIALECT://USER:PASSWORD@HOST:PORT/DATABASE"),
+        ("postgresql://u:hidden@h:port/d", "cannot be parsed, expected DIALECT://USER@HOST:PORT/DATABASE"),
         ("oracle://u:hidden@h/d", "oracle"),
     ],
 )

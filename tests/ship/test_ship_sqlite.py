@@ -2,12 +2,15 @@
 
 import json
 import math
+import sqlite3
+from contextlib import closing
 
 import mlflow
 import pytest
 
 from treering.config.canonical import short
 from treering.errors import EvidenceError
+from treering.runlog.records import Evaluation
 from treering.ship.follow import ship_once
 from treering.ship.shipper import RunShipper
 from treering.store.registry import Registry
@@ -282,6 +285,41 @@ def test_spikes_and_non_finite_values_are_marked(project, write_run, client):
     writer.lay(1)
     ship_once(project)
     assert len(history(client, run, "judge/spike")) == 3
+
+
+def test_scores_and_validation_losses_that_are_not_finite_are_nan_and_a_tag(project, write_run, client, uri):
+    bad = {"loss": math.inf, "by_corpus": {"books": -math.inf, "code": 3.8}}
+    writer = (
+        write_run().start().lay(10, validation=lambda step: bad if step == 10 else None, grad_norm=lambda _: math.inf)
+    )
+    writer.save().evaluate(10, accuracy=math.nan)
+    path = writer.run.path / "evaluations" / "step-00000010.json"
+    record, _ = Evaluation.read(path)
+    record.perplexity["books"]["perplexity"] = math.inf
+    record.write(path)
+    ship_once(project)
+    (run,) = mlflow_runs(client)
+    with closing(sqlite3.connect(uri.removeprefix("sqlite:///"))) as database:
+        stored = database.execute("SELECT key, step, value, is_nan FROM metrics").fetchall()
+    assert max(abs(value) for _, _, value, _ in stored) < 1e12, "no chart is flattened"
+    nan = {(key, step) for key, step, _, is_nan in stored if is_nan}
+    assert {("train/grad_norm", step) for step in range(1, 11)} <= nan
+    assert {
+        ("validation/loss", 10),
+        ("validation/loss/books", 10),
+        ("eval/cloze/0-shot/accuracy", 10),
+        ("eval/perplexity/books", 10),
+    } <= nan
+    assert ("validation/loss/code", 10) not in nan
+    assert history(client, run, "validation/loss/code") == [(10, 3.8)]
+    listed = {(each["metric"], each["value"]) for each in json.loads(run.data.tags["treering.non_finite"])}
+    assert {("train/grad_norm", "Infinity"), ("validation/loss/books", "-Infinity")} <= listed
+    assert run.data.tags["treering.num_non_finite"] == "12"
+    scores = json.loads(run.data.tags["treering.non_finite.step-00000010"])
+    assert {(each["metric"], each["value"]) for each in scores} == {
+        ("eval/cloze/0-shot/accuracy", "NaN"),
+        ("eval/perplexity/books", "Infinity"),
+    }
 
 
 def test_incidents_of_all_attempts_are_told(write_run, client, uri):

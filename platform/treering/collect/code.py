@@ -57,7 +57,7 @@ def source_digests(root: Path, paths: Iterable[str] = NUMERIC_SOURCES) -> dict[s
     found = {}
     for path in paths:
         matches = sorted(root.glob(path))
-        if not matches and not (root / path.partition("/")[0]).exists():
+        if not matches and path in NUMERIC_SOURCES and not (root / path.partition("/")[0]).exists():
             raise NotFoundError(
                 f"code digest: found no folder {path.partition('/')[0]} below {root}, expected a clone of Treering: "
                 "training and audits of code need its sources. Clone the repository and install it there: "

@@ -37,6 +37,8 @@ _NO_TIMEOUT: Final = {"asyncpg", "pyodbc", "pymssql"}
 """Drivers that have no argument `connect_timeout`."""
 _MAKING_LOCK: Final = 0x7472656572696E67
 """PostgreSQL's advisory lock under which MLflow's tables are made: `treering` in ASCII."""
+_PATIENCE_S: Final = 60.0
+"""How long another program may have a database open that is not whole."""
 _HEADER: Final = b"SQLite format 3\0"
 _MAKING: Final = ".making-"
 _DRIVERS: Final = {
@@ -119,8 +121,8 @@ def _driver(uri: str) -> sqlalchemy.URL:
         ) from None
     except (sqlalchemy.exc.ArgumentError, ValueError):
         raise UserError(
-            f"tracking URI {redact(uri)}: cannot be parsed, expected DIALECT://USER:PASSWORD@HOST:PORT/DATABASE, with "
-            "`@`, `:` and `/` of a password written as %40, %3A and %2F"
+            f"tracking URI {redact(uri)}: cannot be parsed, expected DIALECT://USER@HOST:PORT/DATABASE, and "
+            "after USER a colon and the password, whose `@`, `:` and `/` are written as %40, %3A and %2F"
         ) from None
     if url.get_backend_name() != "sqlite" and uri.partition("?")[0].count("@") > 1:
         raise UserError(
@@ -228,6 +230,9 @@ def _prepare(path: Path) -> str | None:
     for left in path.parent.glob(f".{path.name}{_MAKING}*"):
         left.unlink()  # of a process that was killed; the lock says that nobody is at work
     if not path.exists() or path.stat().st_size == 0:
+        path.unlink(missing_ok=True)
+        # Journals of a database that somebody removed: SQLite would replay them into the new one.
+        _move(path, _aside(path, f"set-aside-{time.strftime('%Y%m%d-%H%M%S')}"))
         _make(path)
         return None
     with path.open("rb") as file:
@@ -237,6 +242,7 @@ def _prepare(path: Path) -> str | None:
                 "new one from the run logs"
             )
     try:
+        _wait_for_others(path)
         found = _look(path)
     except sqlite3.OperationalError:  # locked, or cannot be opened: another process may be at work
         raise
@@ -272,7 +278,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _look(path: Path) -> _Found:
-    with closing(sqlite3.connect(path, timeout=30.0)) as connection:
+    with closing(sqlite3.connect(path, timeout=10.0)) as connection:
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         revision = runs = None
         if "alembic_version" in tables:
@@ -315,7 +321,7 @@ def _migrate(path: Path, revision: str) -> str:
         _discard(temporary)
         return _replace(path, f"it could not be migrated from schema {revision} ({redact(str(error)).splitlines()[0]})")
     engine.dispose()
-    path.rename(kept)
+    _move(path, kept)
     _publish(temporary, path)
     return f"{path}: migrated to this version of MLflow; {kept.name} is the database as it was"
 
@@ -323,15 +329,45 @@ def _migrate(path: Path, revision: str) -> str:
 def _replace(path: Path, why: str) -> str:
     """Sets a database aside, with its journals, and makes an empty one."""
     kept = _aside(path, f"set-aside-{time.strftime('%Y%m%d-%H%M%S')}")
-    for suffix in ("-wal", "-shm", "-journal"):
-        with suppress(FileNotFoundError):
-            path.with_name(path.name + suffix).rename(kept.with_name(kept.name + suffix))
-    path.rename(kept)
+    _move(path, kept)
     _make(path)
     return (
         f"{path}: {why}; it was set aside as {kept.name}, and a new database was made; every run is shipped again from "
         "its run log"
     )
+
+
+def _wait_for_others(path: Path) -> None:
+    """Waits while another program has a database open that is not whole: it may be making or migrating it.
+
+    Raises:
+        StoreError: it goes on for too long.
+    """
+    until = time.monotonic() + _PATIENCE_S
+    while not _is_whole(path) and (others := _others(path)):
+        if time.monotonic() > until:
+            raise StoreError(
+                f"{path}: is locked or not whole, and {', '.join(f'process {each}' for each in others)} has it open; "
+                "end that process, then run the same command again"
+            )
+        time.sleep(0.2)
+
+
+def _others(path: Path) -> list[int]:
+    """The other processes of this machine that have a file open, as far as this user may see them."""
+    found = set()
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            if str(link.readlink()) == str(path):
+                found.add(int(link.parts[2]))
+    return sorted(found - {os.getpid()})
+
+
+def _move(path: Path, kept: Path) -> None:
+    """Renames a database with its journals; what is missing is skipped."""
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        with suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).rename(kept.with_name(kept.name + suffix))
 
 
 def _temporary(path: Path) -> Path:
@@ -341,7 +377,8 @@ def _temporary(path: Path) -> Path:
 def _aside(path: Path, word: str) -> Path:
     """A free name beside a file."""
     names = (f"{path.name}.{word}{f'-{number}' if number else ''}" for number in range(1000))
-    return next(place for place in map(path.with_name, names) if not place.exists())
+    taken = {each.name for each in path.parent.iterdir()}
+    return path.with_name(next(name for name in names if not any(each.startswith(name) for each in taken)))
 
 
 def _publish(temporary: Path, path: Path) -> None:
