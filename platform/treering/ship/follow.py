@@ -47,10 +47,12 @@ def ship_once(project: Project, prefix: str | None = None, *, report: Report | N
         EvidenceError: a run log does not hold, or cannot be read; raised after all other runs were shipped.
     """
     runs = _selected(project, prefix)
-    registry = _open(default_uri(project)) if runs else None
+    if not runs:
+        return []  # no database is made for nothing
+    registry = _open(default_uri(project))
     reports: list[ShipReport] = []
     skipped: list[str] = []
-    for run in runs if registry else []:
+    for run in runs:
         try:
             shipper = RunShipper(run, registry)
             for attempt in stamina.retry_context(

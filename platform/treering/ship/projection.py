@@ -1,6 +1,5 @@
 """What a run looks like in MLflow: names, params, tags, datasets and points, as pure functions of the run log."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ from treering.runlog.directory import AttemptDirectory, CheckpointDirectory, Pat
 from treering.runlog.incidents import Incident
 from treering.runlog.records import AttemptHeader, Evaluation
 from treering.runlog.ring import Ring
-from treering.store.registry import MAX_TAG_CHARACTERS, DatasetInput, Point, RunStatus
+from treering.store.registry import MAX_TAG_CHARACTERS, DatasetInput, Point, RunStatus, is_drawable
 
 RUN_TAG: Final = "treering.run"
 POSITION_TAG: Final = "treering.shipped"
@@ -262,7 +261,7 @@ def non_finite(points: Sequence[Point]) -> list[dict[str, Any]]:
     return [
         {"step": point.step, "metric": point.key, "value": point.value}
         for point in points
-        if not math.isfinite(point.value)
+        if not is_drawable(point.value)
     ]
 
 

@@ -31,6 +31,10 @@ _log = logging.getLogger(__name__)
 MAX_METRICS: Final = 900
 """Metrics in one call; MLflow takes 1000 entities a call, and the position's tags travel with them."""
 
+LARGEST_VALUE: Final = 1e300
+"""A larger value is stored as NaN: MLflow writes 1.8e308 for infinity, and an evaluation 1e304 for a perplexity that no
+float holds."""
+
 MAX_PARAMS: Final = 100
 MAX_PARAM_CHARACTERS: Final = 6000
 MAX_TAG_CHARACTERS: Final = 8000
@@ -97,6 +101,11 @@ class StoredRun:
 def default_uri(project: Project) -> str:
     """`MLFLOW_TRACKING_URI`, or the embedded database of the project."""
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{project.root.resolve() / 'mlflow.db'}"
+
+
+def is_drawable(value: float) -> bool:
+    """Whether MLflow stores a value as it is; infinities, and numbers as large, would flatten the rest of a chart."""
+    return abs(value) < LARGEST_VALUE
 
 
 class Registry:
@@ -179,7 +188,7 @@ class Registry:
         metrics = [
             mlflow.entities.Metric(
                 point.key,
-                point.value if math.isfinite(point.value) else math.nan,
+                point.value if is_drawable(point.value) else math.nan,
                 point.timestamp_ms,
                 point.step,
                 model_id=point.model_id,

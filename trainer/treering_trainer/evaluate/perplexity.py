@@ -85,8 +85,5 @@ def _entropy(frequencies: NDArray[np.float64]) -> float:
 
 
 def perplexity(loss: float) -> float:
-    """Exponential of a loss; infinite where no float holds it: an untrained model must not end an evaluation."""
-    try:
-        return math.exp(loss)
-    except OverflowError:
-        return math.inf
+    """Exponential of a loss, infinite losses aside: an untrained model must not end an evaluation."""
+    return math.exp(min(loss, 700.0))
