@@ -22,6 +22,7 @@ SIGTERM ends every command.
 
 import errno
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -41,8 +42,9 @@ EXIT_INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 EXIT_CLOSED_PIPE = 141
 """Exit code after SIGPIPE, as shells have it."""
-_SHOWN_PATH = 200
-"""Characters of a path in a message: a longer one is shown by its beginning and its length."""
+_SHOWN_WORD = 300
+"""Characters of a word in a message, such as a path: a longer one is shown by its beginning and its length."""
+_LONG_WORD = re.compile(rf"\S{{{_SHOWN_WORD + 1},}}")
 
 _REMEDIES = {
     errno.ENOSPC: "free space on that disk, or write to another one",
@@ -145,10 +147,10 @@ def _run(
             traceback.print_exc()
         found = explain(error)
         if isinstance(error, OSError):
-            say(f"treering: {redact(trouble.format(found))}")
+            say(_message(trouble.format(found)))
             _drop_output()
             return trouble_code
-        say(f"treering: {applicable(redact(str(found)))}")
+        say(_message(str(found)))
         return found.exit_code
     return code
 
@@ -163,6 +165,13 @@ def heeded(*signals: signal.Signals) -> tuple[signal.Signals, ...]:
         signals: those that a command would handle.
     """
     return tuple(each for each in signals if signal.getsignal(each) is not signal.SIG_IGN)
+
+
+def _message(text: str) -> str:
+    """An error as a person reads it: no password, no word without end, commands that exist here."""
+    text = applicable(redact(text))
+    text = _LONG_WORD.sub(lambda word: f"{word[0][:_SHOWN_WORD]}… ({len(word[0]):,} characters)", text)
+    return f"treering: {text}"
 
 
 def explain(error: BaseException) -> TreeringError:
@@ -205,13 +214,12 @@ def _os_text(error: OSError) -> str:
 
 
 def _path(name: object) -> str:
-    text = os.fsdecode(name) if isinstance(name, str | bytes | os.PathLike) else f"file descriptor {name}"
-    return text if len(text) <= _SHOWN_PATH else f"{text[:_SHOWN_PATH]}… ({len(text):,} characters)"
+    return os.fsdecode(name) if isinstance(name, str | bytes | os.PathLike) else f"file descriptor {name}"
 
 
 def _one_line(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= 2 * _SHOWN_PATH else f"{line[: 2 * _SHOWN_PATH]}…"
+    return line if len(line) <= 2 * _SHOWN_WORD else f"{line[: 2 * _SHOWN_WORD]}…"
 
 
 def _has_working_directory() -> bool:

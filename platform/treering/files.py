@@ -91,6 +91,11 @@ def read_text(path: Path, limit: int = SMALL_FILE_BYTES, *, encoding: str = "utf
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
+def reason(error: Exception) -> str:
+    """Why a file could not be read, for a text that names the file."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
 def _size(count: int) -> str:
     for shift, unit in ((20, "MiB"), (10, "KiB")):
         if count >= 1 << shift:

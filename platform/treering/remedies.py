@@ -11,6 +11,7 @@ from treering.files import read_text
 
 _REPRO = re.compile(r"`dvc repro (?:-f )?([a-z]+)`")
 _CHECKOUT = "`dvc checkout`"
+_REPRODUCE = "`make repro`"
 _STAGES = ("fetch", "curate", "tokenize", "blend", "train", "evaluate", "report")
 
 
@@ -21,12 +22,15 @@ def applicable(text: str, root: Path | None = None) -> str:
         text: an error, a finding or a note.
         root: the project's folder; default the working directory.
     """
-    if "`dvc " not in text:
+    if "`dvc " not in text and _REPRODUCE not in text:
         return text
     try:
-        pipeline = read_text((root or Path.cwd()) / "dvc.yaml", errors="replace")
-    except OSError:
+        root = root or Path.cwd()
+        pipeline = read_text(root / "dvc.yaml", errors="replace")
+    except OSError:  # no pipeline, or no working directory
         pipeline = ""
+    if root is None or not (root / "Makefile").exists():
+        text = text.replace(_REPRODUCE, "the pipeline from `treering fetch CONFIG` on")
 
     def stage(found: re.Match[str]) -> str:
         name = found[1]

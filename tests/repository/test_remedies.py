@@ -84,6 +84,10 @@ def test_a_remedy_applies_in_this_folder(tmp_path):
         "no blend; `dvc repro -f blend` makes it, `dvc checkout` restores it, `treering tokenize CONFIG` too"
     )
     assert applicable("nothing to run", tmp_path) == "nothing to run"
+    text = "no run there; `make repro` makes one"
+    assert applicable(text, tmp_path) == "no run there; the pipeline from `treering fetch CONFIG` on makes one"
+    (tmp_path / "Makefile").touch()
+    assert applicable(text, tmp_path) == text
 
 
 def test_every_command_is_in_a_group_of_the_help(tree):

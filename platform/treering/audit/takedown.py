@@ -23,7 +23,7 @@ from treering.audit.report import Shortfall, told
 from treering.audit.selection import Matcher, Selector, find_readable
 from treering.audit.shelf import Shelf
 from treering.errors import EvidenceError, UserError
-from treering.files import read_text
+from treering.files import read_text, reason
 from treering.project import Project
 
 _COLUMNS = ["corpus", "id", "source", "licence", "kept", "step", "rule", "near_duplicate_of", "cluster", "split"]
@@ -103,7 +103,7 @@ def read_list(path: Path) -> list[Selector]:
     try:
         text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: found an unreadable file ({error}), expected a list of documents") from None
+        raise UserError(f"{path}: found an unreadable file ({reason(error)}), expected a list of documents") from None
     return parse_list(text, str(path))
 
 

@@ -400,7 +400,9 @@ def _print_batch(found: "StepBatch") -> None:
         console.print(f"batch digest {found.recorded_digest} is the ring's; not recomputed")
     else:
         equal = "equals" if found.content_bound else "DIFFERS FROM"
-        console.print(f"batch digest {found.recomputed_digest} {equal} the ring's {found.recorded_digest}")
+        console.print(f"batch digest {found.recomputed_digest}", f"             {equal} the ring's")
+        if not found.content_bound:
+            console.print(f"ring's       {found.recorded_digest}")
     console.print(f"assurance    {found.level}")
     print_shortfalls(found.shortfalls, missing=True)
     for sample in found.samples:

@@ -10,7 +10,7 @@ from treering.cli.alarms import print_alarms
 from treering.cli.audit import print_joins, print_shortfalls, progress_bars
 from treering.cli.output import JsonOption, NamedCheckpoint, console, print_json, print_table, project
 from treering.config.canonical import short
-from treering.files import read_text
+from treering.files import read_text, reason
 from treering.foreign import say
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _trace_text(here: "Project", file: Path, limit: int, *, json: bool) -> None:
     try:
         content = read_text(file, encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{file}: found an unreadable file ({error}), expected UTF-8 text") from None
+        raise UserError(f"{file}: found an unreadable file ({reason(error)}), expected UTF-8 text") from None
     with progress_bars() as progress:
         found = trace_text(here, content, progress)
     if json:

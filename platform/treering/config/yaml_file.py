@@ -13,7 +13,7 @@ import yaml
 
 from treering.config.yaml_text import MAX_BYTES, check_bounds
 from treering.errors import ConfigError
-from treering.files import read_bytes
+from treering.files import read_bytes, reason
 
 MAX_INTEGER = 1 << 63
 
@@ -239,7 +239,7 @@ def _text_of(path: Path, wanted: str) -> str:
     except IsADirectoryError:
         raise ConfigError(str(path), "", "a folder", wanted) from None
     except (OSError, ValueError) as error:
-        raise ConfigError(str(path), "", f"an unreadable file ({error})", "a UTF-8 YAML file") from error
+        raise ConfigError(str(path), "", f"an unreadable file ({reason(error)})", "a UTF-8 YAML file") from error
     try:
         return content.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:

@@ -122,6 +122,8 @@ def generate(path: Path) -> tuple[PrivateKey, Path]:
     Raises:
         UserError: one of the files is there already.
     """
+    if path.is_dir():
+        raise UserError(f"{path} is a folder, expected a new file for the key; `treering keygen {path}/signer.pem`")
     public_path = path.with_name(f"{path.stem}.pub.pem")
     for file in (path, public_path):
         if file.exists():
