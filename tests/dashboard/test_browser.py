@@ -220,9 +220,11 @@ def test_foreign_text_unknown_names_and_stalls_in_a_browser(lay_run, tmp_path, r
             assert page.get_by_test_id("stVegaLiteChart").count() == 0
 
         page.goto(f"{address}/takedown")
-        page.get_by_text("stalled", exact=True).first.wait_for()
+        page.get_by_text(f"Run {stalled.path.name[:8]}: no step for").first.wait_for()
+        assert "stalled" in page.locator("main").inner_text()
         page.goto(f"{address}/run?run={stalled.path.name}")
         wait_until_drawn(page)
+        page.get_by_text("after step 120, expected one within").first.wait_for()
         assert page.get_by_text("to go").count() == 0
 
 
