@@ -1,5 +1,8 @@
 """A run that goes on from another run's checkpoint on a blend of its own: the audit follows into both."""
 
+import json
+import subprocess
+import sys
 from collections import defaultdict
 
 import numpy as np
@@ -11,6 +14,7 @@ from treering.audit.difference import compare_checkpoints
 from treering.audit.exposure import corpora_of, find_exposures
 from treering.audit.reading import ways_of
 from treering.audit.report import Level, PassedOver
+from treering.data.continuation import start_lines
 from treering.data.order import DataOrder
 from treering.errors import ConfigError
 from treering.runlog.directory import RunDirectory
@@ -321,3 +325,34 @@ def test_a_restarted_schedule_can_go_on_in_the_data(built):
     assert report.level is Level.CONTENT_BOUND
     assert all(join.even for join in report.joins)
     assert sum(usage.samples for usage in report.corpora) == built.schedule.samples_after(6) + 32
+
+
+def test_before_training_it_is_said_or_that_nobody_can_tell(built, annealed):
+    report = audit_checkpoint(annealed.checkpoints()[0], built.project)
+    lines = start_lines(annealed.resolved, built.project.runs)
+    assert [line for line in lines if "red: stopped at position" in line]
+    assert lines[0] == f"run {annealed.id} does not go on where the runs before stopped reading (step 7):"
+    assert len(lines) == 2 + sum(not join.even for join in report.joins)
+    (built.run.path / "resolved.json").unlink()
+    (line,) = start_lines(annealed.resolved, built.project.runs)
+    assert line.startswith("what the runs before have read is not known")
+
+
+def test_the_plan_says_it_too(built, annealed):
+    annealed.resolved.blend.write(built.project.blend)
+    options = [f"--set={each}" for each in (*SHIFTED, *start_from(built, "continue"))]
+    printed = {}
+    for form in ((), ("--json",)):
+        done = subprocess.run(
+            [sys.executable, "-c", "from treering.cli import main; main()", "plan", "tiny.yaml", *options, *form],
+            cwd=built.project.root,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        printed[form] = done.stdout
+    assert f"run {annealed.id} does not go on where the runs before stopped reading (step 7):" in printed[()]
+    joins = json.loads(printed["--json",])["plan"]["joins"]
+    assert [each["corpus"] for each in joins] == ["red", "green", "blue"]
+    assert joins[0]["stopped"] == built.order.count(0, built.schedule.samples_after(6))

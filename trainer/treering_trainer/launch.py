@@ -32,7 +32,7 @@ from treering.config.duration import parse_duration
 from treering.config.load import load_experiment
 from treering.config.resolve import Resolved, ResolvedBlend
 from treering.data.blend import resolve_blend
-from treering.data.continuation import join_lines, resolve_run, start_joins
+from treering.data.continuation import resolve_run, start_lines
 from treering.ending import run_command
 from treering.errors import (
     ConfigError,
@@ -382,7 +382,7 @@ def _prepare(
     )
     job.attempt.mkdir(parents=True)
     say(f"run {run.path.name} ({resolved.experiment}): layout {layout} (TP x PP x DP) on {layout.device}")
-    joins = join_lines(start_joins(resolved, target.runs)) if plan.origin != "resume" else []
+    joins = start_lines(resolved, target.runs) if plan.origin != "resume" else []
     for message in (hardware.note, note, *plan.messages, *joins):
         if message:
             say(f"  {message}")

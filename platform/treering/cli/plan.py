@@ -1,5 +1,6 @@
 """`treering plan`: what an experiment means, before anything is spent on it."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,11 +51,10 @@ def plan(
     """
     from dataclasses import asdict
 
-    from treering.cli.audit import print_joins
     from treering.cli.cluster import ClusterOptions, cluster_document, print_cluster
     from treering.config.load import load_experiment
-    from treering.data.continuation import resolve_run, start_joins
-    from treering.errors import UserError
+    from treering.data.continuation import resolve_run, start_joins, start_lines
+    from treering.errors import EvidenceError, UserError
 
     if search and nodes is None:
         raise UserError("plan --search: found no --nodes, expected the number of nodes to search layouts for")
@@ -62,8 +62,9 @@ def plan(
     blend, blend_source = choose_blend(experiment, project())
     resolved = resolve_run(experiment, blend, str(file), tuple(overrides or ()), runs=project().runs)
     document = plan_document(experiment, resolved, blend_source)
-    joins = start_joins(resolved, project().runs)
-    document["plan"]["joins"] = [asdict(join) for join in joins]
+    lines = start_lines(resolved, project().runs)
+    with suppress(EvidenceError):  # one of the lines says it
+        document["plan"]["joins"] = [asdict(join) for join in start_joins(resolved, project().runs)]
     if nodes is not None:
         options = ClusterOptions(nodes, gpus_per_node, device, efficiency, search)
         document["plan"]["cluster"] = cluster_document(str(file), resolved, options)
@@ -71,7 +72,8 @@ def plan(
         print_json(document)
         return
     _print_plan(document)
-    print_joins(joins)
+    for line in lines:
+        console.print(line)
     if nodes is not None:
         print_cluster(document["plan"]["cluster"])
 

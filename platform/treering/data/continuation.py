@@ -25,6 +25,7 @@ from treering.config.resolve import (
 )
 from treering.config.schema import Experiment
 from treering.data.order import DataOrder
+from treering.errors import EvidenceError
 
 _MOST_PLACES = 1 << 26
 """Samples of a corpus up to which a comparison under two seeds looks at every one of them."""
@@ -162,7 +163,7 @@ def resolve_run(
 
 
 def start_joins(resolved: Resolved, runs: Path) -> tuple[CorpusJoin, ...]:
-    """The joins at a run's start, by the recipes; empty for a run that starts from nothing.
+    """The joins at a run's start, by the recipes; empty for a run that starts from nothing or whose blend is declared.
 
     Args:
         resolved: the run's config.
@@ -171,10 +172,23 @@ def start_joins(resolved: Resolved, runs: Path) -> tuple[CorpusJoin, ...]:
     Raises:
         EvidenceError: the config of a run before is missing or was changed.
     """
-    before = ranges_before(runs / resolved.run_id, resolved.recipe.start_from)
+    before = [] if resolved.blend.declared else ranges_before(runs / resolved.run_id, resolved.recipe.start_from)
     if not before:
         return ()
     return tuple(corpus_joins(before, ReadRange.of(resolved, resolved.schedule.num_steps), resolved.first_step))
+
+
+def start_lines(resolved: Resolved, runs: Path) -> list[str]:
+    """What people should know before a run starts: where corpora do not go on, or that nobody can tell.
+
+    Args:
+        resolved: the run's config.
+        runs: folder of run directories.
+    """
+    try:
+        return join_lines(start_joins(resolved, runs))
+    except EvidenceError as error:
+        return [f"what the runs before have read is not known, so samples may be read again or never: {error}"]
 
 
 def corpus_joins(before: Sequence[ReadRange], after: ReadRange, step: int) -> Iterator[CorpusJoin]:
