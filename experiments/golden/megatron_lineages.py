@@ -367,7 +367,8 @@ def main() -> None:
                     caches[f"{asked['name']}/{left.relative_to(Path(folder).resolve())}"] = left.read_bytes()
                 left.unlink()  # the next case is built, not read from a cache
     if options.caches is not None:
-        pack(options.caches / f"{options.program}.zip", source, caches)
+        told = {"lengths": ALL_LENGTHS, "cases": {asked["name"]: asked for asked in CASES if asked["name"] in CACHED}}
+        pack(options.caches / f"{options.program}.zip", source, {"cases.json": json.dumps(told).encode(), **caches})
     save(output / f"{options.program}.json", {"program": options.program, "builder": source}, answers)
     save(output / "cases.json", {"lengths": ALL_LENGTHS}, {asked["name"]: asked for asked in CASES})
 

@@ -155,16 +155,16 @@ LEGACY = {"megatron-lm-2.5": "megatron-lm-legacy", "megatron-lm-23.06": "megatro
 
 def golden_cases(program: str) -> list[str]:
     with zipfile.ZipFile(GOLDEN / "caches" / f"{program}.zip") as archive:
-        return sorted({name.partition("/")[0] for name in archive.namelist()})
+        return sorted({name.partition("/")[0] for name in archive.namelist() if "/" in name})
 
 
 def unpack(program: str, case: str, folder: Path) -> dict[str, Any]:
     """Token files and the cache that a program's own builder left, and a description of the run."""
-    told = json.loads((GOLDEN / "cases.json").read_text())
-    asked = told["cases"][case]
-    for name in set(asked["paths"]):
-        (folder / f"{name}.idx").write_bytes(index_bytes(np.array(told["lengths"][name], dtype=np.int32)))
     with zipfile.ZipFile(GOLDEN / "caches" / f"{program}.zip") as archive:
+        told = json.loads(archive.read("cases.json"))
+        asked = told["cases"][case]
+        for name in set(asked["paths"]):
+            (folder / f"{name}.idx").write_bytes(index_bytes(np.array(told["lengths"][name], dtype=np.int32)))
         for member in archive.namelist():
             if member.startswith(f"{case}/"):
                 place = folder / member.partition("/")[2]
