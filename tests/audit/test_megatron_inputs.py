@@ -5,6 +5,7 @@ import collections
 import enum
 import json
 import os
+import pickle
 import re
 import shutil
 from pathlib import Path
@@ -207,6 +208,28 @@ def test_a_model_that_is_not_gpt_is_refused_by_its_weights(case, model, kind):
         AuditedRun.open(file)
     with pytest.raises(UserError, match=rf"the model is {kind}"):  # DeepSpeed's key for the model
         AuditedRun.open(saved(folder, state={"module": model}, name="global_step10/mp_rank_00_model_states.pt"))
+
+
+def test_the_names_of_weights_in_a_distributed_checkpoint_are_looked_at_too(case):
+    folder = case("args-file-edited")
+    shutil.rmtree("ckpt")
+    file = saved(folder, name="iter_0000010/common.pt")
+    metadata = file.with_name(".metadata")
+
+    def opened(**names):
+        metadata.write_bytes(pickle.dumps(argparse.Namespace(state_dict_metadata=names, storage_data={})))
+        return AuditedRun.open(Path("ckpt"))
+
+    unseen = "That the model is a GPT: the checkpoint's file names no weights, and its arguments alone were read."
+    assert unseen in AuditedRun.open(Path("ckpt")).report().not_proven
+    gpt = opened(**{"decoder.layers.mlp.linear_fc1.weight": 1, "optimizer.state.exp_avg.embedding.x": 1})
+    assert (gpt.level(), unseen in gpt.report().not_proven) == ("re-derived", False)
+    with pytest.raises(UserError, match=r"the model is BERT .*binary_head\.weight"):
+        opened(**{"encoder.layers.mlp.x": 1, "binary_head.weight": 1})
+    metadata.unlink()
+    (file.parent / "decoder.layers.cross_attention.linear_q.weight").mkdir()  # zarr
+    with pytest.raises(UserError, match="the model is an encoder-decoder"):
+        AuditedRun.open(Path("ckpt"))
 
 
 @pytest.mark.parametrize(

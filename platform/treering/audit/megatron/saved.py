@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from treering.audit.megatron.pickled import read_saved, read_sharded
+from treering.audit.megatron.pickled import read_saved, read_sharded, sharded_names
 from treering.audit.megatron.unpickle import Inert
 from treering.audit.megatron.weights import weight_names
 from treering.errors import EvidenceError, NotFoundError
@@ -126,6 +126,22 @@ def read_checkpoint(file: Path) -> SavedRun:
     deepspeed = file.name.endswith("model_states.pt")
     state: dict[str, Any] = {name: held[name] for name in _STATE if name in held}
     return SavedRun(file, folder, iteration, said, deepspeed, tuple(weight_names(held)), neox, state)
+
+
+def named_weights(saved: SavedRun) -> tuple[str, ...]:
+    """The names of a checkpoint's weights: in its file, in the metadata beside it, or as folders of a zarr checkpoint.
+
+    None where the metadata cannot be read.
+    """
+    if saved.weights:
+        return saved.weights
+    metadata = saved.folder / ".metadata"
+    try:
+        if metadata.exists():
+            return tuple(sharded_names(metadata))
+        return tuple(each.name for each in saved.folder.iterdir() if each.is_dir() and "." in each.name)
+    except (OSError, EvidenceError):
+        return ()
 
 
 def earlier_checkpoints(saved: SavedRun) -> Iterator[Path]:

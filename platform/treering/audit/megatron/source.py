@@ -22,6 +22,7 @@ from treering.audit.megatron.saved import (
     find_checkpoint,
     latest_iteration,
     named_iteration,
+    named_weights,
     read_checkpoint,
 )
 from treering.audit.megatron.steps import Steps
@@ -32,6 +33,9 @@ from treering.data.megatron.blend import MegatronBlend
 from treering.data.megatron.lineage import LINEAGES, Lineage, lineage_named, lineages_of_generation
 from treering.errors import ConfigError, NotFoundError, TreeringError, UserError
 
+_NO_WEIGHTS: Final = (
+    "That the model is a GPT: the checkpoint's file names no weights, and its arguments alone were read."
+)
 _PROGRESS: Final = frozenset({"iteration", "consumed_samples"})
 _ALTERNATIVES: Final = {
     group: group
@@ -133,7 +137,8 @@ class RunSource:
         history = told.history((saved, launch), earlier)
         asked = history.stretches[-1].point
         launches = [told.launched(each.point.saved.file, each.run, each.point.launch) for each in history.stretches]
-        last = replace(launches[-1], file=file, open_ends=(*launches[-1].open_ends, *history.set_aside))
+        seen = () if saved.weights else (_NO_WEIGHTS,)
+        last = replace(launches[-1], file=file, open_ends=(*launches[-1].open_ends, *seen, *history.set_aside))
         settings = tuple(told.settings(asked.run, asked.launch))
         return cls(file, settings, _linked([*launches[:-1], last]), findings, history.unbound)
 
@@ -324,7 +329,8 @@ def _checkpoint(path: Path) -> SavedRun:
     file = find_checkpoint(path)
     if file is None:
         raise NotFoundError(f"{path}: found neither {DESCRIPTION} nor a checkpoint, expected {EXPECTED}")
-    return read_checkpoint(file)
+    saved = read_checkpoint(file)
+    return replace(saved, weights=named_weights(saved))
 
 
 def _misnamed(saved: SavedRun) -> Iterator[Finding]:
