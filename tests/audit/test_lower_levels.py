@@ -6,6 +6,7 @@ import shutil
 import pytest
 import run_records
 import typer
+import yaml
 from typer.testing import CliRunner
 
 from treering.audit.checkpoint import audit_checkpoint
@@ -137,6 +138,16 @@ def test_the_published_run_log_stands_in_for_one_without_its_config(built):
     assert (report.level, report.steps_recorded, report.holds) == (Level.RECORDED, 15, False)
     assert report.corpora == whole.corpora
     assert f"by the run log in {built.project.published}" in report.shortfalls[0].answered
+
+
+def test_a_run_without_its_config_beside_a_published_copy_that_dvc_tracks(built):
+    publish(built)
+    lock = {"stages": {"train": {"cmd": "train", "outs": [{"path": "published", "md5": "0123456789abcdef.dir"}]}}}
+    (built.project.root / "dvc.lock").write_text(yaml.safe_dump(lock))
+    remove(built.run.path / "resolved.json")
+    report = audit_checkpoint(CheckpointDirectory(built.last.path), built.project)
+    assert (report.level, report.steps_recorded) == (Level.RECORDED, 15)
+    assert [finding.kind for finding in report.findings] == ["record"]
 
 
 def test_a_checkpoint_of_another_run_is_audited_against_that_run(built, annealed):

@@ -47,7 +47,7 @@ def evaluated(scored_project, scored_run, evaluate):
     output = evaluate()
     return output, {
         path.name: path.read_bytes()
-        for path in (*(scored_run / "evaluations").iterdir(), scored_project.metrics / "evaluate.json")
+        for path in (*(scored_run / "evaluations").glob("*.json"), scored_project.metrics / "evaluate.json")
     }
 
 
@@ -118,7 +118,9 @@ def test_scored_checkpoints_are_kept_and_a_second_evaluation_is_identical(
     (records / "step-00000010.json").write_text("{}")  # damaged: does not count
     output = evaluate()
     assert "already scored" not in output
-    again = {path.name: path.read_bytes() for path in (*records.iterdir(), scored_project.metrics / "evaluate.json")}
+    again = {
+        path.name: path.read_bytes() for path in (*records.glob("*.json"), scored_project.metrics / "evaluate.json")
+    }
     assert again == files
     assert evaluate().count("already scored") == 2
 

@@ -46,7 +46,7 @@ CONFIG = {
         "rampup": {"start": 4, "increment": 4, "samples": 48},
     },
     "parallel": {"micro_batch_size": 2, "data": 2},
-    "checkpoint": {"every_steps": 6},
+    "checkpoint": {"every_steps": 15},
 }
 DOCUMENTS = {"red": 20, "green": 30, "blue": 200}  # red is read more than once, most of blue not at all
 

@@ -225,6 +225,11 @@ def kill_in_publish(before):
         publish.cut_run = lambda _run, _final, target: (target.mkdir(), kill_group())
 
 
+def leave_out_scripts():
+    """Checkpoints without the scripts that DeepSpeed copies beside its files."""
+    PipelineEngine._copy_recovery_script = lambda *_: None
+
+
 def kill_past_checks():
     """What should have been refused must not begin: such a model would take the machine with it."""
     launch._hold = lambda *_: kill_group()
@@ -285,6 +290,7 @@ FAULTS = {
         secret_rate,
         another_node,
         kill_past_checks,
+        leave_out_scripts,
     )
 }
 

@@ -22,6 +22,7 @@ from treering.config.operation import CheckpointConfig
 from treering.errors import EvidenceError
 from treering.files import open_regular
 from treering.foreign import say
+from treering.runlog.chronicle import record_removed, record_saved, record_set_aside
 from treering.runlog.directory import CheckpointDirectory, RunDirectory, checkpoint_name
 from treering.runlog.document import sync_directory
 from treering.runlog.records import CheckpointManifest, FileRecord, Record
@@ -61,6 +62,7 @@ class Saving:
         self, engine: Engine, run: RunDirectory, step: int, rings: RingWriter | None, facts: Mapping[str, Any]
     ) -> None:
         self.step = step
+        self._run = run
         self._leads = rings is not None
         self._final = run.path / "checkpoints" / checkpoint_name(step)
         self._temporary = self._final.with_name(f"{_SAVING}{self._final.name}")
@@ -104,10 +106,16 @@ class Saving:
         self._records = self._thread.submit(lambda: [record_file(path, self._temporary) for path in paths])
 
     def _seal(self, written: list[list[FileRecord]]) -> None:
-        def describe(files: tuple[FileRecord, ...]) -> Record:
-            return CheckpointManifest(**self._facts, created_at=time.time(), files=files)
+        made: list[CheckpointManifest] = []
 
-        seal(self._temporary, self._final, describe, [record for records in written for record in records])
+        def describe(files: tuple[FileRecord, ...]) -> Record:
+            journal = self._run.journal.head()
+            made.append(CheckpointManifest(**self._facts, created_at=time.time(), files=files, journal=journal))
+            return made[0]
+
+        records = [record for records in written for record in records]
+        digest = seal(self._temporary, self._final, describe, records)
+        record_saved(self._run, made[0], digest)
 
 
 def _together(act: Callable[[], Any] | None) -> tuple[str | None, list[Any]]:
@@ -123,7 +131,7 @@ def _together(act: Callable[[], Any] | None) -> tuple[str | None, list[Any]]:
     try:
         if act is not None:
             mine = None, act()
-    except OSError as error:  # not printed: the log may lie on the same full disk
+    except (OSError, EvidenceError) as error:  # not printed: the log may lie on the same full disk
         mine = str(error), None
     every: list[Any] = [None] * torch.distributed.get_world_size()
     torch.distributed.all_gather_object(every, mine)
@@ -251,12 +259,18 @@ def remove_old(run: RunDirectory, config: CheckpointConfig) -> None:
     try:
         for each in checkpoints:
             if not rules[each.step]:
+                record_removed(run, each, _reason(config))
                 _take_name(each.path)
                 if each.conversion.exists():
                     _take_name(each.conversion)
         _remove_nameless(run)
-    except OSError as error:
+    except (OSError, EvidenceError) as error:
         say(f"an old checkpoint could not be removed: {error}")
+
+
+def _reason(config: CheckpointConfig) -> str:
+    rules = (("keep_last", config.keep_last), ("keep_every", config.keep_every), ("keep_best", config.keep_best))
+    return "no rule keeps it: " + ", ".join(f"{name} {value}" for name, value in rules if value is not None)
 
 
 def _validation_loss(checkpoint: CheckpointDirectory) -> float | None:
@@ -277,6 +291,7 @@ def set_aside(run: RunDirectory, checkpoint: CheckpointDirectory, attempt: int) 
         folder = run.path / f"superseded-{attempt:04d}-{again}"
     folder.mkdir(exist_ok=True)
     target = folder / checkpoint.path.name
+    record_set_aside(run, checkpoint, folder)
     checkpoint.path.rename(target)
     shutil.rmtree(checkpoint.conversion, ignore_errors=True)  # nothing goes on from there
     scores = run.path / "evaluations" / f"{checkpoint.path.name}.json"

@@ -6,12 +6,15 @@ Light: imports neither torch nor DeepSpeed.
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal
 
 from treering.config.resolve import Resolved
+from treering.errors import EvidenceError
+from treering.runlog.chronicle import record_end
 from treering.runlog.directory import AttemptDirectory
 from treering.runlog.incidents import Incident, IncidentKind, append_incident
 from treering.runlog.records import AttemptEnd, Layout, Parent
@@ -112,6 +115,8 @@ def write_end(attempt: Path, status: Literal["finished", "interrupted", "failed"
     if (attempt / "end.json").exists() or not (attempt / "header.json").exists():
         return
     AttemptEnd(status=status, reason=reason, step=_last_step(attempt), ended_at=time.time()).write(attempt / "end.json")
+    with suppress(EvidenceError):  # the journal was changed: the next start refuses and names it
+        record_end(AttemptDirectory(attempt))
 
 
 def write_incident(attempt: Path, kind: IncidentKind, text: str, rank: int | None) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from treering.errors import EvidenceError
 from treering.project import Project
-from treering.runlog.cut import cut_run
+from treering.runlog.cut import carry_evaluations, cut_run
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.document import write_durably
 from treering.runlog.ring import Ring
@@ -82,6 +82,7 @@ def _replace_published(project: Project, run: RunDirectory, final: CheckpointDir
         project.published.rename(old)
     temporary.rename(project.published)
     shutil.rmtree(old, ignore_errors=True)
+    carry_evaluations(run, project.published)
 
 
 def _metrics(project: Project) -> Path:

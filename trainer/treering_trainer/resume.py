@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from treering.config.ancestry import ResolvedStart
 from treering.errors import EvidenceError, UserError
+from treering.runlog.chronicle import record_left
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import AttemptHeader, CheckpointManifest, Layout, Parent
 from treering_trainer import checkpoint, relayout
@@ -50,6 +51,7 @@ def plan_attempt(
     """
     messages = [f"removed the unfinished save {name}" for name in checkpoint.remove_unfinished(run)]
     relayout.remove_unfinished(run)
+    record_left(run)
     found, damaged = _newest_complete(run, messages)
     before = _attempt_before(run, found[0] if found else None)
     changed = differences(before, code, environment, layout) if before else ()

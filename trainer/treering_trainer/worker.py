@@ -196,6 +196,7 @@ def open_record(job: Job, kernels: tuple[Kernel, ...]) -> Record:
         nodes=tuple(dict(node) for node in job.nodes) or None,
         launch=None if job.launch is None else dict(job.launch),
         converted=plan.converted,
+        journal=RunDirectory(job.run).journal.head(),
     )
     digest = header.write(job.attempt / "header.json")
     facts = {

@@ -14,7 +14,7 @@ from typing import Any
 from treering.audit.path import Piece
 from treering.audit.report import Finding
 from treering.audit.shelf import Shelf
-from treering.config.canonical import digest_json, parse_json, short
+from treering.config.canonical import digest_json, parse_json, said_otherwise, short
 from treering.config.resolve import ANCESTORS, RUN_ID_LENGTH, Resolved, ResolvedBlend
 from treering.errors import EvidenceError, TreeringError
 from treering.files import read_bytes
@@ -41,7 +41,7 @@ def edited_fields(run: RunDirectory, project: Project) -> str:
             *_copies(file, document, project),
             *_blend(document, project),
         ):
-            for field, found, expected in _otherwise(document, said):
+            for field, found, expected in said_otherwise(document, said):
                 told.setdefault(field, f"{field} is {_shown(found)}, but {_shown(expected)} by {place}")
         fields = list(told.values())
         more = f"; and {len(fields) - _SHOWN} more fields" if len(fields) > _SHOWN else ""
@@ -108,18 +108,6 @@ def _blend(document: dict[str, Any], project: Project) -> Iterator[tuple[Path, d
             yield project.blend, {"blend": blend.model_dump(mode="json")}
 
 
-def _otherwise(found: Any, said: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Dotted path, value found and value said of everything that is said and found otherwise."""
-    if isinstance(found, dict) and isinstance(said, dict):
-        for key, value in said.items():
-            yield from _otherwise(found.get(key), value, f"{place}.{key}" if place else key)
-    elif isinstance(found, list) and isinstance(said, list) and len(found) == len(said):
-        for number, (one, other) in enumerate(zip(found, said, strict=True)):
-            yield from _otherwise(one, other, f"{place}.{number}")
-    elif found != said:
-        yield place, found, said
-
-
 def _shown(value: object) -> str:
     return short(value) + "…" if isinstance(value, str) and value.startswith("sha256:") else str(value)
 
@@ -143,7 +131,7 @@ def mend_blends(pieces: Sequence[Piece], shelf: Shelf) -> tuple[tuple[Piece, ...
                 continue
             held = {"num_tokens": corpus.num_tokens, "num_documents": corpus.num_documents}
             components.append(component.model_copy(update=held))
-            for name, found, expected in _otherwise(component.model_dump(), held):
+            for name, found, expected in said_otherwise(component.model_dump(), held):
                 field = f"blend.components.{number}.{name}"
                 text = (
                     f"{config}: {field}, {name} of corpus {component.corpus}, is {found}, expected {expected} by the "

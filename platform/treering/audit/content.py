@@ -74,9 +74,12 @@ def compare_files(folder: Path, expected: Sequence[ExpectedFile], by: str, progr
             findings.append(Finding("checkpoint", text, file=str(path)))
         progress("checkpoint files", done, len(expected))
     named = {folder / each.path for each in expected} | {folder / "manifest.json"}
+    parents = {parent for path in named for parent in path.parents}
     for path in sorted(folder.rglob("*")):
-        if not path.is_dir() and path not in named:
-            text = f"{path}: {by} names no such file: it was put there later; move it elsewhere"
+        filled = path.is_dir() and not path.is_symlink() and any(path.iterdir())  # what is in it is named
+        if path not in named and path not in parents and not filled:
+            what = "link" if path.is_symlink() else "empty folder" if path.is_dir() else "file"
+            text = f"{path}: {by} names no such {what}: it was put there later; move it elsewhere"
             findings.append(Finding("checkpoint", text, file=str(path)))
     return findings
 
@@ -84,7 +87,8 @@ def compare_files(folder: Path, expected: Sequence[ExpectedFile], by: str, progr
 def _problem(folder: Path, expected: ExpectedFile) -> str:
     path = folder / expected.path
     if not path.is_file():
-        return "missing"
+        dangling = "a link that leads nowhere" if path.is_symlink() else "missing"
+        return "not a regular file" if path.exists() else dangling
     if expected.size is not None and (size := path.stat().st_size) != expected.size:
         return f"{size} bytes, expected {expected.size}"
     digest = digest_file(path)

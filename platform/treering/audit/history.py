@@ -1,44 +1,101 @@
-"""Checks a run log by itself: every record against its digest, every ring of every attempt against its chain.
+"""Checks a run log by itself: every record against its digest, every ring against its chain, records against others.
 
-The audit of a checkpoint walks one path; this reads what lies off it as well.
+The audit of a checkpoint walks one path; this reads what is off it as well. `treering.audit.agreement` holds the
+records against each other.
 """
 
 import json
 from collections.abc import Callable, Iterator
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from treering.audit.config_edits import edited_fields
 from treering.audit.path import check_config
 from treering.audit.report import Finding
-from treering.errors import EvidenceError
+from treering.config.resolve import Resolved
+from treering.config.schedule import Schedule
+from treering.errors import ConfigError, EvidenceError
 from treering.files import open_regular
 from treering.project import Project
 from treering.runlog.directory import AttemptDirectory, RunDirectory
 from treering.runlog.incidents import INCIDENTS_FILE
 from treering.runlog.lock import is_held
-from treering.runlog.records import AttemptEnd, AttemptHeader, Evaluation
+from treering.runlog.records import AttemptEnd, AttemptHeader
+from treering.runlog.ring import Ring, first_ring, read_rings
 
 _TAIL_BYTES = 1 << 20
 
 
-def check_run_log(run: RunDirectory, project: Project, note: Callable[[str], None]) -> Iterator[Finding]:
-    """Config, every attempt with all its rings, on the path of a checkpoint or not, and evaluations.
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What the rings of an attempt say up to one of its steps.
 
-    Args:
-        run: the run, or a published checkpoint's folder.
-        project: where copies of its config may lie.
-        note: told what is no damage but cannot be vouched for.
+    Attributes:
+        ring: the ring of the step.
+        applied: rings of the attempt up to it whose step moved the weights.
+        validation_loss: newest held-out loss among them.
     """
-    yield from _check_config(run, project)
-    for path in sorted((run.path / "attempts").glob("*")):
-        if path.name.isdigit():
-            yield from _check_attempt(run, AttemptDirectory(path), note)
-    for path in sorted((run.path / "evaluations").glob("*.json")):
-        yield from _unreadable(path, partial(Evaluation.read, path))
+
+    ring: Ring
+    applied: int
+    validation_loss: float | None
 
 
-def _check_config(run: RunDirectory, project: Project) -> Iterator[Finding]:
+@dataclass(slots=True)
+class AttemptRecords:
+    """What was read of one attempt.
+
+    Attributes:
+        directory: the attempt.
+        header: its header, None where it is missing or was changed.
+        digest: the header's digest.
+        end: how it ended, None where nothing says so.
+        end_digest: of that record.
+        first_prev: what the first ring goes on from, None without rings.
+        first_step: step of the first ring, 0 without rings.
+        rings: rings whose chain holds.
+        last: the last of them.
+        whole: whether no ring was changed.
+        marks: by step, of the steps that other records name.
+    """
+
+    directory: AttemptDirectory
+    header: AttemptHeader | None = None
+    digest: str | None = None
+    end: AttemptEnd | None = None
+    end_digest: str | None = None
+    first_prev: str | None = None
+    first_step: int = 0
+    rings: int = 0
+    last: Ring | None = None
+    whole: bool = True
+    marks: dict[int, Mark] = field(default_factory=dict)
+
+    @property
+    def number(self) -> int:
+        """Number of the attempt, from its folder's name."""
+        return self.directory.number
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the attempt left nothing: it died before its header, or everything of it was deleted."""
+        return self.last is None and self.whole and not self.directory.started
+
+    @property
+    def header_file(self) -> Path:
+        """Where its header is."""
+        return self.directory.path / "header.json"
+
+    @property
+    def last_step(self) -> int:
+        """The last step with a ring, or the one that it went on from."""
+        if self.last is not None:
+            return self.last.step
+        return 0 if self.header is None or self.header.parent is None else self.header.parent.step
+
+
+def check_run_config(run: RunDirectory, project: Project) -> Iterator[Finding]:
+    """A run's config against its digests and against itself."""
     try:
         yield from check_config(run)
     except EvidenceError as error:
@@ -46,41 +103,127 @@ def _check_config(run: RunDirectory, project: Project) -> Iterator[Finding]:
         yield Finding("record", text, file=str(run.path / "resolved.json"))
 
 
-def _unreadable(file: Path, read: Callable[[], object]) -> list[Finding]:
-    try:
-        read()
-    except EvidenceError as error:
-        return [Finding("record", str(error), file=str(file))]
-    return []
+def read_attempts(
+    run: RunDirectory, wanted: Callable[[int], set[int]], found: list[Finding], note: Callable[[str], None]
+) -> list[AttemptRecords]:
+    """Reads every attempt of a run, with all its rings.
+
+    Args:
+        run: the run.
+        wanted: the steps of an attempt that other records name.
+        found: takes what does not hold.
+        note: told what is no damage but cannot be vouched for.
+    """
+    folders = [path for path in sorted((run.path / "attempts").glob("*")) if path.name.isdigit() and path.is_dir()]
+    return [_read_attempt(run, AttemptRecords(AttemptDirectory(path)), wanted, found, note) for path in folders]
 
 
-def _check_attempt(run: RunDirectory, attempt: AttemptDirectory, note: Callable[[str], None]) -> Iterator[Finding]:
-    header, end = attempt.path / "header.json", attempt.path / "end.json"
+def _read_attempt(
+    run: RunDirectory,
+    records: AttemptRecords,
+    wanted: Callable[[int], set[int]],
+    found: list[Finding],
+    note: Callable[[str], None],
+) -> AttemptRecords:
+    attempt = records.directory
+    end = attempt.path / "end.json"
     if not attempt.started and not attempt.rings_file.exists():
-        return  # died before it had anything to say
-    unreadable = _unreadable(header, partial(AttemptHeader.read, header))
-    yield from unreadable
-    if end.exists():
-        yield from _unreadable(end, partial(AttemptEnd.read, end))
-    yield from _unreadable(attempt.path / INCIDENTS_FILE, attempt.incidents)
-    if not unreadable:  # the chain begins with the header's digest
-        yield from _check_rings(run, attempt, note)
-
-
-def _check_rings(run: RunDirectory, attempt: AttemptDirectory, note: Callable[[str], None]) -> Iterator[Finding]:
-    line, step, file = 1, None, str(attempt.rings_file)
+        return records  # died before it had anything to say
     try:
-        for ring in attempt.rings():
-            line, step = line + 1, ring.step
+        records.header, records.digest = AttemptHeader.read(records.header_file)
     except EvidenceError as error:
+        found.append(Finding("record", str(error), file=str(records.header_file)))
+    if end.exists() or end.is_symlink():
+        try:
+            records.end, records.end_digest = AttemptEnd.read(end)
+        except EvidenceError as error:
+            found.append(Finding("record", str(error), file=str(end)))
+    found += _check_rings(run, records, wanted(attempt.number), note)
+    try:
+        late = [each for each in attempt.incidents() if records.whole and each.step > records.last_step]
+    except EvidenceError as error:
+        found.append(Finding("record", str(error), file=str(attempt.path / INCIDENTS_FILE)))
+        late = []
+    found += [
+        Finding(
+            "ring",
+            f"{attempt.rings_file}: the rings end at step {records.last_step}, but an incident in "
+            f"{attempt.path / INCIDENTS_FILE} happened after the ring of step {each.step}: rings were removed, or the "
+            "incident was put in",
+            file=str(attempt.rings_file),
+        )
+        for each in late[:1]
+    ]
+    return records
+
+
+def _check_rings(
+    run: RunDirectory, records: AttemptRecords, wanted: set[int], note: Callable[[str], None]
+) -> Iterator[Finding]:
+    """The chain of an attempt's rings from the first of them on, and each against the schedule."""
+    attempt, line, step = records.directory, 1, None
+    path, file = attempt.rings_file, str(attempt.rings_file)
+    if not path.is_file():
+        if path.exists() or path.is_symlink():
+            records.whole = False
+            yield Finding("ring", f"{file}: not a regular file, expected the attempt's rings", file=file)
+        return
+    resolved, schedule = _config(run)
+    applied, loss = 0, None
+    try:
+        first = first_ring(path)
+        if first is not None:
+            records.first_prev, records.first_step = first.prev, first.step
+        for ring in read_rings(path, "" if first is None else first.prev):
+            wrong = "" if resolved is None or schedule is None else _differs(ring, resolved, schedule)
+            if wrong:
+                text = f"{file} line {line}: ring of step {ring.step} says {wrong} by the schedule in "
+                text += f"{run.path / 'resolved.json'}"
+                yield Finding("ring", text, file=file, line=line, step=ring.step)
+                schedule = None  # one is enough: the others would say the same
+            line, step = line + 1, ring.step
+            applied += ring.applied
+            loss = ring.validation_loss if ring.validation_loss is not None else loss
+            records.rings, records.last = records.rings + 1, ring
+            if ring.step in wanted:
+                records.marks[ring.step] = Mark(ring, applied, loss)
+    except EvidenceError as error:
+        records.whole = False
         yield Finding("ring", str(error), file=file, line=line, step=None if step is None else step + 1)
         return
-    rest = _unfinished(attempt.rings_file)
+    rest = _unfinished(path)
     if _begins_with_a_value(rest):
         text = f"{file} line {line}: a whole ring that no newline ends: the end of the line was changed"
         yield Finding("ring", text, file=file, line=line)
     elif rest and not is_held(run.lock):
         note(f"{file} line {line}: {len(rest)} bytes of a line that was never finished; its writer died, it is no ring")
+
+
+def _config(run: RunDirectory) -> tuple[Resolved | None, Schedule | None]:
+    try:
+        return run.resolved, run.resolved.schedule
+    except (EvidenceError, ConfigError):  # it has its own finding
+        return None, None
+
+
+def _differs(ring: Ring, resolved: Resolved, schedule: Schedule) -> str:
+    """What a ring says that the schedule gives otherwise, in words."""
+    if not resolved.first_step <= ring.step <= schedule.num_steps:
+        return f"step {ring.step}, expected one of {resolved.first_step} to {schedule.num_steps}"
+    lo, hi = schedule.sample_range(ring.step)
+    expected = {
+        "sample_start": lo,
+        "sample_end": hi,
+        "global_batch_size": hi - lo,
+        "consumed_samples": resolved.consumed_samples(ring.step),
+        "consumed_tokens": resolved.consumed_tokens(ring.step),
+        "learning_rate": schedule.step_learning_rate(ring.step),
+    }
+    return ", ".join(
+        f"{name} {getattr(ring, name)}, expected {value}"
+        for name, value in expected.items()
+        if getattr(ring, name) != value
+    )
 
 
 def _unfinished(path: Path) -> bytes:
@@ -95,6 +238,6 @@ def _unfinished(path: Path) -> bytes:
 def _begins_with_a_value(text: bytes) -> bool:
     try:
         json.JSONDecoder().raw_decode(text.decode(errors="surrogateescape"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True

@@ -11,26 +11,29 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from treering.audit.agreement import check_run, contradicts_its_folder
 from treering.audit.attestation.check import compare_records, open_attestation
 from treering.audit.attestation.dsse import Envelope
 from treering.audit.attestation.place import SUFFIX, attested_checkpoint
-from treering.audit.content import Progress, blame, check_files, quiet
-from treering.audit.history import check_run_log
+from treering.audit.content import ExpectedFile, Progress, blame, compare_files, quiet
+from treering.audit.presence import check_presence
 from treering.audit.report import Finding, FindingKind
 from treering.config.canonical import digest_file
 from treering.config.resolve import ResolvedBlend
-from treering.data.corpus import BIN, DOCUMENTS, IDX, Corpus
-from treering.data.ngrams import ENTRIES, NgramIndex
-from treering.errors import NotFoundError, TreeringError
+from treering.data.corpus import BIN, DOCUMENTS, IDX, MANIFEST, Corpus
+from treering.data.ngrams import ENTRIES, NgramIndex, index_directory
+from treering.errors import EvidenceError, NotFoundError, TreeringError
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
+from treering.runlog.records import CheckpointManifest, ConversionManifest
 
 if TYPE_CHECKING:
     from treering.audit.attestation.keys import PublicKey
 
-Kind = Literal["corpus", "tokenizer", "blend", "run log", "checkpoint", "attestation", "index"]
+Kind = Literal["corpus", "tokenizer", "blend", "run log", "checkpoint", "conversion", "attestation", "index"]
 
 _CHECKPOINT = re.compile(r"^step-\d{8,}$")
+_CORPUS_FILES = {BIN, IDX, DOCUMENTS, MANIFEST}
 _MIB = 1 << 20
 _FINDING_KINDS: dict[Kind, FindingKind] = {
     "corpus": "corpus",
@@ -38,6 +41,7 @@ _FINDING_KINDS: dict[Kind, FindingKind] = {
     "blend": "record",
     "run log": "record",
     "checkpoint": "checkpoint",
+    "conversion": "checkpoint",
     "attestation": "attestation",
     "index": "corpus",
 }
@@ -118,7 +122,8 @@ def verify_paths(
         NotFoundError: a path does not exist, or nothing lies there that could be checked.
     """
     places = (project.corpora, project.index, project.blend, project.runs, project.published)
-    roots = paths or [path for path in places if path.exists()]
+    beside = sorted(project.root.glob(f"*{SUFFIX}")) if not paths else []
+    roots = paths or [path for path in (*places, *beside) if path.exists()]
     for root in roots:
         if not root.exists():
             raise NotFoundError(f"{root}: no such file or folder")
@@ -143,6 +148,8 @@ def verify_paths(
         advance(max(0, before + size - done))  # what was not counted on the way
         findings += found
         checked.append(Checked(thing.kind, str(thing.path), size, len(found)))
+    if not paths:
+        findings += check_presence(project, notes.append)
     return Inventory(tuple(checked), tuple(findings), tuple(notes))
 
 
@@ -151,33 +158,46 @@ def discover(root: Path) -> Iterator[Thing]:
     if root.is_file():
         yield Thing("attestation" if root.name.endswith(SUFFIX) else "blend", root)
         return
-    for name, folders, files in os.walk(root):
+    seen: set[str] = set()
+    for name, folders, files in os.walk(root, followlinks=True):  # a folder behind a link is read as any other
         folder = Path(name)
         folders.sort()
+        if os.path.realpath(folder) in seen:
+            folders.clear()  # a link that leads back
+            continue
+        seen.add(os.path.realpath(folder))
         yield from (Thing("attestation", folder / file) for file in files if file.endswith(SUFFIX))
         if {BIN, IDX, DOCUMENTS} & set(files):
             yield Thing("corpus", folder)
             tokenizer = folder.parent.parent / "tokenizer.json"
-            if tokenizer.exists():
+            if tokenizer.exists() or (folder.parent.name in {"train", "heldout"} and root in tokenizer.parents):
                 yield Thing("tokenizer", tokenizer)
         elif ENTRIES in files and not folder.name.startswith("."):  # with a dot it is being built
             yield Thing("index", folder)
         elif _CHECKPOINT.match(folder.name):
-            yield Thing("checkpoint", folder)
+            yield Thing("conversion" if folder.parent.name == "universal" else "checkpoint", folder)
             folders.clear()
         elif "resolved.json" in files or "attempts" in folders:
             yield Thing("run log", folder)
 
 
 def _size(thing: Thing) -> int:
-    return sum(path.stat().st_size for path in _files(thing))
+    return sum(_bytes(path) for path in _files(thing))
+
+
+def _bytes(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # a link that leads nowhere, or a file that goes just now
+        return 0
 
 
 def _files(thing: Thing) -> Iterable[Path]:
     """What is read of a thing."""
     if thing.kind == "run log":
-        patterns = ("resolved.json", "attempts/*/*.json*", "evaluations/*.json")
-        return [path for pattern in patterns for path in thing.path.glob(pattern)]
+        patterns = ("resolved.json", "journal.jsonl", "attempts/*/*.json*")
+        own = [path for pattern in patterns for path in thing.path.glob(pattern)]
+        return [*own, *RunDirectory(thing.path).evaluations_folder.glob("*.json*")]
     if thing.path.is_file():
         return [thing.path]
     return [path for path in thing.path.rglob("*") if path.is_file()]
@@ -192,41 +212,117 @@ def _check(
 ) -> Iterator[Finding]:
     """What does not hold of one thing; a record that cannot be read ends its check with what the error says."""
     try:
-        match thing.kind:
-            case "corpus":
-                corpus = Corpus.open(thing.path)
-                for damage in corpus.verify(advance):
-                    yield from blame(corpus, damage)
-            case "tokenizer":
-                yield from _check_tokenizer(thing.path)
-            case "blend":
-                ResolvedBlend.read(thing.path)
-            case "checkpoint":
-                checkpoint = CheckpointDirectory(thing.path)
-                sizes = [file.size for file in checkpoint.manifest.files]
-                yield from check_files(checkpoint, lambda _what, done, _of: advance(sizes[done - 1]))
-            case "run log":
-                yield from check_run_log(RunDirectory(thing.path), project, note)
-            case "index":
-                yield from (
-                    Finding("corpus", text, file=str(thing.path)) for text in NgramIndex(thing.path).check(advance)
-                )
-            case "attestation":
-                yield from _check_attestation(thing.path, project, trusted, note)
+        yield from _read(thing, project, trusted, advance, note)
     except TreeringError as error:
         yield Finding(_FINDING_KINDS[thing.kind], str(error), file=str(thing.path))
+    except OSError as error:
+        text = f"{error.filename or thing.path}: cannot be read ({error.strerror or error})"
+        yield Finding(_FINDING_KINDS[thing.kind], text, file=str(error.filename or thing.path))
+
+
+def _read(
+    thing: Thing,
+    project: Project,
+    trusted: Sequence["PublicKey"],
+    advance: Callable[[int], None],
+    note: Callable[[str], None],
+) -> Iterator[Finding]:
+    match thing.kind:
+        case "corpus":
+            yield from _check_corpus(thing.path, advance, note)
+        case "tokenizer":
+            yield from _check_tokenizer(thing.path)
+        case "blend":
+            ResolvedBlend.read(thing.path)
+        case "checkpoint":
+            checkpoint = CheckpointDirectory(thing.path)
+            yield from _check_checkpoint(checkpoint, checkpoint.manifest, advance)
+        case "conversion":
+            yield from _check_checkpoint(
+                CheckpointDirectory(thing.path), ConversionManifest.read(thing.path / MANIFEST)[0], advance
+            )
+        case "run log":
+            yield from check_run(RunDirectory(thing.path), project, note)
+        case "index":
+            yield from _check_index(thing.path, advance)
+        case "attestation":
+            yield from _check_attestation(thing.path, project, trusted, note)
+
+
+def _check_index(folder: Path, advance: Callable[[int], None]) -> Iterator[Finding]:
+    """An index against its own digests, and its folder's name, which begins with its corpus's digest."""
+    index = NgramIndex(folder)
+    yield from (Finding("corpus", text, file=str(folder)) for text in index.check(advance))
+    facts = index.facts
+    if folder.name != index_directory(folder.parent, facts.corpus_digest).name:
+        text = (
+            f"{folder}: is the index of corpus {facts.corpus} ({facts.corpus_digest}), expected one whose digest "
+            "begins with the folder's name: it was copied or swapped; `treering index --force` builds it anew"
+        )
+        yield Finding("corpus", text, file=str(folder))
+
+
+def _check_corpus(folder: Path, advance: Callable[[int], None], note: Callable[[str], None]) -> Iterator[Finding]:
+    """A corpus by its manifest, which must be that of its folder where the files do not fit it."""
+    corpus = Corpus.open(folder)
+    damages = corpus.verify(advance)
+    place = corpus.name, corpus.manifest.get("split", folder.parent.name)
+    if damages and place != (folder.name, folder.parent.name):
+        manifest = folder / MANIFEST
+        text = (
+            f"{manifest}: is the manifest of corpus {place[0]} ({place[1]}), but its folder is that of {folder.name} "
+            f"({folder.parent.name}), and the files do not fit it: it was copied or swapped; `dvc checkout` restores it"
+        )
+        yield Finding("corpus", text, file=str(manifest), corpus=folder.name)
+        return
+    if {place[1], folder.parent.name} == {"train", "heldout"}:
+        text = f"{folder}: is a corpus of the split {place[1]} by {folder / MANIFEST}: it was moved or swapped"
+        yield Finding("corpus", text, file=str(folder), corpus=corpus.name)
+    elif place[0] != folder.name:
+        note(f"{folder}: is corpus {place[0]} by {folder / MANIFEST}; a corpus is found by its content")
+    for damage in damages:
+        yield from blame(corpus, damage)
+    for path in sorted(folder.iterdir()):
+        if path.name not in _CORPUS_FILES:
+            text = f"{path}: no part of a corpus: it was put there later; move it elsewhere"
+            yield Finding("corpus", text, file=str(path), corpus=corpus.name)
+
+
+def _check_checkpoint(
+    checkpoint: CheckpointDirectory, manifest: CheckpointManifest | ConversionManifest, advance: Callable[[int], None]
+) -> Iterator[Finding]:
+    """A checkpoint or a conversion by its manifest, which must be that of its folder."""
+    try:
+        recipe: str | None = checkpoint.run.resolved.recipe.digest
+    except EvidenceError:  # the run log has its own finding
+        recipe = None
+    wrong = contradicts_its_folder(checkpoint, manifest, recipe)
+    if wrong:
+        file = checkpoint.path / MANIFEST
+        text = f"{file}: {wrong}: the manifest or its folder was copied or swapped; a copy of the run brings it back"
+        yield Finding("checkpoint", text, file=str(file))
+        return
+    sizes = [file.size for file in manifest.files]
+    expected = [ExpectedFile(record.path, record.digest, record.size) for record in manifest.files]
+    by = "the checkpoint's manifest" if isinstance(manifest, CheckpointManifest) else "the conversion's manifest"
+    yield from compare_files(checkpoint.path, expected, by, lambda _what, done, _of: advance(sizes[done - 1]))
 
 
 def _check_tokenizer(path: Path) -> Iterator[Finding]:
+    if not path.is_file():
+        text = f"{path}: is missing, the corpora beside it were cut by a tokenizer; `dvc checkout` restores it"
+        yield Finding("corpus", text, file=str(path))
+        return
     found = digest_file(path)
     for manifest in sorted(path.parent.glob("*/*/manifest.json")):
         try:
             corpus = Corpus.open(manifest.parent)
         except TreeringError:  # that corpus has its own finding
             continue
-        if corpus.manifest["tokenizer"]["digest"] != found:
+        expected = corpus.manifest.get("tokenizer", {}).get("digest")
+        if expected != found:
             text = (
-                f"{path}: {found}, expected {corpus.manifest['tokenizer']['digest']} by {manifest}: corpus "
+                f"{path}: {found}, expected {expected} by {manifest}: corpus "
                 f"{corpus.name} was cut by another tokenizer; `dvc checkout` restores it"
             )
             yield Finding("corpus", text, file=str(path), corpus=corpus.name)

@@ -92,6 +92,8 @@ def _claim(checkpoint: CheckpointDirectory, project: Project) -> _Claim | None:
         return None
     claim, md5 = found[0]
     manifest = checkpoint.path / "manifest.json"
+    if not manifest.is_relative_to(checkpoint.run.path):
+        return None  # a copy elsewhere, which is answered for by the run log in the out
     tree = _tree(md5, stores) or {}
     claimed = tree.get(manifest.relative_to(checkpoint.run.path).as_posix())
     if claimed != _md5(manifest):

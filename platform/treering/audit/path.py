@@ -16,6 +16,7 @@ from treering.data.continuation import CorpusJoin, corpus_joins, positions_after
 from treering.data.order import DataOrder
 from treering.errors import ConfigError, EvidenceError
 from treering.runlog.directory import AttemptDirectory, CheckpointDirectory, PathSegment, RunDirectory
+from treering.runlog.records import AttemptHeader
 from treering.runlog.ring import Ring, first_ring
 
 
@@ -375,7 +376,8 @@ def check_records(checkpoint: CheckpointDirectory, recorded: Recorded) -> list[F
     return list(dict.fromkeys(findings))  # attempts of one run share its config
 
 
-def _differs(file: Path, name: str, found: object, expected: object, by: str) -> Iterator[Finding]:
+def differs(file: Path, name: str, found: object, expected: object, by: str) -> Iterator[Finding]:
+    """A finding where a field of a record is not what another record says."""
     if found != expected:
         text = f"{file}: {name} is {_shown(found)}, expected {_shown(expected)} by {by}"
         yield Finding("record", text, file=str(file))
@@ -389,27 +391,34 @@ def check_config(run: RunDirectory) -> Iterator[Finding]:
     """
     config, recipe, blend = run.path / "resolved.json", run.resolved.recipe, run.resolved.blend
     by = "{} in the same file, which the run's id covers"
-    yield from _differs(config, "blend", blend.digest, recipe.blend, by.format("recipe.blend"))
-    yield from _differs(config, "blend.tokenizer", blend.tokenizer, recipe.tokenizer, by.format("recipe.tokenizer"))
+    yield from differs(config, "blend", blend.digest, recipe.blend, by.format("recipe.blend"))
+    yield from differs(config, "blend.tokenizer", blend.tokenizer, recipe.tokenizer, by.format("recipe.tokenizer"))
 
 
 def _check_piece(piece: Piece) -> Iterator[Finding]:
     """A run's config against itself, and against the header of an attempt."""
-    resolved, config = piece.run.resolved, piece.run.path / "resolved.json"
-    recipe, blend = resolved.recipe, resolved.blend
     yield from check_config(piece.run)
-    if isinstance(piece, Derived):
-        return
-    header, file = piece.attempt.header, piece.attempt.path / "header.json"
-    yield from _differs(file, "attempt", header.attempt, piece.attempt.number, "its folder")
-    yield from _differs(file, "run", header.run, recipe.digest, config.name)
-    yield from _differs(file, "blend", header.blend, recipe.blend, config.name)
+    if isinstance(piece, Stretch):
+        yield from check_header(piece.run, piece.attempt, piece.attempt.header)
+
+
+def check_header(run: RunDirectory, attempt: AttemptDirectory, header: AttemptHeader) -> Iterator[Finding]:
+    """An attempt's header against its folder and the run's config.
+
+    Raises:
+        EvidenceError: the config cannot be read.
+    """
+    recipe, blend, config = run.resolved.recipe, run.resolved.blend, run.path / "resolved.json"
+    file = attempt.path / "header.json"
+    yield from differs(file, "attempt", header.attempt, attempt.number, "its folder")
+    yield from differs(file, "run", header.run, recipe.digest, config.name)
+    yield from differs(file, "blend", header.blend, recipe.blend, config.name)
     names = {digest: name for name, digest in header.corpora.items()}
     for number, component in enumerate(blend.components):
         opened = header.corpora.get(component.corpus)
         if component.digest in names and opened is None:
             field, by = f"blend.components.{number}.corpus", f"{file}, which opened that digest as it"
-            yield from _differs(config, field, component.corpus, names[component.digest], by)
+            yield from differs(config, field, component.corpus, names[component.digest], by)
         elif component.digest is not None and component.digest != opened:
             text = (
                 f"{file}: as corpus {component.corpus} {opened or 'nothing'} was opened, expected "
@@ -441,7 +450,7 @@ def _check_manifest(checkpoint: CheckpointDirectory, recorded: Recorded) -> Iter
         if manifest.validation_loss is not None:  # None as well in what was saved before there was such a field
             said.append(("validation_loss", recorded.validation_loss, "the rings on the path"))
     for name, expected, by in said:
-        yield from _differs(file, name, getattr(manifest, name), expected, by)
+        yield from differs(file, name, getattr(manifest, name), expected, by)
 
 
 def _shown(value: object) -> str:

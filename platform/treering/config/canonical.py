@@ -6,7 +6,7 @@ Standard library only: the run log's writer stands on this file.
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +41,14 @@ def canonical_json(value: Any) -> str:
     Raises:
         TypeError: `value` holds something that JSON cannot say (a set, a date, a numpy scalar): a digest must never
             depend on a guessed conversion.
+        ValueError: `value` is nested too deeply.
     """
     try:
         return _ENCODER.encode(value)
     except (TypeError, ValueError):  # a number that is not finite, or a mapping that is no dict: rare, and slower
         return _ENCODER.encode(_finite(value))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -92,3 +95,18 @@ def digest_file(path: Path) -> str:
 def short(digest: str, length: int = 12) -> str:
     """The first hex characters of a digest, for people."""
     return digest.removeprefix(DIGEST_PREFIX)[:length]
+
+
+def said_otherwise(found: Any, said: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Dotted path, value found and value said, of everything in `said` that `found` has otherwise.
+
+    What `said` leaves out is not compared. 1 and 1.0 are equal, `true` and 1 are not.
+    """
+    if isinstance(found, dict) and isinstance(said, dict):
+        for key, value in said.items():
+            yield from said_otherwise(found.get(key), value, f"{place}.{key}" if place else str(key))
+    elif isinstance(found, list) and isinstance(said, list) and len(found) == len(said):
+        for number, (one, other) in enumerate(zip(found, said, strict=True)):
+            yield from said_otherwise(one, other, f"{place}.{number}")
+    elif found != said or isinstance(found, bool) is not isinstance(said, bool):
+        yield place, found, said

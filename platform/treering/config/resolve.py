@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from treering.config.ancestry import Count, ResolvedStart, StartConfig
-from treering.config.canonical import canonical_json, digest_json, parse_json, short
+from treering.config.canonical import canonical_json, digest_json, parse_json, said_otherwise, short
 from treering.config.model import (
     Digest,
     GrowingSection,
@@ -42,6 +42,16 @@ from treering.files import read_bytes
 RUN_ID_LENGTH = 16
 ANCESTORS = "ancestors"
 """Folder of a published run that holds the records of the runs that it starts from."""
+
+
+def _check_types(path: Path, section: Section, document: dict[str, Any]) -> None:
+    """Refuses a value that was read as another type than it is written in, such as a number in quotes.
+
+    Raises:
+        EvidenceError: there is one.
+    """
+    for field, expected, found in said_otherwise(section.model_dump(mode="json"), document):
+        raise EvidenceError(f"{path}: {field} is {found!r}, expected {expected!r}: a value of another type")
 
 
 class ResolvedComponent(Section):
@@ -134,6 +144,7 @@ class ResolvedBlend(GrowingSection):
             document = parse_json(read_bytes(path))
             claimed = document.pop("digest")
             blend = cls.model_validate(document)
+            _check_types(path, blend, document)
         except FileNotFoundError:
             raise UserError(f"{path}: no blend there; `dvc repro blend` makes it") from None
         except (OSError, ValueError, KeyError, AttributeError, TypeError, ValidationError) as error:
@@ -250,13 +261,15 @@ class Resolved(Section):
             document = parse_json(read_bytes(path))
             run, digests = document.pop("run"), dict(document.pop("digests"))
             resolved = cls.model_validate(document)
+            _check_types(path, resolved, document)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             place = ".".join(str(part) for part in first["loc"])
             raise EvidenceError(f"{path}: not a resolved config ({place}: {first['msg']})") from error
         except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
             raise EvidenceError(f"{path}: not a resolved config ({error})") from error
-        for name, digest in resolved.digests.items():
+        written = {name: digest_json(document[name]) for name in ("recipe", "attempt")}  # a field may have been dropped
+        for name, digest in (resolved.digests | written).items():
             if digests.get(name) != digest:
                 raise EvidenceError(
                     f"{path}: {name} digest {digests.get(name)} was written, {digest} recomputed: the file was edited"

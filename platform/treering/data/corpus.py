@@ -76,6 +76,8 @@ class Corpus:
             raise NotFoundError(f"corpus {directory}: no such directory; run `dvc repro tokenize`")
         manifest = read_manifest(directory / MANIFEST)
         for name in (BIN, IDX, DOCUMENTS):
+            if name not in manifest["files"]:
+                raise EvidenceError(f"{directory / MANIFEST}: files.{name} is missing; `dvc checkout` restores it")
             if not (directory / name).is_file():
                 raise EvidenceError(f"corpus {directory}: {name} is missing; `dvc checkout` restores it")
         return cls(directory, manifest)
@@ -273,6 +275,9 @@ class Corpus:
                     found.append(Damage(name, number, start, end, (), (), f"found {actual}, expected {digest}"))
                 advance(end - start)
         extra = path.stat().st_size - size
+        if extra < 0 and not found:
+            reason = f"found {size + extra} bytes, expected {size} by the size in the manifest"
+            found.append(Damage(name, max(0, len(chunks) - 1), size + extra, size, (), (), reason))
         if extra > 0:
             reason = f"found {extra} bytes after the end, expected {size} bytes"
             found.append(Damage(name, len(chunks), size, size + extra, (), (), reason))

@@ -6,6 +6,7 @@ the same corpus.
 
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,4 +66,46 @@ def read_manifest(path: Path) -> dict[str, Any]:
             f"{path}: content has digest {found}, the manifest says {expected}: it was changed after it was written;"
             " `dvc checkout` restores it"
         )
+    for field, value, wanted in _wrong_fields(manifest):
+        raise EvidenceError(f"{path}: {field} is {value!r}, expected {wanted}; `dvc checkout` restores it")
     return manifest
+
+
+def _wrong_fields(manifest: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
+    """Fields that readers rely on and that are not what they must be: name, value, what was expected."""
+    for name in ("num_tokens", "num_documents"):
+        if type(manifest.get(name)) is not int or manifest[name] < 0:
+            yield name, manifest.get(name), "a number that is not negative"
+    if manifest.get("token_width_bytes") not in {1, 2, 4, 8}:
+        yield "token_width_bytes", manifest.get("token_width_bytes"), "1, 2, 4 or 8"
+    for name in ("name", "licence", "split"):
+        if not isinstance(manifest.get(name, ""), str):
+            yield name, manifest[name], "a text"
+    tokenizer = manifest.get("tokenizer", {"digest": "", "end_of_document": 0})
+    if not isinstance(tokenizer, dict):
+        yield "tokenizer", tokenizer, "digest and end_of_document"
+    elif not isinstance(tokenizer.get("digest"), str) or type(tokenizer.get("end_of_document")) is not int:
+        yield "tokenizer", tokenizer, "a digest and a number end_of_document"
+    files = manifest.get("files")
+    if not isinstance(files, dict):
+        yield "files", files, "size and digests of each file"
+        return
+    for name, record in files.items():
+        yield from _wrong_record(f"files.{name}", record)
+
+
+def _wrong_record(field: str, record: Any) -> Iterator[tuple[str, Any, str]]:
+    if not isinstance(record, dict):
+        yield field, record, "size, sha256, chunks and dvc_md5"
+        return
+    size, chunks = record.get("size"), record.get("chunks")
+    if type(size) is not int or not 0 <= size < 1 << 62:
+        yield f"{field}.size", size, "a number of bytes"
+        return
+    if not isinstance(chunks, list) or not all(isinstance(each, str) for each in chunks):
+        yield f"{field}.chunks", chunks, "a digest of each chunk"
+    elif len(chunks) != -(-size // CHUNK_BYTES):
+        yield f"{field}.chunks", len(chunks), f"{-(-size // CHUNK_BYTES)} digests for {size} bytes"
+    for name in ("sha256", "dvc_md5"):
+        if not isinstance(record.get(name), str):
+            yield f"{field}.{name}", record.get(name), "a digest"

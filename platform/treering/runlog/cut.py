@@ -5,6 +5,8 @@ from pathlib import Path
 
 from treering.config.resolve import ANCESTORS
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
+from treering.runlog.journal import JOURNAL
+from treering.runlog.records import Evaluation
 
 
 def cut_run(run: RunDirectory, checkpoint: CheckpointDirectory, target: Path) -> None:
@@ -18,6 +20,8 @@ def cut_run(run: RunDirectory, checkpoint: CheckpointDirectory, target: Path) ->
     target.mkdir(parents=True)
     shutil.copy2(run.path / "resolved.json", target / "resolved.json")
     shutil.copytree(checkpoint.path, target / "checkpoints" / checkpoint.path.name)
+    if run.journal.exists:
+        shutil.copy2(run.journal.path, target / JOURNAL)
     for segment in run.path_to(checkpoint):
         own = segment.run.path == run.path
         folder = target if own else target / ANCESTORS / segment.run.id
@@ -28,3 +32,27 @@ def cut_run(run: RunDirectory, checkpoint: CheckpointDirectory, target: Path) ->
         shutil.copy2(segment.attempt.path / "header.json", attempt / "header.json")
         with (attempt / "rings.jsonl").open("w", encoding="utf-8") as file:
             file.writelines(f"{ring.to_line()}\n" for ring in segment.rings())
+
+
+def carry_evaluations(run: RunDirectory, published: Path) -> None:
+    """Copies the evaluations of a published checkpoint, with their journal, beside the published folder.
+
+    Beside it, not into it: the folder is what DVC's stage `train` made, and evaluations come after that stage.
+
+    Args:
+        run: the run that was evaluated.
+        published: the published folder, of this run; `<its name>.evaluations` is made anew.
+
+    Raises:
+        EvidenceError: an evaluation does not hold.
+    """
+    target = published.with_name(f"{published.name}.evaluations")
+    shutil.rmtree(target, ignore_errors=True)
+    digests = {checkpoint.digest for checkpoint in RunDirectory(published).checkpoints()}
+    records = [
+        path for path in run.evaluations_folder.glob("step-*.json") if Evaluation.read(path)[0].checkpoint in digests
+    ]
+    if records:
+        target.mkdir()
+        for path in (*records, *run.evaluations_folder.glob(JOURNAL)):
+            shutil.copy2(path, target / path.name)

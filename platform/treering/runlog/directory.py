@@ -5,7 +5,8 @@
               attempts/0001/{header.json, rings.jsonl, incidents.jsonl, end.json, telemetry/rank-N.jsonl, logs/}
               checkpoints/step-00000300/{manifest.json, …}
               universal/step-00000300/{manifest.json, …}    the same checkpoint, converted for another layout
-              evaluations/step-00000300.json
+              evaluations/{step-00000300.json, journal.jsonl}
+              journal.jsonl
 
 The published checkpoint has the same form, cut to one checkpoint and the rings of its ancestry; the runs that it
 started from are carried along below it, in `ancestors/<id>/`.
@@ -20,9 +21,10 @@ from typing import Literal
 
 from treering.config.canonical import short
 from treering.config.model import Digest
-from treering.config.resolve import RUN_ID_LENGTH, Resolved, ancestor_folder
+from treering.config.resolve import ANCESTORS, RUN_ID_LENGTH, Resolved, ancestor_folder
 from treering.errors import EvidenceError, NotFoundError
 from treering.runlog.incidents import Incident, read_incidents
+from treering.runlog.journal import JOURNAL, Journal
 from treering.runlog.lock import is_held
 from treering.runlog.records import AttemptEnd, AttemptHeader, CheckpointManifest, Evaluation
 from treering.runlog.ring import Ring, first_ring, last_ring, read_rings
@@ -293,7 +295,48 @@ class RunDirectory:
 
     def evaluations(self) -> list[Evaluation]:
         """Scores of the run's checkpoints, by step."""
-        return [Evaluation.read(path)[0] for path in sorted((self.path / "evaluations").glob("step-*.json"))]
+        return [Evaluation.read(path)[0] for path in sorted(self.evaluations_folder.glob("step-*.json"))]
+
+    @property
+    def journal(self) -> Journal:
+        """What happened to the run besides its steps; runs of earlier versions have none.
+
+        Raises:
+            EvidenceError: neither config nor header says which run it is.
+        """
+        return Journal(self.path / JOURNAL, self._recipe)
+
+    @property
+    def evaluation_journal(self) -> Journal:
+        """One entry for each evaluation; runs of earlier versions have none.
+
+        Raises:
+            EvidenceError: neither config nor header says which run it is.
+        """
+        return Journal(self.evaluations_folder / JOURNAL, self._recipe)
+
+    @property
+    def evaluations_folder(self) -> Path:
+        """The folder of the evaluations: inside the run's; of a published run beside it, see `carry_evaluations`."""
+        beside = self.path.with_name(f"{self.path.name}.evaluations")
+        inside = self.path / "evaluations"
+        return beside if beside.is_dir() and not inside.exists() else inside
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether this is a copy of a run, cut to one checkpoint: a published one, or one that another run carries."""
+        folder = self.path.resolve()
+        return folder.parent.name == ANCESTORS or folder.name != short(self._recipe, RUN_ID_LENGTH)
+
+    @property
+    def _recipe(self) -> Digest:
+        try:
+            return self.resolved.recipe.digest
+        except EvidenceError:
+            for attempt in self.attempts():
+                if attempt.has_header:
+                    return attempt.header.run
+            raise
 
     @property
     def lock(self) -> Path:

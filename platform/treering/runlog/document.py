@@ -74,9 +74,9 @@ def read_document(path: Path) -> tuple[dict[str, Any], str]:
     try:
         content: dict[str, Any] = parse_json(read_bytes(path))
         claimed = content.pop("digest")
+        recomputed = digest_json(content)
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise EvidenceError(f"{path}: missing or no digested document ({error})") from error
-    recomputed = digest_json(content)
     if claimed != recomputed:
         raise EvidenceError(f"{path}: digest {claimed} is written, {recomputed} recomputed: the file was changed")
     return content, recomputed

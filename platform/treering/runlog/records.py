@@ -5,6 +5,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator
 
+from treering.config.canonical import digest_json, said_otherwise
 from treering.config.model import Digest, GrowingSection, PositiveInt, Section, contradiction
 from treering.config.operation import EvaluationConfig, PipelineSchedule
 from treering.config.resolve import AttemptConfig
@@ -31,9 +32,17 @@ class Record(Section):
         """
         content, digest = read_document(path)
         try:
-            return cls.model_validate(content), digest
+            record = cls.model_validate(content)
         except ValidationError as error:
-            raise EvidenceError(f"{path}: not a {cls.__name__} of this version ({error})") from error
+            first, *more = error.errors(include_url=False, include_context=True)
+            place = ".".join(str(part) for part in first["loc"])
+            others = f"; and {len(more)} more fields" if more else ""
+            raise EvidenceError(
+                f"{path}: {place}: {first['msg']}: not a {cls.__name__} of this version{others}"
+            ) from error
+        for field, expected, found in said_otherwise(record.model_dump(mode="json"), content):
+            raise EvidenceError(f"{path}: {field} is {found!r}, expected {expected!r}: a value of another type")
+        return record, digest
 
 
 class Layout(GrowingSection):
@@ -104,6 +113,9 @@ class AttemptHeader(Record):
     converted: Digest | None = Field(
         None, description="the parent checkpoint's conversion, which was loaded because the layout had changed"
     )
+    journal: Digest | None = Field(
+        None, description="the run's journal when the attempt started: digest of its last entry; None in older headers"
+    )
 
     @field_validator("code", "environment")
     @classmethod
@@ -151,6 +163,9 @@ class CheckpointManifest(Record):
     validation_loss: float | None = Field(
         None, description="held-out loss of the run's newest ring that has one, at or before the step"
     )
+    journal: Digest | None = Field(
+        None, description="the run's journal when the checkpoint was saved: digest of its last entry"
+    )
 
 
 class ConversionManifest(Record):
@@ -165,13 +180,15 @@ class ConversionManifest(Record):
     files: tuple[FileRecord, ...]
 
 
-class Evaluation(Record):
+class Evaluation(Record, GrowingSection):
     """Scores of one checkpoint.
 
     `scores` maps task -> number of shots (as text) -> metric -> value; every metric has its `<metric>_stderr` beside
     it. Three numbers are no metrics: `items` scored, `examples` that stood in the prompt on average (the shots that
     the sequence really held), `truncated` items whose context was cut on the left.
     """
+
+    added = frozenset({"anchored"})
 
     run: Digest
     step: PositiveInt
@@ -190,3 +207,21 @@ class Evaluation(Record):
     )
     validation_loss: float = Field(description="blend-weighted held-out loss, nats a token")
     unigram_entropy: float = Field(description="of the same held-out tokens, same weights, nats a token")
+    anchored: bool = Field(False, description="whether it has an entry in the journal of evaluations")
+
+    @property
+    def scores_digest(self) -> str:
+        """Digest of all scores: of the tasks, and the held-out losses."""
+        return digest_json(
+            {
+                "scores": self.scores,
+                "perplexity": self.perplexity,
+                "validation_loss": self.validation_loss,
+                "unigram_entropy": self.unigram_entropy,
+            }
+        )
+
+    @property
+    def items_digest(self) -> str | None:
+        """Digest of the results by item; None where there are none."""
+        return None if self.items is None else digest_json(self.items)

@@ -114,7 +114,38 @@ class Ring:
                     f"{where}: ring of step {content['step']}: {name} is {content[name]!r}, expected "
                     f"{' or '.join(kind.__name__ for kind in kinds)}: no trainer of this version laid it"
                 )
+        for name, value, expected in _wrong_inside(content):
+            raise EvidenceError(
+                f"{where}: ring of step {content['step']}: {name} is {value!r}, expected {expected}: no trainer of "
+                "this version laid it"
+            )
         return cls(**content)
+
+
+def _wrong_inside(content: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
+    """Fields of the ring's objects that are not what they must be: name, value, what was expected."""
+    for name in ("step", "sample_start", "global_batch_size"):
+        if content[name] < (0 if name == "sample_start" else 1):
+            yield name, content[name], "a positive number"
+    for part, seconds in content["time_s"].items():
+        if type(seconds) not in _NUMBER:
+            yield f"time_s.{part}", seconds, "a number"
+    if "step" not in content["time_s"]:
+        yield "time_s", content["time_s"], "the seconds of the whole step as `step`"
+    validation = content["validation"]
+    if validation is None:
+        return
+    if type(validation.get("loss")) not in _NUMBER:
+        yield "validation.loss", validation.get("loss"), "a number"
+    by_corpus = validation.get("by_corpus")
+    if not isinstance(by_corpus, dict):
+        yield "validation.by_corpus", by_corpus, "a loss for each corpus"
+    else:
+        yield from (
+            (f"validation.by_corpus.{corpus}", loss, "a number")
+            for corpus, loss in by_corpus.items()
+            if type(loss) not in _NUMBER
+        )
 
 
 _FIELD_NAMES = {field.name for field in fields(Ring)}

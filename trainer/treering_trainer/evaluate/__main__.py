@@ -21,6 +21,7 @@ from treering.ending import run_command
 from treering.errors import NotFoundError, TrainingError
 from treering.foreign import say
 from treering.project import Project
+from treering.runlog.cut import carry_evaluations
 from treering.runlog.directory import CheckpointDirectory, RunDirectory, find_run
 from treering.runlog.records import Evaluation
 
@@ -96,6 +97,8 @@ def _evaluate(
     found = evaluate_checkpoints(checkpoints, inputs, records, say, device)
     if wanted is None and publish:
         write_tables(project, resolved.run_id, found)
+        if RunDirectory(project.published).path.exists() and RunDirectory(project.published).id == resolved.run_id:
+            carry_evaluations(RunDirectory(records.parent), project.published)
     for record in found:
         say(describe(record))
     say(f"evaluated in {time.monotonic() - started:.0f} s; records in {records}")

@@ -17,6 +17,7 @@ import torch
 
 from treering.config.canonical import short
 from treering.errors import EvidenceError, TrainingError
+from treering.runlog.chronicle import finish_evaluations, write_evaluation
 from treering.runlog.directory import CheckpointDirectory, checkpoint_name
 from treering.runlog.records import Evaluation
 from treering_trainer import checkpoint as checkpoint_files
@@ -52,6 +53,8 @@ def evaluate_checkpoints(
         TrainingError: a worker died, or a checkpoint's weights are not finite.
     """
     records.mkdir(parents=True, exist_ok=True)
+    if checkpoints:
+        finish_evaluations(records, checkpoints[0].manifest.run)
     done: dict[int, Evaluation] = {}
     pending: dict[int, CheckpointDirectory] = {}
     for checkpoint in checkpoints:
@@ -63,9 +66,7 @@ def evaluate_checkpoints(
             checkpoint_files.verify(checkpoint)
             pending[checkpoint.step] = checkpoint
     for step, parts in _scored_parts(pending, inputs, say, device):
-        record = _record(pending[step], inputs, parts)
-        record.write(records / f"{checkpoint_name(step)}.json")
-        done[step] = record
+        done[step] = write_evaluation(records, _record(pending[step], inputs, parts))
     return [done[checkpoint.step] for checkpoint in checkpoints]
 
 

@@ -259,7 +259,7 @@ def _changed_facts(
     """Fields of the evidence that the checkpoint and its run log give otherwise."""
     given = evidence(checkpoint, report, stretches_to(checkpoint))
     signed, found = (
-        each.model_dump(mode="json", by_alias=True, exclude={"records"})
+        each.model_dump(mode="json", by_alias=True, exclude={"records", "evaluations"})
         for each in (statement.predicate.evidence, given)
     )
     for place, said, now in differences(signed, found):
@@ -269,3 +269,15 @@ def _changed_facts(
             "records were rewritten after the signature, or another checkpoint was signed",
             file=str(checkpoint.path / MANIFEST_FILE),
         )
+    # Later evaluations may have joined them; none may be missing.
+    there = {each.record: each for each in given.evaluations or ()}
+    for each in statement.predicate.evidence.evaluations or ():
+        if there.get(each.record) != each:
+            folder = checkpoint.run.evaluations_folder
+            what = "is missing or was changed" if each.record not in there else "has another entry in its journal"
+            yield Finding(
+                "attestation",
+                f"{folder}: the signed evaluation {each.record} by {each.harness} {what} ({file}): the records were "
+                "rewritten after the signature, or were not copied along",
+                file=str(folder),
+            )

@@ -3,6 +3,7 @@
 import time
 from pathlib import Path
 
+from treering.audit.agreement import check_run
 from treering.audit.attestation.dsse import Envelope
 from treering.audit.attestation.keys import PrivateKey
 from treering.audit.attestation.place import attestation_file
@@ -17,6 +18,10 @@ from treering.runlog.directory import CheckpointDirectory
 from treering.runlog.document import write_durably
 
 _SHOWN_FINDINGS = 3
+
+
+def _unsaid(_note: str) -> None:
+    """Notes are no reason against a signature."""
 
 
 def attest(
@@ -65,6 +70,8 @@ def attest(
     if replay is not None and not report.findings:
         report = replayed(report, replay_steps(checkpoint, replay, seed))
     findings = [*report.findings, *([] if verify else check_files(checkpoint, progress))]
+    scores = str(checkpoint.run.evaluations_folder)
+    findings += [each for each in check_run(checkpoint.run, project, _unsaid) if (each.file or "").startswith(scores)]
     if findings:
         shown = "; ".join(finding.text for finding in findings[:_SHOWN_FINDINGS])
         more = f"; and {len(findings) - _SHOWN_FINDINGS} more" if len(findings) > _SHOWN_FINDINGS else ""

@@ -28,6 +28,8 @@ from treering.config.canonical import DIGEST_PREFIX, canonical_json, digest_file
 from treering.config.model import Digest
 from treering.errors import EvidenceError
 from treering.runlog.directory import CheckpointDirectory
+from treering.runlog.journal import Evaluated
+from treering.runlog.records import Evaluation
 
 StatementType = Literal["https://in-toto.io/Statement/v1"]
 PredicateType = Literal["urn:treering:attestation:training:v1"]
@@ -114,6 +116,17 @@ class RecordFile(Part):
     digest: Digest
 
 
+class EvaluationFact(Part):
+    """One evaluation of the checkpoint."""
+
+    record: Digest = Field(description="digest of the evaluation")
+    harness: str
+    tasks: dict[str, Digest]
+    scores: Digest = Field(description="digest of all scores")
+    items: Digest | None = Field(description="digest of the results by item")
+    entry: Digest | None = Field(description="its entry in the journal of evaluations; None where it is not anchored")
+
+
 class Evidence(Part):
     """What a checkpoint and its run log show: the same for everyone who has them."""
 
@@ -128,6 +141,14 @@ class Evidence(Part):
     code: Digest
     environment: Digest
     upstream: Digest | None
+    evaluations: tuple[EvaluationFact, ...] | None = Field(
+        None, description="those that were there when it was signed; left out in statements of earlier versions"
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_missing_evaluations(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Statements of earlier versions stay what they were, to the byte."""
+        return {name: value for name, value in handler(self).items() if name != "evaluations" or value is not None}
 
 
 class Replay(Part):
@@ -264,6 +285,34 @@ def evidence(checkpoint: CheckpointDirectory, report: AuditReport, stretches: Se
         code=manifest.code,
         environment=manifest.environment,
         upstream=manifest.upstream,
+        evaluations=_evaluations(checkpoint),
+    )
+
+
+def _evaluations(checkpoint: CheckpointDirectory) -> tuple[EvaluationFact, ...]:
+    """The evaluations of a checkpoint, each with its entry in the journal.
+
+    Raises:
+        EvidenceError: one of them, or the journal, does not hold.
+    """
+    run = checkpoint.run
+    entries = {
+        line.entry.evaluation: line.digest
+        for line in run.evaluation_journal.lines()
+        if isinstance(line.entry, Evaluated) and not line.entry.found
+    }
+    found = [Evaluation.read(path) for path in sorted(run.evaluations_folder.glob("step-*.json"))]
+    return tuple(
+        EvaluationFact(
+            record=digest,
+            harness=record.harness,
+            tasks=record.tasks,
+            scores=record.scores_digest,
+            items=record.items_digest,
+            entry=entries.get(digest),
+        )
+        for record, digest in found
+        if record.checkpoint == checkpoint.digest
     )
 
 

@@ -1,0 +1,221 @@
+"""Journals: append-only, chained records of what happens to a run besides its steps.
+
+    runs/<id>/journal.jsonl               checkpoints saved, removed and set aside; attempts that ended
+              evaluations/journal.jsonl   one entry for each evaluation
+
+Each line is one entry in canonical JSON with `prev`, the digest of the entry before, and `digest`, its own. `prev` of
+the first entry is the digest of the run's recipe. The training and the evaluations of a run have a journal each, so
+that training never waits for an evaluation.
+"""
+
+import fcntl
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from pydantic import Field, ValidationError
+
+from treering.config.canonical import canonical_json, digest_json, parse_json, said_otherwise
+from treering.config.model import Digest, PositiveInt, Section
+from treering.errors import EvidenceError
+from treering.files import read_bytes
+
+JOURNAL = "journal.jsonl"
+
+
+class CheckpointSaved(Section):
+    """A checkpoint is complete. `found`: it was there before the journal began, from an earlier version."""
+
+    kind: Literal["checkpoint_saved"] = "checkpoint_saved"
+    at: float = Field(description="Unix seconds")
+    step: PositiveInt
+    attempt: PositiveInt
+    checkpoint: Digest = Field(description="the manifest's digest")
+    found: bool = False
+
+
+class CheckpointRemoved(Section):
+    """A checkpoint is about to be removed, since no rule of retention keeps it."""
+
+    kind: Literal["checkpoint_removed"] = "checkpoint_removed"
+    at: float
+    step: PositiveInt
+    checkpoint: Digest | None = Field(description="None where its manifest could not be read")
+    reason: str
+
+
+class CheckpointSetAside(Section):
+    """A checkpoint moves to a `superseded-NNNN` folder, since a new attempt writes its step again."""
+
+    kind: Literal["checkpoint_set_aside"] = "checkpoint_set_aside"
+    at: float
+    step: PositiveInt
+    checkpoint: Digest | None
+    folder: str
+
+
+class AttemptEnded(Section):
+    """An attempt is over: it wrote its end, or a later attempt found that it died without one."""
+
+    kind: Literal["attempt_ended"] = "attempt_ended"
+    at: float
+    attempt: PositiveInt
+    header: Digest
+    rings: int = Field(ge=0, description="how many it has")
+    last_ring: Digest | None = Field(description="None without rings")
+    end: Digest | None = Field(description="digest of its end.json; None where it has none")
+
+
+class Evaluated(Section):
+    """A checkpoint was evaluated. `found`: the record was there before the journal began, from an earlier version."""
+
+    kind: Literal["evaluated"] = "evaluated"
+    at: float
+    step: PositiveInt
+    checkpoint: Digest
+    evaluation: Digest = Field(description="digest of the record in evaluations/")
+    harness: str
+    tasks: dict[str, Digest]
+    scores: Digest = Field(description="digest of the scores")
+    items: Digest | None = Field(description="digest of the results by item; None where the record has none")
+    found: bool = False
+
+
+Entry = CheckpointSaved | CheckpointRemoved | CheckpointSetAside | AttemptEnded | Evaluated
+_ENTRIES: dict[str, type[Entry]] = {entry.model_fields["kind"].default: entry for entry in get_args(Entry)}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a journal.
+
+    Attributes:
+        number: of the line, from 1.
+        entry: what it says.
+        digest: its digest, which the next line names as `prev`.
+    """
+
+    number: int
+    entry: Entry
+    digest: str
+
+
+class Journal:
+    """One journal of a run.
+
+    Args:
+        path: its file; it need not exist.
+        first: `prev` of its first entry: the digest of the run's recipe.
+    """
+
+    def __init__(self, path: Path, first: Digest) -> None:
+        self.path = path
+        self.first = first
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is such a file; runs of earlier versions have none."""
+        return self.path.exists()
+
+    def append(self, entry: Entry) -> str:
+        """Adds an entry; it survives the machine when this returns.
+
+        Several processes may append at once. A last line that a killed process did not finish is removed first.
+
+        Returns:
+            The entry's digest.
+
+        Raises:
+            EvidenceError: the last entry was changed.
+            OSError: the entry could not be written.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with os.fdopen(os.dup(descriptor), "r+b") as file:
+                lines = file.read().split(b"\n")
+                whole = sum(len(line) + 1 for line in lines[:-1])
+                prev = _parse(lines[-2], f"{self.path} line {len(lines) - 1}")[1] if len(lines) > 1 else self.first
+                content = {**entry.model_dump(mode="json"), "prev": prev}
+                digest = digest_json(content)
+                file.truncate(whole)
+                file.seek(whole)
+                file.write((canonical_json({**content, "digest": digest}) + "\n").encode())
+                file.flush()
+                os.fsync(descriptor)
+            return digest
+        finally:
+            os.close(descriptor)
+
+    def lines(self) -> list[Line]:
+        """All entries in order, the chain checked; a torn last line is left out.
+
+        Raises:
+            EvidenceError: an entry was changed, removed or put in.
+        """
+        if not self.exists:
+            return []
+        found: list[Line] = []
+        prev = self.first
+        for number, text in enumerate(_read(self.path).split(b"\n")[:-1], 1):
+            where = f"{self.path} line {number}"
+            content, digest = _parse(text, where)
+            if content.pop("prev", None) != prev:
+                before = "the run's recipe" if number == 1 else f"line {number - 1}"
+                raise EvidenceError(
+                    f"{where}: prev is not {prev}, the digest of {before}: an entry was removed, put in or changed, "
+                    "or the journal is another run's"
+                )
+            found.append(Line(number, _entry(content, where), digest))
+            prev = digest
+        return found
+
+    def head(self) -> str:
+        """Digest of the last entry; `first` where there is none.
+
+        Raises:
+            EvidenceError: see `lines`.
+        """
+        lines = self.lines()
+        return lines[-1].digest if lines else self.first
+
+    def torn(self) -> int:
+        """Bytes after the last whole line, which a killed process left."""
+        return len(_read(self.path).rpartition(b"\n")[2]) if self.exists else 0
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_bytes(path)
+    except OSError as error:
+        raise EvidenceError(f"{path}: cannot be read ({error})") from error
+
+
+def _parse(text: bytes, where: str) -> tuple[dict[str, object], str]:
+    """The content of a line without its digest, and the digest, which fits."""
+    try:
+        content = parse_json(text)
+        claimed = content.pop("digest")
+        recomputed = digest_json(content)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise EvidenceError(f"{where}: not an entry of a journal ({error}): the line was changed") from error
+    if claimed != recomputed:
+        raise EvidenceError(f"{where}: digest {claimed} is written, {recomputed} recomputed: the entry was changed")
+    return content, recomputed
+
+
+def _entry(content: dict[str, object], where: str) -> Entry:
+    kind = content.get("kind")
+    if not isinstance(kind, str) or kind not in _ENTRIES:
+        raise EvidenceError(f"{where}: kind is {kind!r}, expected {', '.join(_ENTRIES)}: no entry of this version")
+    try:
+        entry = _ENTRIES[kind].model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise EvidenceError(f"{where}: {place}: {first['msg']}: not an entry of a journal of this version") from error
+    for field, expected, found in said_otherwise(entry.model_dump(mode="json"), content):
+        raise EvidenceError(f"{where}: {field} is {found!r}, expected {expected!r}: a value of another type")
+    return entry
