@@ -205,7 +205,7 @@ def _revisions() -> tuple[set[str], str | None]:
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
     """Waits until no other process makes or migrates the database."""
-    descriptor = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)  # a lock of the folder leaves no file behind
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
