@@ -38,7 +38,8 @@ MegatronRunOption = Annotated[
     typer.Option(
         "--megatron-run",
         metavar="PATH",
-        help="A checkpoint or save folder of Megatron, or a YAML file that describes a run.",
+        help="A checkpoint or save folder of Megatron or GPT-NeoX, a description (YAML), a YAML file of GPT-NeoX, or a"
+        " launch script.",
     ),
 ]
 DataRootOption = Annotated[
@@ -107,7 +108,7 @@ def audit(
     run random steps again in a copy of the run; one that does not come out the same to the last bit does not hold.
 
     With `--megatron-run` it audits a checkpoint of a run that Megatron trained without Treering, by the arguments
-    inside the checkpoint, or a small file that says how it was launched; `--step` and `--document` ask of that.
+    inside the checkpoint, or by files that say how it was launched; `--step` and `--document` ask of that.
     Programs order the same data in several ways; `--lineage` says whose way it was where the arguments fit several.
 
     Where a record is missing it says what helps, and answers at a lower level what is known without it.
