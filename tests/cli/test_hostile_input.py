@@ -1,6 +1,7 @@
 """Nasty texts times the commands that print them; files that are no files; outputs that take nothing."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -130,3 +131,13 @@ def test_the_working_directory_is_gone(tmp_path):
     done = subprocess.run(command, cwd=tmp_path / "gone", capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
     assert done.stderr == "treering: the working directory is gone; change to a folder that exists\n"
+
+
+def test_a_problem_is_reported_once(nasty_root, treering, tmp_path, monkeypatch):
+    shutil.copytree(nasty_root, tmp_path / "project")
+    monkeypatch.chdir(tmp_path / "project")
+    shutil.rmtree("data/corpora/train/red")
+    run = next(Path("runs").iterdir()).name
+    code, output, _ = treering("audit", run, "--verify")
+    assert code == 3
+    assert output.count("corpora/train/red: no such directory") == 1

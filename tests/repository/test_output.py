@@ -95,3 +95,25 @@ def test_pages_escape_names_texts_and_licences(path):
     for node in ast.walk(tree):
         if isinstance(node, ast.FormattedValue) and isinstance(node.value, ast.Attribute):
             assert node.value.attr not in foreign, f"line {node.lineno}: {ast.unparse(node.value)}"
+
+
+OWN_FILES = {
+    "platform/treering/files.py",
+    "platform/treering/collect/devices.py",  # /proc and /sys
+    "platform/treering/collect/memory.py",  # /proc and /sys
+    "platform/treering/cli/serving.py",  # the log of a server that it started itself
+    "trainer/treering_trainer/vigil.py",  # /proc
+    "trainer/treering_trainer/nodes.py",  # a file that the first node of the same run writes
+}
+"""Files that read what the system, or the same process, made."""
+
+
+def test_whole_files_are_read_by_the_one_reader():
+    """`treering.files` refuses pipes and devices and knows a bound; `config.yaml_text` bounds YAML."""
+    for path in (path for path in (*PLATFORM, *TRAINER) if _here(path) not in OWN_FILES):
+        for call in _calls(path):
+            name = _name(call)
+            assert not name.endswith((".read_text", ".read_bytes")), (
+                f"{path}, line {call.lineno}: read by treering.files"
+            )
+            assert name not in {"yaml.safe_load", "json.load"}, f"{path}, line {call.lineno}"

@@ -339,8 +339,10 @@ def print_report(report: "AuditReport") -> None:
         if signed.signed_replay is not None:
             console.print(f"{'':<12} replayed before it was signed: {signed.signed_replay.text}")
     console.print("not proven")
+    failed = [finding.text for finding in report.findings]
     for text in report.not_proven:
-        console.print(f"  - {text}")
+        if not any(each in text for each in failed):  # said once, below
+            console.print(f"  - {text}")
     for finding in report.findings:
         console.print(f"FAILED       {finding.text}")
     print_shortfalls(report.shortfalls)

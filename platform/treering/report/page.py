@@ -251,7 +251,9 @@ def _audit_section(audit: AuditReport, project: Project) -> str:
     parts = [f"## Audit\n\n**{markdown(audit.verdict)}**"]
     parts += [f"- {local(finding.text)}" for finding in audit.findings]
     parts.append("Not proven:")
-    parts.append("\n".join(f"- {local(text)}" for text in audit.not_proven))
+    failed = [finding.text for finding in audit.findings]
+    open_texts = [text for text in audit.not_proven if not any(each in text for each in failed)]
+    parts.append("\n".join(f"- {local(text)}" for text in open_texts))
     return "\n\n".join(parts)
 
 
