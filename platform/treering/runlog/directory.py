@@ -320,7 +320,12 @@ class RunDirectory:
         """The folder of the evaluations: inside the run's; of a published run beside it, see `carry_evaluations`."""
         beside = self.path.with_name(f"{self.path.name}.evaluations")
         inside = self.path / "evaluations"
-        return beside if beside.is_dir() and not inside.exists() else inside
+        if inside.exists():
+            return inside
+        try:
+            return beside if beside.is_dir() or self.is_cut else inside
+        except EvidenceError:  # nothing says which run it is
+            return inside
 
     @property
     def is_cut(self) -> bool:
