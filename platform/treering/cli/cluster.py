@@ -181,5 +181,7 @@ def _print_layouts(document: dict[str, Any]) -> None:
         ]
         for each in document["layouts"]
     ]
-    console.print(f"{document['layouts_that_fit']} layouts fit; the fastest schedules:")
+    fit, listed = document["layouts_that_fit"], len(document["layouts"])
+    left_out = f"{listed:,} of {fit:,}, " if listed < fit else ""
+    console.print(f"{fit:,} layouts fit; {left_out}the fastest schedules:")
     print_table(columns, rows, numbers=tuple(column for column in columns if column != "recompute"))
