@@ -116,8 +116,12 @@ def test_numeric_sources_hold_the_trainer_without_evaluation():
 
 
 def test_numeric_sources_hold_all_that_the_data_order_stands_on():
-    """What it imports of `treering.data` is in as well, but for what makes or checks digests or names documents."""
-    bookkeeping = {f"treering.data.{name}" for name in ("blend", "chunks", "document_table", "manifest")}
+    """What it imports of `treering.data` is in as well, but for what makes or checks digests or names documents.
+
+    `continuation` decides a part of a blend, which the blend's digest and so the run's id hold.
+    """
+    names = ("blend", "chunks", "continuation", "document_table", "manifest")
+    bookkeeping = {f"treering.data.{name}" for name in names}
     sources = source_digests(ROOT, NUMERIC_SOURCES)
     for path in sources:
         tree = ast.parse((ROOT / path).read_text())
