@@ -300,7 +300,7 @@ def test_commands_for_people(built, annealed, invoke):
     assert "first difference: step 7, only run" in text
     assert "no spikes" in invoke("spikes", annealed.id).stdout
     text = invoke("spikes", annealed.id, "8", "--before=1").stdout
-    assert text.startswith("step 7, attempt 1: loss")
+    assert text.startswith("\nstep 7, attempt 1: loss")
     assert f"of {built.run.id[:8]}" in text
 
 

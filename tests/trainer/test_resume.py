@@ -415,7 +415,7 @@ def test_corpora_that_are_not_the_blends_stop_the_start(damage, zygote, project,
     training = zygote.start(copy, runs, "--start-over", code_root=changed)
     assert training.wait() == (2 if damage == "missing" else 3), training.output
     assert "letters" in training.output
-    assert "dvc" in training.output
+    assert f"`treering {'blend' if damage == 'other corpus' else 'tokenize'} CONFIG`" in training.output
     assert "Traceback" not in training.output
     assert [(each.path, each.digest) for each in run_of(runs).checkpoints()] == before
     assert len(run_of(runs).attempts()) == 1
