@@ -1,0 +1,21 @@
+"""A small experiment as an author writes it, for tests that change it."""
+
+BASE = {
+    "experiment": "tiny",
+    "seed": 7,
+    "corpora": [
+        {"name": "red", "licence": "CC0-1.0", "jsonl": "red.jsonl"},
+        {"name": "blue", "licence": "CC0-1.0", "jsonl": "blue.jsonl"},
+    ],
+    "tokenizer": {"vocabulary_size": 300},
+    "blend": {
+        "seed": 3,
+        "sequence_length": 16,
+        "components": [{"corpus": "red", "weight": "0.75"}, {"corpus": "blue", "weight": "0.25"}],
+    },
+    "model": {"num_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "padded_vocab_size": 320},
+    "optimizer": {"peak_learning_rate": 1e-3, "min_learning_rate": 1e-4},
+    "schedule": {"train_tokens": 4096, "global_batch_size": 8},
+    "parallel": {"micro_batch_size": 2, "data": 2},
+    "checkpoint": {"every_steps": 10},
+}
