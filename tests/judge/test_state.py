@@ -67,12 +67,12 @@ def test_long_steps_have_five_of_them_and_a_ramp_makes_them_longer(begin):
 
 
 def test_a_step_with_a_checkpoint_has_time_to_save(begin):
-    run = begin(6)  # checkpoints every six steps, none measured
+    run = begin(15)  # a checkpoint every fifteen steps, none measured
     assert condition(run, 1100).limit_s == 30 + SAVE_S
 
 
 def test_a_measured_save_replaces_the_allowance(begin):
-    run = begin(12, step_7={"checkpoint": 20.0})
+    run = begin(15, step_7={"checkpoint": 20.0})
     assert condition(run, 1100).limit_s == 30 + 2 * 20
 
 
