@@ -63,4 +63,4 @@ chromium:
 	  echo "no chromium and no way to install it: browser tests will be skipped"
 
 clean:  ## remove the environment and what the pipeline made (runs/ stays: it holds evidence)
-	@rm -rf .venv .treering data published metrics plots report.md mlflow.db mlartifacts
+	@rm -rf .venv .treering data published published.evaluations metrics plots report.md mlflow.db mlartifacts
