@@ -78,13 +78,15 @@ class Lineage:
         return [(field, text) for field, text in self._rules() if getattr(self, field) != getattr(other, field)]
 
     def _rules(self) -> tuple[tuple[str, str], ...]:
-        apart = "never" if self.apart_below is None else f"below {self.apart_below:.0%} of its samples"
+        apart = "the last epoch is never shuffled apart"
+        if self.apart_below is not None:
+            apart = f"the last epoch is shuffled apart below {self.apart_below:.0%} of its samples"
         once = "once, with its margin" if self.share_rounding == "once" else "before its margin and after it"
         one = {"weighted": "only with a weight", "always": "always", "never": "never"}[self.blends_one_path]
         alone = {"lengths": "weigh by their lengths", "equal": "weigh equally", "refused": "are refused"}
         return (
             ("share_rounding", f"a dataset's share is rounded up {once}"),
-            ("apart_below", f"the last epoch is shuffled apart {apart}"),
+            ("apart_below", apart),
             ("split_rounding", f"the {self.split_rounding} of the splits are rounded"),
             ("sum_in_turn", f"weights are added {'one after the other' if self.sum_in_turn else 'side by side'}"),
             ("without_weights", f"paths without weights {alone[self.without_weights]}"),
