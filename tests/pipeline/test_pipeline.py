@@ -106,12 +106,17 @@ def test_another_blend_trains_another_run(project):
     shutil.rmtree(old)
 
 
-def test_edited_trainer_code_starts_over(project):
+def test_edited_trainer_code_leaves_a_finished_run_until_it_is_started_over(project):
     (run,) = project.runs()
     file = project.root / "trainer/treering_trainer/optim.py"
     file.write_text(file.read_text() + "\n# changed\n")
     assert changed(project.status())[0] == "train"
+    (checkpoint,) = run.glob("checkpoints/step-00000029/manifest.json")
+    before = checkpoint.read_text()
     assert ran(project.repro())[0] == "train"
+    assert (len(list(run.glob("attempts/*"))), checkpoint.read_text()) == (1, before)
+    project.command("treering", "train", "experiments/demo.yaml", "--start-over")
+    assert ran(project.repro())[0] == "train", "its outputs are others now"
     headers = [json.loads(path.read_text()) for path in sorted(run.glob("attempts/*/header.json"))]
     assert [header["origin"] for header in headers] == ["start", "restart"]
     assert headers[1]["parent"] is None

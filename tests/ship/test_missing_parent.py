@@ -17,7 +17,7 @@ from treering.report.facts import Training
 from treering.runlog.own import path_left
 from treering.ship.follow import ship_once
 
-APP = str(Path(__file__).parents[2] / "dashboard" / "app.py")
+APP = str(Path(__file__).parents[2] / "dashboard" / "treering_dashboard" / "site" / "app.py")
 
 
 @pytest.fixture

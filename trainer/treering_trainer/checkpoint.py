@@ -25,6 +25,7 @@ from treering.foreign import say
 from treering.runlog.chronicle import record_removed, record_saved, record_set_aside
 from treering.runlog.directory import CheckpointDirectory, RunDirectory, checkpoint_name
 from treering.runlog.document import sync_directory
+from treering.runlog.journal import JOURNAL, Journal
 from treering.runlog.records import CheckpointManifest, FileRecord, Record
 from treering.runlog.retention import kept_by
 from treering.runlog.writer import RingWriter
@@ -109,7 +110,7 @@ class Saving:
         made: list[CheckpointManifest] = []
 
         def describe(files: tuple[FileRecord, ...]) -> Record:
-            journal = self._run.journal.head()
+            journal = Journal(self._run.path / JOURNAL, self._facts["run"]).head()
             made.append(CheckpointManifest(**self._facts, created_at=time.time(), files=files, journal=journal))
             return made[0]
 
