@@ -53,7 +53,8 @@ def corpus(tmp_path_factory):
         {"id": f"d{number}", "text": text, "source": "test", "offset": number, "licence": "CC0-1.0"}
         for number, text in enumerate(texts)
     ]
-    about = {"name": "mixed", "tokenizer": {"digest": digest_file(tokenizer_path)}, "licence": "CC0-1.0"}
+    cut_by = {"digest": digest_file(tokenizer_path), "end_of_document": 0}
+    about = {"name": "mixed", "tokenizer": cut_by, "licence": "CC0-1.0"}
     write_corpus(root / "mixed", rows, load_tokenizer(tokenizer_path), 0, about)
     return Corpus.open(root / "mixed"), TextOf(tokenizer_path), texts
 

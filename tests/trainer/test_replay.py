@@ -96,7 +96,7 @@ def test_a_replay_without_the_corpora_says_why(reference, tmp_path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     with pytest.raises(TrainingError, match="could not be replayed"):
         replay_steps(reference.checkpoints()[-1], 1, seed=1)
-    assert "dvc" in capfd.readouterr().err
+    assert "`treering tokenize CONFIG`" in capfd.readouterr().err
 
 
 def test_a_training_stops_after_a_step(zygote, project, reference, tmp_path):

@@ -462,7 +462,8 @@ def _publish(target: Target, run: RunDirectory, final: CheckpointDirectory) -> N
 def _refuse(text: str) -> None:
     """Says why this process ends: once a node, under its name where that is not the first one."""
     if os.environ.get("LOCAL_RANK", "0") == "0":
-        say(text if os.environ.get("RANK", "0") == "0" else f"{os.uname().nodename}: {text}")
+        first = os.environ.get("RANK", "0") == "0"
+        say(text if first else f"treering: {os.uname().nodename}: {text.removeprefix('treering: ')}")
 
 
 if __name__ == "__main__":
