@@ -110,3 +110,12 @@ def test_the_silent_rank_is_named(begin, newest, said):
 def test_many_ranks_are_counted():
     assert rank_names([3]) == "rank 3"
     assert rank_names(range(2240)) == "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2,232 more"
+
+
+def test_a_rank_that_was_stopped_before_its_first_reading_is_silent(begin):
+    run = begin(5)
+    world_size = run.attempts()[-1].header.layout.world_size
+    telemetry(run, {0: 1099.0})
+    found = condition(run, 1100)
+    assert (found.silent_ranks, found.ranks) == (tuple(range(1, world_size)), world_size)
+    assert world_size > 1

@@ -51,8 +51,9 @@ class Condition:
         step: of the newest ring of the newest attempt, 0 before its first.
         silent_s: seconds since that ring, or since the attempt began; None where no attempt has.
         limit_s: seconds after which the silence is a stall; None where the run does not run.
-        silent_ranks: of a stalled run, the ranks whose telemetry has stopped while that of others goes on, in order.
-        ranks: of a stalled run, how many ranks have telemetry.
+        silent_ranks: of a stalled run, the ranks whose telemetry has stopped, or never began, while that of others goes
+            on, in order.
+        ranks: of a stalled run, how many ranks there are; 0 where no rank has telemetry.
     """
 
     state: State
@@ -107,11 +108,12 @@ def condition(run: RunDirectory, now: float | None = None) -> Condition:
         silent_s = now - (rings[-1].ended_at if rings else newest.header.started_at)
         limit_s = stall_limit_s(run, rings) if rings else START_S
         interval_s = run.resolved.attempt.telemetry.interval_s
+        world_size = newest.header.layout.world_size
     except EvidenceError:  # whoever reads all rings names the damage
         return Condition("running", 0, None, None)
     if silent_s <= limit_s:
         return Condition("running", step, silent_s, limit_s)
-    silent, ranks = silent_ranks(newest, now, interval_s)
+    silent, ranks = silent_ranks(newest, world_size, now, interval_s)
     return Condition("stalled", step, silent_s, limit_s, silent, ranks)
 
 
@@ -143,10 +145,13 @@ def stall_limit_s(run: RunDirectory, rings: Sequence[Ring]) -> float:
     return limit_s
 
 
-def silent_ranks(attempt: AttemptDirectory, now: float, interval_s: float) -> tuple[tuple[int, ...], int]:
-    """The ranks whose newest reading is old, and how many ranks have readings; telemetry fails open.
+def silent_ranks(
+    attempt: AttemptDirectory, world_size: int, now: float, interval_s: float
+) -> tuple[tuple[int, ...], int]:
+    """The ranks whose newest reading is old or missing, and how many ranks there are; telemetry fails open.
 
-    Old is older by `SILENT_S` and five intervals than the newest of all ranks, or than now where all have stopped.
+    Old is older by `SILENT_S` and five intervals than the newest of all ranks, or than now where all have stopped. A
+    rank that was stopped before its first reading has none. Where no rank has a reading, none is called silent.
     """
     newest: dict[int, float] = {}
     for path in attempt.telemetry_files():
@@ -157,4 +162,7 @@ def silent_ranks(attempt: AttemptDirectory, now: float, interval_s: float) -> tu
     patience_s = max(SILENT_S, _SILENT_SAMPLES * interval_s)
     latest = max(newest.values(), default=0.0)
     measure = latest if now - latest <= patience_s else now
-    return tuple(sorted(rank for rank, at in newest.items() if measure - at > patience_s)), len(newest)
+    if not newest:
+        return (), 0
+    ranks = set(range(world_size)) | newest.keys()
+    return tuple(sorted(rank for rank in ranks if measure - newest.get(rank, 0.0) > patience_s)), len(ranks)
