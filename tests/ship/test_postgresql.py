@@ -44,7 +44,7 @@ def postgresql(tmp_path_factory):
     if user:
         for each in (folder, data, password):
             shutil.chown(each, "postgres", "postgres")
-        for parent in folder.parents[:2]:
+        for parent in folder.parents[:3]:  # one more under xdist
             parent.chmod(parent.stat().st_mode | 0o011)
     begin = [programs / "initdb", "-D", data, "-U", "mlflow", "-A", "scram-sha-256", "--pwfile", password, "--no-sync"]
     subprocess.run(begin, check=True, capture_output=True, timeout=120, **user)
