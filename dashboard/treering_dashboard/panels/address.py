@@ -95,7 +95,7 @@ def check_all(key: str, check: Check, most: int) -> None:
 
 
 def refuse(title: str, key: str, value: str, expected: str) -> NoReturn:
-    """Says that there is no such thing, and ends the page.
+    """Says that the named thing does not exist, and ends the page.
 
     Args:
         title: what is missing.
