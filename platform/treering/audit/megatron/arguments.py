@@ -30,8 +30,16 @@ from treering.files import read_text
 _SPLIT: Final = "969, 30, 1"
 """What `--data-path` without `--split` means."""
 _SUFFIXES: Final = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
-_MODEL_TYPES: Final = {2: "an encoder-decoder, as T5", 3: "Retro", 4: "Retro"}
-"""`model_type`, an enumeration of Megatron, where it is not a GPT's."""
+_GPT_TYPES: Final = (1, "encoder_or_decoder")
+"""Megatron's `model_type` of a GPT: the number and the name of the member of its enumeration."""
+_OTHER_TYPES: Final = {
+    2: "an encoder-decoder, as T5",
+    3: "Retro",
+    4: "Retro",
+    "encoder_and_decoder": "an encoder-decoder, as T5",
+    "retro_encoder": "Retro",
+    "retro_decoder": "Retro",
+}
 MOST_CHARACTERS: Final = 10_000
 """Characters of a text or of a path."""
 MOST_WORDS: Final = 2 * 32_766
@@ -152,11 +160,22 @@ def shown(value: Any) -> str:
     return _SHORT.repr(value) if not isinstance(value, str) else _SHORT.repr(value).strip("'")
 
 
-def enumerated(value: Any) -> int | None:
-    """The number of a member of an enumeration."""
-    if isinstance(value, Inert) and len(value.arguments) == 1 and isinstance(value.arguments[0], int):
-        return value.arguments[0]
-    return value if isinstance(value, int) else None
+def enumerated(value: Any) -> Any:
+    """The number of a member of an enumeration, or its name: Python before 3.11.4 pickles `getattr(class, name)`."""
+    if isinstance(value, Inert):
+        if len(value.arguments) == 1 and isinstance(value.arguments[0], int):
+            return value.arguments[0]
+        if value.kind in {"builtins.getattr", "__builtin__.getattr"} and len(value.arguments) == 2:
+            return value.arguments[1]
+    return value
+
+
+def _other_type(model_type: Any) -> str | None:
+    """What a model is by its `model_type`; None for a GPT, or where the arguments have no type."""
+    member = enumerated(model_type)
+    if member is None or member in _GPT_TYPES:
+        return None
+    return _OTHER_TYPES.get(member, shown(member)) if isinstance(member, int | str) else shown(model_type)
 
 
 class Arguments:
@@ -181,7 +200,7 @@ class Arguments:
                     "this data order cannot be rebuilt"
                 )
         found_kind = other_kind(weights)
-        kind = _MODEL_TYPES.get(enumerated(self._held.get("model_type")) or 0)
+        kind = _other_type(self._held.get("model_type"))
         if found_kind is not None or kind is not None:
             what = (
                 f"{kind} (model_type)"
