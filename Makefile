@@ -47,7 +47,7 @@ picture: $(READY) chromium  ## renew the README's picture of the dashboard from 
 	@python -m treering_dashboard.picture
 
 test: $(READY) chromium lint  ## set up and pass the tests; a part of them: make test PYTEST_ARGS="-m 'not browser'"
-	@pytest $(PYTEST_ARGS)
+	@pytest -n auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
 
 lint: $(READY)  ## ruff, mypy and the import borders
 	@ruff check .
