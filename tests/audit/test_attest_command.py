@@ -59,6 +59,12 @@ def test_attest_refuses_what_does_not_hold(built, invoke):
         invoke("attest", built.run.id, "--key", "signer.pem")
 
 
+def test_attest_into_a_folder_names_the_file_to_write(built, invoke):
+    invoke("keygen", "signer.pem")
+    with pytest.raises(UserError, match=r"^\.: is a folder; `--output` takes the file to write, `step-00000015\.att"):
+        invoke("attest", built.run.id, "--key", "signer.pem", "--output", ".")
+
+
 def test_verify_an_attestation(built, invoke, signed):
     arguments = ("verify", "--attestation", signed["attestation"], "--public-key", "signer.pub.pem")
     result = invoke(*arguments)

@@ -6,8 +6,10 @@ from urllib.parse import parse_qsl
 import pytest
 from audited_project import cut_checkpoint, lay_attempt, start_run
 from dashboard_page import metrics, page, table, texts
+from run_records import parent
 
 from treering.audit.difference import compare_checkpoints
+from treering.data.continuation import join_lines
 from treering.runlog.directory import find_runs
 from treering_dashboard.pages import differences
 
@@ -62,6 +64,19 @@ def test_two_runs_on_other_blends(audited, other):
     assert [button.label for button in app.button] == ["Batch of A", "Batch of B"]
     where = [f"runs/{each.run.path.name}/checkpoints/{each.path.name}" for each in (a, b)]
     assert f"treering diff {where[0]} {where[1]}" in texts(app)
+
+
+def test_corpora_that_do_not_go_on_where_they_stopped(audited):
+    run = find_runs(audited.runs)[0]
+    start = (f"start_from.run='{run.id}'", "start_from.step=6", "start_from.schedule=continue")
+    other = start_run(audited, "blend.components.0.weight='0.1'", "blend.components.2.weight='0.6'", *start)
+    cut_checkpoint(other, 1, lay_attempt(audited, other, 1, range(7, 13), parent(run.checkpoints()[0]))[-1])
+    a, b = run.checkpoints()[-1], other.checkpoints()[-1]
+    lines = join_lines(compare_checkpoints(a, b, audited).joins)
+    app = page("differences", run=run.path.name, other_run=other.path.name)
+    assert len(lines) == 4
+    assert "Corpora that do not go on where they stopped" in texts(app)
+    assert all(line.replace("`", "") in texts(app) for line in lines)
 
 
 def test_compare_leads_here_where_data_differ(audited, other):

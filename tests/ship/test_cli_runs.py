@@ -35,6 +35,17 @@ def test_without_runs_it_says_what_helps(call):
     assert json.loads(call("runs", "--json")) == []
 
 
+def test_a_run_without_its_config_is_named(call, write_run):
+    lost = write_run(1).start().lay(3).end()
+    path = lost.run.path / "resolved.json"
+    path.unlink()
+    said = f"{path}: missing, so the run is not listed; restore the file from a copy of the run"
+    assert call("runs").split("\n") == ["", said, ""]
+    kept = write_run(2)
+    assert [row["id"] for row in json.loads(call("runs", "--json"))] == [kept.resolved.run_id]
+    assert said in call("runs")
+
+
 def test_lists_each_run_with_its_state(call, write_run):
     done = write_run(1).start().lay(20).save().end()
     alive = write_run(2).hold().start().lay(3)

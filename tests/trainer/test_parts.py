@@ -1,6 +1,7 @@
 """Parts of the trainer that need no training."""
 
 import os
+import re
 import signal
 import termios
 import threading
@@ -14,7 +15,7 @@ from treering.cli.train import train
 from treering.data.batch import read_samples, sample_digests
 from treering.data.order import DataOrder
 from treering.errors import EvidenceError, UserError
-from treering_trainer.data import Feed, open_corpora, text_digest
+from treering_trainer.data import Feed, open_corpora, text_digest, verified_digests
 from treering_trainer.devices import Hardware, choose_layout
 from treering_trainer.hooks import FailOpen, Hook, Progress
 from treering_trainer.processes import EXIT_CONTACT_LOST, RankEnd, RankFailedError, Ranks, describe
@@ -83,6 +84,20 @@ def test_a_corpus_under_another_name_starts_no_training(project):
             open_corpora(project, resolved(project).blend)
     finally:
         path.write_text(kept)
+
+
+def test_damaged_bytes_of_a_corpus_start_no_training(project):
+    corpora = open_corpora(project, resolved(project).blend)
+    path = corpora[0].directory / "corpus.bin"
+    kept = path.read_bytes()
+    path.write_bytes(bytes([kept[0] ^ 1]) + kept[1:])
+    said = rf"^{re.escape(str(path))}: corpus letters, bytes 0 to {len(kept):,} \(chunk 0\): found sha256:\w+, expected"
+    try:
+        with pytest.raises(EvidenceError, match=said):
+            verified_digests(corpora)
+    finally:
+        path.write_bytes(kept)
+    assert verified_digests(corpora) == {corpus.name: corpus.digest for corpus in corpora}
 
 
 def test_middle_stage_reads_nothing(project):

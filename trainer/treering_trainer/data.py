@@ -122,9 +122,9 @@ def verified_digests(corpora: Sequence[Corpus]) -> dict[str, str]:
         EvidenceError: a file differs from its manifest.
     """
     for corpus in corpora:
-        damaged = list(corpus.verify())
-        if damaged:
+        for damage in corpus.verify():
             raise EvidenceError(
-                f"corpus {corpus.name}: {damaged[0]} differs from the manifest; `dvc repro -f tokenize` makes it anew"
+                f"{corpus.directory / damage.file}: corpus {corpus.name}, {damage.text}; "
+                "`dvc checkout` restores the file, `dvc repro -f tokenize` makes it anew"
             )
     return {corpus.name: corpus.digest for corpus in corpora}

@@ -10,6 +10,7 @@ import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
 from treering.audit.difference import CheckpointDifference
+from treering.data.continuation import join_lines
 from treering.errors import TreeringError
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering_dashboard.frames import cached
@@ -121,6 +122,7 @@ def _difference(found: CheckpointDifference) -> None:
         columns={"Share A": share(color="blue"), "Share B": share(color="orange")},
     )
     st.caption("A sample is a place in a corpus, counted once however often it was read; reads count each time.")
+    open_ends("Corpora that do not go on where they stopped", join_lines(found.joins))
     open_ends("Not looked into", [text for text in found.missing if text not in told])
 
 

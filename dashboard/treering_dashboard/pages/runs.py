@@ -9,7 +9,7 @@ from streamlit.navigation.page import StreamlitPage
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.summary import STATES, RunSummary
 from treering_dashboard.pages import compare, run
-from treering_dashboard.panels.choice import no_runs
+from treering_dashboard.panels.choice import no_runs, unlisted
 from treering_dashboard.panels.foreign import say, shown_frame
 from treering_dashboard.panels.state import SIGNS, sign_text, state_column
 from treering_dashboard.panels.tables import ROW_HEIGHT, height
@@ -36,6 +36,7 @@ def page() -> None:
     summaries = [cached.summary(run) for run in runs]
     live = st.fragment(_table, run_every=REFRESH_S if any(s.alive for s in summaries) else None, key="live")
     live()
+    unlisted()
 
 
 def _table() -> None:

@@ -7,6 +7,7 @@ import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
 from treering.errors import EvidenceError
+from treering.judge.summary import unlisted_runs
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering_dashboard.frames import cached
 from treering_dashboard.panels.address import among, check_address, gone
@@ -30,6 +31,14 @@ def no_runs() -> None:
     block(_FIRST_STEPS, "bash")
     say("Looked in")
     block(str(cached.project().runs))
+    unlisted()
+
+
+def unlisted() -> None:
+    """Names the runs that no list shows."""
+    lines = unlisted_runs(cached.project().runs)
+    if lines:
+        say(*lines)
 
 
 def run_label(run: RunDirectory) -> str:

@@ -155,14 +155,13 @@ def blame(
         reader: of a document the first step that read it, and the same in words; default without a path to look at.
     """
     file = str(corpus.directory / damage.file)
-    what = f"bytes {damage.start:,} to {damage.end:,} (chunk {damage.chunk}): {damage.reason}"
     helps = "`dvc checkout` restores the file"
     if not damage.documents:
-        text = f"{file}: corpus {corpus.name}, no single document can be named; {what}; {helps}"
+        text = f"{file}: corpus {corpus.name}, no single document can be named; {damage.text}; {helps}"
         yield Finding("corpus", text, file=file, corpus=corpus.name, start=damage.start, end=damage.end)
     for number, name in list(zip(damage.documents, damage.ids, strict=True))[:_SHOWN_DOCUMENTS]:
         step, read = reader(number)
-        text = f"{file}: corpus {corpus.name}, document {name} (number {number}){read}; {what}; {helps}"
+        text = f"{file}: corpus {corpus.name}, document {name} (number {number}){read}; {damage.text}; {helps}"
         yield Finding(
             "corpus", text, file=file, corpus=corpus.name, document=name, step=step, start=damage.start, end=damage.end
         )

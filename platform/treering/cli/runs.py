@@ -42,21 +42,24 @@ def runs(json: JsonOption = False) -> None:
 
     Example: `treering runs --json`
     """
-    from treering.judge.summary import run_line
+    from treering.judge.summary import run_line, unlisted_runs
     from treering.runlog.directory import find_runs
 
-    lines = [run_line(run) for run in find_runs(project().runs)]
+    here = project().runs
+    lines = [run_line(run) for run in find_runs(here)]
+    notes = [f"{line.id}: {note}" for line in lines for note in _notes(line)]
+    notes += unlisted_runs(here)
     if json:
         print_json([_plain(line.to_json()) for line in lines])
-    elif not lines:
-        console.print(_no_runs(project()))
-    else:
+        return
+    if lines:
         columns = ("run", "experiment", "state", "step", "loss", "val. loss", "tokens", "saves", "age")
         shown = _shown_length([line.id for line in lines])
         print_table(columns, [_row(line, shown) for line in lines], numbers=columns[3:])
-        notes = [f"{line.id}: {note}" for line in lines for note in _notes(line)]
-        if notes:
-            console.print("", *notes)
+    elif not notes:
+        console.print(_no_runs(project()))
+    if notes:
+        console.print("", *notes)
 
 
 def _shown_length(ids: list[str]) -> int:

@@ -51,6 +51,11 @@ class Damage:
     ids: tuple[str, ...]
     reason: str
 
+    @property
+    def text(self) -> str:
+        """The bytes and what is wrong with them, for a message that names the file."""
+        return f"bytes {self.start:,} to {self.end:,} (chunk {self.chunk}): {self.reason}"
+
 
 @dataclass(frozen=True)
 class Corpus:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final
 
 from treering.config.canonical import short
@@ -18,7 +19,7 @@ from treering.judge.ranks import rank_speeds
 from treering.judge.spikes import RingAlarms, SpikeRule
 from treering.judge.state import condition
 from treering.judge.throughput import ModelShape
-from treering.runlog.directory import AttemptDirectory, PathSegment, RunDirectory
+from treering.runlog.directory import AttemptDirectory, PathSegment, RunDirectory, runs_without_config
 from treering.runlog.own import PathLeft, path_left, segments_left
 from treering.runlog.ring import Ring
 
@@ -117,6 +118,14 @@ def run_line(run: RunDirectory, path: PathLeft | None = None) -> RunLine:
         stall=stall,
         alarms={rule: alarms[rule] for rule in RULES if alarms[rule]},
     )
+
+
+def unlisted_runs(folder: Path) -> list[str]:
+    """A line for each run below a folder that no list shows, since its config is missing."""
+    return [
+        f"{run.path / 'resolved.json'}: missing, so the run is not listed; restore the file from a copy of the run"
+        for run in runs_without_config(folder)
+    ]
 
 
 def run_page(run: RunDirectory) -> dict[str, Any]:

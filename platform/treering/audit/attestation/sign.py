@@ -58,6 +58,10 @@ def attest(
         TrainingError: the trainer could not replay the steps.
     """
     path = output or attestation_file(checkpoint)
+    if path.is_dir():
+        raise UserError(
+            f"{path}: is a folder; `--output` takes the file to write, `{attestation_file(checkpoint).name}`"
+        )
     if path.exists() and not replace:
         raise UserError(
             f"{path}: an attestation lies there, and a signature made before is evidence; `--force` replaces it, "
