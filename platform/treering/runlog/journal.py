@@ -23,6 +23,8 @@ from treering.files import read_bytes
 
 JOURNAL = "journal.jsonl"
 
+_REMEDY = "restore the journal from a copy of the run; until then nothing is appended to it"
+
 
 class CheckpointSaved(Section):
     """A checkpoint is complete. `found`: it was there before the journal began, from an earlier version."""
@@ -166,7 +168,7 @@ class Journal:
                 before = "the run's recipe" if number == 1 else f"line {number - 1}"
                 raise EvidenceError(
                     f"{where}: prev is not {prev}, the digest of {before}: an entry was removed, put in or changed, "
-                    "or the journal is another run's"
+                    f"or the journal is another run's; {_REMEDY}"
                 )
             found.append(Line(number, _entry(content, where), digest))
             prev = digest
@@ -200,9 +202,11 @@ def _parse(text: bytes, where: str) -> tuple[dict[str, object], str]:
         claimed = content.pop("digest")
         recomputed = digest_json(content)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise EvidenceError(f"{where}: not an entry of a journal ({error}): the line was changed") from error
+        raise EvidenceError(f"{where}: not an entry of a journal ({error}): the line was changed; {_REMEDY}") from error
     if claimed != recomputed:
-        raise EvidenceError(f"{where}: digest {claimed} is written, {recomputed} recomputed: the entry was changed")
+        raise EvidenceError(
+            f"{where}: digest {claimed} is written, {recomputed} recomputed: the entry was changed; {_REMEDY}"
+        )
     return content, recomputed
 
 
