@@ -22,7 +22,7 @@ from typing import Any
 
 from synthetic_project import write_project
 
-from treering.data.corpus import Corpus
+from treering.data.corpus.corpus import Corpus
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
 

@@ -37,8 +37,8 @@ from treering.audit.usage import path_usage
 from treering.config.load import load_experiment
 from treering.config.resolve import ResolvedBlend, ResolvedComponent
 from treering.config.schedule import Schedule
-from treering.data.indexed import MappedOffsets
-from treering.data.order import DataOrder
+from treering.data.corpus.indexed import MappedOffsets
+from treering.data.order.treering1 import DataOrder
 
 EXPERIMENT = Path(__file__).parents[1] / "mt-nlg-530b.yaml"
 DOCUMENTS = 328_000_000

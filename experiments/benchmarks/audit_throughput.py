@@ -22,7 +22,7 @@ from treering.audit.content import batch_digests
 from treering.audit.path import Stretch
 from treering.config.resolve import ResolvedBlend
 from treering.config.schedule import Schedule
-from treering.data.corpus import Corpus
+from treering.data.corpus.corpus import Corpus
 from treering.runlog.directory import PathSegment
 
 WEIGHTS = {"a": "0.4", "b": "0.3", "c": "0.2", "d": "0.1"}

@@ -41,8 +41,8 @@ from random_blend import random_blend
 from treering.config.load import load_experiment
 from treering.config.resolve import resolve
 from treering.config.schema import Experiment
-from treering.data.batch import read_samples
-from treering.data.order import DataOrder
+from treering.data.order.batch import read_samples
+from treering.data.order.treering1 import DataOrder
 from treering.judge.parameters import Parameters
 from treering.judge.throughput import ModelShape
 from treering.runlog.directory import RunDirectory

@@ -33,14 +33,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from treering.data.corpus import BIN, DOCUMENTS, IDX, MANIFEST, Corpus
-from treering.data.curate.words import words
-from treering.data.indexed import index_bytes
-from treering.data.manifest import SCHEMA_VERSION, describe_file, write_manifest
-from treering.data.ngram_build import build_index
-from treering.data.ngram_hashes import ngram_hashes
-from treering.data.ngrams import NGRAM_WORDS, NgramIndex, index_directory
-from treering.data.text import TextOf
+from treering.data.corpus.corpus import BIN, DOCUMENTS, IDX, MANIFEST, Corpus
+from treering.data.corpus.indexed import index_bytes
+from treering.data.corpus.manifest import SCHEMA_VERSION, describe_file, write_manifest
+from treering.data.corpus.text import TextOf
+from treering.data.ngram_index.build import build_index
+from treering.data.ngram_index.hashes import ngram_hashes
+from treering.data.ngram_index.index import NGRAM_WORDS, NgramIndex, index_directory
+from treering.data.words import words
 
 SUFFIX_TOKENS = 32
 ASKED = 1000

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from treering.config.resolve import ResolvedBlend
-from treering.data.indexed import read_sequence_lengths
+from treering.data.corpus.indexed import read_sequence_lengths
 from treering.data.megatron.blend import MegatronBlend
 from treering.data.megatron.indices import DatasetIndices
 from treering.data.megatron.order import MegatronComponent, MegatronOrder, blend_weights, plan_datasets

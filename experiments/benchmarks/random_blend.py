@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from treering.config.resolve import ResolvedBlend, ResolvedComponent
-from treering.data.corpus import BIN, IDX, Corpus
-from treering.data.indexed import index_bytes
+from treering.data.corpus.corpus import BIN, IDX, Corpus
+from treering.data.corpus.indexed import index_bytes
 
 
 def random_blend(

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from treering.data.indexed import index_bytes
+from treering.data.corpus.indexed import index_bytes
 
 _CHUNK = 1 << 20
 HEADER_BYTES = 34

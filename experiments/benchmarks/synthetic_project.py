@@ -21,11 +21,11 @@ from treering.config.canonical import digest_bytes, digest_file
 from treering.config.load import load_experiment
 from treering.config.resolve import Resolved, resolve
 from treering.data.blend import resolve_blend
-from treering.data.corpus import BIN, DOCUMENTS, IDX, MANIFEST
-from treering.data.document_table import DOCUMENT_SCHEMA
-from treering.data.indexed import MappedOffsets
-from treering.data.manifest import CHUNK_BYTES, SCHEMA_VERSION, describe_file, write_manifest
-from treering.data.tokenize import train_tokenizer
+from treering.data.corpus.corpus import BIN, DOCUMENTS, IDX, MANIFEST
+from treering.data.corpus.document_table import DOCUMENT_SCHEMA
+from treering.data.corpus.indexed import MappedOffsets
+from treering.data.corpus.manifest import CHUNK_BYTES, SCHEMA_VERSION, describe_file, write_manifest
+from treering.data.corpus.tokenize import train_tokenizer
 from treering.project import Project
 from treering.runlog.directory import checkpoint_name
 from treering.runlog.records import AttemptHeader, CheckpointManifest, Layout
@@ -33,7 +33,7 @@ from treering.runlog.writer import RingWriter
 
 LENGTH = 2048
 ROW_GROUP = 8192
-"""As `treering.data.table` writes it."""
+"""As `treering.data.corpus.table` writes it."""
 LICENCES = ("MIT", "CC-BY-4.0", "CC0-1.0", "various")
 SHARES = {"large": 0.8, "middle": 0.15, "small": 0.05}
 """Parts of tokens and documents that each corpus holds."""

@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from treering.data.indexed import index_bytes
+from treering.data.corpus.indexed import index_bytes
 
 LENGTHS = {
     "wiki": [(7 * n * n + 3 * n) % 53 + 1 for n in range(37)],

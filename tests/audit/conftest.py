@@ -9,8 +9,8 @@ import pytest
 from audited_project import DOCUMENTS, cut_checkpoint, lay_attempt, lay_project, start_run
 from versioned_project import lay_versions
 
-from treering.data.corpus import Corpus
-from treering.data.order import DataOrder
+from treering.data.corpus.corpus import Corpus
+from treering.data.order.treering1 import DataOrder
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
 

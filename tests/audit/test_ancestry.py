@@ -14,8 +14,8 @@ from treering.audit.difference import compare_checkpoints
 from treering.audit.exposure import corpora_of, find_exposures
 from treering.audit.reading import ways_of
 from treering.audit.report import Level, PassedOver
-from treering.data.continuation import start_lines
-from treering.data.order import DataOrder
+from treering.data.order.continuation import start_lines
+from treering.data.order.treering1 import DataOrder
 from treering.errors import ConfigError
 from treering.runlog.directory import RunDirectory
 

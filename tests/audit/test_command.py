@@ -12,7 +12,7 @@ from treering.cli import audit as audit_command
 from treering.cli import blend as blend_command
 from treering.config.canonical import digest_file
 from treering.config.resolve import ResolvedBlend
-from treering.data.manifest import write_manifest
+from treering.data.corpus.manifest import write_manifest
 from treering.errors import ConfigError, EvidenceError, UserError
 
 ROOT = Path(__file__).parents[2]

@@ -17,8 +17,8 @@ from treering.audit.disclosure.croissant import croissant
 from treering.audit.disclosure.facts import gather, licences
 from treering.audit.disclosure.training_summary import text_size, training_summary
 from treering.cli import disclose
+from treering.data.corpus.manifest import write_manifest
 from treering.data.curate.decisions import STEPS
-from treering.data.manifest import write_manifest
 from treering.errors import EvidenceError, NotFoundError, UserError
 from treering.runlog.records import Evaluation
 

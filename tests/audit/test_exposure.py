@@ -20,7 +20,7 @@ from treering.audit.spike import spike_data
 from treering.audit.takedown import read_list, takedown
 from treering.cli import trace as trace_command
 from treering.data.curate.decisions import SCHEMA
-from treering.data.order import DataOrder
+from treering.data.order.treering1 import DataOrder
 from treering.errors import NotFoundError, UserError
 
 

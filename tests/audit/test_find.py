@@ -8,7 +8,7 @@ from versioned_project import run
 
 from treering.audit.find import find_digest
 from treering.audit.stores import find_stores, tracked
-from treering.data.corpus import Corpus
+from treering.data.corpus.corpus import Corpus
 from treering.errors import NotFoundError, UserError
 
 

@@ -17,7 +17,7 @@ from treering.audit.find import find_digest
 from treering.audit.remotes import RemoteStore, open_remotes
 from treering.audit.stores import Store, named_trees
 from treering.cli import verify
-from treering.data.corpus import Corpus
+from treering.data.corpus.corpus import Corpus
 from treering.errors import NotFoundError
 
 NOTHING = "sha256:" + "0" * 64

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from treering.audit.megatron.run import AuditedRun
-from treering.data.indexed import index_bytes, read_sequence_lengths
+from treering.data.corpus.indexed import index_bytes, read_sequence_lengths
 
 CASES = Path(__file__).with_name("megatron_cases")
 STALE = Path("data/index-cache/90a92099528b2eb766b4970c1ce49f80")

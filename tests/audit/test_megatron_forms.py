@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from treering.audit.megatron.neox import document_weights
 from treering.audit.megatron.run import AuditedRun
 from treering.cli import app, commands
-from treering.data.indexed import index_bytes
+from treering.data.corpus.indexed import index_bytes
 from treering.errors import ConfigError, EvidenceError, TreeringError, UserError
 
 NEOX = {

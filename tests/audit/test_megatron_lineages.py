@@ -13,7 +13,7 @@ import treering.cli.audit as commands
 from treering.audit.megatron.recognise import recognise
 from treering.audit.megatron.run import AuditedRun
 from treering.cli import app
-from treering.data.indexed import TokenFile
+from treering.data.corpus.indexed import TokenFile
 from treering.data.megatron.lineage import GENERATIONS, LINEAGES, lineage_named
 from treering.errors import ConfigError, NotFoundError, UserError
 

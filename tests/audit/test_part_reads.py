@@ -17,7 +17,7 @@ from treering.audit.reading import ways_of
 from treering.audit.selection import Selector, select
 from treering.audit.spike import spike_data
 from treering.audit.takedown import takedown
-from treering.data.corpus import Corpus
+from treering.data.corpus.corpus import Corpus
 from treering.errors import EvidenceError
 
 

@@ -13,10 +13,10 @@ from treering.audit.takedown import takedown
 from treering.config.load import load_experiment
 from treering.config.resolve import resolve
 from treering.data.blend import resolve_blend
-from treering.data.corpus import Corpus
+from treering.data.corpus.corpus import Corpus
+from treering.data.corpus.tokenize import tokenize
 from treering.data.curate.pipeline import curate
-from treering.data.order import DataOrder
-from treering.data.tokenize import tokenize
+from treering.data.order.treering1 import DataOrder
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
 

@@ -20,7 +20,7 @@ from treering.audit.attestation.keys import PublicKey
 from treering.audit.inventory import verify_paths
 from treering.config.canonical import canonical_json, digest_json, parse_json
 from treering.config.resolve import ResolvedBlend
-from treering.data.manifest import manifest_digest
+from treering.data.corpus.manifest import manifest_digest
 from treering.project import Project
 
 CHANGES = int(os.environ.get("TREERING_RANDOM_CHANGES", "300"))

@@ -22,8 +22,8 @@ from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.inventory import verify_paths
 from treering.audit.report import Level
 from treering.config.canonical import canonical_json, digest_json, parse_json
-from treering.data.corpus import Corpus
-from treering.data.document_table import DOCUMENT_SCHEMA
+from treering.data.corpus.corpus import Corpus
+from treering.data.corpus.document_table import DOCUMENT_SCHEMA
 from treering.errors import EvidenceError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory, find_checkpoint

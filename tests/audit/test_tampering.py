@@ -10,7 +10,7 @@ import pytest
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.report import Level
 from treering.config.canonical import digest_json
-from treering.data.corpus import Corpus
+from treering.data.corpus.corpus import Corpus
 from treering.errors import EvidenceError
 
 

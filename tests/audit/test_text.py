@@ -23,14 +23,14 @@ from treering.config.canonical import digest_file
 from treering.config.load import load_experiment
 from treering.config.resolve import resolve
 from treering.data.blend import resolve_blend
-from treering.data.corpus import Corpus
-from treering.data.curate.words import words
-from treering.data.ngram_build import build_index
-from treering.data.ngram_hashes import ngram_hashes
-from treering.data.ngrams import NgramIndex, index_directory
-from treering.data.order import DataOrder
-from treering.data.text import TextOf
-from treering.data.tokenize import load_tokenizer
+from treering.data.corpus.corpus import Corpus
+from treering.data.corpus.text import TextOf
+from treering.data.corpus.tokenize import load_tokenizer
+from treering.data.ngram_index.build import build_index
+from treering.data.ngram_index.hashes import ngram_hashes
+from treering.data.ngram_index.index import NgramIndex, index_directory
+from treering.data.order.treering1 import DataOrder
+from treering.data.words import words
 from treering.errors import EvidenceError, NotFoundError, UserError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from treering.data.indexed import TokenFile
+from treering.data.corpus.indexed import TokenFile
 
 BENCHMARKS = Path(__file__).parents[2] / "experiments/benchmarks"
 

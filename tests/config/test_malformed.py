@@ -14,8 +14,8 @@ from tiny_experiment import BASE
 
 from treering.config.load import load_experiment
 from treering.config.resolve import declared_blend
-from treering.data.continuation import resolve_run
-from treering.data.shares import component_shares
+from treering.data.order.component_counts import component_shares
+from treering.data.order.continuation import resolve_run
 from treering.errors import TreeringError
 
 TEXT = yaml.safe_dump(BASE, sort_keys=False)

@@ -20,9 +20,9 @@ from treering.config.load import load_experiment
 from treering.config.resolve import Resolved, ResolvedBlend, resolve
 from treering.config.schema import Experiment
 from treering.data.blend import resolve_blend
-from treering.data.corpus import Corpus
-from treering.data.ngram_build import build_index
-from treering.data.text import TextOf
+from treering.data.corpus.corpus import Corpus
+from treering.data.corpus.text import TextOf
+from treering.data.ngram_index.build import build_index
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory, RunDirectory, checkpoint_name
 from treering.runlog.records import AttemptEnd, AttemptHeader, Evaluation, FileRecord, Kernel, Parent

@@ -12,9 +12,9 @@ from treering.audit.attestation.keys import PublicKey, generate
 from treering.audit.attestation.sign import attest
 from treering.audit.checkpoint import audit_checkpoint
 from treering.config.canonical import digest_file
-from treering.data.corpus import Corpus
-from treering.data.manifest import write_manifest
-from treering.data.tokenize import load_tokenizer, write_corpus
+from treering.data.corpus.corpus import Corpus
+from treering.data.corpus.manifest import write_manifest
+from treering.data.corpus.tokenize import load_tokenizer, write_corpus
 from treering.runlog.directory import find_runs
 
 

@@ -10,8 +10,8 @@ from dashboard_page import metrics, page, table, texts
 
 from treering.audit.contamination import find_contamination
 from treering.config.canonical import digest_file
-from treering.data.corpus import Corpus
-from treering.data.text import TextOf
+from treering.data.corpus.corpus import Corpus
+from treering.data.corpus.text import TextOf
 from treering_dashboard.pages import contamination
 
 

@@ -8,8 +8,8 @@ from dashboard_page import page, table, texts
 from treering.audit.selection import Selector
 from treering.audit.text import trace_text
 from treering.audit.trace import trace_documents
-from treering.data.corpus import Corpus
-from treering.data.text import TextOf
+from treering.data.corpus.corpus import Corpus
+from treering.data.corpus.text import TextOf
 from treering.runlog.directory import find_runs
 
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treering.config.resolve import Continuation, FoundStart, ReadRange, ResolvedBlend, ResolvedComponent
-from treering.data.continuation import continued, corpus_joins, join_lines, positions_after
-from treering.data.order import DataOrder
+from treering.data.order.continuation import continued, corpus_joins, join_lines, positions_after
+from treering.data.order.treering1 import DataOrder
 from treering.errors import UserError
 
 

@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from treering.config.corpora import TokenizerConfig
-from treering.data import manifest as manifests
-from treering.data.corpus import Corpus, token_digest
-from treering.data.tokenize import load_tokenizer, train_tokenizer, write_corpus
+from treering.data.corpus.corpus import Corpus, token_digest
+from treering.data.corpus.corpus import manifest as manifests
+from treering.data.corpus.tokenize import load_tokenizer, train_tokenizer, write_corpus
 from treering.errors import EvidenceError, NotFoundError
 
 NUM_DOCUMENTS = 40
@@ -132,7 +132,7 @@ def test_one_byte_of_the_tokens_names_its_document(directory: Path, number: int)
 def test_chunks_are_told_apart(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chunk = 64
     monkeypatch.setattr(manifests, "CHUNK_BYTES", chunk)
-    monkeypatch.setattr("treering.data.corpus.CHUNK_BYTES", chunk)
+    monkeypatch.setattr("treering.data.corpus.corpus.CHUNK_BYTES", chunk)
     manifest = json.loads((directory / "manifest.json").read_text())
     manifest["files"] = {name: manifests.describe_file(directory / name) for name in manifest["files"]}
     manifests.write_manifest(directory / "manifest.json", manifest)

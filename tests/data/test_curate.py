@@ -7,7 +7,7 @@ import pytest
 
 from treering.config.corpora import CorpusConfig
 from treering.data.curate.pipeline import curate
-from treering.data.curate.words import jaccard, shingles
+from treering.data.words import jaccard, shingles
 from treering.errors import UserError
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from treering.data.curate.dedup import EXACT, KEPT, NEAR, Duplicates, find_duplicates
 from treering.data.curate.minhash import MinHasher
-from treering.data.curate.words import jaccard, run_hashes, shingles, word_hashes, words
+from treering.data.words import jaccard, run_hashes, shingles, word_hashes, words
 
 HASHER = MinHasher(20, 13)
 

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 import row_groups
 
-from treering.data.document_table import DOCUMENT_SCHEMA, DocumentTable
+from treering.data.corpus.document_table import DOCUMENT_SCHEMA, DocumentTable
 from treering.errors import EvidenceError
 
 ROWS = [

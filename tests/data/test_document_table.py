@@ -5,12 +5,11 @@ import random
 import numpy as np
 import pytest
 
-from treering.data import document_table
-from treering.data.corpus import BIN, DOCUMENTS, IDX, MANIFEST, Corpus, token_digest
-from treering.data.document_table import DOCUMENT_SCHEMA, DocumentTable
-from treering.data.indexed import index_bytes
-from treering.data.manifest import SCHEMA_VERSION, describe_file, write_manifest
-from treering.data.table import write_rows
+from treering.data.corpus.corpus import BIN, DOCUMENTS, IDX, MANIFEST, Corpus, document_table, token_digest
+from treering.data.corpus.document_table import DOCUMENT_SCHEMA, DocumentTable
+from treering.data.corpus.indexed import index_bytes
+from treering.data.corpus.manifest import SCHEMA_VERSION, describe_file, write_manifest
+from treering.data.corpus.table import write_rows
 from treering.errors import EvidenceError
 
 LENGTHS = [1 + number * 7 % 11 for number in range(100)]
@@ -19,7 +18,7 @@ LENGTHS = [1 + number * 7 % 11 for number in range(100)]
 @pytest.fixture
 def corpus(tmp_path, monkeypatch):
     """A corpus of 100 documents in row groups of 7."""
-    monkeypatch.setattr("treering.data.table._ROW_GROUP", 7)
+    monkeypatch.setattr("treering.data.corpus.table._ROW_GROUP", 7)
     tokens = np.arange(sum(LENGTHS), dtype="<u2")
     parts = np.split(tokens, np.cumsum(LENGTHS)[:-1])
     rows = [

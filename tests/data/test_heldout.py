@@ -3,7 +3,7 @@ import pytest
 
 from treering.config.corpora import HeldoutConfig
 from treering.data.curate.heldout import TwinIndex, choose_heldout
-from treering.data.curate.words import shingles
+from treering.data.words import shingles
 from treering.errors import UserError
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from treering.data.indexed import (
+from treering.data.corpus.indexed import (
     MappedOffsets,
     SequenceIndex,
     TokenFile,
@@ -135,7 +135,7 @@ def test_a_damaged_index_is_refused_with_its_field_and_place(
 def test_damage_is_found_in_every_part_of_a_long_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = np.random.default_rng(0).integers(0, 9, 100).astype(np.int32)
     whole, path = index_bytes(lengths), tmp_path / "a.idx"
-    monkeypatch.setattr("treering.data.indexed._CHUNK", 7)
+    monkeypatch.setattr("treering.data.corpus.indexed._CHUNK", 7)
     for document in (0, 6, 7, 8, 13, 14, 98, 99):
         pointer, offset = 34 + 4 * 100 + 8 * document, 34 + 12 * 100 + 8 * (document + 1)
         for at, message in ((pointer, f"sequence {document} begins"), (offset, "document|documents")):

@@ -9,13 +9,13 @@ import megatron_data
 import numpy as np
 import pytest
 
-from treering.data.contract import UNDEFINED_EPOCH
-from treering.data.indexed import TokenFile, read_sequence_lengths
+from treering.data.corpus.indexed import TokenFile, read_sequence_lengths
 from treering.data.megatron import greedy
 from treering.data.megatron.blend import MegatronBlend
 from treering.data.megatron.greedy import interleave
 from treering.data.megatron.lineage import LINEAGES
 from treering.data.megatron.order import MegatronOrder
+from treering.data.order.contract import UNDEFINED_EPOCH
 from treering.errors import EvidenceError, NotFoundError, UserError
 
 RANDOM = np.random.default_rng(11)

@@ -19,15 +19,15 @@ from tokenizers import Tokenizer
 
 from treering.config.canonical import digest_file
 from treering.config.corpora import TokenizerConfig
-from treering.data import ngram_build
-from treering.data.corpus import Corpus
-from treering.data.curate.words import words
-from treering.data.ngram_build import build_index
-from treering.data.ngram_hashes import ngram_hashes
-from treering.data.ngrams import NgramIndex, index_directory
-from treering.data.spelling import Spelling
-from treering.data.text import TextOf
-from treering.data.tokenize import load_tokenizer, train_tokenizer, write_corpus
+from treering.data.corpus.corpus import Corpus
+from treering.data.corpus.text import TextOf
+from treering.data.corpus.token_bytes import Spelling
+from treering.data.corpus.tokenize import load_tokenizer, train_tokenizer, write_corpus
+from treering.data.ngram_index import build as ngram_build
+from treering.data.ngram_index.build import build_index
+from treering.data.ngram_index.hashes import ngram_hashes
+from treering.data.ngram_index.index import NgramIndex, index_directory
+from treering.data.words import words
 from treering.errors import EvidenceError, NotFoundError, StoreError, UserError
 
 FILES = ("entries.bin", "blocks.bin")
@@ -176,9 +176,9 @@ def test_an_index_that_is_not_whole_or_of_another_version_is_refused(corpus, tmp
 _KILLED = """
 import multiprocessing, os, signal, sys
 from pathlib import Path
-from treering.data.corpus import Corpus
-from treering.data.ngram_build import build_index
-from treering.data.text import TextOf
+from treering.data.corpus.corpus import Corpus
+from treering.data.ngram_index.build import build_index
+from treering.data.corpus.text import TextOf
 
 def progress(what, done, total):
     if what.startswith("sort"):

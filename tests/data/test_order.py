@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treering.config.resolve import ResolvedBlend, ResolvedComponent
-from treering.data.batch import batch_digest, read_samples, sample_digest, sample_digests, sample_tokens
-from treering.data.order import DataOrder
-from treering.data.spans import DocumentReads
+from treering.data.order.batch import batch_digest, read_samples, sample_digest, sample_digests, sample_tokens
+from treering.data.order.spans import DocumentReads
+from treering.data.order.treering1 import DataOrder
 from treering.errors import NotFoundError, UserError
 
 

@@ -1,4 +1,4 @@
-"""What `treering.data.contract.Order` promises, held by brute force against every algorithm that there is."""
+"""What `treering.data.order.contract.Order` promises, held by brute force against every algorithm that there is."""
 
 from types import SimpleNamespace
 
@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treering.data.contract import UNDEFINED_EPOCH, Order
 from treering.data.megatron.blend import MegatronBlend
 from treering.data.megatron.order import MegatronOrder
-from treering.data.order import DataOrder
+from treering.data.order.contract import UNDEFINED_EPOCH, Order
+from treering.data.order.treering1 import DataOrder
 from treering.errors import NotFoundError, UserError
 
 WEIGHTS = [("1",), ("0.5", "0.5"), ("0.7", "0.3"), ("0.13", "0.56", "0.31")]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from treering.data.feistel import Permutation
+from treering.data.order.feistel import Permutation
 
 DIGEST = "sha256:" + "ab" * 32
 LENGTHS = [1, 2, 3, 4, 5, 7, 8, 9, 13, 97, 127, 128, 129, 255, 256, 257, 65_521, 65_535, 65_536, 65_537, 262_145]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treering.data.weyl import MAX_SAMPLES, Interleave, floor_sum, parse_weights
+from treering.data.order.weyl import MAX_SAMPLES, Interleave, floor_sum, parse_weights
 from treering.errors import UserError
 
 # arXiv 2201.11990, table 2: the 15 corpora of MT-NLG.

@@ -1,7 +1,7 @@
 import gzip
 import json
 
-from treering.data.readers import READERS
+from treering.data.sources.readers import READERS
 
 PUBMED = b"""<?xml version="1.0"?><PubmedArticleSet>
 <PubmedArticle><MedlineCitation><PMID>11</PMID><Article><ArticleTitle>Uptake of <i>CO</i> in mice.</ArticleTitle>

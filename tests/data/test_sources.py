@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from treering.config.corpora import CorpusConfig, WheelConfig
-from treering.data.sources import Intake, read_corpus, wheel_path
+from treering.data.sources.raw import Intake, read_corpus, wheel_path
 from treering.errors import UserError
 
 Builder = Callable[[Path, str, str, dict[str, bytes]], WheelConfig]

@@ -8,7 +8,7 @@ import pytest
 from treering.config.corpora import TaskConfig
 from treering.data.curate.decontaminate import task_ngrams
 from treering.data.curate.tasks import sentences, write_tasks
-from treering.data.curate.words import word_hashes, words
+from treering.data.words import word_hashes, words
 from treering.errors import UserError
 
 

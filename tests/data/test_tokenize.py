@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from treering.config.corpora import TokenizerConfig
-from treering.data.corpus import Corpus
+from treering.data.corpus.corpus import Corpus
+from treering.data.corpus.tokenize import load_tokenizer, read_documents, tokenize, train_tokenizer, write_corpus
 from treering.data.curate.pipeline import curate
-from treering.data.tokenize import load_tokenizer, read_documents, tokenize, train_tokenizer, write_corpus
 from treering.errors import UserError
 
 CONFIG = TokenizerConfig(vocabulary_size=600)

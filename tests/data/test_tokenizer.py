@@ -6,8 +6,8 @@ import pytest
 import text_project
 
 from treering.config.canonical import digest_file
-from treering.data.tokenize import load_tokenizer
-from treering.data.tokenizer import check_tokenizer, end_of_document
+from treering.data.corpus.tokenize import load_tokenizer
+from treering.data.corpus.tokenizer import check_tokenizer, end_of_document
 from treering.errors import EvidenceError, UserError
 
 EXPERIMENT = text_project.experiment(

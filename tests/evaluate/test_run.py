@@ -16,7 +16,7 @@ import pytest
 import torch
 from signal_states import started_with
 
-from treering.data.corpus import Corpus
+from treering.data.corpus.corpus import Corpus
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering_trainer.evaluate import run as scoring_run
 from treering_trainer.evaluate.__main__ import main

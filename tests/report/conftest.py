@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from treering.config.load import load_experiment
-from treering.data.curate.intake import Taken
-from treering.data.curate.outcome import Written
+from treering.data.curate.finalize import Written
+from treering.data.curate.ingest import Taken
 from treering.data.curate.summary import summary
 from treering.project import Project
 from treering.report.facts import read_facts

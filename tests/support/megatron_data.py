@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from treering.data.indexed import index_bytes
+from treering.data.corpus.indexed import index_bytes
 from treering.data.megatron.blend import MegatronBlend
 
 SPLITS = ("train", "valid", "test")

@@ -16,9 +16,9 @@ import run_records
 from treering.config.canonical import digest_file
 from treering.config.load import load_experiment
 from treering.config.resolve import ResolvedBlend, resolve
-from treering.data.batch import batch_digest, read_samples, sample_digests
-from treering.data.corpus import Corpus
-from treering.data.order import DataOrder
+from treering.data.corpus.corpus import Corpus
+from treering.data.order.batch import batch_digest, read_samples, sample_digests
+from treering.data.order.treering1 import DataOrder
 from treering.project import Project
 from treering.runlog.directory import RunDirectory, checkpoint_name
 from treering.runlog.records import FileRecord

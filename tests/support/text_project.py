@@ -9,7 +9,7 @@ import yaml
 
 from treering.config.load import load_experiment
 from treering.data.blend import resolve_blend
-from treering.data.tokenize import tokenize
+from treering.data.corpus.tokenize import tokenize
 from treering.project import Project
 
 WORDS = {

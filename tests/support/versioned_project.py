@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-from treering.data.corpus import Corpus
+from treering.data.corpus.corpus import Corpus
 from treering.project import Project
 
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from treering.cli import audit as audit_command
-from treering.data.tokenize import load_tokenizer
+from treering.data.corpus.tokenize import load_tokenizer
 from treering.errors import NotFoundError, UserError
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.export import Export

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from treering.data.tokenize import load_tokenizer
+from treering.data.corpus.tokenize import load_tokenizer
 from treering.errors import TrainingError, UserError
 from treering.runlog.directory import RunDirectory
 from treering_trainer.generate import __main__ as command

@@ -12,8 +12,8 @@ import pytest
 from trained import resolved
 
 from treering.cli.train import train
-from treering.data.batch import read_samples, sample_digests
-from treering.data.order import DataOrder
+from treering.data.order.batch import read_samples, sample_digests
+from treering.data.order.treering1 import DataOrder
 from treering.errors import EvidenceError, UserError
 from treering_trainer.data import Feed, open_corpora, text_digest, verified_digests
 from treering_trainer.devices import Hardware, choose_layout

@@ -9,7 +9,7 @@ import torch
 from treering.audit.batch import step_batch
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.report import Level
-from treering.data.order import DataOrder
+from treering.data.order.treering1 import DataOrder
 from treering.errors import NotFoundError
 from treering.judge.summary import run_page
 from treering.project import Project

@@ -9,9 +9,9 @@ import sys
 import pytest
 from trained import assert_same_weights, numbers, rings, run_of
 
-from treering.data.batch import batch_digest, read_samples, sample_digests
-from treering.data.corpus import Corpus
-from treering.data.order import DataOrder
+from treering.data.corpus.corpus import Corpus
+from treering.data.order.batch import batch_digest, read_samples, sample_digests
+from treering.data.order.treering1 import DataOrder
 from treering.runlog import lock
 from treering.runlog.directory import RunDirectory
 from treering_trainer import checkpoint

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from treering.config.canonical import DIGEST_PREFIX, short
 from treering.config.resolve import ResolvedBlend
-from treering.data.batch import TokenSource, read_samples, sample_digests
 from treering.data.blend import check_component
-from treering.data.corpus import Corpus
-from treering.data.order import DataOrder
+from treering.data.corpus.corpus import Corpus
+from treering.data.order.batch import TokenSource, read_samples, sample_digests
+from treering.data.order.treering1 import DataOrder
 from treering.errors import EvidenceError, UserError
 from treering.project import Project
 from treering_trainer.engine import MicroBatch

@@ -12,7 +12,7 @@ import torch
 from megatron.core import parallel_state
 from numpy.typing import NDArray
 
-from treering.data.batch import batch_digest
+from treering.data.order.batch import batch_digest
 from treering.errors import EvidenceError
 from treering_trainer.data import DIGEST_BYTES, raw_digest, text_digest
 from treering_trainer.topology import Place, all_gather

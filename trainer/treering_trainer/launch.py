@@ -32,7 +32,7 @@ from treering.config.duration import parse_duration
 from treering.config.load import load_experiment
 from treering.config.resolve import Resolved, ResolvedBlend
 from treering.data.blend import resolve_blend
-from treering.data.continuation import resolve_run, start_lines
+from treering.data.order.continuation import resolve_run, start_lines
 from treering.ending import run_command
 from treering.errors import (
     ConfigError,

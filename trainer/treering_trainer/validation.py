@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from treering.config.operation import ParallelConfig, ValidationConfig
 from treering.config.resolve import ResolvedBlend
-from treering.data.corpus import Corpus
+from treering.data.corpus.corpus import Corpus
 from treering.project import Project
 from treering_trainer.data import micro_batch
 from treering_trainer.engine import Engine, MicroBatch

@@ -17,7 +17,7 @@ import torch
 import torch.distributed
 from deepspeed.accelerator import get_accelerator
 
-from treering.data.order import DataOrder
+from treering.data.order.treering1 import DataOrder
 from treering.ending import heeded
 from treering.errors import TrainingError, TreeringError
 from treering.project import Project

@@ -14,7 +14,7 @@ from treering.audit.spike import SpikeData, spike_data
 from treering.audit.takedown import Takedown, takedown
 from treering.audit.text import TextTrace, trace_text
 from treering.audit.trace import DocumentTrace, trace_documents
-from treering.data.corpus import Corpus
+from treering.data.corpus.corpus import Corpus
 from treering.errors import TreeringError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory

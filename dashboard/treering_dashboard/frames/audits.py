@@ -21,7 +21,7 @@ from treering.audit.megatron.moved import parse_moved
 from treering.audit.megatron.run import AuditedRun
 from treering.audit.megatron.saved import LATEST
 from treering.audit.report import AuditReport
-from treering.data.corpus import DOCUMENTS
+from treering.data.corpus.corpus import DOCUMENTS
 from treering.errors import EvidenceError
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory

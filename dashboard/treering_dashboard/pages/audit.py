@@ -7,7 +7,7 @@ from streamlit.navigation.page import StreamlitPage
 from treering.audit.attestation.place import find_attestation
 from treering.audit.report import AuditReport, Level
 from treering.config.canonical import short
-from treering.data.continuation import join_lines
+from treering.data.order.continuation import join_lines
 from treering.errors import EvidenceError, UserError
 from treering.runlog.directory import CheckpointDirectory
 from treering_dashboard.frames import cached

@@ -10,7 +10,7 @@ import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
 from treering.audit.difference import CheckpointDifference
-from treering.data.continuation import join_lines
+from treering.data.order.continuation import join_lines
 from treering.errors import TreeringError
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering_dashboard.frames import cached

@@ -8,7 +8,7 @@ from streamlit.navigation.page import StreamlitPage
 
 from treering.audit.selection import Selector
 from treering.audit.text_match import TextMatch
-from treering.data.ngrams import NGRAM_WORDS
+from treering.data.ngram_index.index import NGRAM_WORDS
 from treering.errors import TreeringError
 from treering_dashboard.frames import answers
 from treering_dashboard.pages import audit, batch

@@ -13,10 +13,10 @@ from treering.audit.step import FoundStep, find_step
 from treering.audit.way import HELPS
 from treering.config.canonical import digest_file
 from treering.config.resolve import ResolvedBlend
-from treering.data.corpus import BIN, Corpus
-from treering.data.order import Sample
-from treering.data.spans import Span
-from treering.data.text import TextOf
+from treering.data.corpus.corpus import BIN, Corpus
+from treering.data.corpus.text import TextOf
+from treering.data.order.spans import Span
+from treering.data.order.treering1 import Sample
 from treering.errors import EvidenceError, NotFoundError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory

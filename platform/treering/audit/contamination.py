@@ -18,8 +18,8 @@ from treering.audit.text_match import TextFinder, TextMatch
 from treering.audit.way import Way, way_to
 from treering.config.canonical import digest_file
 from treering.data.curate.decontaminate import LABELS, row_texts, task_rows
-from treering.data.curate.words import words
-from treering.data.ngrams import NGRAM_WORDS
+from treering.data.ngram_index.index import NGRAM_WORDS
+from treering.data.words import words
 from treering.errors import NotFoundError, UserError
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory, RunDirectory

@@ -16,9 +16,9 @@ from treering.audit.path import Piece, Recorded
 from treering.audit.report import Finding
 from treering.audit.shelf import Shelf
 from treering.config.canonical import DIGEST_PREFIX, digest_file
-from treering.data.chunks import map_in_order
-from treering.data.corpus import BIN, IDX, Corpus, Damage
-from treering.data.order import DataOrder
+from treering.data.corpus.chunks import map_in_order
+from treering.data.corpus.corpus import BIN, IDX, Corpus, Damage
+from treering.data.order.treering1 import DataOrder
 from treering.errors import EvidenceError
 from treering.runlog.directory import CheckpointDirectory
 

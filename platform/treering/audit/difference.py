@@ -14,9 +14,9 @@ from treering.audit.shelf import Shelf, find_corpora, order_of
 from treering.audit.way import Way, way_to
 from treering.config.canonical import short
 from treering.config.resolve import RUN_ID_LENGTH
-from treering.data.continuation import CorpusJoin
-from treering.data.corpus import Corpus
-from treering.data.spans import held_documents
+from treering.data.corpus.corpus import Corpus
+from treering.data.order.continuation import CorpusJoin
+from treering.data.order.spans import held_documents
 from treering.errors import EvidenceError
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory

@@ -17,8 +17,8 @@ from treering.audit.shelf import Shelf, find_corpora
 from treering.audit.step import layout_of
 from treering.audit.way import Way
 from treering.config.schedule import Schedule
-from treering.data.corpus import Corpus
-from treering.data.order import Exposures
+from treering.data.corpus.corpus import Corpus
+from treering.data.order.treering1 import Exposures
 from treering.errors import EvidenceError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory, find_runs

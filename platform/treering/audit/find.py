@@ -11,8 +11,8 @@ from typing import Any
 from treering.audit.remotes import RemoteStore, open_remotes
 from treering.audit.stores import Store, find_stores, named_trees, tracked
 from treering.config.canonical import DIGEST_PREFIX, parse_json
-from treering.data.corpus import MANIFEST
-from treering.data.manifest import manifest_digest, read_manifest
+from treering.data.corpus.corpus import MANIFEST
+from treering.data.corpus.manifest import manifest_digest, read_manifest
 from treering.errors import EvidenceError, NotFoundError, StoreError, UserError
 from treering.files import open_text
 from treering.project import Project

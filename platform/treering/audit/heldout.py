@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from treering.config.canonical import DIGEST_PREFIX
-from treering.data.corpus import Corpus
+from treering.data.corpus.corpus import Corpus
 from treering.errors import EvidenceError, TreeringError
 from treering.project import Project
 

@@ -20,8 +20,8 @@ from treering.audit.presence import check_presence
 from treering.audit.report import Finding, FindingKind
 from treering.config.canonical import digest_file
 from treering.config.resolve import ResolvedBlend
-from treering.data.corpus import BIN, DOCUMENTS, IDX, MANIFEST, Corpus
-from treering.data.ngrams import ENTRIES, NgramIndex, index_directory
+from treering.data.corpus.corpus import BIN, DOCUMENTS, IDX, MANIFEST, Corpus
+from treering.data.ngram_index.index import ENTRIES, NgramIndex, index_directory
 from treering.errors import EvidenceError, NotFoundError, TreeringError
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory, RunDirectory

@@ -12,8 +12,8 @@ from treering.audit.report import AttemptOnPath, Finding, Level, PassedOver, Sho
 from treering.config.canonical import short
 from treering.config.resolve import RUN_ID_LENGTH, ReadRange, ResolvedBlend
 from treering.config.schedule import Schedule
-from treering.data.continuation import CorpusJoin, corpus_joins, positions_after
-from treering.data.order import DataOrder
+from treering.data.order.continuation import CorpusJoin, corpus_joins, positions_after
+from treering.data.order.treering1 import DataOrder
 from treering.errors import ConfigError, EvidenceError
 from treering.runlog.directory import AttemptDirectory, CheckpointDirectory, PathSegment, RunDirectory
 from treering.runlog.records import AttemptHeader

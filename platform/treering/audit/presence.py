@@ -12,7 +12,7 @@ from pathlib import Path
 from treering.audit.report import Finding
 from treering.config.canonical import short
 from treering.config.resolve import ResolvedBlend
-from treering.data.corpus import MANIFEST, Corpus
+from treering.data.corpus.corpus import MANIFEST, Corpus
 from treering.errors import EvidenceError, TreeringError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
-from treering.data.continuation import CorpusJoin
+from treering.data.order.continuation import CorpusJoin
 
 
 class Level(StrEnum):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from treering.audit.report import Level, Shortfall
 from treering.audit.shelf import Shelf, agree
-from treering.data.corpus import Corpus
+from treering.data.corpus.corpus import Corpus
 from treering.errors import EvidenceError, UserError
 
 _KINDS: Final[tuple[Literal["source", "licence"], ...]] = ("source", "licence")

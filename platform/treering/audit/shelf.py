@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from treering.audit.report import Finding
 from treering.config.resolve import ResolvedBlend, ResolvedComponent
 from treering.data.blend import check_component
-from treering.data.corpus import DOCUMENTS, IDX, MANIFEST, Corpus
-from treering.data.manifest import read_manifest
-from treering.data.order import DataOrder
-from treering.data.spans import Offsets
+from treering.data.corpus.corpus import DOCUMENTS, IDX, MANIFEST, Corpus
+from treering.data.corpus.manifest import read_manifest
+from treering.data.order.spans import Offsets
+from treering.data.order.treering1 import DataOrder
 from treering.errors import EvidenceError, TreeringError, UserError
 from treering.project import Project
 

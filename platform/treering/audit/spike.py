@@ -13,8 +13,8 @@ from treering.audit.report import Finding, Level, Shortfall, lowest
 from treering.audit.shelf import Shelf, find_corpora
 from treering.audit.step import find_step, rings_of
 from treering.audit.way import HELPS, pieces_to
-from treering.data.corpus import Corpus
-from treering.data.order import Sample
+from treering.data.corpus.corpus import Corpus
+from treering.data.order.treering1 import Sample
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
 from treering.runlog.ring import Ring, first_ring

@@ -9,7 +9,7 @@ from typing import Any
 from treering.audit.path import Recorded, check_records, passed_over, path_joins, stretches_to
 from treering.audit.report import AttemptOnPath, CorpusUsage, Finding, Level, PassedOver
 from treering.audit.usage import path_usage
-from treering.data.continuation import CorpusJoin
+from treering.data.order.continuation import CorpusJoin
 from treering.runlog.directory import CheckpointDirectory
 
 

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from treering.audit.exposure import Exposure
 from treering.audit.shelf import Shelf
-from treering.data.corpus import Corpus, token_digest
-from treering.data.curate.words import Hashes, word_spans, words
-from treering.data.ngram_hashes import ngram_hashes
-from treering.data.ngrams import NGRAM_WORDS, NgramIndex, index_directory
-from treering.data.text import TextOf
+from treering.data.corpus.corpus import Corpus, token_digest
+from treering.data.corpus.text import TextOf
+from treering.data.ngram_index.hashes import ngram_hashes
+from treering.data.ngram_index.index import NGRAM_WORDS, NgramIndex, index_directory
+from treering.data.words import Hashes, word_spans, words
 from treering.errors import EvidenceError, TreeringError, UserError
 from treering.project import Project
 

@@ -15,9 +15,9 @@ from treering.audit.path import Piece
 from treering.audit.report import CorpusUsage, CurationStep, Finding, HeldOut
 from treering.audit.shelf import Shelf, agree, order_of
 from treering.config.resolve import ResolvedBlend
-from treering.data.corpus import Corpus
-from treering.data.order import DataOrder
-from treering.data.spans import DocumentReads
+from treering.data.corpus.corpus import Corpus
+from treering.data.order.spans import DocumentReads
+from treering.data.order.treering1 import DataOrder
 from treering.errors import EvidenceError
 
 _CHUNK = 1 << 14

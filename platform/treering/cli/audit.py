@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from treering.audit.content import Progress
     from treering.audit.report import AttemptOnPath, AuditReport, Shortfall
     from treering.audit.summary import CheckpointSummary
-    from treering.data.continuation import CorpusJoin
+    from treering.data.order.continuation import CorpusJoin
     from treering.errors import TreeringError
     from treering.runlog.directory import CheckpointDirectory
 
@@ -351,7 +351,7 @@ def print_report(report: "AuditReport") -> None:
 
 def print_joins(joins: "Sequence[CorpusJoin]") -> None:
     """Prints where corpora do not go on where they stopped, for each run that starts from another run."""
-    from treering.data.continuation import join_lines
+    from treering.data.order.continuation import join_lines
 
     for line in join_lines(joins):
         console.print(line)

@@ -17,8 +17,8 @@ def blend(config: ConfigArgument = DEFAULT_CONFIG, json: JsonOption = False) -> 
     """
     from treering.config.load import load_experiment
     from treering.data.blend import resolve_blend
-    from treering.data.continuation import resolve_run
-    from treering.data.shares import component_shares
+    from treering.data.order.component_counts import component_shares
+    from treering.data.order.continuation import resolve_run
 
     here = project()
     experiment = load_experiment(config)

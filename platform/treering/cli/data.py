@@ -48,7 +48,7 @@ def fetch(
     Example: `treering fetch experiments/demo.yaml --from /media/wheels`
     """
     from treering.config.load import load_experiment
-    from treering.data.fetch import fetch as run
+    from treering.data.sources.fetch import fetch as run
 
     experiment = load_experiment(config, overrides or ())
     files = run(experiment.corpora, project(), source=source, say=_progress(json=json))
@@ -92,7 +92,7 @@ def tokenize(config: ConfigArgument = DEFAULT_CONFIG, overrides: SetOption = Non
     """
     from treering.config.canonical import short
     from treering.config.load import load_experiment
-    from treering.data.tokenize import tokenize as run
+    from treering.data.corpus.tokenize import tokenize as run
 
     experiment = load_experiment(config, overrides or ())
     manifests = run(experiment.corpora, experiment.tokenizer, project(), _progress(json=json))

@@ -10,7 +10,7 @@ from treering.cli.output import JsonOption, NamedCheckpoint, PublicKeyOption, co
 
 if TYPE_CHECKING:
     from treering.audit.disclosure.facts import ModelFacts
-    from treering.data.corpus import Corpus
+    from treering.data.corpus.corpus import Corpus
 
 VerifyOption = Annotated[bool, typer.Option("--verify", help="Audit with content: read the corpora and every file.")]
 CorporaArgument = Annotated[
@@ -110,7 +110,7 @@ def _facts(checkpoint: str, public_key: list[Path] | None, *, verify: bool) -> "
 
 def _corpora(names: list[str]) -> "list[Corpus]":
     """The corpora of some names, of either split, or folders; all of the project without a name."""
-    from treering.data.corpus import MANIFEST, Corpus
+    from treering.data.corpus.corpus import MANIFEST, Corpus
     from treering.errors import NotFoundError
 
     here = project()

@@ -173,7 +173,7 @@ def _resolve(
     from treering.config.load import load_experiment
     from treering.config.resolve import ResolvedBlend
     from treering.data.blend import resolve_blend
-    from treering.data.continuation import resolve_run
+    from treering.data.order.continuation import resolve_run
     from treering.errors import UserError
 
     experiment = load_experiment(config, overrides)

@@ -136,10 +136,10 @@ def index(
     """
     from dataclasses import asdict
 
-    from treering.data.corpus import Corpus
-    from treering.data.ngram_build import build_index
-    from treering.data.ngrams import NgramIndex, index_directory
-    from treering.data.text import TextOf
+    from treering.data.corpus.corpus import Corpus
+    from treering.data.corpus.text import TextOf
+    from treering.data.ngram_index.build import build_index
+    from treering.data.ngram_index.index import NgramIndex, index_directory
     from treering.errors import NotFoundError, TreeringError
 
     here = project()

@@ -18,13 +18,13 @@ NUMERIC_SOURCES: Final = (
     "platform/treering/config/model.py",
     "platform/treering/config/resolve.py",
     "platform/treering/config/schedule.py",
-    "platform/treering/data/batch.py",
-    "platform/treering/data/corpus.py",
-    "platform/treering/data/feistel.py",
-    "platform/treering/data/indexed.py",
-    "platform/treering/data/order.py",
-    "platform/treering/data/spans.py",
-    "platform/treering/data/weyl.py",
+    "platform/treering/data/order/batch.py",
+    "platform/treering/data/corpus/corpus.py",
+    "platform/treering/data/order/feistel.py",
+    "platform/treering/data/corpus/indexed.py",
+    "platform/treering/data/order/treering1.py",
+    "platform/treering/data/order/spans.py",
+    "platform/treering/data/order/weyl.py",
 )
 """Sources, relative to the project's root, that decide the numbers of a training: files, folders, or patterns in which
 `*` stays within one folder. Stage `train` depends on the same."""

@@ -7,8 +7,8 @@ the trainer, the audit and `treering plan` make the same `DataOrder`.
 from treering.config.canonical import digest_file
 from treering.config.resolve import ResolvedBlend, ResolvedComponent
 from treering.config.schema import Experiment
-from treering.data.corpus import Corpus
-from treering.data.order import DataOrder
+from treering.data.corpus.corpus import Corpus
+from treering.data.order.treering1 import DataOrder
 from treering.errors import EvidenceError, UserError
 from treering.project import Project
 

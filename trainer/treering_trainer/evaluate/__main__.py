@@ -16,7 +16,7 @@ from treering.config.canonical import canonical_json
 from treering.config.load import load_experiment
 from treering.config.resolve import Resolved, ResolvedBlend
 from treering.data.blend import resolve_blend
-from treering.data.continuation import resolve_run
+from treering.data.order.continuation import resolve_run
 from treering.ending import run_command
 from treering.errors import NotFoundError, TrainingError
 from treering.foreign import say

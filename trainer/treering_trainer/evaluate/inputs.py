@@ -12,9 +12,9 @@ from treering.collect.code import code_digest
 from treering.config.canonical import short
 from treering.config.operation import EvaluationConfig
 from treering.config.resolve import Resolved
-from treering.data.corpus import Corpus
-from treering.data.tokenize import load_tokenizer
-from treering.data.tokenizer import check_tokenizer
+from treering.data.corpus.corpus import Corpus
+from treering.data.corpus.tokenize import load_tokenizer
+from treering.data.corpus.tokenizer import check_tokenizer
 from treering.errors import UserError
 from treering.project import Project
 from treering_trainer.evaluate.perplexity import HeldoutCorpus

@@ -9,7 +9,7 @@ import torch
 
 from treering.config.canonical import digest_file
 from treering.config.resolve import Resolved
-from treering.data.tokenizer import check_tokenizer
+from treering.data.corpus.tokenizer import check_tokenizer
 from treering.errors import UserError
 from treering.files import open_regular
 from treering.runlog.directory import CheckpointDirectory

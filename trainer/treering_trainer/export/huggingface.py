@@ -7,7 +7,7 @@ from typing import Any
 
 from treering.config.operation import KernelConfig
 from treering.config.resolve import Resolved
-from treering.data.tokenizer import end_of_document, open_tokenizer
+from treering.data.corpus.tokenizer import end_of_document, open_tokenizer
 from treering.runlog.directory import CheckpointDirectory
 from treering.runlog.export import ExportDtype
 from treering_trainer.export.card import model_card

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from treering.config.canonical import short
-from treering.data.tokenize import load_tokenizer
-from treering.data.tokenizer import check_tokenizer, end_of_document
+from treering.data.corpus.tokenize import load_tokenizer
+from treering.data.corpus.tokenizer import check_tokenizer, end_of_document
 from treering.ending import run_command
 from treering.errors import TrainingError, UserError
 from treering.files import read_bytes

@@ -9,8 +9,8 @@ from typing import Any
 
 from treering.audit.disclosure.facts import LicenceShare, licences
 from treering.config.canonical import DIGEST_PREFIX, digest_file, short
-from treering.data.corpus import BIN, DOCUMENTS, IDX, MANIFEST, Corpus
-from treering.data.document_table import DOCUMENT_SCHEMA
+from treering.data.corpus.corpus import BIN, DOCUMENTS, IDX, MANIFEST, Corpus
+from treering.data.corpus.document_table import DOCUMENT_SCHEMA
 
 CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
 _CONTEXT: dict[str, Any] = {

@@ -14,7 +14,7 @@ from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.content import Progress, quiet
 from treering.audit.report import AuditReport, CorpusUsage
 from treering.config.resolve import Resolved
-from treering.data.corpus import Corpus
+from treering.data.corpus.corpus import Corpus
 from treering.data.curate.decisions import STEPS
 from treering.errors import EvidenceError
 from treering.files import read_bytes

@@ -17,9 +17,9 @@ from treering.audit.megatron.source import Launched, blend_by
 from treering.audit.megatron.steps import Steps
 from treering.audit.report import Finding
 from treering.config.megatron import MegatronRun
-from treering.data.corpus import DOCUMENTS
-from treering.data.document_table import DocumentTable
-from treering.data.indexed import SequenceIndex
+from treering.data.corpus.corpus import DOCUMENTS
+from treering.data.corpus.document_table import DocumentTable
+from treering.data.corpus.indexed import SequenceIndex
 from treering.data.megatron.blend import MegatronBlend
 from treering.data.megatron.cache import REDONE, CacheRead, read_order
 from treering.data.megatron.cache_files import CachedIndex, FoundCache, find_cache

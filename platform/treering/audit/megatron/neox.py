@@ -17,7 +17,7 @@ from treering.audit.megatron.arguments import TOLD, Arguments, Launch
 from treering.audit.megatron.moved import moved_path
 from treering.audit.megatron.saved import SavedRun
 from treering.config.load import read_mapping
-from treering.data.indexed import read_sequence_lengths
+from treering.data.corpus.indexed import read_sequence_lengths
 from treering.errors import ConfigError, UserError
 
 LINEAGE: Final = "gpt-neox"

@@ -25,10 +25,10 @@ from treering.audit.megatron.source import RunSource
 from treering.audit.report import Finding, Level
 from treering.config.canonical import digest_file
 from treering.config.megatron import MegatronRun
-from treering.data.contract import UNDEFINED_EPOCH
 from treering.data.megatron.order import MegatronOrder
-from treering.data.order import Sample
-from treering.data.spans import Span
+from treering.data.order.contract import UNDEFINED_EPOCH
+from treering.data.order.spans import Span
+from treering.data.order.treering1 import Sample
 from treering.errors import NotFoundError, UserError
 
 _NAMES = ("id", "source", "licence")

@@ -1,6 +1,6 @@
 """Decisions: one row a raw document, what became of it and why. The audit asks here.
 
-Columns: corpus, id, source, offset, licence (see `treering.data.documents.RawDocument`); characters of the extracted
+Columns: corpus, id, source, offset, licence (see `data.sources.documents.RawDocument`); characters of the extracted
 text; kept; step and rule that dropped it, null for a kept one; near_duplicate_of (`corpus:id` of the document that is
 kept in its stead, or of the held-out twin); cluster (`corpus:id` of the first document of its near-duplicate cluster,
 null if it never got that far); split (`train`, `heldout` or null).

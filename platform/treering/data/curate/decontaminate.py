@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treering.config.canonical import digest_bytes, digest_json, parse_json
-from treering.data.curate.words import Hashes, run_hashes, word_hashes
+from treering.data.words import Hashes, run_hashes, word_hashes
 from treering.errors import UserError
 
 _MIN_WORDS = 8

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from treering.data.curate.words import Hashes, jaccard
+from treering.data.words import Hashes, jaccard
 
 _CACHED_SETS = 2048
 

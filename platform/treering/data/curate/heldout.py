@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from treering.config.corpora import HeldoutConfig
-from treering.data.curate.keyed import keys
-from treering.data.curate.words import Hashes
+from treering.data.curate.seeded_hash import keys
+from treering.data.words import Hashes
 from treering.errors import UserError
 
 

@@ -11,7 +11,7 @@ Source: Broder 1997, "On the resemblance and containment of documents"; bands as
 import numpy as np
 import numpy.typing as npt
 
-from treering.data.curate.words import Hashes
+from treering.data.words import Hashes
 
 _BLOCK = 2048
 

@@ -19,13 +19,13 @@ from treering.config.canonical import canonical_json
 from treering.config.corpora import CorpusConfig, CurationConfig
 from treering.data.curate.decontaminate import task_ngrams
 from treering.data.curate.dedup import KEPT, find_duplicates
+from treering.data.curate.finalize import SPLITS, Checks, Verdicts, Written, finish_corpus
 from treering.data.curate.heldout import TwinIndex, choose_heldout
-from treering.data.curate.intake import Taken, take_corpus
-from treering.data.curate.outcome import SPLITS, Checks, Verdicts, Written, finish_corpus
+from treering.data.curate.ingest import Taken, take_corpus
 from treering.data.curate.shelf import Shelf, Signatures
 from treering.data.curate.summary import parents, summary
 from treering.data.curate.tasks import TASKS, write_tasks
-from treering.data.curate.words import Hashes, shingles
+from treering.data.words import Hashes, shingles
 from treering.errors import UserError
 from treering.project import Project
 

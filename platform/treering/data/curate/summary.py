@@ -6,8 +6,8 @@ from typing import Any
 from treering.config.canonical import digest_json
 from treering.config.corpora import CorpusConfig, CurationConfig
 from treering.data.curate.decisions import STEPS
-from treering.data.curate.intake import Taken
-from treering.data.curate.outcome import Written
+from treering.data.curate.finalize import Written
+from treering.data.curate.ingest import Taken
 
 
 def summary(

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from treering.config.corpora import TaskConfig
-from treering.data.curate.keyed import key
-from treering.data.curate.words import words
+from treering.data.curate.seeded_hash import key
+from treering.data.words import words
 from treering.errors import UserError
 
 TASKS = ("lambada", "cloze")

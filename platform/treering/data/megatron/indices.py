@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from treering.data.contract import UNDEFINED_EPOCH
 from treering.data.megatron.blend import MegatronBlend
-from treering.data.spans import SpanArrays
+from treering.data.order.contract import UNDEFINED_EPOCH
+from treering.data.order.spans import SpanArrays
 from treering.errors import UserError
 
 _INT32_MAX = np.iinfo(np.int32).max

@@ -1,4 +1,4 @@
-"""The order of a Megatron run: BlendedDataset over GPTDatasets, as `treering.data.contract.Order`.
+"""The order of a Megatron run: BlendedDataset over GPTDatasets, as `treering.data.order.contract.Order`.
 
 Unlike `treering-1` it is a table: built once for a number of samples, with indices as long as the data. Numbers go as
 far as the table does. What Megatron drops on the way, the documents of a sample, is answered from the same indices.
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from treering.data.megatron.blend import MegatronBlend
 from treering.data.megatron.greedy import interleave
 from treering.data.megatron.indices import DatasetIndices, IndexPlan
-from treering.data.order import Sample, SampleArrays
-from treering.data.spans import Span
+from treering.data.order.spans import Span
+from treering.data.order.treering1 import Sample, SampleArrays
 from treering.errors import NotFoundError, UserError
 
 ALGORITHM = "megatron"
@@ -76,7 +76,7 @@ class MegatronOrder:
 
         Args:
             blend: what the run named.
-            lengths: of each prefix, tokens of each sequence (`treering.data.indexed.read_sequence_lengths`).
+            lengths: of each prefix, tokens of each sequence (`treering.data.corpus.indexed.read_sequence_lengths`).
 
         Raises:
             UserError: no Megatron run can have such a blend.

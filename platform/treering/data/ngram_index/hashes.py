@@ -1,6 +1,6 @@
 """Hashes of the n-grams of many texts at once, worked out over arrays of their characters.
 
-Words are those of `treering.data.curate.words`; their hashes are not: these need no Python for each word. The index of
+Words are those of `treering.data.words`; their hashes are not: these need no Python for each word. The index of
 n-grams is built and asked with them.
 """
 
@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from treering.data.curate.words import WORD, Hashes, run_hashes
+from treering.data.words import WORD, Hashes, run_hashes
 
 _CODES = 0x110000
 _BASE = 0x9E3779B97F4A7C15  # odd: it has an inverse modulo 2⁶⁴

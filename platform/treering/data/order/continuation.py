@@ -24,7 +24,7 @@ from treering.config.resolve import (
     resolve,
 )
 from treering.config.schema import Experiment
-from treering.data.order import DataOrder
+from treering.data.order.treering1 import DataOrder
 from treering.errors import EvidenceError
 
 _MOST_PLACES = 1 << 26

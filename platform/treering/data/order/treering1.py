@@ -1,8 +1,8 @@
 """The data order `treering-1`: which tokens are sample g of a blend, and everything that follows by inverting it.
 
 A pure function of the blend and g. The trainer reads by it, the audit asks it backwards. Two closed forms stand under
-it: `treering.data.weyl` says which component a sample comes from (the k-th sample of component c, with its exact
-counts), `treering.data.feistel` shuffles the samples inside one epoch of a corpus. In full:
+it: `treering.data.order.weyl` says which component a sample comes from (the k-th sample of component c, with its exact
+counts), `treering.data.order.feistel` shuffles the samples inside one epoch of a corpus. In full:
 
     c = Weyl component of g          k = count(c, g)
     epoch = k // n                   index = permutation(seed, digest of c, epoch)[k mod n]
@@ -23,9 +23,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from treering.data.feistel import Permutation
-from treering.data.spans import Offsets, Span, SpanArrays, overlapping, spans_of, touched_chunks
-from treering.data.weyl import MAX_SAMPLES, Interleave, parse_weights
+from treering.data.order.feistel import Permutation
+from treering.data.order.spans import Offsets, Span, SpanArrays, overlapping, spans_of, touched_chunks
+from treering.data.order.weyl import MAX_SAMPLES, Interleave, parse_weights
 from treering.errors import NotFoundError, UserError
 
 ALGORITHM = "treering-1"

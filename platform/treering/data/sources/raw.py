@@ -14,8 +14,8 @@ from typing import Any
 
 from treering.config.canonical import parse_json
 from treering.config.corpora import CorpusConfig, WheelConfig
-from treering.data.documents import RawDocument
-from treering.data.readers import READERS
+from treering.data.sources.documents import RawDocument
+from treering.data.sources.readers import READERS
 from treering.errors import UserError
 from treering.files import open_regular
 

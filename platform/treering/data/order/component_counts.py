@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from treering.config.resolve import ResolvedBlend
-from treering.data.order import DataOrder
+from treering.data.order.treering1 import DataOrder
 
 
 @dataclass(frozen=True, slots=True)

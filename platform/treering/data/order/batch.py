@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treering.config.canonical import DIGEST_PREFIX
-from treering.data.order import DataOrder
+from treering.data.order.treering1 import DataOrder
 from treering.errors import UserError
 
 _MAX_TOKEN = (1 << 32) - 1
 
 
 class TokenSource(Protocol):
-    """Where a corpus's tokens are read, as `treering.data.corpus.Corpus` has it."""
+    """Where a corpus's tokens are read, as `treering.data.corpus.corpus.Corpus` has it."""
 
     def tokens(self, start: int, stop: int) -> NDArray[Any]:
         """Tokens [start, stop) of the corpus, shape [stop - start]."""

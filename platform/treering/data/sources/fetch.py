@@ -14,7 +14,7 @@ from pathlib import Path
 
 from treering.config.canonical import DIGEST_PREFIX, digest_file
 from treering.config.corpora import CorpusConfig, WheelConfig
-from treering.data.sources import MEGABYTE, wheel_path, wheel_paths
+from treering.data.sources.raw import MEGABYTE, wheel_path, wheel_paths
 from treering.errors import EvidenceError, NotFoundError, StoreError, UserError
 from treering.project import Project
 

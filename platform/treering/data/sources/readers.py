@@ -1,7 +1,7 @@
 """Readers: how documents are cut out of the members of a wheel, one function per kind of source.
 
 A reader gets the path and the bytes of one member and yields `(id, raw text)` in the order of the file. Stage `curate`
-calls them through `treering.data.sources`.
+calls them through `treering.data.sources.raw`.
 """
 
 import ast

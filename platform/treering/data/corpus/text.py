@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from treering.config.canonical import digest_file
-from treering.data.corpus import Corpus
-from treering.data.spelling import Spelling
-from treering.data.tokenizer import open_tokenizer
+from treering.data.corpus.corpus import Corpus
+from treering.data.corpus.token_bytes import Spelling
+from treering.data.corpus.tokenizer import open_tokenizer
 from treering.errors import EvidenceError
 
 

@@ -1,6 +1,6 @@
 """The order of the samples inside a corpus: one keyed permutation an epoch, computed and never stored.
 
-Part of `treering-1`, used by `treering.data.order`. A Feistel network permutes [0, 2**bits), where `bits` is the
+Part of `treering-1`, used by `data.order.treering1`. A Feistel network permutes [0, 2**bits), where `bits` is the
 bit length of n - 1; a result outside [0, n) is sent through again until it lies inside (cycle walking), which keeps the
 map a bijection of [0, n) and takes fewer than 2 passes on average, since 2**bits < 2n.
 

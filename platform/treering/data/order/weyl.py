@@ -1,6 +1,6 @@
 """Which corpus each sample of a blend comes from: a Weyl sequence cut at the cumulated weights.
 
-Part of `treering-1`, used by `treering.data.order`. Sample g has the point
+Part of `treering-1`, used by `treering.data.order.treering1`. Sample g has the point
 
     x(g) = (g * MULTIPLIER + b) mod 2**64
 

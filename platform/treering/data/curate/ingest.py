@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from treering.config.corpora import CorpusConfig, DedupConfig, FilterRules
+from treering.data.corpus.table import write_rows
 from treering.data.curate.extract import extract
 from treering.data.curate.filter import failed_rule
 from treering.data.curate.minhash import MinHasher
 from treering.data.curate.shelf import DIGEST_BYTES, Signatures
-from treering.data.curate.words import shingles
-from treering.data.sources import Intake, read_corpus
-from treering.data.table import write_rows
+from treering.data.sources.raw import Intake, read_corpus
+from treering.data.words import shingles
 from treering.errors import UserError
 
 RAW_SCHEMA = pa.schema(
@@ -38,7 +38,7 @@ class Taken:
     """What the first pass counted.
 
     Attributes:
-        intake: see `treering.data.sources.Intake`.
+        intake: see `treering.data.sources.raw.Intake`.
         dropped: documents by (step, rule).
         digests: by step, the digest of its input: sha256 over the sha256 of every text that entered it, in order.
     """

@@ -363,7 +363,7 @@ class TokenFile:
 
 @dataclass(frozen=True, slots=True)
 class MappedOffsets:
-    """First token of each document, with the end, looked up in a memory-mapped `.idx`; a `treering.data.spans.Offsets`.
+    """First token of each document, with the end, looked up in a memory-mapped `.idx`; a `data.order.spans.Offsets`.
 
     Opening reads the header and the last entries alone, whatever the number of documents. For an index with one
     sequence a document, as `index_bytes` writes it. The index says of each document where it begins and how long it is:

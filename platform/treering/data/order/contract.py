@@ -1,6 +1,6 @@
 """What every data order answers, whichever algorithm it is: the contract between orders and those who ask them.
 
-Two algorithms keep it: `treering-1` (`treering.data.order`), closed forms without an index, and Megatron's own
+Two algorithms keep it: `treering-1` (`data.order.treering1`), closed forms without an index, and Megatron's own
 (`treering.data.megatron`), for runs that were trained with it. `tests/data/test_order_contract.py` holds both to it by
 brute force.
 """
@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from treering.data.order import Sample, SampleArrays
+from treering.data.order.treering1 import Sample, SampleArrays
 
 UNDEFINED_EPOCH = -1
 """The epoch of a sample where the order shuffles several epochs of a corpus into one another."""

@@ -22,8 +22,8 @@ import numpy.typing as npt
 import xxhash
 
 from treering.config.canonical import digest_file, digest_json, parse_json, short
-from treering.data.corpus import Corpus
-from treering.data.curate.words import Hashes
+from treering.data.corpus.corpus import Corpus
+from treering.data.words import Hashes
 from treering.errors import EvidenceError, NotFoundError
 from treering.files import read_bytes
 

@@ -27,12 +27,13 @@ import numpy as np
 import numpy.typing as npt
 
 from treering.config.canonical import digest_file
-from treering.data.chunks import in_order
-from treering.data.corpus import BIN, IDX, Corpus
-from treering.data.curate.words import Hashes
-from treering.data.indexed import MappedOffsets
-from treering.data.ngram_hashes import ngram_hashes
-from treering.data.ngrams import (
+from treering.data.corpus.chunks import in_order
+from treering.data.corpus.corpus import BIN, IDX, Corpus
+from treering.data.corpus.indexed import MappedOffsets
+from treering.data.corpus.text import TextOf
+from treering.data.corpus.token_bytes import Spelling
+from treering.data.ngram_index.hashes import ngram_hashes
+from treering.data.ngram_index.index import (
     BLOCK_ENTRIES,
     BLOCKS,
     ENTRIES,
@@ -45,8 +46,7 @@ from treering.data.ngrams import (
     index_directory,
     write_document,
 )
-from treering.data.spelling import Spelling
-from treering.data.text import TextOf
+from treering.data.words import Hashes
 from treering.errors import EvidenceError, StoreError, UserError
 
 Progress = Callable[[str, int, int], None]

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from treering.data.corpus.table import read_rows, write_rows
 from treering.data.curate.decisions import SCHEMA
 from treering.data.curate.decontaminate import TaskNgrams
 from treering.data.curate.dedup import EXACT, KEPT
 from treering.data.curate.heldout import TwinIndex
-from treering.data.curate.keyed import keys
+from treering.data.curate.seeded_hash import keys
 from treering.data.curate.shelf import Shelf, Signatures
-from treering.data.curate.words import run_hashes, word_hashes
-from treering.data.table import read_rows, write_rows
+from treering.data.words import run_hashes, word_hashes
 from treering.errors import UserError
 
 SPLITS = ("train", "heldout")

@@ -16,12 +16,12 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from treering.config.canonical import digest_file
 from treering.config.corpora import CorpusConfig, TokenizerConfig
-from treering.data.corpus import BIN, DOCUMENTS, IDX, MANIFEST, token_digest
-from treering.data.document_table import DOCUMENT_SCHEMA
-from treering.data.indexed import index_bytes
-from treering.data.manifest import SCHEMA_VERSION, describe_file, write_manifest
-from treering.data.table import write_rows
-from treering.data.tokenizer import open_tokenizer
+from treering.data.corpus.corpus import BIN, DOCUMENTS, IDX, MANIFEST, token_digest
+from treering.data.corpus.document_table import DOCUMENT_SCHEMA
+from treering.data.corpus.indexed import index_bytes
+from treering.data.corpus.manifest import SCHEMA_VERSION, describe_file, write_manifest
+from treering.data.corpus.table import write_rows
+from treering.data.corpus.tokenizer import open_tokenizer
 from treering.errors import UserError
 from treering.files import open_regular, read_text
 from treering.project import Project

@@ -22,7 +22,7 @@ DOCUMENT_SCHEMA = pa.schema(
         pa.field("digest", pa.string(), nullable=False),
     ]
 )
-"""Id, source URI and offset in it (see `treering.data.documents.RawDocument`), licence, number of tokens with the
+"""Id, source URI and offset in it (see `data.sources.documents.RawDocument`), licence, number of tokens with the
 end-of-document token, digest of those tokens."""
 
 _KEPT_ROWS = 1 << 18

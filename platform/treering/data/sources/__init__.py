@@ -1,0 +1,1 @@
+"""Sources: pinned raw files, and the documents that readers cut out of them."""
