@@ -43,8 +43,8 @@ from treering.config.resolve import resolve
 from treering.config.schema import Experiment
 from treering.data.order.batch import read_samples
 from treering.data.order.treering1 import DataOrder
-from treering.judge.parameters import Parameters
-from treering.judge.throughput import ModelShape
+from treering.metrics.flops import ModelShape
+from treering.metrics.parameters import Parameters
 from treering.runlog.directory import RunDirectory
 from treering.runlog.writer import RingWriter
 from treering_trainer.data import Feed

@@ -32,8 +32,8 @@ from treering.collect.devices import collect_devices
 from treering.collect.nvml import open_nvml
 from treering.config.model import ModelConfig, OptimizerConfig, Precision
 from treering.config.operation import KernelConfig, ParallelConfig
-from treering.judge.parameters import Parameters
-from treering.judge.throughput import ModelShape, peak_of, tflops_per_device, utilisation
+from treering.metrics.flops import ModelShape, peak_of, tflops_per_device, utilisation
+from treering.metrics.parameters import Parameters
 
 FORMULA = "megatron-2023"
 WARMUP_STEPS = 3

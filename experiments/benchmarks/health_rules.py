@@ -25,9 +25,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from treering.judge.alarms import DIVERGENCE, EARLY_BLOWUP, FLAT, GRAD_NORM, LOSS, RULES, SPIKE, TOO_GOOD
-from treering.judge.spikes import find_spikes
-from treering.judge.summary import alarms_of
+from treering.metrics.alarms import DIVERGENCE, EARLY_BLOWUP, FLAT, GRAD_NORM, LOSS, RULES, SPIKE, TOO_GOOD
+from treering.metrics.run_summary import alarms_of
+from treering.metrics.spikes import find_spikes
 from treering.runlog.directory import find_runs
 from treering.runlog.own import path_left
 

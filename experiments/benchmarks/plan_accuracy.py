@@ -15,10 +15,10 @@ from typing import Any, Literal
 
 from treering.config.model import ModelConfig
 from treering.config.schedule import Schedule
-from treering.judge.layout import Attention, Cluster, Layout, Workload
-from treering.judge.memory import device_memory, head_activation_bytes, layer_activation_bytes
-from treering.judge.planning import estimate, kernel_rate, step_time
-from treering.judge.throughput import ptdp_2021
+from treering.metrics.flops import ptdp_2021
+from treering.plan.estimate import estimate, kernel_rate, step_time
+from treering.plan.layout import Attention, Cluster, Layout, Workload
+from treering.plan.memory import device_memory, head_activation_bytes, layer_activation_bytes
 
 DEFAULT_MFU = 0.30
 SEQUENCE_LENGTH = 2048

@@ -12,7 +12,7 @@ from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.inventory import verify_paths
 from treering.audit.report import Level
 from treering.config.canonical import digest_json
-from treering.judge.summary import run_line, run_page
+from treering.metrics.run_summary import run_line, run_page
 from treering.project import Project
 from treering.runlog.directory import RunDirectory, find_checkpoint
 

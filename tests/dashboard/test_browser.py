@@ -9,7 +9,7 @@ from audited_project import cut_checkpoint, lay_attempt, start_run
 from treering.audit.batch import step_batch
 from treering.audit.selection import Selector
 from treering.audit.trace import trace_documents
-from treering.judge.summary import alarms_of
+from treering.metrics.run_summary import alarms_of
 from treering.project import Project
 from treering.runlog.directory import RunDirectory, find_runs
 from treering.runlog.lock import acquire

@@ -12,8 +12,8 @@ import psutil
 import pytest
 from trained import assert_identical, eventually, resolved, run_of
 
-from treering.judge import state
-from treering.judge.summary import run_line, run_page
+from treering.metrics import state
+from treering.metrics.run_summary import run_line, run_page
 from treering.ship.projection import state_tags
 from treering_trainer.ending import log_file
 

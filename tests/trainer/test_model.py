@@ -3,7 +3,7 @@
 import pytest
 
 from treering.config.model import ModelConfig
-from treering.judge.parameters import Parameters
+from treering.metrics.parameters import Parameters
 from treering_trainer.inference import LanguageModel
 from treering_trainer.topology import join_alone
 

@@ -14,7 +14,7 @@ import torch
 from trained import assert_identical, eventually, run_of
 
 from treering.audit.checkpoint import audit_checkpoint
-from treering.judge.summary import run_page
+from treering.metrics.run_summary import run_page
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
 from treering_trainer import checkpoint

@@ -11,7 +11,7 @@ from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.report import Level
 from treering.data.order.treering1 import DataOrder
 from treering.errors import NotFoundError
-from treering.judge.summary import run_page
+from treering.metrics.run_summary import run_page
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
 from treering_dashboard.frames.rings import read_run

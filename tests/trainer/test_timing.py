@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from trained import run_of
 
-from treering.judge.ranks import rank_speeds
+from treering.metrics.ranks import rank_speeds
 from treering.runlog.catalogue import METRICS
 from treering_trainer.timing import pipeline_wait
 

@@ -8,9 +8,9 @@ from treering.collect.memory import memory_limit
 from treering.collect.nvml import open_nvml
 from treering.config.resolve import Resolved
 from treering.errors import ConfigError, UserError
-from treering.judge.fit import check_device_memory, check_node_memory
-from treering.judge.layout import Layout as PlannedLayout
-from treering.judge.layout import Workload
+from treering.plan.fit import check_device_memory, check_node_memory
+from treering.plan.layout import Layout as PlannedLayout
+from treering.plan.layout import Workload
 from treering.runlog.records import Layout
 
 

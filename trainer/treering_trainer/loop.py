@@ -11,7 +11,7 @@ from typing import Any
 from treering.config.resolve import Resolved
 from treering.config.schedule import Schedule
 from treering.errors import EvidenceError, NonFiniteLossError, TrainingError
-from treering.judge.throughput import ModelShape, tflops_per_device
+from treering.metrics.flops import ModelShape, tflops_per_device
 from treering.runlog.directory import RunDirectory
 from treering.runlog.incidents import Incident, append_incident
 from treering.runlog.ring import Ring

@@ -15,11 +15,11 @@ import numpy as np
 import pandas as pd
 
 from treering.errors import EvidenceError
-from treering.judge.alarms import Alarm
-from treering.judge.efficiency import efficiency
-from treering.judge.spikes import RingAlarms
-from treering.judge.summary import judge_of, judged
-from treering.judge.throughput import ModelShape
+from treering.metrics.alarms import Alarm
+from treering.metrics.efficiency import efficiency
+from treering.metrics.flops import ModelShape
+from treering.metrics.run_summary import judge_of, judged
+from treering.metrics.spikes import RingAlarms
 from treering.runlog.catalogue import ring_metrics
 from treering.runlog.directory import AttemptDirectory, PathSegment, RunDirectory
 from treering.runlog.incidents import Incident

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from treering.judge.compare import Score, scores
+from treering.metrics.compare import Score, scores
 from treering.runlog.records import Evaluation
 
 _SCORE_COLUMNS = ["step", "tokens", "task", "shots", "metric", "value", "stderr", "items"]

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from treering.errors import EvidenceError
-from treering.judge import state as judge
+from treering.metrics import state as run_state
 from treering.runlog.directory import RunDirectory
 from treering.runlog.records import CheckpointManifest
 from treering_dashboard.frames.rings import RunFrames
 
-State = Literal[judge.State, "damaged"]
+State = Literal[run_state.State, "damaged"]
 """A run's state; `damaged` is the dashboard's own: the run's evidence does not hold, whatever its processes do."""
 
 STATES: Final[tuple[State, ...]] = (
@@ -144,7 +144,7 @@ def read_manifests(run: RunDirectory, problems: list[str]) -> list[CheckpointMan
 
 def _state(run: RunDirectory, problems: list[str], now: float) -> tuple[State, str]:
     try:
-        found = judge.condition(run, now)
+        found = run_state.condition(run, now)
         attempts = run.attempts()
         end = attempts[-1].end if attempts else None
     except EvidenceError as error:

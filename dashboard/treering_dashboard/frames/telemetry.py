@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from treering.collect.telemetry import newest_rows
-from treering.judge.ranks import RankSpeed, rank_speeds, tail_bytes
+from treering.metrics.ranks import RankSpeed, rank_speeds, tail_bytes
 from treering.runlog.directory import RunDirectory
 from treering_dashboard.frames.rings import FACTS, column
 

@@ -10,7 +10,7 @@ from streamlit.navigation.page import StreamlitPage
 
 from treering.config.canonical import DIGEST_PREFIX, short
 from treering.errors import EvidenceError
-from treering.judge.compare import comparable, compare_data, differences, score_difference
+from treering.metrics.compare import comparable, compare_data, differences, score_difference
 from treering.runlog.catalogue import describe
 from treering.runlog.directory import RunDirectory
 from treering_dashboard.frames import cached

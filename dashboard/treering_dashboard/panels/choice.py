@@ -7,7 +7,7 @@ import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
 from treering.errors import EvidenceError
-from treering.judge.summary import unlisted_runs
+from treering.metrics.run_summary import unlisted_runs
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering_dashboard.frames import cached
 from treering_dashboard.panels.address import among, check_address, gone

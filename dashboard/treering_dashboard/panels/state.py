@@ -9,7 +9,7 @@ import streamlit as st
 from streamlit.elements.lib.column_types import ColumnConfig
 
 from treering.errors import EvidenceError
-from treering.judge.state import condition
+from treering.metrics.state import condition
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.summary import RunSummary, State
 from treering_dashboard.panels.answer import error_box

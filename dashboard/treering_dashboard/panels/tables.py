@@ -10,7 +10,7 @@ from streamlit.elements.lib.column_types import ColumnConfig
 
 from treering.config.canonical import short
 from treering.errors import EvidenceError
-from treering.judge.alarms import RULES, SPIKE
+from treering.metrics.alarms import RULES, SPIKE
 from treering.runlog.catalogue import describe
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import AttemptHeader

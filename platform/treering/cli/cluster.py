@@ -8,8 +8,8 @@ from treering.errors import ConfigError
 
 if TYPE_CHECKING:
     from treering.config.resolve import Resolved
-    from treering.judge.layout import Cluster
-    from treering.judge.planning import Plan
+    from treering.plan.estimate import Plan
+    from treering.plan.layout import Cluster
 
 SHOWN_LAYOUTS = 10
 
@@ -40,8 +40,8 @@ def cluster_document(source: str, resolved: "Resolved", options: ClusterOptions)
         ConfigError: the layout, or every layout, does not divide or fit; a schedule that is not modelled.
         UserError: an unknown device, or an efficiency that no kernels reach.
     """
-    from treering.judge.layout import Cluster, Layout, Workload
-    from treering.judge.planning import kernel_rate, plan, search
+    from treering.plan.estimate import kernel_rate, plan, search
+    from treering.plan.layout import Cluster, Layout, Workload
 
     if resolved.attempt.parallel.pipeline_schedule != "1f1b":
         raise ConfigError(
@@ -80,7 +80,7 @@ def _layout_document(layout: Any) -> dict[str, Any]:
 
 
 def _plan_document(plan: "Plan", cluster: "Cluster") -> dict[str, Any]:
-    from treering.judge.memory import USABLE_SHARE
+    from treering.plan.memory import USABLE_SHARE
 
     memory = asdict(plan.memory) | {
         "num_bytes": plan.memory.num_bytes,

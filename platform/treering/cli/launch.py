@@ -192,8 +192,8 @@ def _resolve(
 
 def _check(source: str, resolved: "Resolved", nodes: int, per_node: int, device: str | None) -> str:
     """Refuses what cannot run on so many ranks; the layout in words."""
-    from treering.judge.fit import check_device_memory
-    from treering.judge.layout import Cluster, Layout, Workload, check_world
+    from treering.plan.fit import check_device_memory
+    from treering.plan.layout import Cluster, Layout, Workload, check_world
 
     workload = Workload.of(resolved)
     layout = Layout.of(resolved.attempt.parallel, nodes * per_node)

@@ -103,7 +103,7 @@ def plan_document(experiment: "Experiment", resolved: "Resolved", blend_source: 
     from dataclasses import asdict
 
     from treering.data.order.component_counts import component_shares
-    from treering.judge.parameters import Parameters
+    from treering.metrics.parameters import Parameters
 
     schedule = resolved.schedule
     own = schedule.samples_of(resolved.first_step, schedule.num_steps)

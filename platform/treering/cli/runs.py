@@ -14,7 +14,7 @@ from treering.cli.output import JsonOption, console, print_json, print_table, pr
 from treering.config.canonical import short
 
 if TYPE_CHECKING:
-    from treering.judge.summary import RunLine
+    from treering.metrics.run_summary import RunLine
     from treering.project import Project
     from treering.ship.shipper import ShipReport
 
@@ -42,7 +42,7 @@ def runs(json: JsonOption = False) -> None:
 
     Example: `treering runs --json`
     """
-    from treering.judge.summary import run_line, unlisted_runs
+    from treering.metrics.run_summary import run_line, unlisted_runs
     from treering.runlog.directory import find_runs
 
     here = project().runs
@@ -94,7 +94,7 @@ def show(run: RunArgument, full: FullOption = False, json: JsonOption = False) -
 
     Example: `treering show 0123 --full`
     """
-    from treering.judge.summary import run_page
+    from treering.metrics.run_summary import run_page
     from treering.runlog.directory import find_run
 
     page = run_page(find_run(project().runs, run))
@@ -264,7 +264,7 @@ def _print_page(page: dict[str, Any]) -> None:
 
 
 def _print_speed(speed: dict[str, Any] | None) -> None:
-    from treering.judge.efficiency import STEP_PARTS
+    from treering.metrics.efficiency import STEP_PARTS
     from treering.runlog.catalogue import describe
 
     if speed is None:

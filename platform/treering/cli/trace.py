@@ -343,7 +343,7 @@ def spikes(
     Example: `treering spikes 0123`, then `treering spikes 0123 1187`
     """
     from treering.audit.spike import rings_left, spike_data
-    from treering.judge.summary import alarms_in
+    from treering.metrics.run_summary import alarms_in
     from treering.runlog.directory import find_run
 
     here = project()

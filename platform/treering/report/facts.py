@@ -13,8 +13,8 @@ from treering.data.order.component_counts import component_shares
 from treering.data.order.continuation import resolve_run
 from treering.errors import ConfigError, NotFoundError, TreeringError
 from treering.files import read_text
-from treering.judge.alarms import Alarm
-from treering.judge.summary import alarms_of
+from treering.metrics.alarms import Alarm
+from treering.metrics.run_summary import alarms_of
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.own import path_left

@@ -12,8 +12,8 @@ from treering.audit.report import AuditReport
 from treering.config.canonical import short
 from treering.data.curate.decisions import STEPS
 from treering.foreign import code, markdown
-from treering.judge.efficiency import STEP_PARTS
-from treering.judge.parameters import Parameters
+from treering.metrics.efficiency import STEP_PARTS
+from treering.metrics.parameters import Parameters
 from treering.project import Project
 from treering.report.facts import CorpusDocuments, CorpusTokens, Facts, Missing, Training
 from treering.report.places import next_steps, places

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from treering.judge.efficiency import split
+from treering.metrics.efficiency import split
 from treering.runlog.ring import Ring
 
 
@@ -15,7 +15,7 @@ class Speed:
     Attributes:
         steps_s: seconds of all steps together.
         step_s: median seconds of a step.
-        split: shares of the steps' time by part (`treering.judge.efficiency.split`); empty where the rings hold none.
+        split: shares of the steps' time by part (`treering.metrics.efficiency.split`); empty where the rings hold none.
         tokens_per_second: tokens over time, all devices together, over the whole path.
         tflops_per_device: median over steps, None where no formula applied.
         flops_formula: its name.

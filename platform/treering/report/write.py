@@ -9,7 +9,7 @@ from treering.audit.content import Progress, quiet
 from treering.audit.report import AuditReport
 from treering.data.curate.decisions import STEPS
 from treering.errors import EvidenceError, UserError
-from treering.judge.alarms import NON_FINITE, RULES, SPIKE
+from treering.metrics.alarms import NON_FINITE, RULES, SPIKE
 from treering.project import Project
 from treering.report.chart import loss_chart, write_chart
 from treering.report.facts import Facts, Missing

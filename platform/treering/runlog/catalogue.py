@@ -143,12 +143,12 @@ _METRICS = (
         "lower",
     ),
     Metric(
-        "judge/spike", "Spike", "", "Robust z-score of a flagged loss or gradient norm; see `treering.judge.spikes`."
+        "judge/spike", "Spike", "", "Robust z-score of a flagged loss or gradient norm; see `treering.metrics.spikes`."
     ),
-    Metric("judge/early_blowup", "Early blow-up", "", "1 where the rule fires; see `treering.judge.health`."),
-    Metric("judge/too_good", "Too good", "", "1 where the rule fires; see `treering.judge.health`."),
-    Metric("judge/flat", "Flat", "", "1 where the rule fires; see `treering.judge.health`."),
-    Metric("judge/divergence", "Divergence", "", "1 where the rule fires; see `treering.judge.health`."),
+    Metric("judge/early_blowup", "Early blow-up", "", "1 where the rule fires; see `treering.metrics.health`."),
+    Metric("judge/too_good", "Too good", "", "1 where the rule fires; see `treering.metrics.health`."),
+    Metric("judge/flat", "Flat", "", "1 where the rule fires; see `treering.metrics.health`."),
+    Metric("judge/divergence", "Divergence", "", "1 where the rule fires; see `treering.metrics.health`."),
     Metric(
         "rank/step", "Step time by rank", "s", "Each rank's own clock, mean over the steps of an interval.", "lower"
     ),

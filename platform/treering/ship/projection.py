@@ -5,11 +5,11 @@ from typing import Any, Final
 
 from treering.config.canonical import canonical_json, short
 from treering.config.resolve import Resolved
-from treering.judge.alarms import RULES, Alarm
-from treering.judge.compare import flatten
-from treering.judge.efficiency import efficiency
-from treering.judge.state import Condition
-from treering.judge.throughput import ModelShape
+from treering.metrics.alarms import RULES, Alarm
+from treering.metrics.compare import flatten
+from treering.metrics.efficiency import efficiency
+from treering.metrics.flops import ModelShape
+from treering.metrics.state import Condition
 from treering.runlog.catalogue import ring_metrics
 from treering.runlog.directory import AttemptDirectory, CheckpointDirectory, PathSegment, RunDirectory, RunState
 from treering.runlog.incidents import Incident

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 
 from treering.config.canonical import digest_json
 from treering.errors import EvidenceError, TreeringError
-from treering.judge.alarms import Alarm
-from treering.judge.state import condition
-from treering.judge.summary import judge_of
-from treering.judge.throughput import ModelShape
+from treering.metrics.alarms import Alarm
+from treering.metrics.flops import ModelShape
+from treering.metrics.run_summary import judge_of
+from treering.metrics.state import condition
 from treering.runlog.directory import AttemptDirectory, CheckpointDirectory, PathSegment, RunDirectory, RunState
 from treering.runlog.ring import Ring
 from treering.ship import projection

@@ -18,7 +18,7 @@ from treering.data.corpus.corpus import Corpus
 from treering.data.curate.decisions import STEPS
 from treering.errors import EvidenceError
 from treering.files import read_bytes
-from treering.judge.parameters import Parameters
+from treering.metrics.parameters import Parameters
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory
 from treering.runlog.records import CheckpointManifest, Evaluation

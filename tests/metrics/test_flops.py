@@ -6,8 +6,7 @@ import pytest
 
 from treering.config.model import ModelConfig
 from treering.errors import UserError
-from treering.judge.parameters import Parameters
-from treering.judge.throughput import (
+from treering.metrics.flops import (
     FLOPS_FORMULAS,
     ModelShape,
     hardware_flops,
@@ -16,6 +15,7 @@ from treering.judge.throughput import (
     tflops_per_device,
     utilisation,
 )
+from treering.metrics.parameters import Parameters
 
 MT_NLG = ModelShape(105, 20480, 128, 2048, 51200)
 BLOOM = ModelShape(70, 14336, 112, 2048, 250880)

@@ -6,8 +6,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from treering.judge.alarms import DIVERGENCE, EARLY_BLOWUP, FLAT, GRAD_NORM, LOSS, SPIKE, TOO_GOOD, Alarm
-from treering.judge.spikes import RingAlarms, SeriesJudge, find_spikes
+from treering.metrics.alarms import DIVERGENCE, EARLY_BLOWUP, FLAT, GRAD_NORM, LOSS, SPIKE, TOO_GOOD, Alarm
+from treering.metrics.spikes import RingAlarms, SeriesJudge, find_spikes
 
 RANDOM = np.random.default_rng(9)
 STEPS = np.arange(1, 2001)

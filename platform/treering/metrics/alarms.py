@@ -1,6 +1,6 @@
 """An alarm: one thing that a rule of health found in the loss or the gradient norm of a run.
 
-The rules stand in `treering.judge.spikes` (`non_finite`, `spike`) and in `treering.judge.health` (all others).
+The rules stand in `treering.metrics.spikes` (`non_finite`, `spike`) and in `treering.metrics.health` (all others).
 """
 
 from dataclasses import asdict, dataclass

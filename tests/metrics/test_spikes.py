@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treering.judge.alarms import GRAD_NORM, LOSS, NON_FINITE, SPIKE, Alarm
-from treering.judge.spikes import RingAlarms, SpikeDetector, SpikeRule, find_spikes
+from treering.metrics.alarms import GRAD_NORM, LOSS, NON_FINITE, SPIKE, Alarm
+from treering.metrics.spikes import RingAlarms, SpikeDetector, SpikeRule, find_spikes
 
 # BLOOM 176B, iterations 31,214 to 31,219, from its public training chronicle.
 BLOOM_STEPS = range(31_214, 31_220)

@@ -12,10 +12,11 @@ Legend as in `memory`; m micro-batches of a step, p stages.
 from dataclasses import dataclass
 
 from treering.errors import ConfigError, UserError
-from treering.judge.fit import check_device_memory
-from treering.judge.layout import Cluster, Layout, Workload, check_layout, layouts
-from treering.judge.memory import USABLE_SHARE, DeviceMemory, device_memory, element_bytes, stage_parameters
-from treering.judge.throughput import megatron_2023
+from treering.metrics.efficiency import bubble_share
+from treering.metrics.flops import megatron_2023
+from treering.plan.fit import check_device_memory
+from treering.plan.layout import Cluster, Layout, Workload, check_layout, layouts
+from treering.plan.memory import USABLE_SHARE, DeviceMemory, device_memory, element_bytes, stage_parameters
 
 _DAY_S = 86_400.0
 
@@ -75,14 +76,6 @@ class Plan:
     def fits(self) -> bool:
         """Whether the memory leaves room for what the model does not count."""
         return self.memory_share <= USABLE_SHARE
-
-
-def bubble_share(micro_batches: float, pipeline: int) -> float:
-    """Idle share of a step under 1F1B (or GPipe): (p - 1)/(m + p - 1).
-
-    Source: arXiv 2104.04473, section 2.2.1, which gives the ratio to the busy time, (p - 1)/m.
-    """
-    return (pipeline - 1) / (micro_batches + pipeline - 1)
 
 
 def kernel_rate(workload: Workload, layout: Layout, cluster: Cluster, mfu: float) -> float:

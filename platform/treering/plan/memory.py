@@ -11,8 +11,8 @@ L layers, t/p/d tensor, pipeline, data parallel size, m micro-batches of a step,
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from treering.judge.layout import Attention, Layout, Workload
-from treering.judge.parameters import Parameters
+from treering.metrics.parameters import Parameters
+from treering.plan.layout import Attention, Layout, Workload
 
 USABLE_SHARE: Final = 0.9
 """Of a device's memory, what a plan may fill: our choice, not a published number."""

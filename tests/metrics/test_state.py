@@ -7,8 +7,8 @@ import pytest
 import run_records
 from audited_project import lay_project
 
-from treering.judge.state import SAVE_S, START_S, condition, rank_names
-from treering.judge.summary import run_line
+from treering.metrics.run_summary import run_line
+from treering.metrics.state import SAVE_S, START_S, condition, rank_names
 from treering.runlog.directory import RunDirectory, find_runs
 from treering.runlog.lock import acquire
 from treering.runlog.writer import RingWriter

@@ -1,7 +1,7 @@
 """Alarms of a run: the spike rule, and all rules together over the rings.
 
 Reads loss and gradient norm of the rings, step by step while a run is alive or at once afterwards; the results are
-equal. MLflow, the run page, the report and `treering show` name what this finds. `treering.judge.health` has the rules
+equal. MLflow, the run page, the report and `treering show` name what this finds. `metrics.health` has the rules
 beside the spike rule.
 
 A spike is a point whose logarithm leaves the band of the recent past.
@@ -22,8 +22,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from treering.judge.alarms import GRAD_NORM, LOSS, MAD_TO_SIGMA, NON_FINITE, SPIKE, Alarm
-from treering.judge.health import Divergence, EarlyBlowup, Flat, TooGood
+from treering.metrics.alarms import GRAD_NORM, LOSS, MAD_TO_SIGMA, NON_FINITE, SPIKE, Alarm
+from treering.metrics.health import Divergence, EarlyBlowup, Flat, TooGood
 
 Series = npt.NDArray[np.float64]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from treering.config.model import ModelConfig
-from treering.judge.parameters import Parameters
+from treering.metrics.parameters import Parameters
 
 
 def count(layers: int, hidden: int, heads: int, vocabulary: int, positions: int, **options: object) -> int:

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from treering.judge.planning import bubble_share
-from treering.judge.throughput import FLOPS_FORMULAS, ModelShape, Peak, hardware_flops, peak_of
+from treering.metrics.flops import FLOPS_FORMULAS, ModelShape, Peak, hardware_flops, peak_of
 from treering.runlog.records import AttemptHeader
 from treering.runlog.ring import Ring
 
@@ -18,6 +17,14 @@ MODEL_FLOPS: Final = "megatron-2023"
 
 STEP_PARTS: Final = ("data_wait", "forward_backward", "communication", "optimizer")
 """Parts of a ring's `time_s` that add up to its step."""
+
+
+def bubble_share(micro_batches: float, pipeline: int) -> float:
+    """Idle share of a step under 1F1B (or GPipe): (p - 1)/(m + p - 1).
+
+    Source: arXiv 2104.04473, section 2.2.1, which gives the ratio to the busy time, (p - 1)/m.
+    """
+    return (pipeline - 1) / (micro_batches + pipeline - 1)
 
 
 @dataclass(frozen=True, slots=True)

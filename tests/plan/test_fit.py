@@ -8,9 +8,9 @@ import pytest
 from treering.config.load import load_experiment
 from treering.config.resolve import declared_blend, resolve
 from treering.errors import ConfigError
-from treering.judge.fit import check_device_memory, check_node_memory
-from treering.judge.layout import Layout, Workload
-from treering.judge.memory import device_memory, stage_memories
+from treering.plan.fit import check_device_memory, check_node_memory
+from treering.plan.layout import Layout, Workload
+from treering.plan.memory import device_memory, stage_memories
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treering.judge.compare import (
+from treering.metrics.compare import (
     ABSENT,
     DataDifference,
     Difference,

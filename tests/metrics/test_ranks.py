@@ -2,7 +2,7 @@
 
 import json
 
-from treering.judge.ranks import RankSpeed, rank_speeds, tail_bytes
+from treering.metrics.ranks import RankSpeed, rank_speeds, tail_bytes
 from treering.runlog.directory import AttemptDirectory
 
 

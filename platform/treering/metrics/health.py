@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from treering.judge.alarms import DIVERGENCE, EARLY_BLOWUP, FLAT, LOSS, MAD_TO_SIGMA, TOO_GOOD, Alarm
+from treering.metrics.alarms import DIVERGENCE, EARLY_BLOWUP, FLAT, LOSS, MAD_TO_SIGMA, TOO_GOOD, Alarm
 
 
 def noise(logs: Sequence[float]) -> float:

@@ -18,14 +18,8 @@ from treering.config.operation import ParallelConfig
 from treering.config.resolve import declared_blend, resolve
 from treering.config.schedule import Rampup, Schedule
 from treering.errors import ConfigError, UserError
-from treering.judge.layout import DEVICES, Cluster, Layout, Workload, check_layout, layouts
-from treering.judge.memory import (
-    device_memory,
-    head_activation_bytes,
-    layer_activation_bytes,
-    stage_parameters,
-)
-from treering.judge.planning import (
+from treering.metrics.flops import ptdp_2021
+from treering.plan.estimate import (
     bubble_share,
     estimate,
     kernel_rate,
@@ -34,7 +28,13 @@ from treering.judge.planning import (
     search,
     step_time,
 )
-from treering.judge.throughput import ptdp_2021
+from treering.plan.layout import DEVICES, Cluster, Layout, Workload, check_layout, layouts
+from treering.plan.memory import (
+    device_memory,
+    head_activation_bytes,
+    layer_activation_bytes,
+    stage_parameters,
+)
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "experiments" / "benchmarks" / "plan_accuracy.py"

@@ -5,8 +5,8 @@ only what cannot fit.
 """
 
 from treering.errors import ConfigError
-from treering.judge.layout import Layout, Workload
-from treering.judge.memory import DeviceMemory, device_memory, stage_memories
+from treering.plan.layout import Layout, Workload
+from treering.plan.memory import DeviceMemory, device_memory, stage_memories
 
 _GB = 1e9
 

@@ -7,8 +7,8 @@ import run_records
 
 from treering.config.load import load_experiment
 from treering.config.resolve import declared_blend, resolve
-from treering.judge.efficiency import STEP_PARTS, efficiency, split
-from treering.judge.throughput import FLOPS_FORMULAS, ModelShape
+from treering.metrics.efficiency import STEP_PARTS, efficiency, split
+from treering.metrics.flops import FLOPS_FORMULAS, ModelShape
 from treering.runlog.catalogue import METRICS
 from treering.runlog.records import Layout
 from treering.runlog.ring import Ring

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from treering.config.canonical import short
 from treering.errors import EvidenceError
-from treering.judge.alarms import RULES, Alarm
-from treering.judge.efficiency import efficiency, peak_of_attempt, split
-from treering.judge.parameters import Parameters
-from treering.judge.ranks import rank_speeds
-from treering.judge.spikes import RingAlarms, SpikeRule
-from treering.judge.state import condition
-from treering.judge.throughput import ModelShape
+from treering.metrics.alarms import RULES, Alarm
+from treering.metrics.efficiency import efficiency, peak_of_attempt, split
+from treering.metrics.flops import ModelShape
+from treering.metrics.parameters import Parameters
+from treering.metrics.ranks import rank_speeds
+from treering.metrics.spikes import RingAlarms, SpikeRule
+from treering.metrics.state import condition
 from treering.runlog.directory import AttemptDirectory, PathSegment, RunDirectory, runs_without_config
 from treering.runlog.own import PathLeft, path_left, segments_left
 from treering.runlog.ring import Ring
