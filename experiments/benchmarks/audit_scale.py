@@ -32,8 +32,8 @@ from audit_throughput import random_stretch, stretch_of
 from megatron_index import build_index, load_builder
 from synthetic_index import document_counts, write_index
 
-from treering.audit.content import batch_digests
-from treering.audit.usage import path_usage
+from treering.audit.corpora.content import batch_digests
+from treering.audit.corpora.usage import path_usage
 from treering.config.load import load_experiment
 from treering.config.resolve import ResolvedBlend, ResolvedComponent
 from treering.config.schedule import Schedule

@@ -18,8 +18,8 @@ from typing import cast
 import numpy as np
 from random_blend import random_blend
 
-from treering.audit.content import batch_digests
-from treering.audit.path import Stretch
+from treering.audit.corpora.content import batch_digests
+from treering.audit.evidence.path import Stretch
 from treering.config.resolve import ResolvedBlend
 from treering.config.schedule import Schedule
 from treering.data.corpus.corpus import Corpus

@@ -10,9 +10,9 @@ import pytest
 import run_records
 
 from treering.audit.checkpoint import audit_checkpoint
-from treering.audit.difference import compare_checkpoints
-from treering.audit.exposure import corpora_of, find_exposures
-from treering.audit.reading import ways_of
+from treering.audit.documents.difference import compare_checkpoints
+from treering.audit.documents.exposure import corpora_of, find_exposures
+from treering.audit.documents.readers import ways_of
 from treering.audit.report import Level, PassedOver
 from treering.data.order.continuation import start_lines
 from treering.data.order.treering1 import DataOrder

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from treering.audit.batch import step_batch
+from treering.audit.documents.batch import step_batch
 from treering.audit.report import Level
 from treering.errors import EvidenceError, NotFoundError
 from treering.runlog.directory import RunDirectory

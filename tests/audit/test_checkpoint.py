@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from treering.audit.checkpoint import audit_checkpoint
-from treering.audit.path import stretches_to
+from treering.audit.corpora.catalog import find_corpora
+from treering.audit.corpora.usage import curation_of, path_documents, path_usage
+from treering.audit.evidence.path import stretches_to
 from treering.audit.report import CurationStep, HeldOut, Level
-from treering.audit.shelf import find_corpora
-from treering.audit.usage import curation_of, path_documents, path_usage
 from treering.data.corpus.corpus import Corpus
 from treering.data.corpus.manifest import write_manifest
 from treering.runlog.directory import find_checkpoint

@@ -12,12 +12,12 @@ import run_records
 import typer
 from typer.testing import CliRunner
 
-from treering.audit.difference import compare_checkpoints
-from treering.audit.exposure import corpora_of, find_exposures, project_runs, steps_of
-from treering.audit.reading import ways_of
-from treering.audit.selection import Selector, select
-from treering.audit.spike import spike_data
-from treering.audit.takedown import read_list, takedown
+from treering.audit.documents.difference import compare_checkpoints
+from treering.audit.documents.exposure import corpora_of, find_exposures, project_runs, steps_of
+from treering.audit.documents.readers import ways_of
+from treering.audit.documents.selection import Selector, select
+from treering.audit.documents.spike import spike_data
+from treering.audit.documents.takedown import read_list, takedown
 from treering.cli import trace as trace_command
 from treering.data.curate.decisions import SCHEMA
 from treering.data.order.treering1 import DataOrder

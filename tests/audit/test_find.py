@@ -6,8 +6,8 @@ import shutil
 import pytest
 from versioned_project import run
 
-from treering.audit.find import find_digest
-from treering.audit.stores import find_stores, tracked
+from treering.audit.dvc.find import find_digest
+from treering.audit.dvc.stores import find_stores, tracked
 from treering.data.corpus.corpus import Corpus
 from treering.errors import NotFoundError, UserError
 

@@ -13,9 +13,9 @@ from dvc_objects.fs.memory import MemoryFileSystem
 from typer.testing import CliRunner
 from versioned_project import dvc, run
 
-from treering.audit.find import find_digest
-from treering.audit.remotes import RemoteStore, open_remotes
-from treering.audit.stores import Store, named_trees
+from treering.audit.dvc.find import find_digest
+from treering.audit.dvc.remotes import RemoteStore, open_remotes
+from treering.audit.dvc.stores import Store, named_trees
 from treering.cli import verify
 from treering.data.corpus.corpus import Corpus
 from treering.errors import NotFoundError

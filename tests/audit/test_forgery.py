@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 import run_records
 
-from treering.audit.batch import step_batch
 from treering.audit.checkpoint import audit_checkpoint
+from treering.audit.documents.batch import step_batch
 from treering.audit.inventory import verify_paths
 from treering.audit.report import Level
 from treering.config.canonical import digest_json

@@ -5,7 +5,7 @@ import shutil
 import pyarrow as pa
 import pytest
 
-from treering.audit.heldout import HeldOutDocuments, digest_words
+from treering.audit.corpora.heldout import HeldOutDocuments, digest_words
 from treering.errors import EvidenceError
 
 

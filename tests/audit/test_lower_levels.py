@@ -10,12 +10,12 @@ import yaml
 from typer.testing import CliRunner
 
 from treering.audit.checkpoint import audit_checkpoint
-from treering.audit.difference import compare_checkpoints
+from treering.audit.documents.difference import compare_checkpoints
+from treering.audit.documents.selection import Selector
+from treering.audit.documents.spike import spike_data
+from treering.audit.documents.takedown import takedown
+from treering.audit.documents.trace import trace_documents
 from treering.audit.report import Level
-from treering.audit.selection import Selector
-from treering.audit.spike import spike_data
-from treering.audit.takedown import takedown
-from treering.audit.trace import trace_documents
 from treering.cli import audit as audit_command
 from treering.errors import EvidenceError, NotFoundError
 from treering.runlog.directory import CheckpointDirectory, find_checkpoint, named_checkpoint

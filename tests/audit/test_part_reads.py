@@ -9,14 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 import row_groups
 
-from treering.audit.batch import step_batch
 from treering.audit.checkpoint import audit_checkpoint
-from treering.audit.difference import compare_checkpoints
-from treering.audit.exposure import corpora_of, find_exposures, project_runs
-from treering.audit.reading import ways_of
-from treering.audit.selection import Selector, select
-from treering.audit.spike import spike_data
-from treering.audit.takedown import takedown
+from treering.audit.documents.batch import step_batch
+from treering.audit.documents.difference import compare_checkpoints
+from treering.audit.documents.exposure import corpora_of, find_exposures, project_runs
+from treering.audit.documents.readers import ways_of
+from treering.audit.documents.selection import Selector, select
+from treering.audit.documents.spike import spike_data
+from treering.audit.documents.takedown import takedown
 from treering.data.corpus.corpus import Corpus
 from treering.errors import EvidenceError
 

@@ -8,8 +8,8 @@ import text_project
 import yaml
 from prose_text import make_text
 
-from treering.audit.selection import Selector
-from treering.audit.takedown import takedown
+from treering.audit.documents.selection import Selector
+from treering.audit.documents.takedown import takedown
 from treering.config.load import load_experiment
 from treering.config.resolve import resolve
 from treering.data.blend import resolve_blend

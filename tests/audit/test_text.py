@@ -13,11 +13,11 @@ import text_project
 import typer
 from typer.testing import CliRunner
 
-from treering.audit.contamination import find_contamination
-from treering.audit.exposure import corpora_of, project_runs
+from treering.audit.documents.contamination import find_contamination
+from treering.audit.documents.exposure import corpora_of, project_runs
+from treering.audit.documents.text import trace_text
+from treering.audit.documents.text_match import TextFinder
 from treering.audit.inventory import verify_paths
-from treering.audit.text import trace_text
-from treering.audit.text_match import TextFinder
 from treering.cli import trace as trace_command
 from treering.config.canonical import digest_file
 from treering.config.load import load_experiment
@@ -192,7 +192,7 @@ def test_what_is_frequent_is_looked_into_in_part_and_that_is_said(planted, monke
     everything = {"all of it": texts, "one": [texts[7]]}
     assert len(finder.find_all(everything)["all of it"]) == len([text for text in texts if len(words(text)) >= 13])
     assert unanswered == []
-    monkeypatch.setattr("treering.audit.text_match._MOST_DOCUMENTS", 5)
+    monkeypatch.setattr("treering.audit.documents.text_match._MOST_DOCUMENTS", 5)
     found = finder.find_all(everything)
     assert len(found["all of it"]) == 5
     assert [match.number for match in found["one"]] == [7]
@@ -200,13 +200,13 @@ def test_what_is_frequent_is_looked_into_in_part_and_that_is_said(planted, monke
         "corpus letters: runs of 13 words of all of it stand in more than 5 documents: of each, 5 were looked into, "
         "those with its rarest runs first"
     ]
-    monkeypatch.setattr("treering.audit.text_match._MOST_DOCUMENTS", 0)  # each single run stands in more
+    monkeypatch.setattr("treering.audit.documents.text_match._MOST_DOCUMENTS", 0)  # each single run stands in more
     assert finder.find_all({"two": [texts[8]]}) == {}
     assert "runs of 13 words of two stand in more than 0 documents" in unanswered[-1]
 
 
 def test_few_documents_are_kept_in_memory(planted, monkeypatch):
-    monkeypatch.setattr("treering.audit.text_match._KEPT_CHARACTERS", 1_000)
+    monkeypatch.setattr("treering.audit.documents.text_match._KEPT_CHARACTERS", 1_000)
     shelf, unanswered = corpora_of(planted.project, project_runs(planted.project))
     finder = TextFinder(planted.project, shelf, unanswered)
     assert len(finder.find_all({"all": planted.texts["letters"]})["all"]) == len(planted.texts["letters"])

@@ -6,8 +6,8 @@ import pytest
 from audited_project import lay_attempt, start_run
 from dashboard_page import page, table, texts
 
-from treering.audit.batch import step_batch
-from treering.audit.spike import spike_data
+from treering.audit.documents.batch import step_batch
+from treering.audit.documents.spike import spike_data
 from treering.data.corpus.corpus import Corpus
 from treering.runlog.directory import RunDirectory, find_runs
 from treering_dashboard.panels.samples import PAGE_SIZE

@@ -6,9 +6,9 @@ import re
 import pytest
 from audited_project import cut_checkpoint, lay_attempt, start_run
 
-from treering.audit.batch import step_batch
-from treering.audit.selection import Selector
-from treering.audit.trace import trace_documents
+from treering.audit.documents.batch import step_batch
+from treering.audit.documents.selection import Selector
+from treering.audit.documents.trace import trace_documents
 from treering.metrics.run_summary import alarms_of
 from treering.project import Project
 from treering.runlog.directory import RunDirectory, find_runs

@@ -8,7 +8,7 @@ import run_records
 import text_project
 from dashboard_page import metrics, page, table, texts
 
-from treering.audit.contamination import find_contamination
+from treering.audit.documents.contamination import find_contamination
 from treering.config.canonical import digest_file
 from treering.data.corpus.corpus import Corpus
 from treering.data.corpus.text import TextOf

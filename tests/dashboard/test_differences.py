@@ -8,7 +8,7 @@ from audited_project import cut_checkpoint, lay_attempt, start_run
 from dashboard_page import metrics, page, table, texts
 from run_records import parent
 
-from treering.audit.difference import compare_checkpoints
+from treering.audit.documents.difference import compare_checkpoints
 from treering.data.order.continuation import join_lines
 from treering.runlog.directory import find_runs
 from treering_dashboard.pages import differences

@@ -5,8 +5,8 @@ import pyarrow.parquet as pq
 import pytest
 from dashboard_page import page, table, texts
 
-from treering.audit.selection import Selector
-from treering.audit.takedown import takedown
+from treering.audit.documents.selection import Selector
+from treering.audit.documents.takedown import takedown
 from treering.data.curate.decisions import SCHEMA
 
 LIST = "red:red-3\ngreen:x  # dropped for green-4\ngreen:y\nblue:none\n"

@@ -5,9 +5,9 @@ import shutil
 import pytest
 from dashboard_page import page, table, texts
 
-from treering.audit.selection import Selector
-from treering.audit.text import trace_text
-from treering.audit.trace import trace_documents
+from treering.audit.documents.selection import Selector
+from treering.audit.documents.text import trace_text
+from treering.audit.documents.trace import trace_documents
 from treering.data.corpus.corpus import Corpus
 from treering.data.corpus.text import TextOf
 from treering.runlog.directory import find_runs

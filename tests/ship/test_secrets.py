@@ -9,7 +9,7 @@ import traceback
 
 import pytest
 
-from treering.audit.remotes import open_remotes
+from treering.audit.dvc.remotes import open_remotes
 from treering.collect.environment import collect_environment
 from treering.collect.launcher import SCRIPT_VARIABLE, launch_record
 from treering.errors import StoreError, TreeringError, UserError

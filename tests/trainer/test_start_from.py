@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 import torch
 
-from treering.audit.batch import step_batch
 from treering.audit.checkpoint import audit_checkpoint
+from treering.audit.documents.batch import step_batch
 from treering.audit.report import Level
 from treering.data.order.treering1 import DataOrder
 from treering.errors import NotFoundError

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import streamlit as st
 
-from treering.audit.batch import StepBatch, step_batch
-from treering.audit.selection import Selector
-from treering.audit.spike import SpikeData, spike_data
-from treering.audit.takedown import Takedown, takedown
-from treering.audit.text import TextTrace, trace_text
-from treering.audit.trace import DocumentTrace, trace_documents
+from treering.audit.documents.batch import StepBatch, step_batch
+from treering.audit.documents.selection import Selector
+from treering.audit.documents.spike import SpikeData, spike_data
+from treering.audit.documents.takedown import Takedown, takedown
+from treering.audit.documents.text import TextTrace, trace_text
+from treering.audit.documents.trace import DocumentTrace, trace_documents
 from treering.data.corpus.corpus import Corpus
 from treering.errors import TreeringError
 from treering.project import Project

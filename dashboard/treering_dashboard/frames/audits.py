@@ -14,8 +14,8 @@ import streamlit as st
 from treering.audit.attestation.check import attested
 from treering.audit.attestation.place import find_attestation
 from treering.audit.checkpoint import audit_checkpoint
-from treering.audit.contamination import Contamination, find_contamination
-from treering.audit.difference import CheckpointDifference, compare_checkpoints
+from treering.audit.documents.contamination import Contamination, find_contamination
+from treering.audit.documents.difference import CheckpointDifference, compare_checkpoints
 from treering.audit.megatron.forms import DESCRIPTION
 from treering.audit.megatron.moved import parse_moved
 from treering.audit.megatron.run import AuditedRun

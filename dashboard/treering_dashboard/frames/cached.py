@@ -11,7 +11,7 @@ from typing import Final
 
 import streamlit as st
 
-from treering.audit.exposure import project_runs
+from treering.audit.documents.exposure import project_runs
 from treering.errors import EvidenceError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory, find_runs

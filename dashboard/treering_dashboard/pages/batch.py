@@ -6,8 +6,8 @@ from typing import Final
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
-from treering.audit.batch import BatchSample, StepBatch
-from treering.audit.exposure import Exposure
+from treering.audit.documents.batch import BatchSample, StepBatch
+from treering.audit.documents.exposure import Exposure
 from treering.errors import NotFoundError, TreeringError
 from treering.runlog.catalogue import describe
 from treering.runlog.directory import RunDirectory

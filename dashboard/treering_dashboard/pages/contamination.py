@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
-from treering.audit.contamination import Contamination, Example
+from treering.audit.documents.contamination import Contamination, Example
 from treering.errors import TreeringError
 from treering.runlog.directory import CheckpointDirectory
 from treering_dashboard.frames import cached

@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
-from treering.audit.takedown import Entry, Takedown, parse_list
+from treering.audit.documents.takedown import Entry, Takedown, parse_list
 from treering.errors import TreeringError, UserError
 from treering_dashboard.frames import answers
 from treering_dashboard.pages import audit, batch

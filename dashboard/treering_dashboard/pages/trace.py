@@ -6,8 +6,8 @@ from typing import Final
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
-from treering.audit.selection import Selector
-from treering.audit.text_match import TextMatch
+from treering.audit.documents.selection import Selector
+from treering.audit.documents.text_match import TextMatch
 from treering.data.ngram_index.index import NGRAM_WORDS
 from treering.errors import TreeringError
 from treering_dashboard.frames import answers

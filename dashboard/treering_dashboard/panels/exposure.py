@@ -7,7 +7,7 @@ from typing import Final
 import pandas as pd
 import streamlit as st
 
-from treering.audit.exposure import CheckpointExposure, Exposure, TracedDocument
+from treering.audit.documents.exposure import CheckpointExposure, Exposure, TracedDocument
 from treering.runlog.directory import CheckpointDirectory
 from treering_dashboard.frames import cached
 from treering_dashboard.panels.address import check_address, whole

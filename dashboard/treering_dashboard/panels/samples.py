@@ -6,8 +6,8 @@ from typing import Final, TypeVar
 import pandas as pd
 import streamlit as st
 
-from treering.audit.batch import BatchDocument, BatchSample
-from treering.audit.spike import Reading, SpikeData, SuspectSample, SuspectStep
+from treering.audit.documents.batch import BatchDocument, BatchSample
+from treering.audit.documents.spike import Reading, SpikeData, SuspectSample, SuspectStep
 from treering_dashboard.panels.address import check_address, whole
 from treering_dashboard.panels.foreign import block, say
 from treering_dashboard.panels.tables import choose_row, table

@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 
-from treering.audit.config_edits import mend_blends
-from treering.audit.content import Progress, check_batches, check_corpora, check_files, quiet
-from treering.audit.heldout import HeldOutDocuments
-from treering.audit.lineage import check_lineage
-from treering.audit.path import Piece, Recorded, Stretch, check_records, passed_over, path_joins, read_path
+from treering.audit.corpora.catalog import Shelf, find_corpora
+from treering.audit.corpora.content import Progress, check_batches, check_corpora, check_files, quiet
+from treering.audit.corpora.heldout import HeldOutDocuments
+from treering.audit.corpora.repair import mend_blends
+from treering.audit.corpora.usage import licence_totals, path_documents
+from treering.audit.dvc.lineage import check_lineage
+from treering.audit.evidence.path import Piece, Recorded, Stretch, check_records, passed_over, path_joins, read_path
+from treering.audit.evidence.recovery import Way, way_to
 from treering.audit.report import NOT_REPLAYED, UNSIGNED, AuditReport, Finding, Level, lowest
-from treering.audit.shelf import Shelf, find_corpora
-from treering.audit.usage import licence_totals, path_documents
-from treering.audit.way import Way, way_to
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory
 

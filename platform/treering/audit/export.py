@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from treering.audit.evidence.recovery import find_home
 from treering.audit.report import Level, Shortfall
-from treering.audit.way import find_home
 from treering.config.canonical import digest_file, short
 from treering.config.resolve import RUN_ID_LENGTH
 from treering.errors import EvidenceError, NotFoundError

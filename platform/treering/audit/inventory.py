@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from treering.audit.agreement import check_run, contradicts_its_folder
 from treering.audit.attestation.check import compare_records, open_attestation
 from treering.audit.attestation.dsse import Envelope
 from treering.audit.attestation.place import SUFFIX, attested_checkpoint
-from treering.audit.content import ExpectedFile, Progress, blame, compare_files, quiet
-from treering.audit.presence import check_presence
+from treering.audit.corpora.content import ExpectedFile, Progress, blame, compare_files, quiet
+from treering.audit.evidence.agreement import check_run, contradicts_its_folder
+from treering.audit.evidence.presence import check_presence
 from treering.audit.report import Finding, FindingKind
 from treering.config.canonical import digest_file
 from treering.config.resolve import ResolvedBlend

@@ -6,9 +6,9 @@ Neither rings nor corpora are opened, so the cost does not grow with steps, samp
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from treering.audit.path import Recorded, check_records, passed_over, path_joins, stretches_to
+from treering.audit.corpora.usage import path_usage
+from treering.audit.evidence.path import Recorded, check_records, passed_over, path_joins, stretches_to
 from treering.audit.report import AttemptOnPath, CorpusUsage, Finding, Level, PassedOver
-from treering.audit.usage import path_usage
 from treering.data.order.continuation import CorpusJoin
 from treering.runlog.directory import CheckpointDirectory
 

@@ -22,8 +22,8 @@ from treering.config.canonical import short
 from treering.foreign import shown
 
 if TYPE_CHECKING:
-    from treering.audit.batch import StepBatch
-    from treering.audit.content import Progress
+    from treering.audit.corpora.content import Progress
+    from treering.audit.documents.batch import StepBatch
     from treering.audit.report import AttemptOnPath, AuditReport, Shortfall
     from treering.audit.summary import CheckpointSummary
     from treering.data.order.continuation import CorpusJoin
@@ -257,7 +257,7 @@ def batch(
 
     Example: `treering batch 0123 120`
     """
-    from treering.audit.batch import step_batch
+    from treering.audit.documents.batch import step_batch
     from treering.errors import EvidenceError
     from treering.runlog.directory import find_run
 

@@ -14,7 +14,7 @@ from treering.files import read_text, reason
 from treering.foreign import say
 
 if TYPE_CHECKING:
-    from treering.audit.exposure import CheckpointExposure, TracedDocument
+    from treering.audit.documents.exposure import CheckpointExposure, TracedDocument
     from treering.audit.report import Shortfall
     from treering.project import Project
 
@@ -68,8 +68,8 @@ def trace(
 
     Example: `treering trace --document code:django/urls/base.py`, or `treering trace --licence MIT --limit 0`
     """
-    from treering.audit.selection import Selector
-    from treering.audit.trace import trace_documents
+    from treering.audit.documents.selection import Selector
+    from treering.audit.documents.trace import trace_documents
     from treering.errors import UserError
 
     selectors = [
@@ -97,7 +97,7 @@ def trace(
 
 
 def _trace_text(here: "Project", file: Path, limit: int, *, json: bool) -> None:
-    from treering.audit.text import trace_text
+    from treering.audit.documents.text import trace_text
     from treering.errors import UserError
 
     try:
@@ -190,8 +190,8 @@ def takedown(
 
     Example: `treering takedown removals.txt --json`
     """
-    from treering.audit.takedown import read_list
-    from treering.audit.takedown import takedown as find
+    from treering.audit.documents.takedown import read_list
+    from treering.audit.documents.takedown import takedown as find
 
     with progress_bars() as progress:
         found = find(project(), read_list(file), limit=limit, progress=progress)
@@ -235,7 +235,7 @@ def contamination(
 
     Example: `treering contamination 0123`
     """
-    from treering.audit.contamination import find_contamination
+    from treering.audit.documents.contamination import find_contamination
     from treering.runlog.directory import named_checkpoint
 
     here = project()
@@ -289,7 +289,7 @@ def diff(a: NamedCheckpoint, b: NamedCheckpoint, json: JsonOption = False) -> No
 
     Example: `treering diff 430e51 c6afcc`
     """
-    from treering.audit.difference import compare_checkpoints
+    from treering.audit.documents.difference import compare_checkpoints
     from treering.runlog.directory import named_checkpoint
 
     here = project()
@@ -342,7 +342,7 @@ def spikes(
 
     Example: `treering spikes 0123`, then `treering spikes 0123 1187`
     """
-    from treering.audit.spike import rings_left, spike_data
+    from treering.audit.documents.spike import rings_left, spike_data
     from treering.metrics.run_summary import alarms_in
     from treering.runlog.directory import find_run
 

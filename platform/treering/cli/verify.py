@@ -124,7 +124,7 @@ def find(
     """
     from dataclasses import asdict
 
-    from treering.audit.find import find_digest
+    from treering.audit.dvc.find import find_digest
 
     found = find_digest(project(), digest, say)
     if json:

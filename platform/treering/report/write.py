@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Any
 
 from treering.audit.checkpoint import audit_checkpoint
-from treering.audit.content import Progress, quiet
+from treering.audit.corpora.content import Progress, quiet
 from treering.audit.report import AuditReport
 from treering.data.curate.decisions import STEPS
 from treering.errors import EvidenceError, UserError

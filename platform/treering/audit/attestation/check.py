@@ -16,8 +16,8 @@ from treering.audit.attestation.statement import (
     subjects,
 )
 from treering.audit.checkpoint import audit_checkpoint
-from treering.audit.content import ExpectedFile, Progress, compare_files, quiet
-from treering.audit.path import Stretch, stretches_to
+from treering.audit.corpora.content import ExpectedFile, Progress, compare_files, quiet
+from treering.audit.evidence.path import Stretch, stretches_to
 from treering.audit.report import UNSIGNED, AuditReport, Finding, FindingKind, Level, SignedStatement
 from treering.config.canonical import DIGEST_PREFIX, digest_file, short
 from treering.errors import EvidenceError

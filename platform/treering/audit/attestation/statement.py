@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 import treering
-from treering.audit.path import Stretch
+from treering.audit.evidence.path import Stretch
 from treering.audit.report import UNSIGNED, AuditReport, Level, ReplayedSteps
 from treering.config.canonical import DIGEST_PREFIX, canonical_json, digest_file, parse_json
 from treering.config.model import Digest

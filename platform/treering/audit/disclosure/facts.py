@@ -11,7 +11,7 @@ import pyarrow as pa
 from treering.audit.attestation.check import attested
 from treering.audit.attestation.place import find_attestation
 from treering.audit.checkpoint import audit_checkpoint
-from treering.audit.content import Progress, quiet
+from treering.audit.corpora.content import Progress, quiet
 from treering.audit.report import AuditReport, CorpusUsage
 from treering.config.resolve import Resolved
 from treering.data.corpus.corpus import Corpus

@@ -16,10 +16,10 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from treering.audit.path import Piece, Stretch
+from treering.audit.corpora.catalog import Shelf
+from treering.audit.dvc.stores import Store, find_stores
+from treering.audit.evidence.path import Piece, Stretch
 from treering.audit.report import Finding
-from treering.audit.shelf import Shelf
-from treering.audit.stores import Store, find_stores
 from treering.config.canonical import short
 from treering.config.model import ModelConfig, OptimizerConfig, ScheduleConfig, Section
 from treering.config.resolve import Recipe, ResolvedBlend

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from treering.audit.stores import files_of_tree
+from treering.audit.dvc.stores import files_of_tree
 from treering.errors import StoreError
 from treering.redact import redact
 

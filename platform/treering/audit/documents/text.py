@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from treering.audit.content import Progress, quiet
-from treering.audit.exposure import (
+from treering.audit.corpora.catalog import Shelf
+from treering.audit.corpora.content import Progress, quiet
+from treering.audit.documents.exposure import (
     CheckpointExposure,
     TracedDocument,
     corpora_of,
@@ -15,11 +16,10 @@ from treering.audit.exposure import (
     project_runs,
     seen_by,
 )
-from treering.audit.reading import lost_runs, ways_of
+from treering.audit.documents.readers import lost_runs, ways_of
+from treering.audit.documents.text_match import TextFinder, TextMatch, num_ngrams
+from treering.audit.evidence.recovery import Way
 from treering.audit.report import Shortfall, told
-from treering.audit.shelf import Shelf
-from treering.audit.text_match import TextFinder, TextMatch, num_ngrams
-from treering.audit.way import Way
 from treering.errors import NotFoundError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory

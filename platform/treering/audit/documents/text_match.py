@@ -12,8 +12,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from treering.audit.exposure import Exposure
-from treering.audit.shelf import Shelf
+from treering.audit.corpora.catalog import Shelf
+from treering.audit.documents.exposure import Exposure
 from treering.data.corpus.corpus import Corpus, token_digest
 from treering.data.corpus.text import TextOf
 from treering.data.ngram_index.hashes import ngram_hashes

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from treering.audit.exposure import steps_of
-from treering.audit.path import Piece, Stretch
-from treering.audit.reading import attempts_of, untold_steps
+from treering.audit.corpora.catalog import Shelf, find_corpora
+from treering.audit.documents.exposure import steps_of
+from treering.audit.documents.readers import attempts_of, untold_steps
+from treering.audit.evidence.path import Piece, Stretch
+from treering.audit.evidence.recovery import HELPS, pieces_to
+from treering.audit.evidence.step import find_step, rings_of
 from treering.audit.report import Finding, Level, Shortfall, lowest
-from treering.audit.shelf import Shelf, find_corpora
-from treering.audit.step import find_step, rings_of
-from treering.audit.way import HELPS, pieces_to
 from treering.data.corpus.corpus import Corpus
 from treering.data.order.treering1 import Sample
 from treering.project import Project

@@ -1,6 +1,6 @@
 """The way from a run's root to a checkpoint: attempts, rings against the schedule, records against each other.
 
-Nothing here reads a token. It finds what the rings *say*; `treering.audit.content` holds that against the corpora.
+Nothing here reads a token. It finds what the rings *say*; `audit.corpora.content` holds that against the corpora.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

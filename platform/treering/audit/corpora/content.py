@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from treering.audit.path import Piece, Recorded
+from treering.audit.corpora.catalog import Shelf
+from treering.audit.evidence.path import Piece, Recorded
 from treering.audit.report import Finding
-from treering.audit.shelf import Shelf
 from treering.config.canonical import DIGEST_PREFIX, digest_file
 from treering.data.corpus.chunks import map_in_order
 from treering.data.corpus.corpus import BIN, IDX, Corpus, Damage

@@ -4,11 +4,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from treering.audit.content import Progress, quiet
-from treering.audit.exposure import CheckpointExposure, TracedDocument, corpora_of, find_exposures, project_runs
-from treering.audit.reading import lost_runs, missing_corpora, ways_of
+from treering.audit.corpora.content import Progress, quiet
+from treering.audit.documents.exposure import (
+    CheckpointExposure,
+    TracedDocument,
+    corpora_of,
+    find_exposures,
+    project_runs,
+)
+from treering.audit.documents.readers import lost_runs, missing_corpora, ways_of
+from treering.audit.documents.selection import Selector, select
 from treering.audit.report import Shortfall, told
-from treering.audit.selection import Selector, select
 from treering.errors import EvidenceError, NotFoundError
 from treering.project import Project
 

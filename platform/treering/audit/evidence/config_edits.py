@@ -5,15 +5,11 @@ the tokenizer in its blend are covered by none. Which field it was, other record
 config, the attempts' headers, the project's blend, manifests of corpora.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from treering.audit.path import Piece
-from treering.audit.report import Finding
-from treering.audit.shelf import Shelf
 from treering.config.canonical import digest_json, parse_json, said_otherwise, short
 from treering.config.resolve import ANCESTORS, RUN_ID_LENGTH, Resolved, ResolvedBlend
 from treering.errors import EvidenceError, TreeringError
@@ -110,35 +106,3 @@ def _blend(document: dict[str, Any], project: Project) -> Iterator[tuple[Path, d
 
 def _shown(value: object) -> str:
     return short(value) + "…" if isinstance(value, str) and value.startswith("sha256:") else str(value)
-
-
-def mend_blends(pieces: Sequence[Piece], shelf: Shelf) -> tuple[tuple[Piece, ...], list[Finding]]:
-    """Corrects what no digest covers in the blends of a path by what has one, so that their order is what it was.
-
-    The sizes of a corpus follow from its digest; the tokenizer stands in the recipe as well.
-
-    Returns:
-        The pieces with corrected blends, and a finding for each size; the tokenizer's is `check_config`'s.
-    """
-    mended: list[Piece] = []
-    findings: dict[tuple[Path, str], Finding] = {}
-    for piece in pieces:
-        config, blend, components = piece.run.path / "resolved.json", piece.blend, []
-        for number, component in enumerate(blend.components):
-            corpus = shelf.corpora.get(component.digest or "")
-            if corpus is None:
-                components.append(component)
-                continue
-            held = {"num_tokens": corpus.num_tokens, "num_documents": corpus.num_documents}
-            components.append(component.model_copy(update=held))
-            for name, found, expected in said_otherwise(component.model_dump(), held):
-                field = f"blend.components.{number}.{name}"
-                text = (
-                    f"{config}: {field}, {name} of corpus {component.corpus}, is {found}, expected {expected} by the "
-                    f"manifest in {corpus.directory}, which has the blend's digest: the file was edited"
-                )
-                findings[config, field] = Finding("record", text, file=str(config), corpus=component.corpus)
-        tokenizer = piece.run.resolved.recipe.tokenizer
-        true = blend.model_copy(update={"tokenizer": tokenizer, "components": tuple(components)})
-        mended.append(piece if true == blend else replace(piece, blend=true))
-    return tuple(mended), list(findings.values())

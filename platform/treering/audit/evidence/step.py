@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from treering.audit.path import Derived, Piece, Stretch
+from treering.audit.evidence.path import Derived, Piece, Stretch
+from treering.audit.evidence.recovery import HELPS, readable_run
 from treering.audit.report import Level, Shortfall
-from treering.audit.way import HELPS, readable_run
 from treering.config.canonical import short
 from treering.config.resolve import RUN_ID_LENGTH
 from treering.errors import EvidenceError, NotFoundError

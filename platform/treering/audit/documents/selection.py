@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from treering.audit.corpora.catalog import Shelf, agree
 from treering.audit.report import Level, Shortfall
-from treering.audit.shelf import Shelf, agree
 from treering.data.corpus.corpus import Corpus
 from treering.errors import EvidenceError, UserError
 

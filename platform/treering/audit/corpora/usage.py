@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from treering.audit.content import Progress, quiet
-from treering.audit.heldout import HeldOutDocuments
-from treering.audit.path import Piece
+from treering.audit.corpora.catalog import Shelf, agree, order_of
+from treering.audit.corpora.content import Progress, quiet
+from treering.audit.corpora.heldout import HeldOutDocuments
+from treering.audit.evidence.path import Piece
 from treering.audit.report import CorpusUsage, CurationStep, Finding, HeldOut
-from treering.audit.shelf import Shelf, agree, order_of
 from treering.config.resolve import ResolvedBlend
 from treering.data.corpus.corpus import Corpus
 from treering.data.order.spans import DocumentReads

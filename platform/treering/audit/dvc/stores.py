@@ -1,4 +1,4 @@
-"""Looks into DVC's stores without DVC: the cache, and remotes that are folders. Others are `audit.remotes`' matter.
+"""Looks into DVC's stores without DVC: the cache, and remotes that are folders. Others: `audit.dvc.remotes`.
 
 A store holds a file under its md5 as `files/md5/ab/cdef…`, and a tracked folder as `files/md5/ab/cdef….dir`, a JSON
 list of md5 and path of every file in it.

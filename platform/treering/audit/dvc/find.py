@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from treering.audit.remotes import RemoteStore, open_remotes
-from treering.audit.stores import Store, find_stores, named_trees, tracked
+from treering.audit.dvc.remotes import RemoteStore, open_remotes
+from treering.audit.dvc.stores import Store, find_stores, named_trees, tracked
 from treering.config.canonical import DIGEST_PREFIX, parse_json
 from treering.data.corpus.corpus import MANIFEST
 from treering.data.corpus.manifest import manifest_digest, read_manifest

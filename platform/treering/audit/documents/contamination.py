@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from treering.audit.content import Progress, quiet
-from treering.audit.exposure import corpora_of, seen_by
-from treering.audit.reading import missing_corpora
+from treering.audit.corpora.content import Progress, quiet
+from treering.audit.documents.exposure import corpora_of, seen_by
+from treering.audit.documents.readers import missing_corpora
+from treering.audit.documents.text import traced_matches
+from treering.audit.documents.text_match import TextFinder, TextMatch
+from treering.audit.evidence.recovery import Way, way_to
 from treering.audit.report import Shortfall, told
-from treering.audit.text import traced_matches
-from treering.audit.text_match import TextFinder, TextMatch
-from treering.audit.way import Way, way_to
 from treering.config.canonical import digest_file
 from treering.data.curate.decontaminate import LABELS, row_texts, task_rows
 from treering.data.ngram_index.index import NGRAM_WORDS

@@ -1,14 +1,14 @@
 """The way to a checkpoint as far as its records reach.
 
-Where every record is there, it is what `treering.audit.path` reads. Where one is missing, the steps that it told of are
+Where every record is there, it is what `audit.evidence.path` reads. Where one is missing, the steps that it told of are
 derived from the recipe: a step reads what schedule and blend say, whoever did it. Each such place is a shortfall.
 """
 
 from contextlib import suppress
 from dataclasses import dataclass
 
-from treering.audit.config_edits import edited_fields
-from treering.audit.path import Derived, Piece, Stretch, stretches_of, stretches_to
+from treering.audit.evidence.config_edits import edited_fields
+from treering.audit.evidence.path import Derived, Piece, Stretch, stretches_of, stretches_to
 from treering.audit.report import Level, Shortfall
 from treering.config.canonical import short
 from treering.config.resolve import ANCESTORS, RUN_ID_LENGTH, Resolved

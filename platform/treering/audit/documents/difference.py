@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from treering.audit.content import Progress, quiet
-from treering.audit.path import Piece, Recorded, path_joins, read_path
+from treering.audit.corpora.catalog import Shelf, find_corpora, order_of
+from treering.audit.corpora.content import Progress, quiet
+from treering.audit.evidence.path import Piece, Recorded, path_joins, read_path
+from treering.audit.evidence.recovery import Way, way_to
 from treering.audit.report import Level, Shortfall, lowest, told
-from treering.audit.shelf import Shelf, find_corpora, order_of
-from treering.audit.way import Way, way_to
 from treering.config.canonical import short
 from treering.config.resolve import RUN_ID_LENGTH
 from treering.data.corpus.corpus import Corpus

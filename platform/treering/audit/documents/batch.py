@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from treering.audit.content import batch_digests, token_map
+from treering.audit.corpora.catalog import Shelf, find_corpora
+from treering.audit.corpora.content import batch_digests, token_map
+from treering.audit.evidence.recovery import HELPS
+from treering.audit.evidence.step import FoundStep, find_step
 from treering.audit.report import Finding, Level, Shortfall, lowest
-from treering.audit.shelf import Shelf, find_corpora
-from treering.audit.step import FoundStep, find_step
-from treering.audit.way import HELPS
 from treering.config.canonical import digest_file
 from treering.config.resolve import ResolvedBlend
 from treering.data.corpus.corpus import BIN, Corpus

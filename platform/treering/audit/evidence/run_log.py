@@ -1,6 +1,6 @@
 """Checks a run log by itself: every record against its digest, every ring against its chain, records against others.
 
-The audit of a checkpoint walks one path; this reads what is off it as well. `treering.audit.agreement` holds the
+The audit of a checkpoint walks one path; this reads what is off it as well. `audit.evidence.agreement` holds the
 records against each other.
 """
 
@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from treering.audit.config_edits import edited_fields
-from treering.audit.path import check_config
+from treering.audit.evidence.config_edits import edited_fields
+from treering.audit.evidence.path import check_config
 from treering.audit.report import Finding
 from treering.config.resolve import Resolved
 from treering.config.schedule import Schedule

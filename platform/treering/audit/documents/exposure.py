@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from treering.audit.content import Progress, quiet
-from treering.audit.path import Piece
-from treering.audit.reading import attempts_of, missing_corpora, readable_id, untold_steps
+from treering.audit.corpora.catalog import Shelf, find_corpora
+from treering.audit.corpora.content import Progress, quiet
+from treering.audit.documents.readers import attempts_of, missing_corpora, readable_id, untold_steps
+from treering.audit.evidence.path import Piece
+from treering.audit.evidence.recovery import Way
+from treering.audit.evidence.step import layout_of
 from treering.audit.report import Level, Shortfall
-from treering.audit.shelf import Shelf, find_corpora
-from treering.audit.step import layout_of
-from treering.audit.way import Way
 from treering.config.schedule import Schedule
 from treering.data.corpus.corpus import Corpus
 from treering.data.order.treering1 import Exposures

@@ -6,11 +6,11 @@ make a document look unread.
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from treering.audit.path import Derived, Piece, Stretch
+from treering.audit.corpora.catalog import Shelf
+from treering.audit.corpora.usage import path_usage
+from treering.audit.evidence.path import Derived, Piece, Stretch
+from treering.audit.evidence.recovery import HELPS, Way, way_to
 from treering.audit.report import Level, Shortfall
-from treering.audit.shelf import Shelf
-from treering.audit.usage import path_usage
-from treering.audit.way import HELPS, Way, way_to
 from treering.config.canonical import short
 from treering.errors import ConfigError, EvidenceError
 from treering.project import Project

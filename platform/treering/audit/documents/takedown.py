@@ -16,12 +16,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from treering.audit.content import Progress, quiet
-from treering.audit.exposure import CheckpointExposure, TracedDocument, corpora_of, find_exposures, project_runs
-from treering.audit.reading import lost_runs, ways_of
+from treering.audit.corpora.catalog import Shelf
+from treering.audit.corpora.content import Progress, quiet
+from treering.audit.documents.exposure import (
+    CheckpointExposure,
+    TracedDocument,
+    corpora_of,
+    find_exposures,
+    project_runs,
+)
+from treering.audit.documents.readers import lost_runs, ways_of
+from treering.audit.documents.selection import Matcher, Selector, find_readable
 from treering.audit.report import Shortfall, told
-from treering.audit.selection import Matcher, Selector, find_readable
-from treering.audit.shelf import Shelf
 from treering.errors import EvidenceError, UserError
 from treering.files import read_text, reason
 from treering.project import Project

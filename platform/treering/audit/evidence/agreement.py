@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from treering.audit.history import AttemptRecords, check_run_config, read_attempts
-from treering.audit.path import check_header, differs
+from treering.audit.evidence.path import check_header, differs
+from treering.audit.evidence.run_log import AttemptRecords, check_run_config, read_attempts
 from treering.audit.report import Finding
 from treering.config.canonical import short
 from treering.config.resolve import RUN_ID_LENGTH, Resolved

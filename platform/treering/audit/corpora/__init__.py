@@ -1,0 +1,1 @@
+"""Corpora under audit: found by content, digested again, and what a path read of each."""
