@@ -40,10 +40,10 @@ from treering.config.operation import KernelConfig, ParallelConfig
 from treering.runlog.directory import RunDirectory
 from treering.runlog.records import Layout as LayoutRecord
 from treering.runlog.writer import RingWriter
-from treering_trainer.checkpoint import Saving, record_file
-from treering_trainer.engine import Engine
-from treering_trainer.processes import Ranks, fork_rank
-from treering_trainer.topology import Layout, join, leave
+from treering_trainer.checkpointing.checkpoint import Saving, record_file
+from treering_trainer.core.engine import Engine
+from treering_trainer.core.topology import Layout, join, leave
+from treering_trainer.monitor.processes import Ranks, fork_rank
 
 WAYS = ("native", "rank 0", "each", "beside")
 SLOWER = "slower steps"

@@ -47,11 +47,11 @@ from treering.metrics.flops import ModelShape
 from treering.metrics.parameters import Parameters
 from treering.runlog.directory import RunDirectory
 from treering.runlog.writer import RingWriter
-from treering_trainer.data import Feed
-from treering_trainer.engine import Engine
-from treering_trainer.hooks import FailOpen, Progress, Telemetry
-from treering_trainer.loop import Loop, Record
-from treering_trainer.marks import Marker
+from treering_trainer.core.batch_reader import Feed
+from treering_trainer.core.engine import Engine
+from treering_trainer.core.loop import Loop, Record
+from treering_trainer.monitor.heartbeat import Marker
+from treering_trainer.monitor.hooks import FailOpen, Progress, Telemetry
 
 EXPERIMENT = Path(__file__).parents[1] / "demo.yaml"
 THREADS = int(os.environ["OMP_NUM_THREADS"])

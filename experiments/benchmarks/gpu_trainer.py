@@ -217,7 +217,7 @@ def build(case: Case) -> tuple[Any, Any]:
     import torch
     from plain_loop import place_alone
 
-    from treering_trainer.engine import Engine
+    from treering_trainer.core.engine import Engine
 
     place = place_alone()
     # DeepSpeed prints its stages and its memory.

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from treering.config.model import ModelConfig
-from treering_trainer.topology import Layout, Place, join
-from treering_trainer.worker import quieten
+from treering_trainer.core.topology import Layout, Place, join
+from treering_trainer.launch.worker import quieten
 
 
 class Block(nn.Module):

@@ -194,7 +194,7 @@ def counted_table() -> list[list[str]]:
     import torch
 
     from treering.config.operation import KernelConfig
-    from treering_trainer.model import (
+    from treering_trainer.core.model import (
         FinalNorm,
         TokenEmbedding,
         TransformerBlock,
@@ -202,7 +202,7 @@ def counted_table() -> list[list[str]]:
         transformer_config,
         vocabulary_logits,
     )
-    from treering_trainer.topology import join_alone
+    from treering_trainer.core.topology import join_alone
 
     join_alone()
     s, h, heads, vocabulary = 256, 256, 4, 8192

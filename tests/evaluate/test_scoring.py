@@ -11,8 +11,8 @@ pytestmark = pytest.mark.trainer
 @pytest.fixture(scope="module")
 def model():
     from treering.config.model import ModelConfig
-    from treering_trainer.inference import LanguageModel
-    from treering_trainer.topology import join_alone
+    from treering_trainer.checkpointing.inference import LanguageModel
+    from treering_trainer.core.topology import join_alone
 
     torch.set_num_threads(1)
     join_alone()

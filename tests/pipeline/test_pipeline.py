@@ -108,7 +108,7 @@ def test_another_blend_trains_another_run(project):
 
 def test_edited_trainer_code_leaves_a_finished_run_until_it_is_started_over(project):
     (run,) = project.runs()
-    file = project.root / "trainer/treering_trainer/optim.py"
+    file = project.root / "trainer/treering_trainer/core/optim.py"
     file.write_text(file.read_text() + "\n# changed\n")
     assert changed(project.status())[0] == "train"
     (checkpoint,) = run.glob("checkpoints/step-00000029/manifest.json")

@@ -102,8 +102,8 @@ OWN_FILES = {
     "platform/treering/collect/devices.py",  # /proc and /sys
     "platform/treering/collect/memory.py",  # /proc and /sys
     "platform/treering/cli/serving.py",  # the log of a server that it started itself
-    "trainer/treering_trainer/vigil.py",  # /proc
-    "trainer/treering_trainer/nodes.py",  # a file that the first node of the same run writes
+    "trainer/treering_trainer/monitor/watchdog.py",  # /proc
+    "trainer/treering_trainer/launch/nodes.py",  # a file that the first node of the same run writes
 }
 """Files that read what the system, or the same process, made."""
 

@@ -15,7 +15,7 @@ warnings.filterwarnings("ignore")
 os.environ["DS_ACCELERATOR"] = "cpu"
 
 # Sets OMP_NUM_THREADS, so it comes before everything that brings torch.
-from treering_trainer import launch, worker  # noqa: E402, F401, I001
+from treering_trainer.launch import __main__, worker  # noqa: E402, F401, I001
 from treering_trainer.evaluate import run  # noqa: E402, F401
 from treering.cli import main  # noqa: E402
 

@@ -9,7 +9,7 @@ from treering.collect.devices import Device
 from treering.config.load import load_experiment
 from treering.config.resolve import declared_blend, resolve
 from treering.errors import ConfigError, UserError
-from treering_trainer.devices import Hardware, check_fits, choose_layout
+from treering_trainer.launch.devices import Hardware, check_fits, choose_layout
 
 MT_NLG = Path(__file__).parents[2] / "experiments" / "mt-nlg-530b.yaml"
 A100 = Device("cuda", "NVIDIA A100-SXM4-80GB", "GPU-1", 85_899_345_920, "570", 0)

@@ -9,10 +9,10 @@ from trained import resolved
 
 from treering.runlog.directory import AttemptDirectory
 from treering.runlog.writer import RingWriter
-from treering_trainer.ending import reason_file, settle
-from treering_trainer.marks import Mark, Part
-from treering_trainer.processes import EXIT_CONTACT_LOST, RankEnd, RankFailedError, Ranks, RankStuckError
-from treering_trainer.vigil import Stuck
+from treering_trainer.launch.ending import reason_file, settle
+from treering_trainer.monitor.heartbeat import Mark, Part
+from treering_trainer.monitor.processes import EXIT_CONTACT_LOST, RankEnd, RankFailedError, Ranks, RankStuckError
+from treering_trainer.monitor.watchdog import Stuck
 
 pytestmark = pytest.mark.trainer
 

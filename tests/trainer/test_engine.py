@@ -6,8 +6,8 @@ import torch
 
 from treering.config.model import LossScaleConfig, ModelConfig, OptimizerConfig
 from treering.config.operation import KernelConfig, ParallelConfig
-from treering_trainer.engine import Engine
-from treering_trainer.topology import join_alone
+from treering_trainer.core.engine import Engine
+from treering_trainer.core.topology import join_alone
 
 pytestmark = pytest.mark.trainer
 

@@ -18,10 +18,10 @@ from treering.data.corpus.tokenize import load_tokenizer
 from treering.errors import NotFoundError, UserError
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.export import Export
-from treering_trainer.checkpoint import open_weights, read_weights
+from treering_trainer.checkpointing.checkpoint import open_weights, read_weights
+from treering_trainer.checkpointing.inference import load_model
 from treering_trainer.export.__main__ import main
 from treering_trainer.export.shards import OutputTensor, parse_size, write_shards
-from treering_trainer.inference import load_model
 
 pytestmark = pytest.mark.trainer
 
@@ -92,8 +92,8 @@ def test_safetensors_hold_the_weights_by_the_names_of_megatron_core(export, shar
     from megatron.core.models.gpt.gpt_model import GPTModel
 
     from treering.config.operation import KernelConfig
-    from treering_trainer.model import transformer_config
-    from treering_trainer.topology import join_alone
+    from treering_trainer.core.model import transformer_config
+    from treering_trainer.core.topology import join_alone
 
     export(shared, tmp_path / "out", "--format=safetensors")
     found = tensors_of(tmp_path / "out")

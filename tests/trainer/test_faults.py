@@ -15,7 +15,7 @@ from trained import assert_identical, eventually, resolved, run_of
 from treering.metrics import state
 from treering.metrics.run_summary import run_line, run_page
 from treering.ship.projection import state_tags
-from treering_trainer.ending import log_file
+from treering_trainer.launch.ending import log_file
 
 pytestmark = pytest.mark.trainer
 
@@ -160,7 +160,8 @@ def running(command, project, runs):
 def test_ranks_with_an_interpreter_each_are_watched_too(project, tmp_path):
     """How ranks start where there are GPUs: the launcher learns from their marks which attempt it is."""
     start = (
-        "import sys; from treering_trainer import launch; from treering.runlog.directory import RunDirectory; "
+        "import sys; from treering_trainer.launch import __main__ as launch; "
+        "from treering.runlog.directory import RunDirectory; "
         f"run = RunDirectory(launch.Path({str(tmp_path / resolved(project, LONG).run_id)!r})); "
         "sys.exit(launch._watch_interpreters(2, sys.argv[1:], run, 4.0))"
     )

@@ -12,9 +12,9 @@ from trained import assert_same_weights, numbers, options, resolved, rings, run_
 
 from treering.config.model import LossScaleConfig
 from treering.errors import ConfigError
-from treering_trainer.engine import StepResult
-from treering_trainer.overflow import LOSSES_IN_A_ROW, Overflows
-from treering_trainer.timing import StepTiming
+from treering_trainer.core.engine import StepResult
+from treering_trainer.core.overflow import LOSSES_IN_A_ROW, Overflows
+from treering_trainer.core.timing import StepTiming
 
 pytestmark = pytest.mark.trainer
 

@@ -16,12 +16,12 @@ import torch
 from treering.data.corpus.tokenize import load_tokenizer
 from treering.errors import TrainingError, UserError
 from treering.runlog.directory import RunDirectory
+from treering_trainer.checkpointing.inference import load_model
 from treering_trainer.generate import __main__ as command
 from treering_trainer.generate.decoder import Decoder
 from treering_trainer.generate.samples import generate
 from treering_trainer.generate.sampling import Sampling
 from treering_trainer.generate.text import TextStream
-from treering_trainer.inference import load_model
 
 pytestmark = pytest.mark.trainer
 

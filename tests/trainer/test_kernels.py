@@ -8,9 +8,9 @@ from trained import options, rings, run_of
 from treering.config.model import ModelConfig, OptimizerConfig
 from treering.config.operation import KernelConfig
 from treering.errors import UserError
-from treering_trainer.cross_entropy import lean_cross_entropy
-from treering_trainer.kernels import kernels_on_record
-from treering_trainer.topology import join_alone
+from treering_trainer.core.cross_entropy import lean_cross_entropy
+from treering_trainer.core.kernels import kernels_on_record
+from treering_trainer.core.topology import join_alone
 
 pytestmark = pytest.mark.trainer
 

@@ -4,8 +4,8 @@ import pytest
 
 from treering.config.model import ModelConfig
 from treering.metrics.parameters import Parameters
-from treering_trainer.inference import LanguageModel
-from treering_trainer.topology import join_alone
+from treering_trainer.checkpointing.inference import LanguageModel
+from treering_trainer.core.topology import join_alone
 
 pytestmark = pytest.mark.trainer
 

@@ -10,7 +10,7 @@ import pytest
 
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
-from treering_trainer.processes import free_port
+from treering_trainer.monitor.processes import free_port
 
 pytestmark = pytest.mark.trainer
 
@@ -96,7 +96,7 @@ def test_nodes_that_run_something_else_are_named(zygote, project, tmp_path):
 
 def test_a_node_with_other_code_is_named(zygote, project, tmp_path):
     other = shutil.copytree(zygote.sources, tmp_path / "sources")
-    (other / "trainer/treering_trainer/optim.py").write_text("# another version\n")
+    (other / "trainer/treering_trainer/core/optim.py").write_text("# another version\n")
     port = free_port()
     ranks = [
         zygote.start(
@@ -107,7 +107,7 @@ def test_a_node_with_other_code_is_named(zygote, project, tmp_path):
         )
         for rank, root in enumerate((zygote.sources, other))
     ]
-    assert "(rank 1): code (trainer/treering_trainer/optim.py)" in refused(ranks)
+    assert "(rank 1): code (trainer/treering_trainer/core/optim.py)" in refused(ranks)
 
 
 @needs_namespaces

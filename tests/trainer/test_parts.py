@@ -15,12 +15,12 @@ from treering.cli.train import train
 from treering.data.order.batch import read_samples, sample_digests
 from treering.data.order.treering1 import DataOrder
 from treering.errors import EvidenceError, UserError
-from treering_trainer.data import Feed, open_corpora, text_digest, verified_digests
-from treering_trainer.devices import Hardware, choose_layout
-from treering_trainer.hooks import FailOpen, Hook, Progress
-from treering_trainer.processes import EXIT_CONTACT_LOST, RankEnd, RankFailedError, Ranks, describe
-from treering_trainer.resume import differences
-from treering_trainer.topology import Layout, Place
+from treering_trainer.checkpointing.resume import differences
+from treering_trainer.core.batch_reader import Feed, open_corpora, text_digest, verified_digests
+from treering_trainer.core.topology import Layout, Place
+from treering_trainer.launch.devices import Hardware, choose_layout
+from treering_trainer.monitor.hooks import FailOpen, Hook, Progress
+from treering_trainer.monitor.processes import EXIT_CONTACT_LOST, RankEnd, RankFailedError, Ranks, describe
 
 pytestmark = pytest.mark.trainer
 

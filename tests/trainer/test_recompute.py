@@ -4,8 +4,8 @@ import pytest
 import torch
 from trained import numbers, options, rings, run_of
 
-from treering_trainer.model import TransformerBlock
-from treering_trainer.pipeline import RecomputingModule, layer_groups
+from treering_trainer.core.model import TransformerBlock
+from treering_trainer.core.pipeline import RecomputingModule, layer_groups
 
 pytestmark = pytest.mark.trainer
 

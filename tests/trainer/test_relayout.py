@@ -17,7 +17,7 @@ from treering.cli import commands
 from treering.metrics.run_summary import run_line, run_page
 from treering.runlog.directory import find_runs
 from treering.runlog.records import CheckpointManifest, ConversionManifest
-from treering_trainer import checkpoint, convert
+from treering_trainer.checkpointing import checkpoint, convert
 
 pytestmark = pytest.mark.trainer
 

@@ -17,8 +17,8 @@ from treering.audit.checkpoint import audit_checkpoint
 from treering.metrics.run_summary import run_page
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
-from treering_trainer import checkpoint
-from treering_trainer.checkpoint import read_weights
+from treering_trainer.checkpointing import checkpoint
+from treering_trainer.checkpointing.checkpoint import read_weights
 
 pytestmark = pytest.mark.trainer
 
@@ -401,7 +401,7 @@ def test_corpora_that_are_not_the_blends_stop_the_start(damage, zygote, project,
     zygote.train(copy, runs)
     before = [(each.path, each.digest) for each in run_of(runs).checkpoints()]
     shutil.copytree(zygote.sources, changed)
-    (changed / "trainer/treering_trainer/loop.py").open("a").write("# another loop\n")
+    (changed / "trainer/treering_trainer/core/loop.py").open("a").write("# another loop\n")
     corpus = copy.corpus("letters")
     if damage == "other corpus":
         shutil.rmtree(corpus)
@@ -434,10 +434,10 @@ def test_changed_code_starts_over(zygote, project, reference, tmp_path):
     before = run_of(runs).checkpoints()[-1]
     weights = read_weights(before.path)
     shutil.copytree(zygote.sources, changed)
-    (changed / "trainer/treering_trainer/loop.py").open("a").write("# another loop\n")
+    (changed / "trainer/treering_trainer/core/loop.py").open("a").write("# another loop\n")
     training = zygote.start(project, runs, code_root=changed)
     assert training.wait() == 0, training.output
-    assert "changed since attempt 1: code (trainer/treering_trainer/loop.py)" in training.output
+    assert "changed since attempt 1: code (trainer/treering_trainer/core/loop.py)" in training.output
     run = run_of(runs)
     header = run.attempts()[-1].header
     assert (header.origin, header.parent) == ("restart", None)
@@ -458,7 +458,7 @@ def test_a_finished_run_stays_finished_until_it_is_started_over(zygote, project,
     run = run_of(runs)
     digests = [each.digest for each in run.checkpoints()]
     shutil.copytree(zygote.sources, changed)
-    (changed / "trainer/treering_trainer/optim.py").open("a").write("# a remark\n")
+    (changed / "trainer/treering_trainer/core/optim.py").open("a").write("# a remark\n")
 
     def again(*options, expect=0):
         training = zygote.start(copy, runs, *options, code_root=changed)
@@ -467,7 +467,7 @@ def test_a_finished_run_stays_finished_until_it_is_started_over(zygote, project,
 
     printed = again()
     assert "finished at step 15; nothing to train" in printed
-    assert "changed since: code (trainer/treering_trainer/optim.py); `--start-over` trains" in printed
+    assert "changed since: code (trainer/treering_trainer/core/optim.py); `--start-over` trains" in printed
     assert "nothing to train" in again("--continue-changed")
     assert "layout (1x1x2 to 1x1x1" in again("--set=parallel.data=1")
     assert ([each.digest for each in run.checkpoints()], len(run.attempts())) == (digests, 1)
@@ -477,7 +477,7 @@ def test_a_finished_run_stays_finished_until_it_is_started_over(zygote, project,
     printed = again("--start-over")
     assert "attempt 2 starts from nothing again" in printed
     assert [(each.header.origin, each.header.changed) for each in run.attempts()][1:] == [
-        ("restart", ("code (trainer/treering_trainer/optim.py)",))
+        ("restart", ("code (trainer/treering_trainer/core/optim.py)",))
     ]
     assert [each.manifest.attempt for each in run.checkpoints()] == [2, 2, 2, 2]
     assert len(list(run.path.glob("superseded-0001/step-*"))) == 4
@@ -503,7 +503,7 @@ def test_a_damaged_end_of_a_finished_run_waits_for_a_word_where_code_changed(dam
     else:
         shutil.rmtree(final.path)
     shutil.copytree(zygote.sources, changed)
-    (changed / "trainer/treering_trainer/optim.py").open("a").write("# a remark\n")
+    (changed / "trainer/treering_trainer/core/optim.py").open("a").write("# a remark\n")
     training = zygote.start(project, runs, "--no-publish", code_root=changed)
     assert training.wait() == 3
     assert "the run is finished, and its checkpoint of step 15 does not hold" in training.output
@@ -518,12 +518,12 @@ def test_continue_changed_is_on_record(zygote, project, reference, tmp_path):
     runs, changed = tmp_path / "runs", tmp_path / "changed"
     zygote.train(project, runs, expect=-9, kill_after_ring={"step": 10})
     shutil.copytree(zygote.sources, changed)
-    (changed / "trainer/treering_trainer/loop.py").open("a").write("# another loop\n")
+    (changed / "trainer/treering_trainer/core/loop.py").open("a").write("# another loop\n")
     training = zygote.start(project, runs, "--continue-changed", code_root=changed)
     assert training.wait() == 0, training.output
     header = run_of(runs).attempts()[-1].header
     assert (header.origin, header.parent.step, header.continue_changed) == ("resume", 8, True)
-    assert header.changed == ("code (trainer/treering_trainer/loop.py)",)
+    assert header.changed == ("code (trainer/treering_trainer/core/loop.py)",)
     assert_identical(run_of(runs), reference)
 
 

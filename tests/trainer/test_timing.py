@@ -8,7 +8,7 @@ from trained import run_of
 
 from treering.metrics.ranks import rank_speeds
 from treering.runlog.catalogue import METRICS
-from treering_trainer.timing import pipeline_wait
+from treering_trainer.core.timing import pipeline_wait
 
 pytestmark = pytest.mark.trainer
 

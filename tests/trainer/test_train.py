@@ -14,7 +14,7 @@ from treering.data.order.batch import batch_digest, read_samples, sample_digests
 from treering.data.order.treering1 import DataOrder
 from treering.runlog import lock
 from treering.runlog.directory import RunDirectory
-from treering_trainer import checkpoint
+from treering_trainer.checkpointing import checkpoint
 
 pytestmark = pytest.mark.trainer
 
@@ -160,7 +160,8 @@ def test_locked_run_is_refused(zygote, project, reference):
 def test_an_interpreter_a_rank(project, reference, tmp_path):
     """How ranks start where there are GPUs: nothing is forked; it does the same without them."""
     start = (
-        "import sys; from treering_trainer import launch; from treering.runlog.directory import RunDirectory; "
+        "import sys; from treering_trainer.launch import __main__ as launch; "
+        "from treering.runlog.directory import RunDirectory; "
         f"run = RunDirectory(launch.Path({str(tmp_path / reference.path.name)!r})); "
         "sys.exit(launch._watch_interpreters(2, sys.argv[1:], run, 600.0))"
     )

@@ -11,9 +11,9 @@ from deepspeed.utils.tensor_fragment import fragment_address
 
 from treering.errors import EvidenceError
 from treering.runlog.directory import RunDirectory
-from treering_trainer.checkpoint import MANIFEST, seal
-from treering_trainer.relayout import convert
-from treering_trainer.unpickling import only_state
+from treering_trainer.checkpointing.checkpoint import MANIFEST, seal
+from treering_trainer.checkpointing.relayout import convert
+from treering_trainer.core.unpickling import only_state
 
 pytestmark = pytest.mark.trainer
 

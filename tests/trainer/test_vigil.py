@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from treering_trainer.marks import Mark, Marker, Marks, Part
-from treering_trainer.vigil import START_TIMEOUT_S, Stuck, Vigil, process_state
+from treering_trainer.monitor.heartbeat import Mark, Marker, Marks, Part
+from treering_trainer.monitor.watchdog import START_TIMEOUT_S, Stuck, Vigil, process_state
 
 pytestmark = pytest.mark.trainer
 

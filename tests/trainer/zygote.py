@@ -19,12 +19,15 @@ warnings.filterwarnings("ignore")
 os.environ["DS_ACCELERATOR"] = "cpu"
 
 # Sets OMP_NUM_THREADS, so it comes before everything that brings torch.
-from treering_trainer import launch  # noqa: E402, I001
+from treering_trainer.launch import __main__ as launch  # noqa: E402, I001
 from deepspeed.runtime.pipe.engine import PipelineEngine  # noqa: E402
 from deepspeed.runtime.pipe.schedule import ForwardPass  # noqa: E402
 import torch  # noqa: E402
 from treering.runlog.writer import RingWriter  # noqa: E402
-from treering_trainer import checkpoint, loop, marks, nodes, publish, relayout, resume, worker  # noqa: E402, F401
+from treering_trainer.checkpointing import checkpoint, publish, relayout, resume  # noqa: E402
+from treering_trainer.core import loop  # noqa: E402
+from treering_trainer.monitor import heartbeat  # noqa: E402
+from treering_trainer.launch import nodes, worker  # noqa: E402, F401
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 from signal_states import started_with  # noqa: E402
@@ -141,15 +144,15 @@ def limit_files(rank, step):
 
 def signal_rank(rank, step, number, moment, part="READ"):
     """A signal hits one rank when it begins a part of a step; the file `moment` says when."""
-    mark = marks.Marker.__call__
+    mark = heartbeat.Marker.__call__
 
     def patched(self, begun, of=0):
         mark(self, begun, of)
-        if of == step and begun is marks.Part[part] and int(os.environ["RANK"]) == rank:
+        if of == step and begun is heartbeat.Part[part] and int(os.environ["RANK"]) == rank:
             Path(moment).write_text(str(time.monotonic()))
             os.kill(os.getpid(), number)
 
-    marks.Marker.__call__ = patched
+    heartbeat.Marker.__call__ = patched
 
 
 def sleep(rank, step):

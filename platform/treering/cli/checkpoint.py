@@ -78,6 +78,6 @@ def convert(checkpoint: SourceArgument, json: JsonOption = False) -> None:
 
     Example: `treering checkpoint convert runs/0123456789abcdef/checkpoints/step-00000300`
     """
-    arguments = [sys.executable, "-m", "treering_trainer.convert", str(checkpoint)]
+    arguments = [sys.executable, "-m", "treering_trainer.checkpointing.convert", str(checkpoint)]
     arguments += ["--json"] if json else []
     os.execv(sys.executable, arguments)  # noqa: S606 - becomes the trainer, which this package never imports

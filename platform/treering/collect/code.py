@@ -14,7 +14,11 @@ from treering.config.canonical import DIGEST_PREFIX, digest_bytes, digest_file
 from treering.errors import NotFoundError
 
 NUMERIC_SOURCES: Final = (
-    "trainer/treering_trainer/*.py",  # its folder evaluate/ reads a finished checkpoint and moves no number of training
+    "trainer/treering_trainer/__init__.py",
+    "trainer/treering_trainer/checkpointing",
+    "trainer/treering_trainer/core",
+    "trainer/treering_trainer/launch",
+    "trainer/treering_trainer/monitor",
     "platform/treering/config/model.py",
     "platform/treering/config/resolve.py",
     "platform/treering/config/schedule.py",

@@ -82,7 +82,7 @@ def _evaluate(
 
     # Heavy (torch, megatron-core, lm-eval); imported after wrong arguments had their chance.
     warnings.filterwarnings("ignore", module="megatron")  # on kernels that evaluation does not ask for
-    from treering_trainer.devices import find_hardware  # noqa: PLC0415
+    from treering_trainer.launch.devices import find_hardware  # noqa: PLC0415
 
     device = find_hardware().device
     if device == "cpu":

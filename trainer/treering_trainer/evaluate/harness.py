@@ -12,9 +12,9 @@ from lm_eval.api.model import TemplateLM
 from tokenizers import Tokenizer
 
 from treering.errors import UserError
+from treering_trainer.checkpointing.inference import LanguageModel
 from treering_trainer.evaluate.scoring import Continuation, Score, score_continuations, truncate
 from treering_trainer.evaluate.tasks import TaskFile, build_task, item_id
-from treering_trainer.inference import LanguageModel
 
 # Its hints are about options of its own command line.
 logging.getLogger("lm_eval").setLevel(logging.ERROR)

@@ -17,9 +17,9 @@ from treering.data.corpus.tokenize import load_tokenizer
 from treering.data.corpus.tokenizer import check_tokenizer
 from treering.errors import UserError
 from treering.project import Project
+from treering_trainer.core.validation import heldout_samples
 from treering_trainer.evaluate.perplexity import HeldoutCorpus
 from treering_trainer.evaluate.tasks import TaskFile, read_tasks
-from treering_trainer.validation import heldout_samples
 
 
 @dataclass(frozen=True, slots=True)

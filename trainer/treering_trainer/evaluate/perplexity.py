@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from treering_trainer.inference import LanguageModel
+from treering_trainer.checkpointing.inference import LanguageModel
 
 _BATCH_SAMPLES = 8
 

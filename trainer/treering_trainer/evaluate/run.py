@@ -20,12 +20,12 @@ from treering.errors import EvidenceError, TrainingError
 from treering.runlog.chronicle import finish_evaluations, write_evaluation
 from treering.runlog.directory import CheckpointDirectory, checkpoint_name
 from treering.runlog.records import Evaluation
-from treering_trainer import checkpoint as checkpoint_files
+from treering_trainer.checkpointing import checkpoint as checkpoint_files
+from treering_trainer.checkpointing.inference import load_model
 from treering_trainer.evaluate import perplexity
 from treering_trainer.evaluate.harness import CheckpointLM, run_task
 from treering_trainer.evaluate.inputs import Inputs
-from treering_trainer.inference import load_model
-from treering_trainer.processes import die_with_parent
+from treering_trainer.monitor.processes import die_with_parent
 
 Say = Callable[[str], None]
 """Where progress goes, one line a call."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 
 from treering.errors import TrainingError
-from treering_trainer.inference import LanguageModel
-from treering_trainer.model import vocabulary_logits
+from treering_trainer.checkpointing.inference import LanguageModel
+from treering_trainer.core.model import vocabulary_logits
 
 _BATCH_TOKENS = 4096
 _LOGIT_ROWS = 1024

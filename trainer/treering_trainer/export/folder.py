@@ -16,11 +16,11 @@ from treering.runlog.directory import CheckpointDirectory
 from treering.runlog.document import sync_directory
 from treering.runlog.export import EXPORT_RECORD, Export, ExportDtype, ExportFormat
 from treering.runlog.records import CheckpointManifest, FileRecord
-from treering_trainer.checkpoint import open_weights
+from treering_trainer.checkpointing.checkpoint import open_weights
+from treering_trainer.checkpointing.publish import check_provenance
 from treering_trainer.export.huggingface import write_huggingface
 from treering_trainer.export.names import output_tensors
 from treering_trainer.export.shards import write_shards
-from treering_trainer.publish import check_provenance
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how many bytes are done and how many there are."""

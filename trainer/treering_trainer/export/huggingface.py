@@ -10,8 +10,8 @@ from treering.config.resolve import Resolved
 from treering.data.corpus.tokenizer import end_of_document, open_tokenizer
 from treering.runlog.directory import CheckpointDirectory
 from treering.runlog.export import ExportDtype
+from treering_trainer.core.model import transformer_config
 from treering_trainer.export.card import model_card
-from treering_trainer.model import transformer_config
 
 _DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 

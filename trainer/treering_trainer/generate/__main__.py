@@ -66,17 +66,17 @@ def _generate(project: Project, options: argparse.Namespace) -> None:
 
     warnings.filterwarnings("ignore", module="megatron")  # on kernels that generation does not ask for
     # Heavy (torch, megatron-core); imported after wrong arguments had their chance.
-    from treering_trainer.devices import find_hardware  # noqa: PLC0415
     from treering_trainer.generate.sampling import Sampling  # noqa: PLC0415
+    from treering_trainer.launch.devices import find_hardware  # noqa: PLC0415
 
     sampling = Sampling(options.temperature, options.top_k, options.top_p)
     device = find_hardware().device
     if device == "cpu":
         os.environ["DS_ACCELERATOR"] = "cpu"
-    from treering_trainer.checkpoint import verify  # noqa: PLC0415
+    from treering_trainer.checkpointing.checkpoint import verify  # noqa: PLC0415
+    from treering_trainer.checkpointing.inference import load_model  # noqa: PLC0415
     from treering_trainer.generate.decoder import Decoder  # noqa: PLC0415
     from treering_trainer.generate.samples import generate  # noqa: PLC0415
-    from treering_trainer.inference import load_model  # noqa: PLC0415
 
     verify(checkpoint)
     decoder = Decoder(load_model(checkpoint).to(device))

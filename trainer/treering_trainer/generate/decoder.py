@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from treering_trainer.inference import LanguageModel
-from treering_trainer.model import vocabulary_logits
+from treering_trainer.checkpointing.inference import LanguageModel
+from treering_trainer.core.model import vocabulary_logits
 
 
 class CachedAttention(nn.Module):

@@ -26,7 +26,7 @@ from treering.runlog.cut import cut_run
 from treering.runlog.directory import CheckpointDirectory, RunDirectory, find_checkpoint
 from treering.runlog.records import AttemptHeader
 from treering.runlog.ring import Ring
-from treering_trainer.processes import EXIT_RESTART
+from treering_trainer.monitor.processes import EXIT_RESTART
 
 _NEVER = 10**9
 

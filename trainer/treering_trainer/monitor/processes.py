@@ -17,9 +17,9 @@ from pathlib import Path
 from treering.collect.memory import count_oom_kills
 from treering.ending import heeded
 from treering.errors import TrainingError
-from treering_trainer import marks
-from treering_trainer.marks import Marks
-from treering_trainer.vigil import Stuck, Vigil
+from treering_trainer.monitor import heartbeat
+from treering_trainer.monitor.heartbeat import Marks
+from treering_trainer.monitor.watchdog import Stuck, Vigil
 
 EXIT_RESTART = 75
 """EX_TEMPFAIL: start me again."""
@@ -98,7 +98,7 @@ class Ranks:
                 "LOCAL_WORLD_SIZE": str(world_size),
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": str(port),
-                marks.VARIABLE: str(self.marks.descriptor),
+                heartbeat.VARIABLE: str(self.marks.descriptor),
             }
             self.running[start_rank(rank, variables)] = rank
 

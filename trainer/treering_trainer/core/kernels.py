@@ -19,8 +19,8 @@ from treering.config.model import ModelConfig, OptimizerConfig, Precision
 from treering.config.operation import KernelConfig
 from treering.errors import UserError
 from treering.runlog.records import Kernel
-from treering_trainer.model import TransformerBlock, layer_norm_class, token_loss, transformer_config
-from treering_trainer.optim import build_optimizer
+from treering_trainer.core.model import TransformerBlock, layer_norm_class, token_loss, transformer_config
+from treering_trainer.core.optim import build_optimizer
 
 Names = tuple[tuple[str, str], ...]
 

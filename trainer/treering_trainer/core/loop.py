@@ -16,16 +16,16 @@ from treering.runlog.directory import RunDirectory
 from treering.runlog.incidents import Incident, append_incident
 from treering.runlog.ring import Ring
 from treering.runlog.writer import RingWriter
-from treering_trainer import checkpoint
-from treering_trainer.data import Feed
-from treering_trainer.engine import Engine, StepResult
-from treering_trainer.evidence import Agreement, agree
-from treering_trainer.hooks import Hook
-from treering_trainer.marks import Marker, Part
-from treering_trainer.overflow import Overflows
-from treering_trainer.timing import step_seconds
-from treering_trainer.topology import Place, limit_waiting
-from treering_trainer.validation import Validator
+from treering_trainer.checkpointing import checkpoint
+from treering_trainer.core.batch_reader import Feed
+from treering_trainer.core.engine import Engine, StepResult
+from treering_trainer.core.evidence import Agreement, agree
+from treering_trainer.core.overflow import Overflows
+from treering_trainer.core.timing import step_seconds
+from treering_trainer.core.topology import Place, limit_waiting
+from treering_trainer.core.validation import Validator
+from treering_trainer.monitor.heartbeat import Marker, Part
+from treering_trainer.monitor.hooks import Hook
 
 FLOPS_FORMULA = "megatron-2023"
 """Model FLOPs; recompute is not counted."""

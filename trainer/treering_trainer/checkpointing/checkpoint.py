@@ -29,7 +29,7 @@ from treering.runlog.journal import JOURNAL, Journal
 from treering.runlog.records import CheckpointManifest, FileRecord, Record
 from treering.runlog.retention import kept_by
 from treering.runlog.writer import RingWriter
-from treering_trainer.engine import STATE_TAG, Engine
+from treering_trainer.core.engine import STATE_TAG, Engine
 
 MANIFEST = "manifest.json"
 _SAVING = ".saving-"

@@ -21,8 +21,8 @@ from deepspeed.runtime.pipe import schedule
 from deepspeed.runtime.pipe.engine import PipelineEngine
 from numpy.typing import NDArray
 
-from treering_trainer.marks import Marker
-from treering_trainer.topology import Place, all_gather
+from treering_trainer.core.topology import Place, all_gather
+from treering_trainer.monitor.heartbeat import Marker
 
 Phase = Literal["forward_backward", "optimizer"]
 

@@ -18,8 +18,8 @@ from treering.collect.environment import numeric_variables
 from treering.config.resolve import ResolvedBlend
 from treering.errors import TreeringError, UserError
 from treering.project import Project
-from treering_trainer.data import open_corpora
-from treering_trainer.topology import broadcast
+from treering_trainer.core.batch_reader import open_corpora
+from treering_trainer.core.topology import broadcast
 
 _PATIENCE_S: Final = 5.0
 """A network file system may show a new file to other nodes a moment later."""

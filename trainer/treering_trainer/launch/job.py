@@ -17,38 +17,8 @@ from treering.errors import EvidenceError
 from treering.runlog.chronicle import record_end
 from treering.runlog.directory import AttemptDirectory
 from treering.runlog.incidents import Incident, IncidentKind, append_incident
-from treering.runlog.records import AttemptEnd, Layout, Parent
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How an attempt begins.
-
-    Attributes:
-        attempt: its number.
-        origin: `start`, `resume` or `restart`.
-        changed: what differs from the attempt before, in words.
-        continue_changed: whether it goes on although something changed.
-        checkpoint: folder of the checkpoint to load, None to start from nothing.
-        converted: digest of the conversion where that folder is one, None where it is the checkpoint itself.
-        parent: the same as a record.
-        start_step: last step that is already done.
-        applied_steps: of those, the ones that moved the weights.
-        validation_loss: the newest held-out loss of the run up to there, None before the first.
-        messages: what to tell the user, in order.
-    """
-
-    attempt: int
-    origin: Literal["start", "resume", "restart"]
-    changed: tuple[str, ...]
-    continue_changed: bool
-    checkpoint: Path | None
-    converted: str | None
-    parent: Parent | None
-    start_step: int
-    applied_steps: int
-    validation_loss: float | None
-    messages: tuple[str, ...]
+from treering.runlog.records import AttemptEnd, Layout
+from treering_trainer.checkpointing.plan import Plan
 
 
 class Mode(Enum):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from treering.ending import EXIT_INTERRUPTED
 from treering.files import read_text
-from treering_trainer.job import write_end, write_incident
-from treering_trainer.processes import (
+from treering_trainer.launch.job import write_end, write_incident
+from treering_trainer.monitor.processes import (
     EXIT_CONTACT_LOST,
     EXIT_RESTART,
     RankFailedError,

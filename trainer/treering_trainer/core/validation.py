@@ -14,10 +14,10 @@ from treering.config.operation import ParallelConfig, ValidationConfig
 from treering.config.resolve import ResolvedBlend
 from treering.data.corpus.corpus import Corpus
 from treering.project import Project
-from treering_trainer.data import micro_batch
-from treering_trainer.engine import Engine, MicroBatch
-from treering_trainer.model import IGNORED_LABEL
-from treering_trainer.topology import Place
+from treering_trainer.core.batch_reader import micro_batch
+from treering_trainer.core.engine import Engine, MicroBatch
+from treering_trainer.core.model import IGNORED_LABEL
+from treering_trainer.core.topology import Place
 
 
 class Validator:

@@ -47,13 +47,13 @@ from treering.redact import redact
 from treering.runlog import lock
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import Layout
-from treering_trainer.ending import log_file, read_reason, reason_file, settle
-from treering_trainer.job import Job, Mode, Until, write_end
-from treering_trainer.processes import EXIT_RESTART, Ranks, die_with_parent, fork_rank, redirect
+from treering_trainer.launch.ending import log_file, read_reason, reason_file, settle
+from treering_trainer.launch.job import Job, Mode, Until, write_end
+from treering_trainer.monitor.processes import EXIT_RESTART, Ranks, die_with_parent, fork_rank, redirect
 
 if TYPE_CHECKING:
-    from treering_trainer.devices import Hardware
-    from treering_trainer.nodes import Node
+    from treering_trainer.launch.devices import Hardware
+    from treering_trainer.launch.nodes import Node
 
 CODE_ROOT = Path(__file__).resolve().parents[2]
 """Root of the sources that really run, wherever the project lies."""
@@ -186,7 +186,7 @@ def train(
         RunLockedError: another process group trains this run.
         TreeringError: see its class.
     """
-    from treering_trainer.devices import check_fits, choose_layout, find_hardware
+    from treering_trainer.launch.devices import check_fits, choose_layout, find_hardware
 
     hardware = find_hardware()
     _choose_accelerator(hardware.device)
@@ -201,7 +201,7 @@ def train(
         if job is None:
             return 0
         # Everything is imported once, before the ranks are forked.
-        _import_quietly("treering_trainer.worker")
+        _import_quietly("treering_trainer.launch.worker")
         ranks = Ranks()
         ranks.start(job.layout.world_size, _forking(job))
         ranks.watch(timeout_s)
@@ -220,13 +220,13 @@ def train_as_rank(target: Target, resolved: Resolved, mode: Mode, until: Until) 
     """Trains as one rank of an outer launcher; rank 0 decides where the attempt begins and publishes in the end."""
     if _PARENT in os.environ:
         die_with_parent(int(os.environ[_PARENT]))
-    from treering_trainer.devices import choose_layout, find_hardware
+    from treering_trainer.launch.devices import choose_layout, find_hardware
 
     hardware = find_hardware()
     _choose_accelerator(hardware.device)
-    _import_quietly("treering_trainer.worker")
-    from treering_trainer.nodes import check_same, check_shared
-    from treering_trainer.topology import broadcast, connect
+    _import_quietly("treering_trainer.launch.worker")
+    from treering_trainer.core.topology import broadcast, connect
+    from treering_trainer.launch.nodes import check_same, check_shared
 
     rank, local_rank, world_size = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
     decision: Job | TreeringError | None = None
@@ -292,8 +292,8 @@ def _import_quietly(module: str) -> None:
 
 def _look(target: Target, resolved: Resolved, hardware: "Hardware") -> "Node":
     """This node as its first rank sees it, with the reason why it cannot train, if there is one."""
-    from treering_trainer.devices import check_fits, choose_layout
-    from treering_trainer.nodes import Node
+    from treering_trainer.launch.devices import check_fits, choose_layout
+    from treering_trainer.launch.nodes import Node
 
     refusal = ""
     try:
@@ -322,9 +322,9 @@ def _prepare(
     nodes: Sequence["Node"] = (),
 ) -> Job | None:
     """Decides where the attempt begins and makes its directory; None if the run is finished. The lock is held."""
-    _import_quietly("treering_trainer.resume")
-    from treering_trainer.devices import ranks_here
-    from treering_trainer.resume import find_finished, plan_attempt
+    _import_quietly("treering_trainer.checkpointing.resume")
+    from treering_trainer.checkpointing.resume import find_finished, plan_attempt
+    from treering_trainer.launch.devices import ranks_here
 
     project, run = target.project, target.run(resolved)
     code = collect_code(CODE_ROOT)
@@ -349,8 +349,8 @@ def _prepare(
             _publish(target, run, finished.checkpoint)
             return None
     # Before anything is moved aside for the new attempt.
-    _import_quietly("treering_trainer.data")
-    from treering_trainer.data import open_corpora, verified_digests
+    _import_quietly("treering_trainer.core.batch_reader")
+    from treering_trainer.core.batch_reader import open_corpora, verified_digests
 
     corpora = verified_digests(open_corpora(project, resolved.blend))
     plan = plan_attempt(
@@ -422,7 +422,7 @@ def _watch_interpreters(world_size: int, arguments: Sequence[str], run: RunDirec
 
 def _run(job: Job, terminal: TextIO) -> int:
     """Runs this process's rank; whatever ends it is written to its log and, in one line, beside it."""
-    from treering_trainer.worker import run_rank
+    from treering_trainer.launch.worker import run_rank
 
     rank = int(os.environ["RANK"])
     try:
@@ -443,7 +443,7 @@ def _run(job: Job, terminal: TextIO) -> int:
 
 def _finish(target: Target, job: Job) -> None:
     """Records the end and publishes the final checkpoint."""
-    from treering_trainer.resume import final_checkpoint
+    from treering_trainer.checkpointing.resume import final_checkpoint
 
     run = target.run(job.resolved)
     final = final_checkpoint(run, job.resolved.schedule.num_steps)
@@ -453,7 +453,7 @@ def _finish(target: Target, job: Job) -> None:
 
 
 def _publish(target: Target, run: RunDirectory, final: CheckpointDirectory) -> None:
-    from treering_trainer.publish import publish
+    from treering_trainer.checkpointing.publish import publish
 
     if target.publish and publish(target.project, run, final):
         say(f"  published {final.path.name} with its rings in {target.project.published}")

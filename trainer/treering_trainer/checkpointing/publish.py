@@ -17,7 +17,7 @@ from treering.runlog.cut import carry_evaluations, cut_run
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.document import write_durably
 from treering.runlog.ring import Ring
-from treering_trainer import checkpoint
+from treering_trainer.checkpointing import checkpoint
 
 _PLOT_COLUMNS = ("step", "tokens", "loss", "validation_loss", "grad_norm", "learning_rate", "global_batch_size")
 

@@ -14,7 +14,7 @@ import torch
 from deepspeed.pipe import DualPipeVModule, PipelineModule
 from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentrant_checkpoint
 
-from treering_trainer.model import TransformerBlock
+from treering_trainer.core.model import TransformerBlock
 
 Layer = Callable[[Any], Any]
 

@@ -25,10 +25,10 @@ from deepspeed.checkpoint import ds_to_universal
 from treering.errors import EvidenceError, TrainingError, UserError
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import ConversionManifest, FileRecord, Layout
-from treering_trainer.checkpoint import MANIFEST, check_files, open_state, seal
-from treering_trainer.engine import STATE_TAG
-from treering_trainer.processes import die_with_parent
-from treering_trainer.unpickling import only_state
+from treering_trainer.checkpointing.checkpoint import MANIFEST, check_files, open_state, seal
+from treering_trainer.core.engine import STATE_TAG
+from treering_trainer.core.unpickling import only_state
+from treering_trainer.monitor.processes import die_with_parent
 
 _CONVERTING = ".converting-"
 _COPIES = 3

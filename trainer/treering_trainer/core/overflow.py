@@ -7,7 +7,7 @@ scale that is found by trying; DeepSpeed skips such a step and lowers the scale.
 import math
 
 from treering.config.model import LossScaleConfig
-from treering_trainer.engine import StepResult
+from treering_trainer.core.engine import StepResult
 
 LOSSES_IN_A_ROW = 10
 """Losses that are not finite, one after the other, after which no scale helps: the loss itself is not scaled."""

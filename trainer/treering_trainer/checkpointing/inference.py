@@ -12,9 +12,9 @@ from treering.config.model import ModelConfig
 from treering.config.operation import KernelConfig
 from treering.errors import EvidenceError
 from treering.runlog.directory import CheckpointDirectory
-from treering_trainer.checkpoint import read_weights
-from treering_trainer.model import build_layers, vocabulary_logits
-from treering_trainer.topology import join_alone
+from treering_trainer.checkpointing.checkpoint import read_weights
+from treering_trainer.core.model import build_layers, vocabulary_logits
+from treering_trainer.core.topology import join_alone
 
 
 class LanguageModel(nn.Module):

@@ -34,8 +34,8 @@ from torch import nn
 
 from treering.config.model import ModelConfig, Precision
 from treering.config.operation import KernelConfig
-from treering_trainer.attention import CausalAttention
-from treering_trainer.cross_entropy import lean_cross_entropy
+from treering_trainer.core.attention import CausalAttention
+from treering_trainer.core.cross_entropy import lean_cross_entropy
 
 IGNORED_LABEL = -1
 """A label that adds nothing to the loss: pads the last micro-batch of a validation."""

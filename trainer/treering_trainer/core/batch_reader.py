@@ -19,8 +19,8 @@ from treering.data.order.batch import TokenSource, read_samples, sample_digests
 from treering.data.order.treering1 import DataOrder
 from treering.errors import EvidenceError, UserError
 from treering.project import Project
-from treering_trainer.engine import MicroBatch
-from treering_trainer.topology import Place
+from treering_trainer.core.engine import MicroBatch
+from treering_trainer.core.topology import Place
 
 DIGEST_BYTES = 32
 

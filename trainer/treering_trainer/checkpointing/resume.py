@@ -14,9 +14,9 @@ from treering.errors import EvidenceError, UserError
 from treering.runlog.chronicle import record_left
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import AttemptHeader, CheckpointManifest, Layout, Parent
-from treering_trainer import checkpoint, relayout
-from treering_trainer.job import Plan
-from treering_trainer.publish import check_provenance
+from treering_trainer.checkpointing import checkpoint, relayout
+from treering_trainer.checkpointing.plan import Plan
+from treering_trainer.checkpointing.publish import check_provenance
 
 _SHOWN = 6
 

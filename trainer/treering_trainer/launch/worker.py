@@ -24,17 +24,17 @@ from treering.project import Project
 from treering.runlog.directory import RunDirectory
 from treering.runlog.records import AttemptHeader, Kernel
 from treering.runlog.writer import RingWriter
-from treering_trainer.data import Feed, open_corpora
-from treering_trainer.engine import Engine
-from treering_trainer.hooks import FailOpen, Hook, Progress, Telemetry
-from treering_trainer.job import Job, Until, write_end, write_incident
-from treering_trainer.kernels import kernels_on_record
-from treering_trainer.loop import Loop, Outcome, Record
-from treering_trainer.marks import Marker, Part
-from treering_trainer.processes import EXIT_CONTACT_LOST, EXIT_RESTART, STOP_SIGNALS
-from treering_trainer.topology import Layout as Sizes
-from treering_trainer.topology import Place, is_contact_lost, join, leave
-from treering_trainer.validation import Validator
+from treering_trainer.core.batch_reader import Feed, open_corpora
+from treering_trainer.core.engine import Engine
+from treering_trainer.core.kernels import kernels_on_record
+from treering_trainer.core.loop import Loop, Outcome, Record
+from treering_trainer.core.topology import Layout as Sizes
+from treering_trainer.core.topology import Place, is_contact_lost, join, leave
+from treering_trainer.core.validation import Validator
+from treering_trainer.launch.job import Job, Until, write_end, write_incident
+from treering_trainer.monitor.heartbeat import Marker, Part
+from treering_trainer.monitor.hooks import FailOpen, Hook, Progress, Telemetry
+from treering_trainer.monitor.processes import EXIT_CONTACT_LOST, EXIT_RESTART, STOP_SIGNALS
 
 
 class StopRequest:

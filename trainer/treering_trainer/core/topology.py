@@ -17,7 +17,7 @@ from megatron.core import parallel_state
 from numpy.typing import NDArray
 from torch.distributed import distributed_c10d
 
-from treering_trainer.vigil import START_TIMEOUT_S
+from treering_trainer.monitor.watchdog import START_TIMEOUT_S
 
 _CONTACT_LOST = ("gloo/transport/", "NCCL communicator was aborted", "remote process exited", "Watchdog caught")
 """In what gloo's connections and NCCL say when another rank is gone or does not come."""

@@ -1,4 +1,4 @@
-"""Converts one checkpoint: `python -m treering_trainer.convert CHECKPOINT`, run by `treering checkpoint convert`."""
+"""Converts one checkpoint: `python -m treering_trainer.checkpointing.convert`, run by `treering checkpoint convert`."""
 
 import argparse
 import os
@@ -18,7 +18,7 @@ from treering.project import Project
 from treering.runlog.directory import find_checkpoint
 
 if TYPE_CHECKING:
-    from treering_trainer.relayout import Conversion
+    from treering_trainer.checkpointing.relayout import Conversion
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,8 +53,8 @@ def _convert_verified(project: Project, path: Path) -> "Conversion":
         )
     os.environ["DS_ACCELERATOR"] = "cpu"
     # Heavy; imported after wrong arguments had their chance.
-    from treering_trainer.publish import check_provenance  # noqa: PLC0415
-    from treering_trainer.relayout import convert  # noqa: PLC0415
+    from treering_trainer.checkpointing.publish import check_provenance  # noqa: PLC0415
+    from treering_trainer.checkpointing.relayout import convert  # noqa: PLC0415
 
     check_provenance(source.run, source)
     return convert(source)

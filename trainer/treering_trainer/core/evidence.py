@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from treering.data.order.batch import batch_digest
 from treering.errors import EvidenceError
-from treering_trainer.data import DIGEST_BYTES, raw_digest, text_digest
-from treering_trainer.topology import Place, all_gather
+from treering_trainer.core.batch_reader import DIGEST_BYTES, raw_digest, text_digest
+from treering_trainer.core.topology import Place, all_gather
 
 
 @dataclass(frozen=True, slots=True)

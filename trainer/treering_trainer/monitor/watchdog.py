@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from treering_trainer.marks import Mark, Marks, Part
+from treering_trainer.monitor.heartbeat import Mark, Marks, Part
 
 START_TIMEOUT_S: Final = 1800.0
 """Patience until an attempt's first step is done: corpora are digested, weights loaded, kernels compiled by then."""

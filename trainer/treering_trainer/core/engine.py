@@ -16,12 +16,12 @@ from deepspeed.accelerator import get_accelerator
 
 from treering.config.model import LossScaleConfig, ModelConfig, OptimizerConfig, Precision
 from treering.config.operation import KernelConfig, ParallelConfig
-from treering_trainer.model import build_layers, token_loss, universal_checkpoint_info
-from treering_trainer.optim import build_optimizer, set_learning_rate
-from treering_trainer.pipeline import FoldedModule, RecomputingModule
-from treering_trainer.timing import StepTimer, StepTiming
-from treering_trainer.topology import Place
-from treering_trainer.unpickling import only_state
+from treering_trainer.core.model import build_layers, token_loss, universal_checkpoint_info
+from treering_trainer.core.optim import build_optimizer, set_learning_rate
+from treering_trainer.core.pipeline import FoldedModule, RecomputingModule
+from treering_trainer.core.timing import StepTimer, StepTiming
+from treering_trainer.core.topology import Place
+from treering_trainer.core.unpickling import only_state
 
 STATE_TAG = "state"
 """Folder of DeepSpeed's files inside a checkpoint."""

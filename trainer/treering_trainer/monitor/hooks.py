@@ -17,7 +17,7 @@ from treering.collect.telemetry import StepReadings, TelemetrySampler, rank_sens
 from treering.foreign import say, shown
 from treering.runlog.incidents import Incident
 from treering.runlog.ring import Ring
-from treering_trainer.terminal import Terminal
+from treering_trainer.monitor.terminal import Terminal
 
 _WINDOW = 20
 _PLAIN_INTERVAL_S = 10.0

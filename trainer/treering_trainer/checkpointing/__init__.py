@@ -1,0 +1,1 @@
+"""Checkpoints: saved, resumed from, converted to other layouts, published, and loaded into one process."""
