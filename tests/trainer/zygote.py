@@ -24,7 +24,7 @@ from deepspeed.runtime.pipe.engine import PipelineEngine  # noqa: E402
 from deepspeed.runtime.pipe.schedule import ForwardPass  # noqa: E402
 import torch  # noqa: E402
 from treering.runlog.writer import RingWriter  # noqa: E402
-from treering_trainer.checkpointing import checkpoint, publish, relayout, resume  # noqa: E402
+from treering_trainer.checkpointing import checkpoint, publish, relayout, resume  # noqa: E402, F401
 from treering_trainer.core import loop  # noqa: E402
 from treering_trainer.monitor import heartbeat  # noqa: E402
 from treering_trainer.launch import nodes, worker  # noqa: E402, F401
