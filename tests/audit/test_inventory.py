@@ -10,10 +10,10 @@ import pytest
 from treering.audit.attestation.keys import PublicKey, generate
 from treering.audit.attestation.sign import attest
 from treering.audit.inventory import verify_paths
+from treering.data.corpus import corpus as corpus_module
+from treering.data.corpus import manifest as manifest_module
 from treering.data.corpus.chunks import digest_range, map_in_order
 from treering.data.corpus.corpus import Corpus
-from treering.data.corpus.corpus import corpus as corpus_module
-from treering.data.corpus.corpus import manifest as manifest_module
 from treering.data.corpus.manifest import describe_file, write_manifest
 from treering.errors import NotFoundError
 from treering.runlog.lock import acquire

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from treering.config.corpora import TokenizerConfig
+from treering.data.corpus import manifest as manifests
 from treering.data.corpus.corpus import Corpus, token_digest
-from treering.data.corpus.corpus import manifest as manifests
 from treering.data.corpus.tokenize import load_tokenizer, train_tokenizer, write_corpus
 from treering.errors import EvidenceError, NotFoundError
 

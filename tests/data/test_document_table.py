@@ -5,7 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from treering.data.corpus.corpus import BIN, DOCUMENTS, IDX, MANIFEST, Corpus, document_table, token_digest
+from treering.data.corpus import document_table
+from treering.data.corpus.corpus import BIN, DOCUMENTS, IDX, MANIFEST, Corpus, token_digest
 from treering.data.corpus.document_table import DOCUMENT_SCHEMA, DocumentTable
 from treering.data.corpus.indexed import index_bytes
 from treering.data.corpus.manifest import SCHEMA_VERSION, describe_file, write_manifest
