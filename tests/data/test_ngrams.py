@@ -220,9 +220,9 @@ def test_an_interrupted_build_leaves_the_old_index_and_nothing_else(workers, cor
 
     def interrupt(what, _done, _total):
         if what.startswith("index"):
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt("while the index is built")
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt, match="while the index is built"):
         build_index(corpus, text_of, tmp_path, interrupt, workers)
     assert not multiprocessing.active_children()
     directory = index_directory(tmp_path, corpus.digest)

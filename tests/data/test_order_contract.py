@@ -108,16 +108,20 @@ def test_the_same_questions_have_no_answer(make):
     order: Order = make(("0.5", "0.5"), {"a": [30, 40], "b": [50, 20]}, 8, 1, 20)
     assert order.index_of("b") == 1
     assert [component.corpus for component in order.components] == ["a", "b"]
-    for ask, error in (
-        (lambda: order.index_of("c"), NotFoundError),
-        (lambda: order.count(2, 5), UserError),
-        (lambda: order.count(0, -1), UserError),
-        (lambda: order.sample(-1), UserError),
-        (lambda: order.samples(5, 4), UserError),
-        (lambda: order.select(0, 2**63), UserError),
-        (lambda: order.samples(0, 2**63 + 1), UserError),
-        (lambda: order.exposures(0, 2, 5), NotFoundError),
-        (lambda: order.exposures(0, -1, 5), NotFoundError),
+    for ask, error, message in (
+        (lambda: order.index_of("c"), NotFoundError, r"no (corpus|data path) 'c', expected one of a, b"),
+        (lambda: order.count(2, 5), UserError, r"no component 2, expected 0 to 1"),
+        (lambda: order.count(0, -1), UserError, r"sample -1 asked for, expected"),
+        (lambda: order.sample(-1), UserError, r"samples \[-1, 0\) asked for, expected"),
+        (lambda: order.samples(5, 4), UserError, r"samples \[5, 4\) asked for, expected"),
+        (
+            lambda: order.select(0, 2**63),
+            UserError,
+            r"sample 9223372036854775808 (of component 0 lies beyond|asked for)",
+        ),
+        (lambda: order.samples(0, 2**63 + 1), UserError, rf"samples \[0, {2**63 + 1}\) asked for, expected"),
+        (lambda: order.exposures(0, 2, 5), NotFoundError, r"a'?: no document 2, expected 0 to 1"),
+        (lambda: order.exposures(0, -1, 5), NotFoundError, r"a'?: no document -1, expected 0 to 1"),
     ):
-        with pytest.raises(error):
+        with pytest.raises(error, match=message):
             ask()

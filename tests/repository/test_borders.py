@@ -57,7 +57,7 @@ def test_torch_unpickles_nothing_but_weights():
 
 def test_the_packages_pynvml_and_nvidia_ml_py_are_never_both_installed():
     importlib.metadata.version("nvidia-ml-py")
-    with pytest.raises(importlib.metadata.PackageNotFoundError):
+    with pytest.raises(importlib.metadata.PackageNotFoundError, match="pynvml"):
         importlib.metadata.version("pynvml")
 
 

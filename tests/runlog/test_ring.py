@@ -101,7 +101,7 @@ def test_a_ring_changed_together_with_its_digest_breaks_the_chain_after_it(tmp_p
 
 def test_a_second_writer_cannot_open_the_same_rings(tmp_path):
     lay(tmp_path)
-    with pytest.raises(FileExistsError):
+    with pytest.raises(FileExistsError, match=r"rings\.jsonl"):
         RingWriter(tmp_path, HEADER)
 
 

@@ -59,20 +59,24 @@ def test_no_output_of_shipping_holds_it(project, write_run):
 
 
 @pytest.mark.parametrize(
-    ("uri", "kind"),
+    ("uri", "kind", "message"),
     [
-        (f"postgresql+psycopg2://u:{SENTINEL}@127.0.0.1:9/d", UserError),
-        (f"postgres://u:{SENTINEL}%40@127.0.0.1:9/d", UserError),
-        (f"postgresql://u:{SENTINEL}@127.0.0.1:port/d", UserError),
-        (f"mysql://u@127.0.0.1/d?password={SENTINEL}&sslpassword={SENTINEL}", UserError),
-        (f"http://{SENTINEL}@127.0.0.1:9", StoreError),
-        (f"http://127.0.0.1:9/?access_token={SENTINEL}", StoreError),
+        (f"postgresql+psycopg2://u:{SENTINEL}@127.0.0.1:9/d", UserError, "the driver psycopg2 is not installed"),
+        (f"postgres://u:{SENTINEL}%40@127.0.0.1:9/d", UserError, "found the database 'postgres', which"),
+        (f"postgresql://u:{SENTINEL}@127.0.0.1:port/d", UserError, "cannot be parsed, expected DIALECT"),
+        (
+            f"mysql://u@127.0.0.1/d?password={SENTINEL}&sslpassword={SENTINEL}",
+            UserError,
+            "the driver MySQLdb is not installed",
+        ),
+        (f"http://{SENTINEL}@127.0.0.1:9", StoreError, "127.0.0.1:9: API request to"),
+        (f"http://127.0.0.1:9/?access_token={SENTINEL}", StoreError, "API request to http://127.0.0.1:9"),
     ],
 )
-def test_no_error_of_the_registry_holds_it(uri, kind, monkeypatch):
+def test_no_error_of_the_registry_holds_it(uri, kind, message, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with pytest.raises(kind) as caught:
+    with pytest.raises(kind, match=message) as caught:
         Registry(uri).experiment("tiny")
     assert SENTINEL not in "".join(traceback.format_exception(caught.value))
 
