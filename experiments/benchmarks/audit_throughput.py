@@ -19,7 +19,7 @@ import numpy as np
 from random_blend import random_blend
 
 from treering.audit.corpora.content import batch_digests
-from treering.audit.evidence.path import Stretch
+from treering.audit.evidence.path import RecordedSegment
 from treering.config.resolve import ResolvedBlend
 from treering.config.schedule import Schedule
 from treering.data.corpus.corpus import Corpus
@@ -40,7 +40,9 @@ def main() -> None:
         print(json.dumps(measure(Path(folder), arguments), indent=2))
 
 
-def random_stretch(folder: Path, length: int, samples: int, batch: int, tokens: int) -> tuple[Stretch, list[Corpus]]:
+def random_stretch(
+    folder: Path, length: int, samples: int, batch: int, tokens: int
+) -> tuple[RecordedSegment, list[Corpus]]:
     """Steps over a blend of four corpora of random tokens, `tokens` each, written below `folder`."""
     blend, corpora = random_blend(folder, WEIGHTS, sequence_length=length, num_tokens=tokens, vocabulary=8192)
     schedule = Schedule(
@@ -49,9 +51,9 @@ def random_stretch(folder: Path, length: int, samples: int, batch: int, tokens: 
     return stretch_of(schedule, blend), corpora
 
 
-def stretch_of(schedule: Schedule, blend: ResolvedBlend) -> Stretch:
+def stretch_of(schedule: Schedule, blend: ResolvedBlend) -> RecordedSegment:
     """All steps of a schedule, of no run: data order and digests need none."""
-    return Stretch(cast("PathSegment", SimpleNamespace()), 1, schedule.num_steps, schedule, blend)
+    return RecordedSegment(cast("PathSegment", SimpleNamespace()), 1, schedule.num_steps, schedule, blend)
 
 
 def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, float]:

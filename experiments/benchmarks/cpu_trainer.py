@@ -47,10 +47,10 @@ from treering.metrics.flops import ModelShape
 from treering.metrics.parameters import Parameters
 from treering.runlog.directory import RunDirectory
 from treering.runlog.writer import RingWriter
-from treering_trainer.core.batch_reader import Feed
+from treering_trainer.core.batch_reader import BatchReader
 from treering_trainer.core.engine import Engine
 from treering_trainer.core.loop import Loop, Record
-from treering_trainer.monitor.heartbeat import Marker
+from treering_trainer.monitor.heartbeat import HeartbeatWriter
 from treering_trainer.monitor.hooks import FailOpen, Progress, Telemetry
 
 EXPERIMENT = Path(__file__).parents[1] / "demo.yaml"
@@ -136,7 +136,7 @@ class Bench:
         )
         self.resolved = resolve(experiment, blend, str(EXPERIMENT))
         self._order = DataOrder(blend)
-        self._place = place_alone()
+        self._coordinates = place_alone()
         self._step = 0
         self._engine_spent = Spent()
         recipe, parallel = self.resolved.recipe, self.resolved.attempt.parallel
@@ -150,7 +150,7 @@ class Bench:
         recipe, attempt = self.resolved.recipe, self.resolved.attempt
         with contextlib.redirect_stdout(io.StringIO()):  # DeepSpeed prints its stages
             engine = Engine(
-                self._place,
+                self._coordinates,
                 model=recipe.model,
                 optimizer=recipe.optimizer,
                 parallel=attempt.parallel,
@@ -176,14 +176,14 @@ class Bench:
         return Loop(
             resolved=self.resolved,
             run=RunDirectory(folder),
-            place=self._place,
+            coordinates=self._coordinates,
             engine=engine,
-            feed=Feed(self._order, self._corpora, self._place, attempt.parallel.micro_batch_size),
+            batch_reader=BatchReader(self._order, self._corpora, self._coordinates, attempt.parallel.micro_batch_size),
             validator=None,
             record=Record(folder, RingWriter(folder, self.resolved.recipe.digest), {}),
             hooks=[self._hooks],
             stop_requested=lambda _step: False,
-            mark=Marker.of_this_process(),
+            beat=HeartbeatWriter.of_this_process(),
         )
 
     def run(self, blocks: int, steps: int) -> list[Block]:

@@ -36,7 +36,7 @@ import pyarrow.parquet as pq
 from treering.data.corpus.corpus import BIN, DOCUMENTS, IDX, MANIFEST, Corpus
 from treering.data.corpus.indexed import index_bytes
 from treering.data.corpus.manifest import SCHEMA_VERSION, describe_file, write_manifest
-from treering.data.corpus.text import TextOf
+from treering.data.corpus.text import Detokenizer
 from treering.data.ngram_index.build import build_index
 from treering.data.ngram_index.hashes import ngram_hashes
 from treering.data.ngram_index.index import NGRAM_WORDS, NgramIndex, index_directory
@@ -73,12 +73,12 @@ def copied(corpora: Sequence[Corpus], copies: int, directory: Path) -> Corpus:
 
 def ours(corpus: Path, tokenizer: Path, folder: Path, workers: int) -> int:
     """Builds the index; its bytes."""
-    return build_index(Corpus.open(corpus), TextOf(tokenizer), folder, workers=workers).num_bytes
+    return build_index(Corpus.open(corpus), Detokenizer(tokenizer), folder, workers=workers).num_bytes
 
 
 def python(corpus: Path, tokenizer: Path, _folder: Path, _workers: int) -> int:
     """A dictionary in memory; the memory that it takes."""
-    opened, text_of = Corpus.open(corpus), TextOf(tokenizer)
+    opened, text_of = Corpus.open(corpus), Detokenizer(tokenizer)
     before = _peak_bytes(resource.RUSAGE_SELF)
     found: dict[int, int | list[int]] = {}
     for number in range(opened.num_documents):
@@ -115,7 +115,7 @@ def suffix_array(corpus: Path, _tokenizer: Path, folder: Path, _workers: int) ->
     return places.nbytes + (corpus / BIN).stat().st_size
 
 
-def lookups(corpus: Corpus, text_of: TextOf, folder: Path) -> dict[str, float]:
+def lookups(corpus: Corpus, text_of: Detokenizer, folder: Path) -> dict[str, float]:
     """Microseconds of a lookup: of n-grams that stand in the corpus, and of ones that do not."""
     numbers = np.linspace(0, corpus.num_documents - 1, ASKED).astype(int).tolist()
     held = np.unique(ngram_hashes(text_of.documents(corpus, numbers), NGRAM_WORDS)[0])
@@ -159,7 +159,7 @@ def measure(corpora: Path, copies: int, peer_copies: int, folder: Path) -> dict[
         "documents": whole.num_documents,
         "tokens": whole.num_tokens,
         "builds": rows,
-        "lookup": lookups(whole, TextOf(tokenizer), folder / "index"),
+        "lookup": lookups(whole, Detokenizer(tokenizer), folder / "index"),
     }
 
 

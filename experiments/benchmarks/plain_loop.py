@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from treering.config.model import ModelConfig
-from treering_trainer.core.topology import Layout, Place, join
+from treering_trainer.core.topology import Layout, RankCoordinates, join
 from treering_trainer.launch.worker import quieten
 
 
@@ -86,7 +86,7 @@ class PlainLoop:
 
 
 @cache
-def place_alone() -> Place:
+def place_alone() -> RankCoordinates:
     """The one rank of layout 1x1x1, as a launcher would start it: what the trainer's own engine needs."""
     quieten()
     with socket.socket() as probe:

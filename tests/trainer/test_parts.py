@@ -16,8 +16,8 @@ from treering.data.order.batch import read_samples, sample_digests
 from treering.data.order.treering1 import DataOrder
 from treering.errors import EvidenceError, UserError
 from treering_trainer.checkpointing.resume import differences
-from treering_trainer.core.batch_reader import Feed, open_corpora, text_digest, verified_digests
-from treering_trainer.core.topology import Layout, Place
+from treering_trainer.core.batch_reader import BatchReader, open_corpora, text_digest, verified_digests
+from treering_trainer.core.topology import Layout, RankCoordinates
 from treering_trainer.launch.devices import Hardware, choose_layout
 from treering_trainer.monitor.hooks import FailOpen, Hook, Progress
 from treering_trainer.monitor.processes import EXIT_CONTACT_LOST, RankEnd, RankFailedError, Ranks, describe
@@ -52,12 +52,12 @@ def test_replicas_read_the_batch_between_them(project):
     layout = Layout(1, 1, 3)
     found = {}
     for data in range(3):
-        fed = Feed(order, sources, Place(data, data, layout, 0, 0, data), 2).read(24, 36)
-        assert len(fed.micro_batches) == 2
-        for m, (inputs, labels) in enumerate(fed.micro_batches):
+        batch = BatchReader(order, sources, RankCoordinates(data, data, layout, 0, 0, data), 2).read(24, 36)
+        assert len(batch.micro_batches) == 2
+        for m, (inputs, labels) in enumerate(batch.micro_batches):
             for row in range(2):
                 number = (m * 3 + data) * 2 + row
-                found[number] = text_digest(fed.digests[m * 2 + row])
+                found[number] = text_digest(batch.digests[m * 2 + row])
                 assert (inputs[row].numpy() == whole[number, :-1]).all()
                 assert (labels[row].numpy() == whole[number, 1:]).all()
     assert [found[number] for number in range(12)] == sample_digests(whole)
@@ -102,9 +102,9 @@ def test_damaged_bytes_of_a_corpus_start_no_training(project):
 
 def test_middle_stage_reads_nothing(project):
     order = DataOrder(resolved(project).blend)
-    fed = Feed(order, [], Place(1, 1, Layout(1, 3, 1), 0, 1, 0), 2).read(0, 8)
-    assert fed.micro_batches == ()
-    assert fed.digests.shape == (0, 32)
+    batch = BatchReader(order, [], RankCoordinates(1, 1, Layout(1, 3, 1), 0, 1, 0), 2).read(0, 8)
+    assert batch.micro_batches == ()
+    assert batch.digests.shape == (0, 32)
 
 
 @pytest.mark.parametrize(

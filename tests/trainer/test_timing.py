@@ -7,7 +7,7 @@ import pytest
 from trained import run_of
 
 from treering.metrics.ranks import rank_speeds
-from treering.runlog.catalogue import METRICS
+from treering.runlog.metric_catalog import METRICS
 from treering_trainer.core.timing import pipeline_wait
 
 pytestmark = pytest.mark.trainer

@@ -144,15 +144,15 @@ def limit_files(rank, step):
 
 def signal_rank(rank, step, number, moment, part="READ"):
     """A signal hits one rank when it begins a part of a step; the file `moment` says when."""
-    mark = heartbeat.Marker.__call__
+    beat = heartbeat.HeartbeatWriter.__call__
 
     def patched(self, begun, of=0):
-        mark(self, begun, of)
+        beat(self, begun, of)
         if of == step and begun is heartbeat.Part[part] and int(os.environ["RANK"]) == rank:
             Path(moment).write_text(str(time.monotonic()))
             os.kill(os.getpid(), number)
 
-    heartbeat.Marker.__call__ = patched
+    heartbeat.HeartbeatWriter.__call__ = patched
 
 
 def sleep(rank, step):
@@ -192,13 +192,13 @@ def slow_stage(rank, seconds):
 
 def feed_another(rank):
     """One rank is fed other tokens than its batch holds."""
-    read = worker.Feed.read
+    read = worker.BatchReader.read
 
     def patched(self, lo, hi):
         shift = 1 if int(os.environ["RANK"]) == rank and lo > 0 else 0
         return read(self, lo + shift, hi + shift)
 
-    worker.Feed.read = patched
+    worker.BatchReader.read = patched
 
 
 def full_disk(step, reason=True):
@@ -225,7 +225,7 @@ def kill_in_publish(before):
     if before == "metrics":
         publish.write_metrics = lambda *_: kill_group()
     else:
-        publish.cut_run = lambda _run, _final, target: (target.mkdir(), kill_group())
+        publish.extract_run = lambda _run, _final, target: (target.mkdir(), kill_group())
 
 
 def leave_out_scripts():

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from treering.errors import EvidenceError
 from treering.project import Project
-from treering.runlog.cut import carry_evaluations, cut_run
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.document import write_durably
+from treering.runlog.extract import carry_evaluations, extract_run
 from treering.runlog.ring import Ring
 from treering_trainer.checkpointing import checkpoint
 
@@ -77,7 +77,7 @@ def _replace_published(project: Project, run: RunDirectory, final: CheckpointDir
     old = project.published.with_name(f".{project.published.name}.replaced")
     for leftover in (temporary, old):
         shutil.rmtree(leftover, ignore_errors=True)
-    cut_run(run, final, temporary)
+    extract_run(run, final, temporary)
     if project.published.exists():
         project.published.rename(old)
     temporary.rename(project.published)

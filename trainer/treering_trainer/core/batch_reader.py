@@ -20,13 +20,13 @@ from treering.data.order.treering1 import DataOrder
 from treering.errors import EvidenceError, UserError
 from treering.project import Project
 from treering_trainer.core.engine import MicroBatch
-from treering_trainer.core.topology import Place
+from treering_trainer.core.topology import RankCoordinates
 
 DIGEST_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Fed:
+class ReplicaBatch:
     """What one replica is fed in one step.
 
     Attributes:
@@ -38,35 +38,37 @@ class Fed:
     digests: NDArray[np.uint8]
 
 
-class Feed:
+class BatchReader:
     """One replica's reader.
 
     Args:
         order: the data order.
         corpora: one for each component, in the blend's order.
-        place: where this rank stands.
+        coordinates: of this rank in the layout.
         micro_batch_size: samples of a micro-batch.
     """
 
-    def __init__(self, order: DataOrder, corpora: Sequence[TokenSource], place: Place, micro_batch_size: int) -> None:
+    def __init__(
+        self, order: DataOrder, corpora: Sequence[TokenSource], coordinates: RankCoordinates, micro_batch_size: int
+    ) -> None:
         self._order = order
         self._corpora = corpora
-        self._place = place
+        self._coordinates = coordinates
         self._micro_batch_size = micro_batch_size
 
-    def read(self, lo: int, hi: int) -> Fed:
+    def read(self, lo: int, hi: int) -> ReplicaBatch:
         """This replica's micro-batches of the global batch [lo, hi)."""
-        if not self._place.reads_data:
-            return Fed((), np.empty((0, DIGEST_BYTES), dtype=np.uint8))
-        stride = self._micro_batch_size * self._place.layout.data
-        first = lo + self._place.data * self._micro_batch_size
+        if not self._coordinates.reads_data:
+            return ReplicaBatch((), np.empty((0, DIGEST_BYTES), dtype=np.uint8))
+        stride = self._micro_batch_size * self._coordinates.layout.data
+        first = lo + self._coordinates.data * self._micro_batch_size
         parts = [
             read_samples(self._order, self._corpora, start, start + self._micro_batch_size).astype(np.int64)
             for start in range(first, hi, stride)
         ]
         # The digest is taken from the array whose memory the tensors below share: evidence of what was fed.
         digests = [raw_digest(digest) for part in parts for digest in sample_digests(part)]
-        return Fed(tuple(micro_batch(part) for part in parts), np.stack(digests))
+        return ReplicaBatch(tuple(micro_batch(part) for part in parts), np.stack(digests))
 
 
 def micro_batch(tokens: NDArray[np.int64]) -> MicroBatch:

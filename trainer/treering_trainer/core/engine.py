@@ -20,7 +20,7 @@ from treering_trainer.core.model import build_layers, token_loss, universal_chec
 from treering_trainer.core.optim import build_optimizer, set_learning_rate
 from treering_trainer.core.pipeline import FoldedModule, RecomputingModule
 from treering_trainer.core.timing import StepTimer, StepTiming
-from treering_trainer.core.topology import Place
+from treering_trainer.core.topology import RankCoordinates
 from treering_trainer.core.unpickling import only_state
 
 STATE_TAG = "state"
@@ -58,7 +58,7 @@ class Engine:
 
     def __init__(
         self,
-        place: Place,
+        coordinates: RankCoordinates,
         *,
         model: ModelConfig,
         optimizer: OptimizerConfig,
@@ -73,7 +73,7 @@ class Engine:
         """Builds this rank's layers and DeepSpeed's engine over them.
 
         Args:
-            place: where this rank stands.
+            coordinates: of this rank in the layout.
             model: what is built.
             optimizer: how it is updated.
             parallel: micro-batch size and recomputation.
@@ -84,11 +84,11 @@ class Engine:
             global_batch_size: samples of the first step; `train` moves it.
             universal: whether `load` reads a converted checkpoint.
         """
-        self.place = place
+        self.coordinates = coordinates
         self.parallel = parallel
         self.seed = seed
         self.dropout = model.dropout > 0
-        layout = place.layout
+        layout = coordinates.layout
         module = (FoldedModule if layout.folded else RecomputingModule)(
             interval=parallel.recompute_interval if parallel.activation_recompute == "full" else 0,
             layers=build_layers(
@@ -99,7 +99,7 @@ class Engine:
                 precision=precision,
                 tensor_parallel=layout.tensor,
             ),
-            topology=place.topology,
+            topology=coordinates.topology,
             loss_fn=partial(token_loss, kernel=kernels.cross_entropy),
             # "parameters" would build every layer on every rank to count them.
             partition_method="type:TransformerBlock",
@@ -253,12 +253,12 @@ class Engine:
         """
         if not self.dropout:
             return
-        base = hash((self.seed, step, self.place.pipeline, self.place.data)) & 0x7FFFFFFF
+        base = hash((self.seed, step, self.coordinates.pipeline, self.coordinates.data)) & 0x7FFFFFFF
         get_accelerator().manual_seed_all(base)
         torch.manual_seed(base)
         tracker = deepspeed.checkpointing.get_cuda_rng_tracker()
         tracker.reset()
-        tracker.add("model-parallel-rng", hash((base, self.place.tensor)) & 0x7FFFFFFF)
+        tracker.add("model-parallel-rng", hash((base, self.coordinates.tensor)) & 0x7FFFFFFF)
 
 
 def _fp16_settings(config: LossScaleConfig) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from treering.data.order.batch import batch_digest
 from treering.errors import EvidenceError
 from treering_trainer.core.batch_reader import DIGEST_BYTES, raw_digest, text_digest
-from treering_trainer.core.topology import Place, all_gather
+from treering_trainer.core.topology import RankCoordinates, all_gather
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,19 @@ class Agreement:
     ready: bool
 
 
-def agree(
-    place: Place, device: torch.device, digests: NDArray[np.uint8], micro_batch_size: int, *, stop: bool, ready: bool
+def verify_batch(
+    coordinates: RankCoordinates,
+    device: torch.device,
+    digests: NDArray[np.uint8],
+    micro_batch_size: int,
+    *,
+    stop: bool,
+    ready: bool,
 ) -> Agreement:
     """Exchanges digests, the wish to stop and what is done; collective over all ranks.
 
     Args:
-        place: where this rank stands.
+        coordinates: of this rank in the layout.
         device: where its collectives run.
         digests: uint8 [samples, 32] of this replica, in the order of its micro-batches.
         micro_batch_size: samples of a micro-batch.
@@ -51,10 +57,10 @@ def agree(
     """
     mine = np.zeros(DIGEST_BYTES + 3, dtype=np.uint8)
     mine[DIGEST_BYTES + 1 :] = stop, ready
-    if place.reads_data:
-        mine[:DIGEST_BYTES] = raw_digest(_join_replicas(place, device, digests, micro_batch_size))
+    if coordinates.reads_data:
+        mine[:DIGEST_BYTES] = raw_digest(_join_replicas(coordinates, device, digests, micro_batch_size))
         mine[DIGEST_BYTES] = 1
-    every = all_gather(torch.from_numpy(mine).to(device), place.layout.world_size)
+    every = all_gather(torch.from_numpy(mine).to(device), coordinates.layout.world_size)
     readers = every[every[:, DIGEST_BYTES] == 1][:, :DIGEST_BYTES]
     differing = np.flatnonzero((every[:, DIGEST_BYTES] == 1) & (every[:, :DIGEST_BYTES] != readers[0]).any(axis=1))
     if differing.size:
@@ -71,9 +77,11 @@ def agree(
     )
 
 
-def _join_replicas(place: Place, device: torch.device, digests: NDArray[np.uint8], micro_batch_size: int) -> str:
+def _join_replicas(
+    coordinates: RankCoordinates, device: torch.device, digests: NDArray[np.uint8], micro_batch_size: int
+) -> str:
     """The batch digest of one stage: samples of all replicas in the order of their numbers."""
-    data = place.layout.data
+    data = coordinates.layout.data
     group = parallel_state.get_data_parallel_group()
     gathered = all_gather(torch.from_numpy(digests).to(device), data, group) if data > 1 else digests[None]
     micro_batches = digests.shape[0] // micro_batch_size

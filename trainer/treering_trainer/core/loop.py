@@ -17,14 +17,14 @@ from treering.runlog.incidents import Incident, append_incident
 from treering.runlog.ring import Ring
 from treering.runlog.writer import RingWriter
 from treering_trainer.checkpointing import checkpoint
-from treering_trainer.core.batch_reader import Feed
+from treering_trainer.core.batch_reader import BatchReader
 from treering_trainer.core.engine import Engine, StepResult
-from treering_trainer.core.evidence import Agreement, agree
+from treering_trainer.core.evidence import Agreement, verify_batch
 from treering_trainer.core.overflow import Overflows
 from treering_trainer.core.timing import step_seconds
-from treering_trainer.core.topology import Place, limit_waiting
+from treering_trainer.core.topology import RankCoordinates, limit_waiting
 from treering_trainer.core.validation import Validator
-from treering_trainer.monitor.heartbeat import Marker, Part
+from treering_trainer.monitor.heartbeat import HeartbeatWriter, Part
 from treering_trainer.monitor.hooks import Hook
 
 FLOPS_FORMULA = "megatron-2023"
@@ -67,14 +67,14 @@ class Loop:
     Args:
         resolved: the run's config.
         run: the run's directory.
-        place: where this rank stands.
+        coordinates: of this rank in the layout.
         engine: model and optimizer.
-        feed: reads and digests samples.
+        batch_reader: reads and digests samples.
         validator: held-out loss, or None.
         record: the pen on rank 0, None elsewhere.
         hooks: what happens around the steps.
         stop_requested: whether this process is to stop before a step.
-        mark: says what this rank is at.
+        beat: says what this rank is at.
     """
 
     def __init__(
@@ -82,25 +82,25 @@ class Loop:
         *,
         resolved: Resolved,
         run: RunDirectory,
-        place: Place,
+        coordinates: RankCoordinates,
         engine: Engine,
-        feed: Feed,
+        batch_reader: BatchReader,
         validator: Validator | None,
         record: Record | None,
         hooks: Sequence[Hook],
         stop_requested: Callable[[int], bool],
-        mark: Marker,
+        beat: HeartbeatWriter,
     ) -> None:
         self._resolved = resolved
         self._run = run
-        self._place = place
+        self._coordinates = coordinates
         self._engine = engine
-        self._feed = feed
+        self._batch_reader = batch_reader
         self._validator = validator
         self._record = record
         self._hooks = hooks
         self._stop_requested = stop_requested
-        self._mark = mark
+        self._beat = beat
         self._schedule: Schedule = resolved.schedule
         self._shape = ModelShape.of(resolved.recipe.model, resolved.blend.sequence_length)
         self._overflows = Overflows(resolved.recipe.optimizer.loss_scale)
@@ -147,21 +147,21 @@ class Loop:
             if step == start_step + 1:  # what is slow once, such as compiling, is over
                 timeout_s = self._resolved.attempt.parallel.rank_timeout_s
                 # A launcher that looks at the marks can name the stuck rank, so it speaks first.
-                limit_waiting(timeout_s * _LAUNCHER_FIRST if self._mark.shared else timeout_s)
+                limit_waiting(timeout_s * _LAUNCHER_FIRST if self._beat.shared else timeout_s)
         return Outcome("finished", self._schedule.num_steps)
 
     def _step(self, step: int) -> bool:
         """One step; False if all ranks agreed to stop before it."""
-        self._mark(Part.READ, step)
+        self._beat(Part.READ, step)
         started = time.perf_counter()
         lo, hi = self._schedule.sample_range(step)
-        fed = self._feed.read(lo, hi)
+        batch = self._batch_reader.read(lo, hi)
         micro_batch_size = self._resolved.attempt.parallel.micro_batch_size
-        self._mark(Part.AGREE, step)
-        agreement = agree(
-            self._place,
+        self._beat(Part.AGREE, step)
+        agreement = verify_batch(
+            self._coordinates,
             self._engine.device,
-            fed.digests,
+            batch.digests,
             micro_batch_size,
             stop=self._stop_requested(step),
             ready=self._saving is not None and self._saving.ready,
@@ -170,16 +170,16 @@ class Loop:
             return False
         data_wait_s = time.perf_counter() - started
         learning_rate = self._schedule.step_learning_rate(step)
-        self._mark(Part.TRAIN, step)
-        result = self._engine.train(step, fed.micro_batches, hi - lo, learning_rate)
+        self._beat(Part.TRAIN, step)
+        result = self._engine.train(step, batch.micro_batches, hi - lo, learning_rate)
         step_s = time.perf_counter() - started
         self._applied_steps += result.applied
         ended = time.perf_counter()
-        times = step_seconds(self._place, self._engine.device, step_s, data_wait_s, result.timing)
+        times = step_seconds(self._coordinates, self._engine.device, step_s, data_wait_s, result.timing)
         self._tell_own_step(step, step_s, hi - lo, result)
         record_s = time.perf_counter() - ended
         fatal = self._overflows.fatal(result)
-        self._mark(Part.VALIDATE, step)
+        self._beat(Part.VALIDATE, step)
         validation = None
         if fatal is None and self._validates(step) and self._validator:
             started = time.perf_counter()
@@ -187,10 +187,10 @@ class Loop:
             times["validation"] = time.perf_counter() - started
             loss = validation["loss"] if validation else math.nan
             self._validation_loss = loss if math.isfinite(loss) else None
-        self._mark(Part.RECORD, step)
+        self._beat(Part.RECORD, step)
         if self._record is not None:
             started = time.perf_counter()
-            self._lay(
+            self._append_ring(
                 self._record,
                 step,
                 agreement=agreement,
@@ -211,7 +211,7 @@ class Loop:
             self._save(step)
         return True
 
-    def _lay(
+    def _append_ring(
         self,
         record: Record,
         step: int,
@@ -250,7 +250,7 @@ class Loop:
         return ring
 
     def _tell_own_step(self, step: int, step_s: float, batch_size: int, result: StepResult) -> None:
-        """Tells the hooks this rank's own numbers of a step, by their catalogue keys."""
+        """Tells the hooks this rank's own numbers of a step, by their keys of the metric catalog."""
         values = {
             "rank/step": step_s,
             "rank/compute": result.timing.compute_s,
@@ -266,12 +266,12 @@ class Loop:
             self._shape,
             batch_size=batch_size,
             step_time_s=step_s,
-            num_devices=self._place.layout.world_size,
+            num_devices=self._coordinates.layout.world_size,
             recompute=self._resolved.attempt.parallel.activation_recompute == "full",
         )
 
     def _save(self, step: int) -> None:
-        self._mark(Part.SAVE, step)
+        self._beat(Part.SAVE, step)
         facts: dict[str, Any] = {}
         if self._record is not None:
             facts = {
@@ -294,7 +294,7 @@ class Loop:
         saving, self._saving = self._saving, None
         if saving is None:
             return
-        self._mark(Part.SAVE, saving.step)
+        self._beat(Part.SAVE, saving.step)
         with self._in_checkpoint_time():
             failure = saving.finish()
             if failure is None and self._record is not None:

@@ -21,8 +21,8 @@ from deepspeed.runtime.pipe import schedule
 from deepspeed.runtime.pipe.engine import PipelineEngine
 from numpy.typing import NDArray
 
-from treering_trainer.core.topology import Place, all_gather
-from treering_trainer.monitor.heartbeat import Marker
+from treering_trainer.core.topology import RankCoordinates, all_gather
+from treering_trainer.monitor.heartbeat import HeartbeatWriter
 
 Phase = Literal["forward_backward", "optimizer"]
 
@@ -153,7 +153,7 @@ class StepTimer:
 
         @wraps(call)
         def watched(*args: Any, **kwargs: Any) -> Any:
-            timer, marker = cls._running, Marker.current
+            timer, marker = cls._running, HeartbeatWriter.current
             begin = timer._now() if timer else None  # noqa: SLF001 - its own
             if marker:
                 marker.waits(True)
@@ -180,7 +180,7 @@ def _watch_process_groups() -> None:
 
 
 def step_seconds(
-    place: Place, device: torch.device, step_s: float, data_wait_s: float, timing: StepTiming
+    coordinates: RankCoordinates, device: torch.device, step_s: float, data_wait_s: float, timing: StepTiming
 ) -> dict[str, float]:
     """The seconds of a step as its ring holds them; collective over all ranks.
 
@@ -189,7 +189,7 @@ def step_seconds(
     pipeline, `pipeline` and `pipeline_bubble` as `pipeline_wait` tells.
 
     Args:
-        place: where this rank stands.
+        coordinates: of this rank in the layout.
         device: where its collectives run.
         step_s: the whole step.
         data_wait_s: of it, until the batch was read and agreed upon.
@@ -202,12 +202,12 @@ def step_seconds(
         "communication": timing.communication_s,
         "optimizer": timing.optimizer_s,
     }
-    if place.layout.world_size == 1:
+    if coordinates.layout.world_size == 1:
         return times
     own = torch.tensor([timing.compute_s, timing.passes_s, timing.pipeline_s], dtype=torch.float64, device=device)
-    compute_s, passes_s, pipeline_s = all_gather(own, place.layout.world_size).T
+    compute_s, passes_s, pipeline_s = all_gather(own, coordinates.layout.world_size).T
     times |= {"compute_fastest": float(compute_s.min()), "compute_slowest": float(compute_s.max())}
-    if place.layout.pipeline > 1:
+    if coordinates.layout.pipeline > 1:
         times["pipeline"], times["pipeline_bubble"] = pipeline_wait(passes_s, pipeline_s)
     return times
 

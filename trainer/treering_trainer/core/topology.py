@@ -49,7 +49,7 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankCoordinates:
     """Where one rank stands in its layout."""
 
     rank: int
@@ -96,7 +96,7 @@ def connect(local_rank: int) -> None:
     deepspeed.init_distributed(timeout=timedelta(seconds=START_TIMEOUT_S), verbose=False)
 
 
-def join(layout: Layout) -> Place:
+def join(layout: Layout) -> RankCoordinates:
     """Joins the process group that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT name and builds every group.
 
     Raises:
@@ -112,15 +112,15 @@ def join(layout: Layout) -> Place:
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=layout.tensor, pipeline_model_parallel_size=layout.pipeline
     )
-    place = Place(rank, local_rank, layout, coordinate.model, coordinate.pipe, coordinate.data)
+    coordinates = RankCoordinates(rank, local_rank, layout, coordinate.model, coordinate.pipe, coordinate.data)
     theirs = (
         parallel_state.get_tensor_model_parallel_rank(),
         parallel_state.get_pipeline_model_parallel_rank(),
         parallel_state.get_data_parallel_rank(),
     )
-    if theirs != (place.tensor, place.pipeline, place.data):
+    if theirs != (coordinates.tensor, coordinates.pipeline, coordinates.data):
         raise RuntimeError(f"rank {rank}: megatron-core stands at {theirs}, DeepSpeed at {coordinate}")
-    return place
+    return coordinates
 
 
 def limit_waiting(seconds: float) -> None:
@@ -150,14 +150,14 @@ def leave() -> None:
         torch.distributed.destroy_process_group()
 
 
-def join_alone() -> Place:
+def join_alone() -> RankCoordinates:
     """A process group of this process alone, for evaluation; does nothing where there is a group already."""
     if not torch.distributed.is_initialized():
         os.environ.setdefault("LOCAL_RANK", "0")
         torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     if not parallel_state.model_parallel_is_initialized():
         parallel_state.initialize_model_parallel(1, 1)
-    return Place(0, 0, Layout(1, 1, 1), 0, 0, 0)
+    return RankCoordinates(0, 0, Layout(1, 1, 1), 0, 0, 0)
 
 
 def broadcast(value: Any) -> Any:

@@ -17,7 +17,7 @@ from treering.project import Project
 from treering_trainer.core.batch_reader import micro_batch
 from treering_trainer.core.engine import Engine, MicroBatch
 from treering_trainer.core.model import IGNORED_LABEL
-from treering_trainer.core.topology import Place
+from treering_trainer.core.topology import RankCoordinates
 
 
 class Validator:
@@ -28,13 +28,18 @@ class Validator:
         blend: names, weights and sequence length.
         config: how often and how many samples.
         parallel: micro-batch size.
-        place: where this rank stands.
+        coordinates: of this rank in the layout.
     """
 
     def __init__(
-        self, project: Project, blend: ResolvedBlend, config: ValidationConfig, parallel: ParallelConfig, place: Place
+        self,
+        project: Project,
+        blend: ResolvedBlend,
+        config: ValidationConfig,
+        parallel: ParallelConfig,
+        coordinates: RankCoordinates,
     ) -> None:
-        self._place = place
+        self._coordinates = coordinates
         self._micro_batch_size = parallel.micro_batch_size
         self._least_micro_batches = parallel.least_micro_batches
         self._weights: dict[str, float] = {}
@@ -64,11 +69,11 @@ class Validator:
 
     def _loss(self, engine: Engine, tokens: NDArray[np.int64]) -> float:
         """Mean loss over samples [N, S + 1]; samples that only fill the last micro-batches are not counted."""
-        together = self._micro_batch_size * self._place.layout.data
+        together = self._micro_batch_size * self._coordinates.layout.data
         padded = max(-(-len(tokens) // together), self._least_micro_batches) * together
         fill = np.concatenate([tokens, np.repeat(tokens[:1], padded - len(tokens), axis=0)])
         mine: list[MicroBatch] = []
-        for start in range(self._place.data * self._micro_batch_size, padded, together):
+        for start in range(self._coordinates.data * self._micro_batch_size, padded, together):
             inputs, labels = micro_batch(fill[start : start + self._micro_batch_size])
             labels = labels.clone()
             labels[max(len(tokens) - start, 0) :] = IGNORED_LABEL

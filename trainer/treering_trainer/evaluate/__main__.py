@@ -21,8 +21,8 @@ from treering.ending import run_command
 from treering.errors import NotFoundError, TrainingError
 from treering.foreign import say
 from treering.project import Project
-from treering.runlog.cut import carry_evaluations
 from treering.runlog.directory import CheckpointDirectory, RunDirectory, find_run
+from treering.runlog.extract import carry_evaluations
 from treering.runlog.records import Evaluation
 
 

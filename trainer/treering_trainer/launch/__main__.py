@@ -47,7 +47,7 @@ from treering.redact import redact
 from treering.runlog import lock
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import Layout
-from treering_trainer.launch.ending import log_file, read_reason, reason_file, settle
+from treering_trainer.launch.ending import log_file, read_reason, reason_file, record_failure
 from treering_trainer.launch.job import Job, Mode, Until, write_end
 from treering_trainer.monitor.processes import EXIT_RESTART, Ranks, die_with_parent, fork_rank, redirect
 
@@ -205,7 +205,7 @@ def train(
         ranks = Ranks()
         ranks.start(job.layout.world_size, _forking(job))
         ranks.watch(timeout_s)
-        code = settle(ranks, job.attempt)
+        code = record_failure(ranks, job.attempt)
         if code is not None:
             again = "the same command without --start-over" if mode is Mode.START_OVER else "the same command"
             say(f"treering: interrupted; {again} goes on from the newest checkpoint")
@@ -411,13 +411,14 @@ def _watch_interpreters(world_size: int, arguments: Sequence[str], run: RunDirec
 
     def start(_rank: int, variables: dict[str, str]) -> int:
         environment = {**os.environ, **variables, _PARENT: str(os.getpid()), _STARTED: str(started)}
-        shared = () if ranks.marks is None else (ranks.marks.descriptor,)
+        shared = () if ranks.heartbeats is None else (ranks.heartbeats.descriptor,)
         children.append(subprocess.Popen(command, env=environment, start_new_session=True, pass_fds=shared))
         return children[-1].pid
 
     ranks.start(world_size, start)
     ranks.watch(timeout_s)
-    return settle(ranks, run.path / "attempts" / f"{ranks.marks.attempt if ranks.marks else 0:04d}") or 0
+    number = ranks.heartbeats.attempt if ranks.heartbeats else 0
+    return record_failure(ranks, run.path / "attempts" / f"{number:04d}") or 0
 
 
 def _run(job: Job, terminal: TextIO) -> int:

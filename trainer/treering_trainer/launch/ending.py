@@ -20,7 +20,7 @@ from treering_trainer.monitor.processes import (
 )
 
 
-def settle(ranks: Ranks, attempt: Path) -> int | None:
+def record_failure(ranks: Ranks, attempt: Path) -> int | None:
     """Puts a bad end on record: the attempt's last word, and an incident where the cause came from outside.
 
     Args:

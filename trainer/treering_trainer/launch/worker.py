@@ -24,15 +24,15 @@ from treering.project import Project
 from treering.runlog.directory import RunDirectory
 from treering.runlog.records import AttemptHeader, Kernel
 from treering.runlog.writer import RingWriter
-from treering_trainer.core.batch_reader import Feed, open_corpora
+from treering_trainer.core.batch_reader import BatchReader, open_corpora
 from treering_trainer.core.engine import Engine
 from treering_trainer.core.kernels import kernels_on_record
 from treering_trainer.core.loop import Loop, Outcome, Record
 from treering_trainer.core.topology import Layout as Sizes
-from treering_trainer.core.topology import Place, is_contact_lost, join, leave
+from treering_trainer.core.topology import RankCoordinates, is_contact_lost, join, leave
 from treering_trainer.core.validation import Validator
 from treering_trainer.launch.job import Job, Until, write_end, write_incident
-from treering_trainer.monitor.heartbeat import Marker, Part
+from treering_trainer.monitor.heartbeat import HeartbeatWriter, Part
 from treering_trainer.monitor.hooks import FailOpen, Hook, Progress, Telemetry
 from treering_trainer.monitor.processes import EXIT_CONTACT_LOST, EXIT_RESTART, STOP_SIGNALS
 
@@ -84,12 +84,12 @@ class ContactLostError(TrainingError):
         exit_code: 75 (restart me); 74 for the launcher of all ranks, which looks for the cause.
     """
 
-    def __init__(self, place: Place, mark: Marker, error: BaseException) -> None:
+    def __init__(self, coordinates: RankCoordinates, beat: HeartbeatWriter, error: BaseException) -> None:
         super().__init__(
-            f"rank {place.rank} lost contact while {mark.last}: {str(error).splitlines()[0]}; another rank died or is "
-            "stuck, as its log or its node may tell; the same command goes on from the newest checkpoint"
+            f"rank {coordinates.rank} lost contact while {beat.last}: {str(error).splitlines()[0]}; another rank died "
+            "or is stuck, as its log or its node may tell; the same command goes on from the newest checkpoint"
         )
-        self.exit_code = EXIT_CONTACT_LOST if mark.shared else EXIT_RESTART
+        self.exit_code = EXIT_CONTACT_LOST if beat.shared else EXIT_RESTART
 
 
 def run_rank(job: Job, terminal: TextIO) -> Outcome:
@@ -104,17 +104,17 @@ def run_rank(job: Job, terminal: TextIO) -> Outcome:
     """
     stop = StopRequest(job.until)
     faulthandler.register(signal.SIGUSR2)  # whoever asks finds in the log where each thread stands
-    mark = Marker.of_this_process()
-    mark.begin(job.plan.attempt, job.plan.start_step)
-    mark(Part.START)
+    beat = HeartbeatWriter.of_this_process()
+    beat.begin(job.plan.attempt, job.plan.start_step)
+    beat(Part.START)
     quieten()
     torch.set_num_threads(int(job.environment["threads_per_rank"]))
     resolved, project, run = job.resolved, Project(job.project), RunDirectory(job.run)
     recipe, attempt = resolved.recipe, resolved.attempt
     folded = attempt.parallel.pipeline_schedule == "dualpipev"
     sizes = Sizes(job.layout.tensor, job.layout.pipeline, job.layout.data, folded)
-    place = join(sizes)
-    mark(Part.BUILD)
+    coordinates = join(sizes)
+    beat(Part.BUILD)
     kernels = kernels_on_record(
         recipe.model,
         recipe.optimizer,
@@ -125,7 +125,7 @@ def run_rank(job: Job, terminal: TextIO) -> Outcome:
         tensor_parallel=sizes.tensor,
     )
     engine = Engine(
-        place,
+        coordinates,
         model=recipe.model,
         optimizer=recipe.optimizer,
         parallel=attempt.parallel,
@@ -136,38 +136,40 @@ def run_rank(job: Job, terminal: TextIO) -> Outcome:
         global_batch_size=resolved.schedule.batch_size(job.plan.start_step + 1),
         universal=job.plan.converted is not None,
     )
-    mark(Part.LOAD)
+    beat(Part.LOAD)
     if job.plan.checkpoint is not None:
         engine.load(job.plan.checkpoint)
     corpora = open_corpora(project, resolved.blend)
     with ExitStack() as stack:
         record = None
-        if place.rank == 0:
+        if coordinates.rank == 0:
             record = open_record(job, kernels)
             stack.callback(record.rings.close)
-        hooks = FailOpen(_hooks(job, place, terminal))
+        hooks = FailOpen(_hooks(job, coordinates, terminal))
         stack.callback(hooks.close)
         loop = Loop(
             resolved=resolved,
             run=run,
-            place=place,
+            coordinates=coordinates,
             engine=engine,
-            feed=Feed(DataOrder(resolved.blend), corpora, place, attempt.parallel.micro_batch_size),
-            validator=Validator(project, resolved.blend, attempt.validation, attempt.parallel, place)
+            batch_reader=BatchReader(
+                DataOrder(resolved.blend), corpora, coordinates, attempt.parallel.micro_batch_size
+            ),
+            validator=Validator(project, resolved.blend, attempt.validation, attempt.parallel, coordinates)
             if attempt.validation
             else None,
             record=record,
             hooks=[hooks],
             stop_requested=stop,
-            mark=mark,
+            beat=beat,
         )
         plan = job.plan
         outcome = _until_end(
-            job, place, lambda: loop.run(plan.start_step, plan.applied_steps, plan.validation_loss), stop, mark
+            job, coordinates, lambda: loop.run(plan.start_step, plan.applied_steps, plan.validation_loss), stop, beat
         )
-        mark(Part.LEAVE, outcome.step)
+        beat(Part.LEAVE, outcome.step)
     leave()
-    mark(Part.DONE)
+    beat(Part.DONE)
     return outcome
 
 
@@ -218,22 +220,24 @@ def quieten() -> None:
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
 
 
-def _hooks(job: Job, place: Place, terminal: TextIO) -> list[Hook]:
+def _hooks(job: Job, coordinates: RankCoordinates, terminal: TextIO) -> list[Hook]:
     hooks: list[Hook] = [
         Telemetry(
             job.attempt / "telemetry",
-            rank=place.rank,
-            local_rank=place.local_rank,
+            rank=coordinates.rank,
+            local_rank=coordinates.local_rank,
             on_accelerator=get_accelerator().device_name() != "cpu",
             interval_s=job.resolved.attempt.telemetry.interval_s,
         )
     ]
-    if place.rank == 0:
+    if coordinates.rank == 0:
         hooks.append(Progress(terminal))
     return hooks
 
 
-def _until_end(job: Job, place: Place, train: Callable[[], Outcome], stop: StopRequest, mark: Marker) -> Outcome:
+def _until_end(
+    job: Job, coordinates: RankCoordinates, train: Callable[[], Outcome], stop: StopRequest, beat: HeartbeatWriter
+) -> Outcome:
     """Runs the loop; rank 0 records how it ended, whatever it was, except for sudden death.
 
     Raises:
@@ -243,25 +247,25 @@ def _until_end(job: Job, place: Place, train: Callable[[], Outcome], stop: StopR
         outcome = train()
     except Exception as error:
         if is_contact_lost(error):
-            lost = ContactLostError(place, mark, error)
-            _record_failure(job, place, lost, mark)
+            lost = ContactLostError(coordinates, beat, error)
+            _record_failure(job, coordinates, lost, beat)
             raise lost from error
-        _record_failure(job, place, error, mark)
+        _record_failure(job, coordinates, error, beat)
         raise
-    if place.rank == 0 and outcome.status == "interrupted":
+    if coordinates.rank == 0 and outcome.status == "interrupted":
         write_end(job.attempt, "interrupted", stop.reason)
     return outcome
 
 
-def _record_failure(job: Job, place: Place, error: Exception, mark: Marker) -> None:
+def _record_failure(job: Job, coordinates: RankCoordinates, error: Exception, beat: HeartbeatWriter) -> None:
     """Rank 0's last word; what is no error of ours is left to the launcher of all ranks, which may know the cause."""
     own = isinstance(error, TreeringError) and not isinstance(error, ContactLostError)
-    if place.rank != 0 or (mark.shared and not own):
+    if coordinates.rank != 0 or (beat.shared and not own):
         return
     text = str(error) if isinstance(error, TreeringError) else f"{type(error).__name__}: {error}".splitlines()[0]
     with suppress(OSError):  # a full disk may be the very reason; it must not take the reason's place
         if isinstance(error, ContactLostError):
             write_end(job.attempt, "interrupted", text)
-            write_incident(job.attempt, "contact_lost", text, place.rank)
+            write_incident(job.attempt, "contact_lost", text, coordinates.rank)
         else:
             write_end(job.attempt, "failed", text)

@@ -53,7 +53,7 @@ _WORDS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Heartbeat:
     """A rank's newest mark.
 
     Attributes:
@@ -73,7 +73,7 @@ class Mark:
         return f"{words} step {self.step}" if self.step else words
 
 
-class Marker:
+class HeartbeatWriter:
     """One rank's pen for its marks.
 
     Args:
@@ -82,7 +82,7 @@ class Marker:
         shared: whether a launcher looks at them.
     """
 
-    current: ClassVar["Marker | None"] = None
+    current: ClassVar["HeartbeatWriter | None"] = None
     """This process's, for the places that all collectives pass through."""
 
     def __init__(self, memory: mmap.mmap, rank: int, *, shared: bool) -> None:
@@ -92,7 +92,7 @@ class Marker:
         self.shared = shared
 
     @classmethod
-    def of_this_process(cls) -> "Marker":
+    def of_this_process(cls) -> "HeartbeatWriter":
         """The pen of the rank that the environment names."""
         descriptor = os.environ.get(VARIABLE)
         if descriptor is None:
@@ -120,12 +120,12 @@ class Marker:
         _WAITS.pack_into(self._memory, self._offset + _WAITS_AT, now)
 
     @property
-    def last(self) -> Mark:
+    def last(self) -> Heartbeat:
         """The newest mark."""
         return _read(self._memory, self._offset)
 
 
-class Marks:
+class Heartbeats:
     """The marks of all ranks, as their launcher sees them.
 
     Args:
@@ -151,11 +151,11 @@ class Marks:
         """The last step that was done when the attempt began."""
         return int(_ATTEMPT.unpack_from(self._memory)[1])
 
-    def of(self, rank: int) -> Mark:
+    def of(self, rank: int) -> Heartbeat:
         """A rank's newest mark."""
         return _read(self._memory, _ATTEMPT.size + rank * _MARK.size)
 
 
-def _read(memory: mmap.mmap, offset: int) -> Mark:
+def _read(memory: mmap.mmap, offset: int) -> Heartbeat:
     count, part, step, waits = _MARK.unpack_from(memory, offset)
-    return Mark(count, Part(part), step, bool(waits))
+    return Heartbeat(count, Part(part), step, bool(waits))

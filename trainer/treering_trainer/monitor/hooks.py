@@ -30,7 +30,7 @@ class Hook:
         """Once, before the first step of this attempt."""
 
     def after_step(self, step: int, values: Mapping[str, float]) -> None:
-        """On every rank, when a step is done: the rank's own numbers by their catalogue keys."""
+        """On every rank, when a step is done: the rank's own numbers by their keys of the metric catalog."""
 
     def after_ring(self, ring: Ring) -> None:
         """On rank 0, when a ring was laid."""

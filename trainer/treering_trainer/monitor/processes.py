@@ -18,8 +18,8 @@ from treering.collect.memory import count_oom_kills
 from treering.ending import heeded
 from treering.errors import TrainingError
 from treering_trainer.monitor import heartbeat
-from treering_trainer.monitor.heartbeat import Marks
-from treering_trainer.monitor.watchdog import Stuck, Vigil
+from treering_trainer.monitor.heartbeat import Heartbeats
+from treering_trainer.monitor.watchdog import Stuck, Watchdog
 
 EXIT_RESTART = 75
 """EX_TEMPFAIL: start me again."""
@@ -75,7 +75,7 @@ class Ranks:
     ended: list[RankEnd] = field(default_factory=list)
     stuck: Stuck | None = None
     stop_signal: int | None = None
-    marks: Marks | None = None
+    heartbeats: Heartbeats | None = None
     _insisted: int = 0
     _oom_kills: int | None = None
 
@@ -85,9 +85,9 @@ class Ranks:
         Args:
             world_size: how many.
             start_rank: starts one rank with these environment variables and returns its process id; the rank inherits
-                the descriptor of `marks`.
+                the descriptor of `heartbeats`.
         """
-        self.marks = Marks(world_size)
+        self.heartbeats = Heartbeats(world_size)
         self._oom_kills = count_oom_kills()
         port = free_port()
         for rank in range(world_size):
@@ -98,7 +98,7 @@ class Ranks:
                 "LOCAL_WORLD_SIZE": str(world_size),
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": str(port),
-                heartbeat.VARIABLE: str(self.marks.descriptor),
+                heartbeat.VARIABLE: str(self.heartbeats.descriptor),
             }
             self.running[start_rank(rank, variables)] = rank
 
@@ -115,13 +115,13 @@ class Ranks:
             How each rank ended, in order.
         """
         previous = {name: signal.signal(name, self._pass_on) for name in heeded(*STOP_SIGNALS)}
-        vigil = Vigil(self.marks, timeout_s) if self.marks else None
+        watchdog = Watchdog(self.heartbeats, timeout_s) if self.heartbeats else None
         try:
             while self.running:
                 self._reap()
                 if any(end.code not in (0, EXIT_RESTART) for end in self.ended):
                     self._end_all()
-                elif vigil and (stuck := vigil.look({rank: process for process, rank in self.running.items()})):
+                elif watchdog and (stuck := watchdog.look({rank: process for process, rank in self.running.items()})):
                     self.stuck = stuck
                     self._end_stuck()
                 time.sleep(_POLL_S)
@@ -159,7 +159,7 @@ class Ranks:
                         process,
                         os.waitstatus_to_exitcode(status),
                         len(self.ended),
-                        doing=str(self.marks.of(rank)) if self.marks else "",
+                        doing=str(self.heartbeats.of(rank)) if self.heartbeats else "",
                         out_of_memory=None not in (kills, self._oom_kills) and kills != self._oom_kills,
                     )
                 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from treering_trainer.monitor.heartbeat import Mark, Marks, Part
+from treering_trainer.monitor.heartbeat import Heartbeat, Heartbeats, Part
 
 START_TIMEOUT_S: Final = 1800.0
 """Patience until an attempt's first step is done: corpora are digested, weights loaded, kernels compiled by then."""
@@ -31,7 +31,7 @@ class Stuck:
 
     ranks: tuple[int, ...]
     silent_s: float
-    mark: Mark
+    beat: Heartbeat
     state: str
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class Stuck:
         return f"ranks {names} have given no sign for {self.silent_s:.0f} s while {self.mark}, and none is behind"
 
 
-class Vigil:
+class Watchdog:
     """Looks at the marks again and again.
 
     Time counts only as it passes between two looks, a second at most: where the whole machine or session was asleep,
@@ -53,11 +53,11 @@ class Vigil:
         timeout_s: seconds without a new mark after which a rank is stuck, once its first step is done.
     """
 
-    def __init__(self, marks: Marks, timeout_s: float) -> None:
-        self._marks = marks
+    def __init__(self, heartbeats: Heartbeats, timeout_s: float) -> None:
+        self._heartbeats = heartbeats
         self._timeout_s = timeout_s
         self._looked_at = time.monotonic()
-        self._seen: dict[int, Mark] = {}
+        self._seen: dict[int, Heartbeat] = {}
         self._silent_s: dict[int, float] = {}
 
     def look(self, processes: Mapping[int, int]) -> Stuck | None:
@@ -69,10 +69,10 @@ class Vigil:
         now = time.monotonic()
         passed, self._looked_at = min(now - self._looked_at, _LONGEST_LOOK_S), now
         for rank in processes:
-            mark = self._marks.of(rank)
-            known = rank in self._seen and self._seen[rank].count == mark.count
+            beat = self._heartbeats.of(rank)
+            known = rank in self._seen and self._seen[rank].count == beat.count
             self._silent_s[rank] = self._silent_s[rank] + passed if known else 0.0
-            self._seen[rank] = mark
+            self._seen[rank] = beat
         training = {rank: process for rank, process in processes.items() if self._seen[rank].part is not Part.DONE}
         if not any(self._silent_s[rank] >= self._patience_s(rank) for rank in training):
             return None
@@ -81,18 +81,18 @@ class Vigil:
         return Stuck(ranks, self._silent_s[first], self._seen[first], state)
 
     def _patience_s(self, rank: int) -> float:
-        started = self._seen[rank].step > self._marks.start_step + 1
+        started = self._seen[rank].step > self._heartbeats.start_step + 1
         return self._timeout_s if started else max(self._timeout_s, START_TIMEOUT_S)
 
 
-def _behind(newest: Mapping[int, Mark], processes: Mapping[int, int]) -> tuple[tuple[int, ...], str]:
+def _behind(newest: Mapping[int, Heartbeat], processes: Mapping[int, int]) -> tuple[tuple[int, ...], str]:
     """The ranks that the others wait for, and what the kernel says of them.
 
     A stopped one is found by its state, wherever it stands. Else it is the one with the fewest marks; among equals, one
     that waits in no collective; among those, one that waits for a device.
     """
     states = {rank: process_state(process) for rank, process in processes.items()}
-    least = min(mark.count for mark in newest.values())
+    least = min(beat.count for beat in newest.values())
     found = [rank for rank in newest if states[rank] in ("T", "t")]
     found = found or [rank for rank in newest if newest[rank].count == least]
     found = [rank for rank in found if not newest[rank].waits] or found

@@ -22,8 +22,8 @@ from treering.config.resolve import Resolved
 from treering.ending import run_command
 from treering.errors import EvidenceError, TrainingError, UserError
 from treering.foreign import say
-from treering.runlog.cut import cut_run
 from treering.runlog.directory import CheckpointDirectory, RunDirectory, find_checkpoint
+from treering.runlog.extract import extract_run
 from treering.runlog.records import AttemptHeader
 from treering.runlog.ring import Ring
 from treering_trainer.monitor.processes import EXIT_RESTART
@@ -155,7 +155,7 @@ def _train_again(
     with tempfile.TemporaryDirectory(prefix="treering-replay-") as folder:
         copy = RunDirectory(Path(folder) / run.id)
         if base is not None:
-            cut_run(run, base, copy.path)
+            extract_run(run, base, copy.path)
         document = Path(folder) / "resolved.json"
         resolved.write(document)
         command = [
