@@ -12,7 +12,7 @@ import run_records
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.documents.difference import compare_checkpoints
 from treering.audit.documents.exposure import corpora_of, find_exposures
-from treering.audit.documents.readers import ways_of
+from treering.audit.documents.readers import recover_ancestries
 from treering.audit.report import Level, PassedOver
 from treering.data.order.continuation import start_lines
 from treering.data.order.treering1 import DataOrder
@@ -179,10 +179,10 @@ def test_a_document_of_the_batches_passed_over_is_off_the_path(built, around):
         for numbers in (read, range(seam, end))
     ]
     component, document = min(held[1] - held[0])
-    shelf, _ = corpora_of(built.project, [built.run, around])
+    catalog, _ = corpora_of(built.project, [built.run, around])
     corpus = list(built.corpora.values())[component]
-    ways, _ = ways_of([built.run, around], built.project)
-    exposed = find_exposures([built.run, around], {corpus.digest: np.array([document])}, shelf, ways=ways)
+    ancestries, _ = recover_ancestries([built.run, around], built.project)
+    exposed = find_exposures([built.run, around], {corpus.digest: np.array([document])}, catalog, ancestries=ancestries)
     seen = {(each.run, each.step): each for each in exposed.checkpoints()}
     assert seen[around.id, 10].clean
     assert not seen[built.run.id, built.last.step].clean
@@ -260,10 +260,10 @@ def test_documents_of_a_continued_run_are_traced_to_its_steps(built, continued):
     order = DataOrder(continued.resolved.blend, {"blue": built.corpora["blue"].document_offsets})
     sample = next(s for s in map(order.sample, range(seam, end)) if s.component == 2)
     document = sample.spans[0].document
-    shelf, _ = corpora_of(built.project, [continued])
-    ways, _ = ways_of([continued], built.project)
+    catalog, _ = corpora_of(built.project, [continued])
+    ancestries, _ = recover_ancestries([continued], built.project)
     exposed = find_exposures(
-        [continued], {built.corpora["blue"].digest: np.array([document])}, shelf, ways=ways
+        [continued], {built.corpora["blue"].digest: np.array([document])}, catalog, ancestries=ancestries
     )  # fmt: skip
     (traced,) = exposed.traced()
     mine = [each.sample for each in traced.exposures if each.run == continued.id]

@@ -11,7 +11,7 @@ import pytest
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.corpora.catalog import find_corpora
 from treering.audit.corpora.usage import curation_of, path_documents, path_usage
-from treering.audit.evidence.path import stretches_to
+from treering.audit.evidence.path import recorded_segments_to
 from treering.audit.report import CurationStep, HeldOut, Level
 from treering.data.corpus.corpus import Corpus
 from treering.data.corpus.manifest import write_manifest
@@ -70,7 +70,7 @@ def test_usage_equals_brute_force(built, which):
 
 
 def test_usage_without_documents_is_the_same_but_for_them(built):
-    path = stretches_to(built.last)
+    path = recorded_segments_to(built.last)
     whole = path_documents(path, find_corpora(built.project, [stretch.blend for stretch in path])).corpora
     none = {"documents_touched": None, "licences": None, "licence": None, "path": None, "curation": ()}
     assert path_usage(path) == tuple(replace(each, **none) for each in whole)

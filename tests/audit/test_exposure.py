@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from treering.audit.documents.difference import compare_checkpoints
 from treering.audit.documents.exposure import corpora_of, find_exposures, project_runs, steps_of
-from treering.audit.documents.readers import ways_of
+from treering.audit.documents.readers import recover_ancestries
 from treering.audit.documents.selection import Selector, select
 from treering.audit.documents.spike import spike_data
 from treering.audit.documents.takedown import read_list, takedown
@@ -64,10 +64,13 @@ def on_path(checkpoint, reading):
 
 def exposed_of(built, *texts):
     runs = project_runs(built.project)
-    shelf, unanswered = corpora_of(built.project, runs)
+    catalog, unanswered = corpora_of(built.project, runs)
     assert not unanswered
     return find_exposures(
-        runs, select([Selector.parse(text) for text in texts], shelf, []), shelf, ways=ways_of(runs, built.project)[0]
+        runs,
+        select([Selector.parse(text) for text in texts], catalog, []),
+        catalog,
+        ancestries=recover_ancestries(runs, built.project)[0],
     )
 
 

@@ -13,7 +13,7 @@ from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.documents.batch import step_batch
 from treering.audit.documents.difference import compare_checkpoints
 from treering.audit.documents.exposure import corpora_of, find_exposures, project_runs
-from treering.audit.documents.readers import ways_of
+from treering.audit.documents.readers import recover_ancestries
 from treering.audit.documents.selection import Selector, select
 from treering.audit.documents.spike import spike_data
 from treering.audit.documents.takedown import takedown
@@ -45,12 +45,12 @@ def documents_of(built, *steps):
 
 def exposed(built, *texts):
     runs = project_runs(built.project)
-    shelf, _ = corpora_of(built.project, runs)
+    catalog, _ = corpora_of(built.project, runs)
     missing = []
-    documents = select([Selector.parse(text) for text in texts], shelf, missing)
+    documents = select([Selector.parse(text) for text in texts], catalog, missing)
     for each in missing:
         raise EvidenceError(each.missing)
-    return find_exposures(runs, documents, shelf, ways=ways_of(runs, built.project)[0])
+    return find_exposures(runs, documents, catalog, ancestries=recover_ancestries(runs, built.project)[0])
 
 
 def test_a_batch_reads_the_row_groups_of_its_documents(divided):

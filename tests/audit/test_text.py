@@ -24,7 +24,7 @@ from treering.config.load import load_experiment
 from treering.config.resolve import resolve
 from treering.data.blend import resolve_blend
 from treering.data.corpus.corpus import Corpus
-from treering.data.corpus.text import TextOf
+from treering.data.corpus.text import Detokenizer
 from treering.data.corpus.tokenize import load_tokenizer
 from treering.data.ngram_index.build import build_index
 from treering.data.ngram_index.hashes import ngram_hashes
@@ -63,7 +63,7 @@ def planted(tmp_path_factory, laying):
     for step in (3, 6):
         laying.cut_checkpoint(run, 1, rings[step - 1])
     corpora = {name: Corpus.open(project.corpus(name)) for name in text_project.WORDS}
-    text_of = TextOf(project.tokenizer)
+    text_of = Detokenizer(project.tokenizer)
     facts = {name: build_index(corpus, text_of, project.index) for name, corpus in corpora.items()}
     texts = {name: text_of.documents(corpus, range(corpus.num_documents)) for name, corpus in corpora.items()}
     return SimpleNamespace(project=project, run=run, corpora=corpora, texts=texts, facts=facts)
@@ -187,8 +187,8 @@ def test_a_text_over_the_end_of_a_document_and_into_the_next(planted):
 
 def test_what_is_frequent_is_looked_into_in_part_and_that_is_said(planted, monkeypatch):
     texts = planted.texts["letters"]
-    shelf, unanswered = corpora_of(planted.project, project_runs(planted.project))
-    finder = TextFinder(planted.project, shelf, unanswered)
+    catalog, unanswered = corpora_of(planted.project, project_runs(planted.project))
+    finder = TextFinder(planted.project, catalog, unanswered)
     everything = {"all of it": texts, "one": [texts[7]]}
     assert len(finder.find_all(everything)["all of it"]) == len([text for text in texts if len(words(text)) >= 13])
     assert unanswered == []
@@ -207,8 +207,8 @@ def test_what_is_frequent_is_looked_into_in_part_and_that_is_said(planted, monke
 
 def test_few_documents_are_kept_in_memory(planted, monkeypatch):
     monkeypatch.setattr("treering.audit.documents.text_match._KEPT_CHARACTERS", 1_000)
-    shelf, unanswered = corpora_of(planted.project, project_runs(planted.project))
-    finder = TextFinder(planted.project, shelf, unanswered)
+    catalog, unanswered = corpora_of(planted.project, project_runs(planted.project))
+    finder = TextFinder(planted.project, catalog, unanswered)
     assert len(finder.find_all({"all": planted.texts["letters"]})["all"]) == len(planted.texts["letters"])
     assert 1 <= len(finder._documents) < 20
 
@@ -240,8 +240,8 @@ def test_damage_is_named_where_an_answer_needs_what_was_there(planted, tmp_path)
 def test_two_stretches_of_one_document_are_two_spans(planted):
     number, text = max(enumerate(planted.texts["letters"]), key=lambda item: len(words(item[1])))
     parts = [excerpt(text, 0, 13), excerpt(text, len(words(text)) - 13, 13)]
-    shelf, unanswered = corpora_of(planted.project, project_runs(planted.project))
-    finder = TextFinder(planted.project, shelf, unanswered)
+    catalog, unanswered = corpora_of(planted.project, project_runs(planted.project))
+    finder = TextFinder(planted.project, catalog, unanswered)
     (match,) = finder.find_all({"both": parts, "none": ["one two three"]})["both"]
     assert match.number == number
     assert len(match.spans) == 2
@@ -260,7 +260,7 @@ def test_texts_that_cannot_be_looked_for(planted, tmp_path):
 
 def test_an_index_of_another_corpus_is_refused(planted, tmp_path):
     corpora = planted.corpora
-    build_index(corpora["letters"], TextOf(planted.project.tokenizer), tmp_path)
+    build_index(corpora["letters"], Detokenizer(planted.project.tokenizer), tmp_path)
     directory = index_directory(tmp_path, corpora["letters"].digest)
     with pytest.raises(EvidenceError, match="built from corpus_digest"):
         NgramIndex(directory, corpora["numbers"])

@@ -20,7 +20,7 @@ from treering.collect.telemetry import (
     TelemetrySampler,
     rank_sensors,
 )
-from treering.runlog.catalogue import METRICS
+from treering.runlog.metric_catalog import METRICS
 
 
 def refuse(code):

@@ -21,7 +21,7 @@ from treering.config.resolve import Resolved, ResolvedBlend, resolve
 from treering.config.schema import Experiment
 from treering.data.blend import resolve_blend
 from treering.data.corpus.corpus import Corpus
-from treering.data.corpus.text import TextOf
+from treering.data.corpus.text import Detokenizer
 from treering.data.ngram_index.build import build_index
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory, RunDirectory, checkpoint_name
@@ -352,5 +352,5 @@ def indexed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Project, R
     resolved.write(run.path / "resolved.json")
     cut_checkpoint(run, 1, lay_attempt(project, run, 1, range(1, 7))[-1])
     for name in text_project.WORDS:
-        build_index(Corpus.open(project.corpus(name)), TextOf(project.tokenizer), project.index)
+        build_index(Corpus.open(project.corpus(name)), Detokenizer(project.tokenizer), project.index)
     return project, run

@@ -11,7 +11,7 @@ from dashboard_page import metrics, page, table, texts
 from treering.audit.documents.contamination import find_contamination
 from treering.config.canonical import digest_file
 from treering.data.corpus.corpus import Corpus
-from treering.data.corpus.text import TextOf
+from treering.data.corpus.text import Detokenizer
 from treering_dashboard.pages import contamination
 
 
@@ -20,7 +20,7 @@ def planted(indexed):
     """The run, scored on a task of 12 examples: ten stand in training documents, one in none, one is short."""
     project, run = indexed
     letters = Corpus.open(project.corpus("letters"))
-    text_of = TextOf(project.tokenizer)
+    text_of = Detokenizer(project.tokenizer)
     rows = [
         {"id": f"planted-{number}", "context": " ".join(text.split()[:16]), "target": "end", "document": "x"}
         for number, text in enumerate(text_of.documents(letters, range(10)))

@@ -9,7 +9,7 @@ from treering.audit.documents.selection import Selector
 from treering.audit.documents.text import trace_text
 from treering.audit.documents.trace import trace_documents
 from treering.data.corpus.corpus import Corpus
-from treering.data.corpus.text import TextOf
+from treering.data.corpus.text import Detokenizer
 from treering.runlog.directory import find_runs
 
 
@@ -149,7 +149,7 @@ def test_a_text(indexed):
     project, _run = indexed
     read = trace_documents(project, [Selector("source", "*")]).documents
     document = next(each for each in read if any(exposure.start == 0 for exposure in each.exposures))
-    (whole,) = TextOf(project.tokenizer).documents(Corpus.open(project.corpus(document.corpus)), [document.number])
+    (whole,) = Detokenizer(project.tokenizer).documents(Corpus.open(project.corpus(document.corpus)), [document.number])
     text = " ".join(whole.split()[:16])
     found = trace_text(project, text)
     app = page("trace", by="text")

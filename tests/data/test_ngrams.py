@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 from treering.config.canonical import digest_file
 from treering.config.corpora import TokenizerConfig
 from treering.data.corpus.corpus import Corpus
-from treering.data.corpus.text import TextOf
+from treering.data.corpus.text import Detokenizer
 from treering.data.corpus.token_bytes import Spelling
 from treering.data.corpus.tokenize import load_tokenizer, train_tokenizer, write_corpus
 from treering.data.ngram_index import build as ngram_build
@@ -56,7 +56,7 @@ def corpus(tmp_path_factory):
     cut_by = {"digest": digest_file(tokenizer_path), "end_of_document": 0}
     about = {"name": "mixed", "tokenizer": cut_by, "licence": "CC0-1.0"}
     write_corpus(root / "mixed", rows, load_tokenizer(tokenizer_path), 0, about)
-    return Corpus.open(root / "mixed"), TextOf(tokenizer_path), texts
+    return Corpus.open(root / "mixed"), Detokenizer(tokenizer_path), texts
 
 
 @pytest.fixture

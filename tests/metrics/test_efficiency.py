@@ -9,7 +9,7 @@ from treering.config.load import load_experiment
 from treering.config.resolve import declared_blend, resolve
 from treering.metrics.efficiency import STEP_PARTS, efficiency, split
 from treering.metrics.flops import FLOPS_FORMULAS, ModelShape
-from treering.runlog.catalogue import METRICS
+from treering.runlog.metric_catalog import METRICS
 from treering.runlog.records import Layout
 from treering.runlog.ring import Ring
 

@@ -20,9 +20,9 @@ from treering.metrics.efficiency import efficiency
 from treering.metrics.flops import ModelShape
 from treering.metrics.run_summary import judge_of, judged
 from treering.metrics.spikes import RingAlarms
-from treering.runlog.catalogue import ring_metrics
 from treering.runlog.directory import AttemptDirectory, PathSegment, RunDirectory
 from treering.runlog.incidents import Incident
+from treering.runlog.metric_catalog import ring_metrics
 from treering.runlog.own import path_left, segments_left
 from treering.runlog.ring import Ring
 
@@ -31,7 +31,7 @@ FACTS: Final = ("segment", "attempt", "step", "samples", "tokens", "wall_s", "pr
 
 
 def column(key: str) -> str:
-    """Column of a catalogue key; charts cannot name a field with a slash or a dot without escapes."""
+    """Column of a key of the metric catalog; charts cannot name a field with a slash or a dot without escapes."""
     return key.replace("/", "_").replace(".", "_")
 
 

@@ -34,7 +34,7 @@ class Telemetry:
     Attributes:
         steps: one row a step that has readings: the facts of `RunFrames.path`, and for each metric `m` the mean over
             ranks and time `m`, the lowest reading `m_min` and the highest `m_max`.
-        keys: catalogue keys of the metrics that were read, as far as they are drawn.
+        keys: keys of the metric catalog of the metrics that were read, as far as they are drawn.
         reasons: why a reading is missing, by metric.
         ranks: how many ranks left readings.
         world_size: how many ranks the newest attempt has, 0 where its header does not hold.

@@ -9,8 +9,8 @@ from streamlit.navigation.page import StreamlitPage
 from treering.audit.documents.batch import BatchSample, StepBatch
 from treering.audit.documents.exposure import Exposure
 from treering.errors import NotFoundError, TreeringError
-from treering.runlog.catalogue import describe
 from treering.runlog.directory import RunDirectory
+from treering.runlog.metric_catalog import describe
 from treering_dashboard.frames import answers, cached
 from treering_dashboard.pages import trace
 from treering_dashboard.panels.address import SWITCH, among, check_address, whole

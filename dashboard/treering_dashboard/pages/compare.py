@@ -11,8 +11,8 @@ from streamlit.navigation.page import StreamlitPage
 from treering.config.canonical import DIGEST_PREFIX, short
 from treering.errors import EvidenceError
 from treering.metrics.compare import comparable, compare_data, differences, score_difference
-from treering.runlog.catalogue import describe
 from treering.runlog.directory import RunDirectory
+from treering.runlog.metric_catalog import describe
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.buckets import downsample
 from treering_dashboard.frames.rings import RunFrames, column

@@ -11,8 +11,8 @@ from streamlit.elements.lib.column_types import ColumnConfig
 from treering.config.canonical import short
 from treering.errors import EvidenceError
 from treering.metrics.alarms import RULES, SPIKE
-from treering.runlog.catalogue import describe
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
+from treering.runlog.metric_catalog import describe
 from treering.runlog.records import AttemptHeader
 from treering_dashboard.frames.rings import RunFrames
 from treering_dashboard.panels.foreign import block, shown_frame

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from treering.foreign import shown
-from treering.runlog.catalogue import describe
+from treering.runlog.metric_catalog import describe
 from treering_dashboard.frames.buckets import downsample
 from treering_dashboard.frames.rings import RunFrames, column
 from treering_dashboard.frames.scores import headline

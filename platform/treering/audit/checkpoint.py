@@ -2,14 +2,22 @@
 
 from collections.abc import Sequence
 
-from treering.audit.corpora.catalog import Shelf, find_corpora
+from treering.audit.corpora.catalog import Catalog, find_corpora
 from treering.audit.corpora.content import Progress, check_batches, check_corpora, check_files, quiet
 from treering.audit.corpora.heldout import HeldOutDocuments
 from treering.audit.corpora.repair import mend_blends
 from treering.audit.corpora.usage import licence_totals, path_documents
 from treering.audit.dvc.lineage import check_lineage
-from treering.audit.evidence.path import Piece, Recorded, Stretch, check_records, passed_over, path_joins, read_path
-from treering.audit.evidence.recovery import Way, way_to
+from treering.audit.evidence.path import (
+    Piece,
+    Recorded,
+    RecordedSegment,
+    check_records,
+    passed_over,
+    path_joins,
+    read_path,
+)
+from treering.audit.evidence.recovery import RecoveredAncestry, recover_ancestry
 from treering.audit.report import NOT_REPLAYED, UNSIGNED, AuditReport, Finding, Level, lowest
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory
@@ -36,42 +44,42 @@ def audit_checkpoint(
     Raises:
         EvidenceError: neither manifest nor config can be read, so that there is nothing to audit.
     """
-    way = way_to(checkpoint, project)
-    checkpoint = way.checkpoint
-    shelf = find_corpora(project, [piece.blend for piece in way.pieces])
-    pieces, findings = mend_blends(way.pieces, shelf)
+    ancestry = recover_ancestry(checkpoint, project)
+    checkpoint = ancestry.checkpoint
+    catalog = find_corpora(project, [piece.blend for piece in ancestry.pieces])
+    pieces, findings = mend_blends(ancestry.pieces, catalog)
     recorded = Recorded(pieces)
     if pieces:
         recorded = read_path(checkpoint, pieces)
         findings = [*recorded.findings, *findings, *check_records(checkpoint, recorded)]
-    changed = check_corpora(pieces, shelf, progress) if verify else []  # first: no damaged index is asked below
-    read = path_documents(pieces, shelf, HeldOutDocuments.of(project), progress)
+    changed = check_corpora(pieces, catalog, progress) if verify else []  # first: no damaged index is asked below
+    read = path_documents(pieces, catalog, HeldOutDocuments.of(project), progress)
     findings += read.overlaps
-    if pieces and way.manifest is not None:
-        findings += check_lineage(checkpoint, pieces[-1], shelf, project, verify=verify)
+    if pieces and ancestry.manifest is not None:
+        findings += check_lineage(checkpoint, pieces[-1], catalog, project, verify=verify)
     bound = None
     if verify:
-        findings += shelf.missing.values()
-        findings += check_files(checkpoint, progress) if way.manifest is not None else ()
+        findings += catalog.missing.values()
+        findings += check_files(checkpoint, progress) if ancestry.manifest is not None else ()
         findings += changed
-        bound, different = check_batches(recorded, shelf, progress)
+        bound, different = check_batches(recorded, catalog, progress)
         findings += different
     else:
-        findings += [*shelf.damaged.values(), *read.damages]
-    level = lowest(_level(pieces, recorded, findings, bound, lacking=bool(way.shortfalls)), way.shortfalls)
-    findings = [*(each.finding() for each in way.shortfalls), *findings]
-    step, samples, tokens, applied = _progress(way, recorded)
+        findings += [*catalog.damaged.values(), *read.damages]
+    level = lowest(_level(pieces, recorded, findings, bound, lacking=bool(ancestry.shortfalls)), ancestry.shortfalls)
+    findings = [*(each.finding() for each in ancestry.shortfalls), *findings]
+    step, samples, tokens, applied = _progress(ancestry, recorded)
     return AuditReport(
         checkpoint=str(checkpoint.path),
         experiment=checkpoint.run.resolved.experiment if pieces else "unknown",
-        run=way.run_id,
-        path=tuple(piece.describe() for piece in pieces if isinstance(piece, Stretch)),
+        run=ancestry.run_id,
+        path=tuple(piece.describe() for piece in pieces if isinstance(piece, RecordedSegment)),
         passed_over=tuple(passed_over(pieces)),
         step=step,
         consumed_samples=samples,
         consumed_tokens=tokens,
         applied_steps=applied,
-        digests=_digests(way),
+        digests=_digests(ancestry),
         corpora=read.corpora,
         licences=licence_totals(read.corpora),
         held_out=read.held_out,
@@ -80,28 +88,28 @@ def audit_checkpoint(
         steps_recorded=recorded.steps,
         steps_content_bound=bound,
         findings=tuple(findings),
-        not_proven=tuple(_not_proven(level, shelf, pieces, verify=verify, bound=bound == step)),
-        shortfalls=tuple(each for each in (*way.shortfalls, recorded.shortfall) if each is not None),
+        not_proven=tuple(_not_proven(level, catalog, pieces, verify=verify, bound=bound == step)),
+        shortfalls=tuple(each for each in (*ancestry.shortfalls, recorded.shortfall) if each is not None),
         joins=tuple(path_joins(pieces)),
     )
 
 
-def _progress(way: Way, recorded: Recorded) -> tuple[int, int, int, int]:
+def _progress(ancestry: RecoveredAncestry, recorded: Recorded) -> tuple[int, int, int, int]:
     """Steps, samples and tokens by the manifest, or by the schedule where it is gone; and steps applied."""
-    if way.manifest is not None:
-        said = way.manifest
+    if ancestry.manifest is not None:
+        said = ancestry.manifest
         return said.step, said.consumed_samples, said.consumed_tokens, said.applied_steps
-    resolved, step = way.checkpoint.run.resolved, way.checkpoint.step
+    resolved, step = ancestry.checkpoint.run.resolved, ancestry.checkpoint.step
     return step, resolved.consumed_samples(step), resolved.consumed_tokens(step), recorded.applied_steps
 
 
-def _digests(way: Way) -> dict[str, str | None]:
-    manifest = way.manifest
+def _digests(ancestry: RecoveredAncestry) -> dict[str, str | None]:
+    manifest = ancestry.manifest
     if manifest is None:
-        recipe = way.checkpoint.run.resolved.recipe
+        recipe = ancestry.checkpoint.run.resolved.recipe
         return {"recipe": recipe.digest, "blend": recipe.blend, "tokenizer": recipe.tokenizer}
     return {
-        "checkpoint": way.checkpoint.digest,
+        "checkpoint": ancestry.checkpoint.digest,
         "ring": manifest.ring,
         "recipe": manifest.run,
         "blend": manifest.blend,
@@ -127,7 +135,7 @@ def _level(
     return Level.CONTENT_BOUND
 
 
-def _not_proven(level: Level, shelf: Shelf, pieces: Sequence[Piece], *, verify: bool, bound: bool) -> list[str]:
+def _not_proven(level: Level, catalog: Catalog, pieces: Sequence[Piece], *, verify: bool, bound: bool) -> list[str]:
     open_ends = []
     if level is Level.DECLARED:
         open_ends.append("The data order: the records contradict each other or name no content.")
@@ -138,8 +146,8 @@ def _not_proven(level: Level, shelf: Shelf, pieces: Sequence[Piece], *, verify: 
             "That the tokens fed were those of the corpora: "
             + ("see the findings." if verify else "batch digests were not recomputed; `--verify` does it.")
         )
-    open_ends += [finding.text for finding in shelf.missing.values()]
-    headers = [piece.attempt.header for piece in pieces if isinstance(piece, Stretch)]
+    open_ends += [finding.text for finding in catalog.missing.values()]
+    headers = [piece.attempt.header for piece in pieces if isinstance(piece, RecordedSegment)]
     if any(header.continue_changed for header in headers):
         open_ends.append("That one code and environment did all steps: an attempt went on after a change, as recorded.")
     open_ends.append(NOT_REPLAYED)

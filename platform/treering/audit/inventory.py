@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from treering.audit.attestation.check import compare_records, open_attestation
 from treering.audit.attestation.dsse import Envelope
 from treering.audit.attestation.place import SUFFIX, attested_checkpoint
-from treering.audit.corpora.content import ExpectedFile, Progress, blame, compare_files, quiet
+from treering.audit.corpora.content import ExpectedFile, Progress, compare_files, damage_findings, quiet
 from treering.audit.evidence.agreement import check_run, contradicts_its_folder
 from treering.audit.evidence.presence import check_presence
 from treering.audit.report import Finding, FindingKind
@@ -48,7 +48,7 @@ _FINDING_KINDS: dict[Kind, FindingKind] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Thing:
+class Artifact:
     """Something that says of itself what it must be.
 
     Attributes:
@@ -127,11 +127,11 @@ def verify_paths(
     for root in roots:
         if not root.exists():
             raise NotFoundError(f"{root}: no such file or folder")
-    things = sorted({each for root in roots for each in discover(root)}, key=lambda each: (each.path, each.kind))
-    if not things:
+    artifacts = sorted({each for root in roots for each in discover(root)}, key=lambda each: (each.path, each.kind))
+    if not artifacts:
         where = ", ".join(map(str, roots)) or str(project.root)
         raise NotFoundError(f"{where}: no corpus, checkpoint or run log there; `make repro` makes them")
-    sizes = [_size(thing) for thing in things]
+    sizes = [_size(artifact) for artifact in artifacts]
     done, total = 0, sum(sizes)
 
     def advance(more: int) -> None:
@@ -142,21 +142,21 @@ def verify_paths(
     checked: list[Checked] = []
     findings: list[Finding] = []
     notes: list[str] = []
-    for thing, size in zip(things, sizes, strict=True):
+    for artifact, size in zip(artifacts, sizes, strict=True):
         before = done
-        found = list(_check(thing, project, trusted, advance, notes.append))
+        found = list(_check(artifact, project, trusted, advance, notes.append))
         advance(max(0, before + size - done))  # what was not counted on the way
         findings += found
-        checked.append(Checked(thing.kind, str(thing.path), size, len(found)))
+        checked.append(Checked(artifact.kind, str(artifact.path), size, len(found)))
     if not paths:
         findings += check_presence(project, notes.append)
     return Inventory(tuple(checked), tuple(findings), tuple(notes))
 
 
-def discover(root: Path) -> Iterator[Thing]:
+def discover(root: Path) -> Iterator[Artifact]:
     """Everything below a folder that can be checked, found by names, so that a lost manifest is missed."""
     if root.is_file():
-        yield Thing("attestation" if root.name.endswith(SUFFIX) else "blend", root)
+        yield Artifact("attestation" if root.name.endswith(SUFFIX) else "blend", root)
         return
     seen: set[str] = set()
     for name, folders, files in os.walk(root, followlinks=True):  # a folder behind a link is read as any other
@@ -166,23 +166,23 @@ def discover(root: Path) -> Iterator[Thing]:
             folders.clear()  # a link that leads back
             continue
         seen.add(os.path.realpath(folder))
-        yield from (Thing("attestation", folder / file) for file in files if file.endswith(SUFFIX))
+        yield from (Artifact("attestation", folder / file) for file in files if file.endswith(SUFFIX))
         if {BIN, IDX, DOCUMENTS} & set(files):
-            yield Thing("corpus", folder)
+            yield Artifact("corpus", folder)
             tokenizer = folder.parent.parent / "tokenizer.json"
             if tokenizer.exists() or (folder.parent.name in {"train", "heldout"} and root in tokenizer.parents):
-                yield Thing("tokenizer", tokenizer)
+                yield Artifact("tokenizer", tokenizer)
         elif ENTRIES in files and not folder.name.startswith("."):  # with a dot it is being built
-            yield Thing("index", folder)
+            yield Artifact("index", folder)
         elif _CHECKPOINT.match(folder.name):
-            yield Thing("conversion" if folder.parent.name == "universal" else "checkpoint", folder)
+            yield Artifact("conversion" if folder.parent.name == "universal" else "checkpoint", folder)
             folders.clear()
         elif "resolved.json" in files or "attempts" in folders:
-            yield Thing("run log", folder)
+            yield Artifact("run log", folder)
 
 
-def _size(thing: Thing) -> int:
-    return sum(_bytes(path) for path in _files(thing))
+def _size(artifact: Artifact) -> int:
+    return sum(_bytes(path) for path in _files(artifact))
 
 
 def _bytes(path: Path) -> int:
@@ -192,19 +192,19 @@ def _bytes(path: Path) -> int:
         return 0
 
 
-def _files(thing: Thing) -> Iterable[Path]:
+def _files(artifact: Artifact) -> Iterable[Path]:
     """What is read of a thing."""
-    if thing.kind == "run log":
+    if artifact.kind == "run log":
         patterns = ("resolved.json", "journal.jsonl", "attempts/*/*.json*")
-        own = [path for pattern in patterns for path in thing.path.glob(pattern)]
-        return [*own, *RunDirectory(thing.path).evaluations_folder.glob("*.json*")]
-    if thing.path.is_file():
-        return [thing.path]
-    return [path for path in thing.path.rglob("*") if path.is_file()]
+        own = [path for pattern in patterns for path in artifact.path.glob(pattern)]
+        return [*own, *RunDirectory(artifact.path).evaluations_folder.glob("*.json*")]
+    if artifact.path.is_file():
+        return [artifact.path]
+    return [path for path in artifact.path.rglob("*") if path.is_file()]
 
 
 def _check(
-    thing: Thing,
+    artifact: Artifact,
     project: Project,
     trusted: Sequence["PublicKey"],
     advance: Callable[[int], None],
@@ -212,41 +212,41 @@ def _check(
 ) -> Iterator[Finding]:
     """What does not hold of one thing; a record that cannot be read ends its check with what the error says."""
     try:
-        yield from _read(thing, project, trusted, advance, note)
+        yield from _read(artifact, project, trusted, advance, note)
     except TreeringError as error:
-        yield Finding(_FINDING_KINDS[thing.kind], str(error), file=str(thing.path))
+        yield Finding(_FINDING_KINDS[artifact.kind], str(error), file=str(artifact.path))
     except OSError as error:
-        text = f"{error.filename or thing.path}: cannot be read ({error.strerror or error})"
-        yield Finding(_FINDING_KINDS[thing.kind], text, file=str(error.filename or thing.path))
+        text = f"{error.filename or artifact.path}: cannot be read ({error.strerror or error})"
+        yield Finding(_FINDING_KINDS[artifact.kind], text, file=str(error.filename or artifact.path))
 
 
 def _read(
-    thing: Thing,
+    artifact: Artifact,
     project: Project,
     trusted: Sequence["PublicKey"],
     advance: Callable[[int], None],
     note: Callable[[str], None],
 ) -> Iterator[Finding]:
-    match thing.kind:
+    match artifact.kind:
         case "corpus":
-            yield from _check_corpus(thing.path, advance, note)
+            yield from _check_corpus(artifact.path, advance, note)
         case "tokenizer":
-            yield from _check_tokenizer(thing.path)
+            yield from _check_tokenizer(artifact.path)
         case "blend":
-            ResolvedBlend.read(thing.path)
+            ResolvedBlend.read(artifact.path)
         case "checkpoint":
-            checkpoint = CheckpointDirectory(thing.path)
+            checkpoint = CheckpointDirectory(artifact.path)
             yield from _check_checkpoint(checkpoint, checkpoint.manifest, advance)
         case "conversion":
             yield from _check_checkpoint(
-                CheckpointDirectory(thing.path), ConversionManifest.read(thing.path / MANIFEST)[0], advance
+                CheckpointDirectory(artifact.path), ConversionManifest.read(artifact.path / MANIFEST)[0], advance
             )
         case "run log":
-            yield from check_run(RunDirectory(thing.path), project, note)
+            yield from check_run(RunDirectory(artifact.path), project, note)
         case "index":
-            yield from _check_index(thing.path, advance)
+            yield from _check_index(artifact.path, advance)
         case "attestation":
-            yield from _check_attestation(thing.path, project, trusted, note)
+            yield from _check_attestation(artifact.path, project, trusted, note)
 
 
 def _check_index(folder: Path, advance: Callable[[int], None]) -> Iterator[Finding]:
@@ -281,7 +281,7 @@ def _check_corpus(folder: Path, advance: Callable[[int], None], note: Callable[[
     elif place[0] != folder.name:
         note(f"{folder}: is corpus {place[0]} by {folder / MANIFEST}; a corpus is found by its content")
     for damage in damages:
-        yield from blame(corpus, damage)
+        yield from damage_findings(corpus, damage)
     for path in sorted(folder.iterdir()):
         if path.name not in _CORPUS_FILES:
             text = f"{path}: no part of a corpus: it was put there later; move it elsewhere"

@@ -98,7 +98,7 @@ def lowest(level: Level, shortfalls: Iterable[Shortfall]) -> Level:
     return min((level, *(each.level for each in shortfalls)), key=list(Level).index)
 
 
-def told(shortfalls: Iterable[Shortfall], notes: Iterable[str] = ()) -> tuple[str, ...]:
+def messages(shortfalls: Iterable[Shortfall], notes: Iterable[str] = ()) -> tuple[str, ...]:
     """What an answer could not look into, each once: evidence that is missing, and other notes."""
     return tuple(dict.fromkeys((*notes, *(each.text for each in shortfalls))))
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from treering.audit.corpora.usage import path_usage
-from treering.audit.evidence.path import Recorded, check_records, passed_over, path_joins, stretches_to
+from treering.audit.evidence.path import Recorded, check_records, passed_over, path_joins, recorded_segments_to
 from treering.audit.report import AttemptOnPath, CorpusUsage, Finding, Level, PassedOver
 from treering.data.order.continuation import CorpusJoin
 from treering.runlog.directory import CheckpointDirectory
@@ -76,7 +76,7 @@ def summarize(checkpoint: CheckpointDirectory) -> CheckpointSummary:
     Raises:
         EvidenceError: config, header or manifest is missing or was changed: `audit_checkpoint` answers what is left.
     """
-    path = stretches_to(checkpoint)
+    path = recorded_segments_to(checkpoint)
     manifest, resolved, file = checkpoint.manifest, checkpoint.run.resolved, str(checkpoint.path / "manifest.json")
     findings = check_records(checkpoint, Recorded(path))
     read = [(stretch, stretch.sample_range) for stretch in path]

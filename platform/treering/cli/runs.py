@@ -265,7 +265,7 @@ def _print_page(page: dict[str, Any]) -> None:
 
 def _print_speed(speed: dict[str, Any] | None) -> None:
     from treering.metrics.efficiency import STEP_PARTS
-    from treering.runlog.catalogue import describe
+    from treering.runlog.metric_catalog import describe
 
     if speed is None:
         return

@@ -137,7 +137,7 @@ def index(
     from dataclasses import asdict
 
     from treering.data.corpus.corpus import Corpus
-    from treering.data.corpus.text import TextOf
+    from treering.data.corpus.text import Detokenizer
     from treering.data.ngram_index.build import build_index
     from treering.data.ngram_index.index import NgramIndex, index_directory
     from treering.errors import NotFoundError, TreeringError
@@ -146,7 +146,7 @@ def index(
     folders = sorted(path.parent for path in here.corpora.glob("train/*/manifest.json"))
     if not folders:
         raise NotFoundError(f"{here.corpora}: no corpus there; `dvc repro tokenize` makes them")
-    text_of, found = TextOf(here.tokenizer), []
+    text_of, found = Detokenizer(here.tokenizer), []
     with progress_bars() as progress:
         for folder in folders:
             corpus = Corpus.open(folder)

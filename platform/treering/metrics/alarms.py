@@ -39,7 +39,7 @@ class Alarm:
 
     Attributes:
         step: the step at which the rule fires.
-        metric: catalogue key, `train/loss` or `train/grad_norm`.
+        metric: key of the metric catalog, `train/loss` or `train/grad_norm`.
         value: the value at that step (`divergence` and `flat`: the level, a median); may be NaN or infinite.
         z: robust z-score of the rules `spike` and `non_finite` (infinite), None for the others.
         background: what the value is compared with, in the metric's own unit; NaN while there is none.

@@ -45,7 +45,7 @@ class Efficiency:
     ideal_bubble: float | None
 
     def metrics(self) -> Iterator[tuple[str, float]]:
-        """What can be said, by catalogue keys."""
+        """What can be said, by keys of the metric catalog."""
         for key, value in (
             ("speed/mfu", self.mfu),
             ("speed/hfu", self.hfu),

@@ -9,7 +9,7 @@ from treering.runlog.journal import JOURNAL
 from treering.runlog.records import Evaluation
 
 
-def cut_run(run: RunDirectory, checkpoint: CheckpointDirectory, target: Path) -> None:
+def extract_run(run: RunDirectory, checkpoint: CheckpointDirectory, target: Path) -> None:
     """Copies a checkpoint with the rings of its ancestry into a new folder, which is a run directory by itself.
 
     Copies, not links: DVC makes files of its outs read-only or moves them to its cache.

@@ -186,7 +186,7 @@ METRICS = {metric.key: metric for metric in _METRICS}
 
 
 def ring_metrics(ring: Ring) -> dict[str, float]:
-    """A ring's numbers under their catalogue keys; what a ring does not hold is left out."""
+    """A ring's numbers under their keys of the metric catalog; what a ring does not hold is left out."""
     return dict(_items(ring))
 
 

@@ -49,7 +49,7 @@ class Point:
     """One value of one metric.
 
     Attributes:
-        key: catalogue key.
+        key: key of the metric catalog.
         value: may be NaN or infinite; both are stored as NaN, since MLflow draws ±infinity as ±1.8e308, which flattens
             every other value of a chart.
         step: optimizer step.

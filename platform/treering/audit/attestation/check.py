@@ -17,7 +17,7 @@ from treering.audit.attestation.statement import (
 )
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.corpora.content import ExpectedFile, Progress, compare_files, quiet
-from treering.audit.evidence.path import Stretch, stretches_to
+from treering.audit.evidence.path import RecordedSegment, recorded_segments_to
 from treering.audit.report import UNSIGNED, AuditReport, Finding, FindingKind, Level, SignedStatement
 from treering.config.canonical import DIGEST_PREFIX, digest_file, short
 from treering.errors import EvidenceError
@@ -203,7 +203,7 @@ def compare_records(
     findings: list[Finding] = []
     try:
         # Before the audit, which may end at the very record that was changed.
-        findings += _changed_files(file, statement, checkpoint, stretches_to(checkpoint))
+        findings += _changed_files(file, statement, checkpoint, recorded_segments_to(checkpoint))
         report = audit_checkpoint(checkpoint, project)
         findings += [*report.findings, *_changed_facts(file, statement, checkpoint, report)]
     except EvidenceError as error:
@@ -219,13 +219,13 @@ def _statement_findings(
         text = f"{file}: was not compared, since a record that it signs is missing: see the other findings"
         return [Finding("attestation", text, file=str(file))]
     return [
-        *_changed_files(file, statement, checkpoint, stretches_to(checkpoint)),
+        *_changed_files(file, statement, checkpoint, recorded_segments_to(checkpoint)),
         *_changed_facts(file, statement, checkpoint, report),
     ]
 
 
 def _changed_files(
-    file: Path, statement: Statement, checkpoint: CheckpointDirectory, stretches: Sequence[Stretch]
+    file: Path, statement: Statement, checkpoint: CheckpointDirectory, stretches: Sequence[RecordedSegment]
 ) -> Iterator[Finding]:
     """Subjects and records whose digest is not the signed one."""
     found: dict[str, tuple[Path, str]] = {
@@ -257,7 +257,7 @@ def _changed_facts(
     report: AuditReport,
 ) -> Iterator[Finding]:
     """Fields of the evidence that the checkpoint and its run log give otherwise."""
-    given = evidence(checkpoint, report, stretches_to(checkpoint))
+    given = evidence(checkpoint, report, recorded_segments_to(checkpoint))
     signed, found = (
         each.model_dump(mode="json", by_alias=True, exclude={"records", "evaluations"})
         for each in (statement.predicate.evidence, given)

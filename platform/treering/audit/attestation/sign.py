@@ -10,7 +10,7 @@ from treering.audit.attestation.statement import Statement, build
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.corpora.content import Progress, check_files, quiet
 from treering.audit.evidence.agreement import check_run
-from treering.audit.evidence.path import stretches_to
+from treering.audit.evidence.path import recorded_segments_to
 from treering.audit.replay import replay_steps, replayed
 from treering.errors import EvidenceError, UserError
 from treering.project import Project
@@ -81,6 +81,6 @@ def attest(
         more = f"; and {len(findings) - _SHOWN_FINDINGS} more" if len(findings) > _SHOWN_FINDINGS else ""
         raise EvidenceError(f"{checkpoint.path}: not signed, for it does not hold: {shown}{more}")
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    statement = build(checkpoint, report, stretches_to(checkpoint), at)
+    statement = build(checkpoint, report, recorded_segments_to(checkpoint), at)
     write_durably(path, Envelope.sign(statement.to_bytes(), key).to_text())
     return path, statement

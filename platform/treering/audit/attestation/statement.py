@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 import treering
-from treering.audit.evidence.path import Stretch
+from treering.audit.evidence.path import RecordedSegment
 from treering.audit.report import UNSIGNED, AuditReport, Level, ReplayedSteps
 from treering.config.canonical import DIGEST_PREFIX, canonical_json, digest_file, parse_json
 from treering.config.model import Digest
@@ -244,7 +244,7 @@ def subjects(checkpoint: CheckpointDirectory) -> tuple[Subject, ...]:
     )
 
 
-def evidence(checkpoint: CheckpointDirectory, report: AuditReport, stretches: Sequence[Stretch]) -> Evidence:
+def evidence(checkpoint: CheckpointDirectory, report: AuditReport, stretches: Sequence[RecordedSegment]) -> Evidence:
     """What the checkpoint and its run log show.
 
     Args:
@@ -316,7 +316,7 @@ def _evaluations(checkpoint: CheckpointDirectory) -> tuple[EvaluationFact, ...]:
     )
 
 
-def _segment(stretch: Stretch) -> Segment:
+def _segment(stretch: RecordedSegment) -> Segment:
     attempt = stretch.segment.attempt
     return Segment(
         run=stretch.segment.run.resolved.recipe.digest,
@@ -330,7 +330,7 @@ def _segment(stretch: Stretch) -> Segment:
     )
 
 
-def record_files(stretches: Sequence[Stretch]) -> dict[str, Path]:
+def record_files(stretches: Sequence[RecordedSegment]) -> dict[str, Path]:
     """The records that a path stands on, by the names that a statement gives them."""
     files: dict[str, Path] = {}
     for stretch in stretches:
@@ -340,7 +340,9 @@ def record_files(stretches: Sequence[Stretch]) -> dict[str, Path]:
     return files
 
 
-def build(checkpoint: CheckpointDirectory, report: AuditReport, stretches: Sequence[Stretch], at: str) -> Statement:
+def build(
+    checkpoint: CheckpointDirectory, report: AuditReport, stretches: Sequence[RecordedSegment], at: str
+) -> Statement:
     """The statement about an audited checkpoint.
 
     Args:

@@ -25,7 +25,7 @@ UNKNOWN: Final = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class Catalog:
     """The corpora at hand and what is said about those that are not.
 
     Where documents lie is looked up in the memory-mapped indices; in a document table only where its index was found
@@ -150,7 +150,7 @@ def agree(
         )
 
 
-def find_corpora(project: Project, blends: Iterable[ResolvedBlend]) -> Shelf:
+def find_corpora(project: Project, blends: Iterable[ResolvedBlend]) -> Catalog:
     """Looks for every corpus of some blends: first where its name leads, then among all corpora of the project."""
     corpora: dict[str, Corpus] = {}
     missing: dict[str, Finding] = {}
@@ -167,7 +167,7 @@ def find_corpora(project: Project, blends: Iterable[ResolvedBlend]) -> Shelf:
                     partial[component.digest] = incomplete
             else:
                 corpora[component.digest] = corpus
-    return Shelf(corpora, missing, partial=partial)
+    return Catalog(corpora, missing, partial=partial)
 
 
 def _find(project: Project, component: ResolvedComponent) -> Corpus | None:

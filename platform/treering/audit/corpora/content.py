@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from treering.audit.corpora.catalog import Shelf
+from treering.audit.corpora.catalog import Catalog
 from treering.audit.evidence.path import Piece, Recorded
 from treering.audit.report import Finding
 from treering.config.canonical import DIGEST_PREFIX, digest_file
@@ -95,40 +95,40 @@ def _problem(folder: Path, expected: ExpectedFile) -> str:
     return "" if digest == expected.digest else f"digest {digest}, expected {expected.digest}"
 
 
-def check_corpora(pieces: Sequence[Piece], shelf: Shelf, progress: Progress = quiet) -> list[Finding]:
+def check_corpora(pieces: Sequence[Piece], catalog: Catalog, progress: Progress = quiet) -> list[Finding]:
     """Digests the corpora again; names the damaged documents and the first step that read each.
 
-    The shelf no longer believes an index that was found damaged.
+    The catalog no longer believes an index that was found damaged.
     """
     findings: list[Finding] = []
-    for done, (digest, corpus) in enumerate(shelf.corpora.items(), 1):
+    for done, (digest, corpus) in enumerate(catalog.corpora.items(), 1):
         damages = corpus.verify()
         if any(damage.file == IDX for damage in damages):
             with suppress(EvidenceError):  # the table is damaged too: both have their findings
-                shelf.distrust(corpus, f"{corpus.directory / IDX}: digested again, it is not what its manifest says")
+                catalog.distrust(corpus, f"{corpus.directory / IDX}: digested again, it is not what its manifest says")
         if damages:
-            readers = _Readers(digest, pieces, shelf)
-            findings += [finding for damage in damages for finding in blame(corpus, damage, readers.describe)]
-        progress("corpora", done, len(shelf.corpora))
+            readers = _Readers(digest, pieces, catalog)
+            findings += [finding for damage in damages for finding in damage_findings(corpus, damage, readers.describe)]
+        progress("corpora", done, len(catalog.corpora))
     return findings
 
 
 class _Readers:
     """Answers which step of a path first read a document of one corpus."""
 
-    def __init__(self, digest: str, pieces: Sequence[Piece], shelf: Shelf) -> None:
+    def __init__(self, digest: str, pieces: Sequence[Piece], catalog: Catalog) -> None:
         self._places = []
         for piece in pieces:
             digests = [component.digest for component in piece.blend.components]
             if digest in digests:
                 self._places.append((piece, digests.index(digest)))
-        self._shelf = shelf
+        self._catalog = catalog
 
     def first_step(self, document: int) -> int | None:
         """The first step that read a part of the document, None if none on the path did."""
         for piece, component in self._places:
             lo, hi = piece.sample_range
-            exposures = self._shelf.order(piece.blend).exposures(component, document, hi)
+            exposures = self._catalog.order(piece.blend).exposures(component, document, hi)
             exposures = exposures[exposures >= lo]
             if len(exposures):
                 return piece.schedule.step_of_sample(int(exposures[0]))
@@ -144,7 +144,7 @@ def _no_reader(_document: int) -> tuple[int | None, str]:
     return None, ""
 
 
-def blame(
+def damage_findings(
     corpus: Corpus, damage: Damage, reader: Callable[[int], tuple[int | None, str]] = _no_reader
 ) -> Iterator[Finding]:
     """Findings for a damaged chunk: one for each damaged document, as far as they can be named.
@@ -212,7 +212,7 @@ def token_map(corpus: Corpus) -> NDArray[Any]:
     return np.asarray(np.memmap(path, dtype, "r", shape=(count,))) if count else np.empty(0, dtype)
 
 
-def check_batches(recorded: Recorded, shelf: Shelf, progress: Progress = quiet) -> tuple[int, list[Finding]]:
+def check_batches(recorded: Recorded, catalog: Catalog, progress: Progress = quiet) -> tuple[int, list[Finding]]:
     """Recomputes the batch digest of every step on the path.
 
     A batch of which a corpus is missing is not bound, and no finding: the missing corpus is one already.
@@ -222,7 +222,7 @@ def check_batches(recorded: Recorded, shelf: Shelf, progress: Progress = quiet) 
     """
     bound, done, different = 0, 0, []
     for piece in recorded.pieces:
-        corpora = [shelf.corpora.get(component.digest or "") for component in piece.blend.components]
+        corpora = [catalog.corpora.get(component.digest or "") for component in piece.blend.components]
         at_hand = [corpus for corpus in corpora if corpus is not None]
         steps = [step for step in range(piece.first_step, piece.last_step + 1) if step in recorded.batch_digests]
         if len(at_hand) != len(corpora) or not steps:

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from treering.audit.corpora.catalog import Shelf
+from treering.audit.corpora.catalog import Catalog
 from treering.audit.evidence.path import Piece
 from treering.audit.report import Finding
 from treering.config.canonical import said_otherwise
 
 
-def mend_blends(pieces: Sequence[Piece], shelf: Shelf) -> tuple[tuple[Piece, ...], list[Finding]]:
+def mend_blends(pieces: Sequence[Piece], catalog: Catalog) -> tuple[tuple[Piece, ...], list[Finding]]:
     """Corrects what no digest covers in the blends of a path by what has one, so that their order is what it was.
 
     The sizes of a corpus follow from its digest; the tokenizer stands in the recipe as well.
@@ -23,7 +23,7 @@ def mend_blends(pieces: Sequence[Piece], shelf: Shelf) -> tuple[tuple[Piece, ...
     for piece in pieces:
         config, blend, components = piece.run.path / "resolved.json", piece.blend, []
         for number, component in enumerate(blend.components):
-            corpus = shelf.corpora.get(component.digest or "")
+            corpus = catalog.corpora.get(component.digest or "")
             if corpus is None:
                 components.append(component)
                 continue

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from treering.audit.corpora.catalog import Shelf, agree, order_of
+from treering.audit.corpora.catalog import Catalog, agree, order_of
 from treering.audit.corpora.content import Progress, quiet
 from treering.audit.corpora.heldout import HeldOutDocuments
 from treering.audit.evidence.path import Piece
@@ -115,7 +115,7 @@ class PathDocuments:
 
 
 def path_documents(
-    pieces: Sequence[Piece], shelf: Shelf, held_out: HeldOutDocuments | None = None, progress: Progress = quiet
+    pieces: Sequence[Piece], catalog: Catalog, held_out: HeldOutDocuments | None = None, progress: Progress = quiet
 ) -> PathDocuments:
     """What a path read of the documents at hand: which, tokens by licence, and which of the held-out ones.
 
@@ -124,7 +124,7 @@ def path_documents(
 
     Args:
         pieces: the path.
-        shelf: the corpora at hand.
+        catalog: the corpora at hand.
         held_out: what must not have been read.
         progress: told about each corpus.
 
@@ -132,19 +132,19 @@ def path_documents(
         EvidenceError: a blend says of a corpus what its manifest does not, or no data order can be made of it.
     """
     for piece in pieces:
-        shelf.check(piece.blend)
+        catalog.check(piece.blend)
     corpora, overlaps, damages = [], [], []
     overlapping = 0
     every = list(_places(pieces))
     for done, places in enumerate(every, 1):
         usage = _samples_of(places)
-        corpus = shelf.corpora.get(usage.digest or "")
+        corpus = catalog.corpora.get(usage.digest or "")
         if corpus is not None:
             reads = [
                 DocumentReads(each.order.read_counts(position, each.lo, each.hi), each.order.sequence_length)
                 for each, position in places
             ]
-            read = _read_documents(corpus, reads, shelf, held_out)
+            read = _read_documents(corpus, reads, catalog, held_out)
             usage = replace(
                 usage,
                 licence=str(corpus.manifest["licence"]),
@@ -206,21 +206,21 @@ class _Rows:
 
 
 def _read_documents(
-    corpus: Corpus, reads: Sequence[DocumentReads], shelf: Shelf, held_out: HeldOutDocuments | None
+    corpus: Corpus, reads: Sequence[DocumentReads], catalog: Catalog, held_out: HeldOutDocuments | None
 ) -> _Read:
     """Walks through the documents; once more by the table where the index contradicts itself on the way."""
     try:
         try:
-            return _walk(corpus, reads, shelf, held_out)
+            return _walk(corpus, reads, catalog, held_out)
         except EvidenceError as error:
-            shelf.distrust(corpus, str(error))
-            return _walk(corpus, reads, shelf, held_out)
+            catalog.distrust(corpus, str(error))
+            return _walk(corpus, reads, catalog, held_out)
     except EvidenceError as error:
         return _Read(None, None, [], Finding("corpus", str(error), corpus=corpus.name))
 
 
-def _walk(corpus: Corpus, reads: Sequence[DocumentReads], shelf: Shelf, held_out: HeldOutDocuments | None) -> _Read:
-    offsets, licences, touched, overlapping = shelf.offsets(corpus), Counter[str](), 0, []
+def _walk(corpus: Corpus, reads: Sequence[DocumentReads], catalog: Catalog, held_out: HeldOutDocuments | None) -> _Read:
+    offsets, licences, touched, overlapping = catalog.offsets(corpus), Counter[str](), 0, []
     rows = _Rows(corpus, ("licence", "tokens") if held_out is None else ("licence", "tokens", "digest"))
     for first, end, batch in rows:
         part = offsets[first : end + 1]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from treering.audit.corpora.catalog import Shelf, find_corpora
+from treering.audit.corpora.catalog import Catalog, find_corpora
 from treering.audit.corpora.content import batch_digests, token_map
 from treering.audit.evidence.recovery import HELPS
 from treering.audit.evidence.step import FoundStep, find_step
@@ -14,7 +14,7 @@ from treering.audit.report import Finding, Level, Shortfall, lowest
 from treering.config.canonical import digest_file
 from treering.config.resolve import ResolvedBlend
 from treering.data.corpus.corpus import BIN, Corpus
-from treering.data.corpus.text import TextOf
+from treering.data.corpus.text import Detokenizer
 from treering.data.order.spans import Span
 from treering.data.order.treering1 import Sample
 from treering.errors import EvidenceError, NotFoundError
@@ -131,10 +131,10 @@ def step_batch(run: RunDirectory, step: int, project: Project, rank: int | None 
     """
     found = find_step(run, step, project)
     piece, blend = found.piece, found.piece.blend
-    shelf = find_corpora(project, [blend])
-    shortfalls = [*found.shortfalls, *(_without_corpus(finding, found.level) for finding in shelf.missing.values())]
-    texts = _Texts(project, blend, shelf, shortfalls)
-    order = shelf.order(blend)
+    catalog = find_corpora(project, [blend])
+    shortfalls = [*found.shortfalls, *(_without_corpus(finding, found.level) for finding in catalog.missing.values())]
+    texts = _Texts(project, blend, catalog, shortfalls)
+    order = catalog.order(blend)
     lo, hi = piece.sample_range
     replica = None
     if rank is not None and found.layout is not None:
@@ -149,7 +149,9 @@ def step_batch(run: RunDirectory, step: int, project: Project, rank: int | None 
         if replica in (None, its)
     ]
     texts.read([sample for sample, _, _ in shown], shortfalls)
-    at_hand = [shelf.corpora[each.digest or ""] for each in blend.components if (each.digest or "") in shelf.corpora]
+    at_hand = [
+        catalog.corpora[each.digest or ""] for each in blend.components if (each.digest or "") in catalog.corpora
+    ]
     recorded = None if found.ring is None else found.ring.batch_digest
     recomputed = next(batch_digests(piece, at_hand, step, step)) if len(at_hand) == len(blend.components) else None
     bound = recorded is not None and recorded == recomputed
@@ -196,12 +198,12 @@ class _Texts:
     Args:
         project: where the tokenizer lies.
         blend: the blend.
-        shelf: its corpora.
+        catalog: its corpora.
         shortfalls: told what is missing.
     """
 
-    def __init__(self, project: Project, blend: ResolvedBlend, shelf: Shelf, shortfalls: list[Shortfall]) -> None:
-        self._shelf = shelf
+    def __init__(self, project: Project, blend: ResolvedBlend, catalog: Catalog, shortfalls: list[Shortfall]) -> None:
+        self._catalog = catalog
         self._decode: Callable[[list[int]], str] | None = None
         try:
             self._decode = _decoder(project, blend.tokenizer)
@@ -213,7 +215,7 @@ class _Texts:
         self._tokens: dict[int, Any] = {}
         for position, component in enumerate(blend.components):
             digest = component.digest or ""
-            corpus = shelf.corpora.get(digest) or shelf.partial.get(digest)
+            corpus = catalog.corpora.get(digest) or catalog.partial.get(digest)
             if corpus is None:
                 continue
             self._corpora[position] = corpus
@@ -229,11 +231,11 @@ class _Texts:
             if component not in self._corpora or not each:
                 continue
             asked, corpus = np.array(sorted(each), dtype=np.int64), self._corpora[component]
-            rows, problem = self._shelf.described(corpus, asked)
+            rows, problem = self._catalog.described(corpus, asked)
             if problem:
                 answered = f"documents of corpus {corpus.name} by their number in the index, without source and licence"
                 shortfalls.append(Shortfall(problem, answered, Level.RECORDED, corpus=corpus.name))
-            firsts = self._shelf.offsets(corpus)[asked].tolist()
+            firsts = self._catalog.offsets(corpus)[asked].tolist()
             for number, row, first in zip(asked.tolist(), rows, firsts, strict=True):
                 self._rows[component, number] = row, first
 
@@ -271,7 +273,7 @@ def _decoder(project: Project, digest: str | None) -> Callable[[list[int]], str]
             f"{path}: {found} lies there, the run's corpora were cut by tokenizer {digest}; "
             "`dvc checkout` of the matching commit brings it back"
         )
-    return TextOf(path).decode
+    return Detokenizer(path).decode
 
 
 def _sample(

@@ -14,8 +14,8 @@ from treering.audit.documents.exposure import corpora_of, seen_by
 from treering.audit.documents.readers import missing_corpora
 from treering.audit.documents.text import traced_matches
 from treering.audit.documents.text_match import TextFinder, TextMatch
-from treering.audit.evidence.recovery import Way, way_to
-from treering.audit.report import Shortfall, told
+from treering.audit.evidence.recovery import RecoveredAncestry, recover_ancestry
+from treering.audit.report import Shortfall, messages
 from treering.config.canonical import digest_file
 from treering.data.curate.decontaminate import LABELS, row_texts, task_rows
 from treering.data.ngram_index.index import NGRAM_WORDS
@@ -142,29 +142,31 @@ def find_contamination(
     files = sorted(folder.glob("*.jsonl"))
     if not files:
         raise UserError(f"{folder}: found no task (*.jsonl), expected at least one; `dvc repro curate` makes them")
-    way = way_to(checkpoint, project)
-    runs = list({piece.run.path: piece.run for piece in way.pieces}.values())
-    shelf, unanswered = corpora_of(project, runs)
-    finder = TextFinder(project, shelf, unanswered)
+    ancestry = recover_ancestry(checkpoint, project)
+    runs = list({piece.run.path: piece.run for piece in ancestry.pieces}.values())
+    catalog, unanswered = corpora_of(project, runs)
+    finder = TextFinder(project, catalog, unanswered)
     if not finder.corpora:
-        lacking = told((*way.shortfalls, *missing_corpora(shelf, [way])), unanswered)
+        lacking = messages((*ancestry.shortfalls, *missing_corpora(catalog, [ancestry])), unanswered)
         raise NotFoundError("; ".join(lacking))
-    shortfalls = [*way.shortfalls]
+    shortfalls = [*ancestry.shortfalls]
     found: list[TaskContamination] = []
     examples: list[Example] = []
     for done, file in enumerate(files, 1):
         texts = dict(_examples(file))
         checkable = sum(any(len(words(text)) >= NGRAM_WORDS for text in parts) for parts in texts.values())
         matches = finder.find_all(texts)
-        mine = list(_exposed(file.stem, matches, way, runs, finder, shortfalls))
+        mine = list(_exposed(file.stem, matches, ancestry, runs, finder, shortfalls))
         examples += mine
         seen = {each.id for each in mine if each.seen}
         digest = digest_file(file)
-        scores = tuple(_split_scores(way, file.stem, digest, seen))
+        scores = tuple(_split_scores(ancestry, file.stem, digest, seen))
         found.append(TaskContamination(file.stem, digest, len(texts), checkable, len(mine), len(seen), scores))
         progress("tasks", done, len(files))
     missing = tuple(dict.fromkeys(shortfalls))
-    return Contamination(way.run_id, way.step, tuple(found), tuple(examples), told(missing, unanswered), missing)
+    return Contamination(
+        ancestry.run_id, ancestry.step, tuple(found), tuple(examples), messages(missing, unanswered), missing
+    )
 
 
 def _examples(file: Path) -> Iterator[tuple[str, list[str]]]:
@@ -176,18 +178,18 @@ def _examples(file: Path) -> Iterator[tuple[str, list[str]]]:
 def _exposed(  # noqa: PLR0917 - private, called once
     task: str,
     matches: Mapping[str, Sequence[TextMatch]],
-    way: Way,
+    ancestry: RecoveredAncestry,
     runs: Sequence[RunDirectory],
     finder: TextFinder,
     shortfalls: list[Shortfall],
 ) -> Iterator[Example]:
     flat = [match for found in matches.values() for match in found]
-    found_traces, missing = traced_matches(runs, flat, finder.shelf, [way])
+    found_traces, missing = traced_matches(runs, flat, finder.catalog, [ancestry])
     shortfalls += missing
     traced = iter(found_traces)
     for name, found in matches.items():
         documents = [next(traced).document for _match in found]
-        seen = seen_by(way, documents)
+        seen = seen_by(ancestry, documents)
         yield Example(
             task=task,
             id=name,
@@ -199,10 +201,10 @@ def _exposed(  # noqa: PLR0917 - private, called once
         )
 
 
-def _split_scores(way: Way, task: str, digest: str, seen: set[str]) -> Iterator[SplitScore]:
+def _split_scores(ancestry: RecoveredAncestry, task: str, digest: str, seen: set[str]) -> Iterator[SplitScore]:
     """Scores of the very checkpoint on the very task, by example."""
-    checkpoint = way.checkpoint
-    if way.manifest is None:
+    checkpoint = ancestry.checkpoint
+    if ancestry.manifest is None:
         return
     for record in checkpoint.run.evaluations():
         if record.checkpoint != checkpoint.digest or record.tasks.get(task) != digest or record.items is None:

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from treering.audit.corpora.catalog import Shelf, find_corpora, order_of
+from treering.audit.corpora.catalog import Catalog, find_corpora, order_of
 from treering.audit.corpora.content import Progress, quiet
 from treering.audit.evidence.path import Piece, Recorded, path_joins, read_path
-from treering.audit.evidence.recovery import Way, way_to
-from treering.audit.report import Level, Shortfall, lowest, told
+from treering.audit.evidence.recovery import RecoveredAncestry, recover_ancestry
+from treering.audit.report import Level, Shortfall, lowest, messages
 from treering.config.canonical import short
 from treering.config.resolve import RUN_ID_LENGTH
 from treering.data.corpus.corpus import Corpus
@@ -122,52 +122,54 @@ def compare_checkpoints(
         EvidenceError: of one of them no order is known, since there is no config of its run; or a corpus at hand is not
             as its blend says, or its index contradicts itself.
     """
-    ways = way_to(a, project), way_to(b, project)
-    for way in ways:
-        if not way.pieces:
-            raise EvidenceError(f"{'; '.join(told(way.shortfalls))}; a difference needs both orders")
-    shelf = find_corpora(project, [piece.blend for way in ways for piece in way.pieces])
-    recorded = tuple(read_path(way.checkpoint, way.pieces) for way in ways)
-    first_step, reason = _first_difference(ways, recorded)
-    for way in ways:
-        for piece in way.pieces:
-            shelf.check(piece.blend)
-    read = tuple(_Reads(way.pieces) for way in ways)
-    totals = tuple(way.consumed_samples for way in ways)
+    ancestries = recover_ancestry(a, project), recover_ancestry(b, project)
+    for ancestry in ancestries:
+        if not ancestry.pieces:
+            raise EvidenceError(f"{'; '.join(messages(ancestry.shortfalls))}; a difference needs both orders")
+    catalog = find_corpora(project, [piece.blend for ancestry in ancestries for piece in ancestry.pieces])
+    recorded = tuple(read_path(ancestry.checkpoint, ancestry.pieces) for ancestry in ancestries)
+    first_step, reason = _first_difference(ancestries, recorded)
+    for ancestry in ancestries:
+        for piece in ancestry.pieces:
+            catalog.check(piece.blend)
+    read = tuple(_Reads(ancestry.pieces) for ancestry in ancestries)
+    totals = tuple(ancestry.consumed_samples for ancestry in ancestries)
     names = {digest: name for each in read for digest, name in each.names.items()}
     corpora = []
     for done, (digest, name) in enumerate(names.items(), 1):
-        corpora.append(_corpus_difference(name, digest, read, totals, shelf))
+        corpora.append(_corpus_difference(name, digest, read, totals, catalog))
         progress("corpora", done, len(names))
     lost = (each.shortfall for each in recorded if each.shortfall is not None)
-    shortfalls = tuple(dict.fromkeys((*ways[0].shortfalls, *ways[1].shortfalls, *lost)))
+    shortfalls = tuple(dict.fromkeys((*ancestries[0].shortfalls, *ancestries[1].shortfalls, *lost)))
     return CheckpointDifference(
-        a=_side(ways[0]),
-        b=_side(ways[1]),
+        a=_side(ancestries[0]),
+        b=_side(ancestries[1]),
         first_step=first_step,
         reason=reason,
         corpora=tuple(corpora),
-        missing=told(shortfalls, (finding.text for finding in shelf.missing.values())),
+        missing=messages(shortfalls, (finding.text for finding in catalog.missing.values())),
         level=lowest(Level.RECORDED, shortfalls),
         shortfalls=shortfalls,
-        joins=tuple(dict.fromkeys(join for way in ways for join in path_joins(way.pieces))),
+        joins=tuple(dict.fromkeys(join for ancestry in ancestries for join in path_joins(ancestry.pieces))),
     )
 
 
-def _side(way: Way) -> Side:
-    return Side(str(way.checkpoint.path), way.run_id, way.step, way.consumed_samples)
+def _side(ancestry: RecoveredAncestry) -> Side:
+    return Side(str(ancestry.checkpoint.path), ancestry.run_id, ancestry.step, ancestry.consumed_samples)
 
 
-def _first_difference(ways: tuple[Way, Way], recorded: tuple[Recorded, ...]) -> tuple[int | None, str]:
-    last = [way.pieces[-1].last_step for way in ways]
-    for step in range(max(way.pieces[0].first_step for way in ways), min(last) + 1):
+def _first_difference(
+    ancestries: tuple[RecoveredAncestry, RecoveredAncestry], recorded: tuple[Recorded, ...]
+) -> tuple[int | None, str]:
+    last = [ancestry.pieces[-1].last_step for ancestry in ancestries]
+    for step in range(max(ancestry.pieces[0].first_step for ancestry in ancestries), min(last) + 1):
         left, right = (each.batch_digests.get(step) for each in recorded)
-        mine, other = (next(each for each in way.pieces if each.last_step >= step) for way in ways)
+        mine, other = (next(each for each in ancestry.pieces if each.last_step >= step) for ancestry in ancestries)
         on_record = left is not None and right is not None
         if (left != right) if on_record else (_order_of(mine, step) != _order_of(other, step)):
             return step, _why(mine, other, step)
     if last[0] != last[1]:
-        longer = ways[last[0] < last[1]]
+        longer = ancestries[last[0] < last[1]]
         step = min(last) + 1
         return step, f"only run {longer.run_id} went on to this step; until there the batches are the same"
     return None, "the same batches in the same order"
@@ -228,7 +230,7 @@ class _Reads:
 
 
 def _corpus_difference(
-    name: str, digest: str, read: tuple[_Reads, ...], totals: tuple[int, ...], shelf: Shelf
+    name: str, digest: str, read: tuple[_Reads, ...], totals: tuple[int, ...], catalog: Catalog
 ) -> CorpusDifference:
     counts = [side.counts(digest) for side in read]
     only = [0, 0]
@@ -239,7 +241,7 @@ def _corpus_difference(
         only = [only[0] + int(np.count_nonzero(a & ~b)), only[1] + int(np.count_nonzero(b & ~a))]
         both += int(np.count_nonzero(a & b))
     reads = [sum(int(each.sum()) for each in side.values()) for side in counts]
-    documents = _documents_only(shelf.corpora.get(digest), counts, shelf)
+    documents = _documents_only(catalog.corpora.get(digest), counts, catalog)
     return CorpusDifference(
         corpus=name,
         digest=digest,
@@ -256,12 +258,12 @@ def _corpus_difference(
 
 
 def _documents_only(
-    corpus: Corpus | None, counts: Sequence[Mapping[int, NDArray[np.int32]]], shelf: Shelf
+    corpus: Corpus | None, counts: Sequence[Mapping[int, NDArray[np.int32]]], catalog: Catalog
 ) -> tuple[int, int] | None:
     """Documents of a corpus of which A read a part and B did not, and the other way round; None if not at hand."""
     if corpus is None:
         return None
-    offsets, only = shelf.offsets(corpus), [0, 0]
+    offsets, only = catalog.offsets(corpus), [0, 0]
     for first in range(0, corpus.num_documents, _CHUNK):
         part = offsets[first : min(first + _CHUNK, corpus.num_documents) + 1]
         a, b = (

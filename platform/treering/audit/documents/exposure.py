@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from treering.audit.corpora.catalog import Shelf, find_corpora
+from treering.audit.corpora.catalog import Catalog, find_corpora
 from treering.audit.corpora.content import Progress, quiet
 from treering.audit.documents.readers import attempts_of, missing_corpora, readable_id, untold_steps
 from treering.audit.evidence.path import Piece
-from treering.audit.evidence.recovery import Way
+from treering.audit.evidence.recovery import RecoveredAncestry
 from treering.audit.evidence.step import layout_of
 from treering.audit.report import Level, Shortfall
 from treering.config.schedule import Schedule
@@ -136,22 +136,22 @@ class _Read:
 
 
 @dataclass(slots=True)
-class Exposed:
+class ExposureIndex:
     """What all runs of a project read of some documents.
 
     Attributes:
         documents: numbers of the documents that are meant, by digest of their corpus.
-        shelf: the corpora at hand.
+        catalog: the corpora at hand.
         runs: the runs that were asked.
-        ways: the ways to their checkpoints.
+        ancestries: the ways to their checkpoints.
         pieces: all steps of their attempts, and those on ways that no attempt at hand did.
         shortfalls: what is missing, and what is answered without it.
     """
 
     documents: Mapping[str, NDArray[np.int64]]
-    shelf: Shelf
+    catalog: Catalog
     runs: Sequence[RunDirectory]
-    ways: Sequence[Way]
+    ancestries: Sequence[RecoveredAncestry]
     pieces: Sequence[Piece]
     shortfalls: list[Shortfall]
     _reads: dict[tuple[str, int | None, int, int], list[_Read]] = field(default_factory=dict, repr=False)
@@ -178,18 +178,18 @@ class Exposed:
             numbers = self.documents.get(component.digest or "")
             if numbers is None or not len(numbers):
                 continue
-            order = order or self.shelf.order(piece.blend)
+            order = order or self.catalog.order(piece.blend)
             found = order.document_exposures(position, numbers, *piece.sample_range)
             yield _Read(piece, component.digest or "", numbers, found, steps_of(piece.schedule, found.sample))
 
     def traced(self, limit: int | None = None) -> Iterator[TracedDocument]:
         """The documents, at most `limit` of them, with their exposures."""
         for digest, numbers in self.documents.items():
-            corpus, wanted = self.shelf.corpora[digest], numbers[:limit]
+            corpus, wanted = self.catalog.corpora[digest], numbers[:limit]
             limit = None if limit is None else limit - len(wanted)
             for begin in range(0, len(wanted), _ROWS):
                 part = wanted[begin : begin + _ROWS]
-                rows, offsets = self.shelf.documents(corpus, part), self.shelf.offsets(corpus)[part].tolist()
+                rows, offsets = self.catalog.documents(corpus, part), self.catalog.offsets(corpus)[part].tolist()
                 for item, (number, row, offset) in enumerate(zip(part.tolist(), rows, offsets, strict=True), begin):
                     yield self._document(corpus, item, number, row, offset)
 
@@ -212,25 +212,25 @@ class Exposed:
 
     def checkpoints(self) -> Iterator[CheckpointExposure]:
         """What every checkpoint saw whose way is known, superseded ones too."""
-        return map(self.checkpoint, self.ways)
+        return map(self.checkpoint, self.ancestries)
 
-    def checkpoint(self, way: Way) -> CheckpointExposure:
+    def checkpoint(self, ancestry: RecoveredAncestry) -> CheckpointExposure:
         """What one checkpoint saw, on its path and off it."""
         seen: dict[str, list[NDArray[np.int64]]] = {}
         steps: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
         whole = {_place(piece): piece for piece in self.pieces if piece.attempt is not None}
-        for piece in way.pieces:
+        for piece in ancestry.pieces:
             for read in self.reads_of(whole.get(_place(piece), piece)):
                 on = (read.steps >= piece.first_step) & (read.steps <= piece.last_step)
                 seen.setdefault(read.digest, []).append(read.found.item[on])
                 steps.append(read.steps[on])
         off_path = 0
         for place, piece in whole.items():
-            if place[0] == _place_of(way.checkpoint.run):
+            if place[0] == _place_of(ancestry.checkpoint.run):
                 for read in self.reads_of(piece):
-                    off_path += int(np.count_nonzero(_off(way, place, read.steps)))
+                    off_path += int(np.count_nonzero(_off(ancestry, place, read.steps)))
         documents = sum(len(np.unique(np.concatenate(items))) for items in seen.values())
-        return _exposure_of(way, documents, np.concatenate(steps), off_path)
+        return _exposure_of(ancestry, documents, np.concatenate(steps), off_path)
 
 
 def _place_of(run: RunDirectory) -> str:
@@ -242,13 +242,13 @@ def _place(piece: Piece) -> tuple[str, int | None]:
     return _place_of(piece.run), None if piece.attempt is None else piece.attempt.number
 
 
-def _off(way: Way, place: tuple[str, int | None], steps: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _off(ancestry: RecoveredAncestry, place: tuple[str, int | None], steps: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which steps of an attempt up to a checkpoint's lie off its way: bool, shape as `steps`.
 
     Steps on the way that no record gives to an attempt are nobody's, and so not off it.
     """
-    off = np.asarray(steps <= way.step)
-    for piece in way.pieces:
+    off = np.asarray(steps <= ancestry.step)
+    for piece in ancestry.pieces:
         if _place(piece) == place:
             off &= steps > piece.last_step
         elif piece.attempt is None and _place_of(piece.run) == place[0]:
@@ -256,16 +256,16 @@ def _off(way: Way, place: tuple[str, int | None], steps: NDArray[np.int64]) -> N
     return off
 
 
-def seen_by(way: Way, documents: Sequence[TracedDocument]) -> CheckpointExposure:
+def seen_by(ancestry: RecoveredAncestry, documents: Sequence[TracedDocument]) -> CheckpointExposure:
     """What a checkpoint saw of some documents, by exposures that were looked up, and perhaps sifted, before.
 
     Args:
-        way: the way to it.
+        ancestry: the way to it.
         documents: the documents with their exposures.
     """
     path = [
         (piece.run.id, None if piece.attempt is None else piece.attempt.number, piece.first_step, piece.last_step)
-        for piece in way.pieces
+        for piece in ancestry.pieces
     ]
     steps: list[int] = []
     seen = off_path = 0
@@ -274,19 +274,21 @@ def seen_by(way: Way, documents: Sequence[TracedDocument]) -> CheckpointExposure
         for each in document.exposures:
             if any(_fits(each, *place) for place in path):
                 on.add((each.step, each.sample))
-            elif each.run == way.run_id and each.step <= way.step:
+            elif each.run == ancestry.run_id and each.step <= ancestry.step:
                 off_path += 1
         steps += [step for step, _ in on]
         seen += bool(on)
-    return _exposure_of(way, seen, np.array(steps, dtype=np.int64), off_path)
+    return _exposure_of(ancestry, seen, np.array(steps, dtype=np.int64), off_path)
 
 
-def _exposure_of(way: Way, documents: int, steps: NDArray[np.int64], off_path: int) -> CheckpointExposure:
+def _exposure_of(
+    ancestry: RecoveredAncestry, documents: int, steps: NDArray[np.int64], off_path: int
+) -> CheckpointExposure:
     """What a checkpoint saw: documents, the steps on its path that read a part of one, and how many off it."""
     return CheckpointExposure(
-        run=way.run_id,
-        step=way.step,
-        path=str(way.checkpoint.path),
+        run=ancestry.run_id,
+        step=ancestry.step,
+        path=str(ancestry.checkpoint.path),
         documents=documents,
         exposures=len(steps),
         first_step=int(steps.min()) if len(steps) else None,
@@ -320,7 +322,7 @@ def project_runs(project: Project) -> list[RunDirectory]:
     return runs
 
 
-def corpora_of(project: Project, runs: Iterable[RunDirectory]) -> tuple[Shelf, list[str]]:
+def corpora_of(project: Project, runs: Iterable[RunDirectory]) -> tuple[Catalog, list[str]]:
     """The corpora that runs read, and those that lie in the project unread; and what of the others is not at hand.
 
     Documents and what read them need no tokens: a corpus without them is among those at hand if its documents are.
@@ -329,46 +331,49 @@ def corpora_of(project: Project, runs: Iterable[RunDirectory]) -> tuple[Shelf, l
     for run in runs:
         with suppress(EvidenceError):  # a run without a config is named where its attempts are looked into
             blends.append(run.resolved.blend)
-    shelf = find_corpora(project, blends)
-    for digest, corpus in shelf.partial.items():
+    catalog = find_corpora(project, blends)
+    for digest, corpus in catalog.partial.items():
         with suppress(EvidenceError):
             corpus.documents([0], ("id",))
-            shelf.offsets(corpus)
-            shelf.corpora[digest] = corpus
+            catalog.offsets(corpus)
+            catalog.corpora[digest] = corpus
     for folder in sorted(project.corpora.glob("train/*/manifest.json")):
         try:
             corpus = Corpus.open(folder.parent)
         except EvidenceError as error:
             unanswered.append(str(error))
         else:
-            shelf.corpora.setdefault(corpus.digest, corpus)
-    return shelf, unanswered
+            catalog.corpora.setdefault(corpus.digest, corpus)
+    return catalog, unanswered
 
 
 def find_exposures(
     runs: Sequence[RunDirectory],
     documents: Mapping[str, NDArray[np.int64]],
-    shelf: Shelf,
+    catalog: Catalog,
     progress: Progress = quiet,
-    ways: Sequence[Way] = (),
-) -> Exposed:
+    ancestries: Sequence[RecoveredAncestry] = (),
+) -> ExposureIndex:
     """Looks into every attempt of some runs for some documents.
 
     Args:
         runs: the runs, from `project_runs` for all of a project.
         documents: numbers of documents by digest of their corpus.
-        shelf: the corpora, from `corpora_of`.
+        catalog: the corpora, from `corpora_of`.
         progress: told about each attempt.
-        ways: the ways to the checkpoints that are asked about, from `ways_of`.
+        ancestries: the ways to the checkpoints that are asked about, from `recover_ancestries`.
     """
     pieces: list[Piece] = []
-    shortfalls = [*(each for way in ways for each in way.shortfalls), *missing_corpora(shelf, ways)]
+    shortfalls = [
+        *(each for ancestry in ancestries for each in ancestry.shortfalls),
+        *missing_corpora(catalog, ancestries),
+    ]
     for run in runs:
         mine, missing = attempts_of(run)
         pieces += mine
         shortfalls += missing
-    pieces += list(untold_steps((piece for way in ways for piece in way.pieces), pieces))
-    exposed = Exposed(documents, shelf, runs, ways, pieces, shortfalls)
+    pieces += list(untold_steps((piece for ancestry in ancestries for piece in ancestry.pieces), pieces))
+    exposed = ExposureIndex(documents, catalog, runs, ancestries, pieces, shortfalls)
     for done, piece in enumerate(pieces, 1):
         exposed.reads_of(piece)
         progress("attempts", done, len(pieces))

@@ -6,10 +6,10 @@ make a document look unread.
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from treering.audit.corpora.catalog import Shelf
+from treering.audit.corpora.catalog import Catalog
 from treering.audit.corpora.usage import path_usage
-from treering.audit.evidence.path import Derived, Piece, Stretch
-from treering.audit.evidence.recovery import HELPS, Way, way_to
+from treering.audit.evidence.path import DerivedSegment, Piece, RecordedSegment
+from treering.audit.evidence.recovery import HELPS, RecoveredAncestry, recover_ancestry
 from treering.audit.report import Level, Shortfall
 from treering.config.canonical import short
 from treering.errors import ConfigError, EvidenceError
@@ -43,26 +43,28 @@ def readable_id(run: RunDirectory) -> str | None:
         return None
 
 
-def ways_of(runs: Iterable[RunDirectory], project: Project) -> tuple[list[Way], list[Shortfall]]:
+def recover_ancestries(
+    runs: Iterable[RunDirectory], project: Project
+) -> tuple[list[RecoveredAncestry], list[Shortfall]]:
     """The ways to all checkpoints of some runs, superseded ones too; and the checkpoints of which nothing is known."""
-    ways, lost = [], []
+    ancestries, lost = [], []
     for run in runs:
         for checkpoint in (*run.checkpoints(), *run.superseded()):
             try:
-                ways.append(way_to(checkpoint, project))
+                ancestries.append(recover_ancestry(checkpoint, project))
             except EvidenceError as error:
                 lost.append(Shortfall(str(error), "the other checkpoints", Level.DECLARED, str(checkpoint.path)))
-    return ways, lost
+    return ancestries, lost
 
 
-def missing_corpora(shelf: Shelf, ways: Iterable[Way]) -> list[Shortfall]:
+def missing_corpora(catalog: Catalog, ancestries: Iterable[RecoveredAncestry]) -> list[Shortfall]:
     """The corpora that are not at hand, each with how much of it the checkpoints read: that needs no corpus."""
-    read: dict[str, list[str]] = {digest: [] for digest in shelf.missing}
-    for way in ways if read else ():
-        for usage in path_usage(way.pieces):
+    read: dict[str, list[str]] = {digest: [] for digest in catalog.missing}
+    for ancestry in ancestries if read else ():
+        for usage in path_usage(ancestry.pieces):
             if usage.digest in read:
                 epochs = f"{usage.samples:,} samples ({usage.realised_epochs:.2f} epochs)"
-                read[usage.digest].append(f"step {way.step} of run {short(way.run_id, 8)} {epochs}")
+                read[usage.digest].append(f"step {ancestry.step} of run {short(ancestry.run_id, 8)} {epochs}")
     return [
         Shortfall(
             finding.text,
@@ -70,7 +72,7 @@ def missing_corpora(shelf: Shelf, ways: Iterable[Way]) -> list[Shortfall]:
             Level.REDERIVED,
             corpus=finding.corpus,
         )
-        for digest, finding in shelf.missing.items()
+        for digest, finding in catalog.missing.items()
     ]
 
 
@@ -94,9 +96,9 @@ def attempts_of(run: RunDirectory) -> tuple[list[Piece], list[Shortfall]]:
         if last < first:
             continue
         if attempt.has_header:
-            pieces.append(Stretch(PathSegment(run, attempt, last), first, last, schedule, resolved.blend))
+            pieces.append(RecordedSegment(PathSegment(run, attempt, last), first, last, schedule, resolved.blend))
         else:
-            pieces.append(Derived(run, attempt, first, last, schedule, resolved.blend))
+            pieces.append(DerivedSegment(run, attempt, first, last, schedule, resolved.blend))
     return pieces, shortfalls
 
 
@@ -139,7 +141,7 @@ def untold_steps(path: Iterable[Piece], attempts: Sequence[Piece]) -> Iterator[P
         if piece.attempt is None:
             spans = told.setdefault(str(piece.run.path.resolve()), [])
             for first, last in _without((piece.first_step, piece.last_step), spans):
-                yield Derived(piece.run, None, first, last, piece.schedule, piece.blend)
+                yield DerivedSegment(piece.run, None, first, last, piece.schedule, piece.blend)
                 spans.append((first, last))
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from treering.audit.corpora.catalog import Shelf, agree
+from treering.audit.corpora.catalog import Catalog, agree
 from treering.audit.report import Level, Shortfall
 from treering.data.corpus.corpus import Corpus
 from treering.errors import EvidenceError, UserError
@@ -112,7 +112,9 @@ def _mask(selector: Selector, batch: pa.RecordBatch) -> pa.BooleanArray:
     return pc.is_in(column, pa.array(fitting, pa.string()))
 
 
-def find_documents(corpus: Corpus, shelf: Shelf, selectors: Collection[Selector]) -> dict[Selector, NDArray[np.int64]]:
+def find_documents(
+    corpus: Corpus, catalog: Catalog, selectors: Collection[Selector]
+) -> dict[Selector, NDArray[np.int64]]:
     """Numbers of a corpus's documents that selectors mean, ascending; those that mean none are left out.
 
     The document table is walked through once for all of them, a row group at a time, and only the columns that are
@@ -126,42 +128,44 @@ def find_documents(corpus: Corpus, shelf: Shelf, selectors: Collection[Selector]
     for selector in mine:
         if selector.kind == "number" and int(selector.value) < corpus.num_documents:
             number = np.array([int(selector.value)], dtype=np.int64)
-            shelf.documents(corpus, number)
+            catalog.documents(corpus, number)
             found[selector] = [number]
     matcher = Matcher(mine)
     for first, batch in corpus.batches(*matcher.columns, "tokens") if matcher.columns else ():
         lengths: NDArray[np.int64] | None = None
         for selector, at in matcher.hits(batch):
             if lengths is None:
-                lengths = np.diff(shelf.offsets(corpus)[first : first + len(batch) + 1])
+                lengths = np.diff(catalog.offsets(corpus)[first : first + len(batch) + 1])
             agree(corpus, first + at, lengths[at], batch["tokens"].take(pa.array(at)))
             found.setdefault(selector, []).append(first + at)
     return {selector: np.concatenate(parts) for selector, parts in found.items()}
 
 
 def find_readable(
-    corpus: Corpus, shelf: Shelf, selectors: Collection[Selector], shortfalls: list[Shortfall]
+    corpus: Corpus, catalog: Catalog, selectors: Collection[Selector], shortfalls: list[Shortfall]
 ) -> dict[Selector, NDArray[np.int64]]:
     """The same; where the document table cannot be read or believed, none is found, and that is told."""
     try:
-        return find_documents(corpus, shelf, selectors)
+        return find_documents(corpus, catalog, selectors)
     except EvidenceError as error:
         answered = f"the documents of other corpora; none of corpus {corpus.name} could be looked up"
         shortfalls.append(Shortfall(str(error), answered, Level.DECLARED, corpus=corpus.name))
         return {}
 
 
-def select(selectors: Collection[Selector], shelf: Shelf, shortfalls: list[Shortfall]) -> dict[str, NDArray[np.int64]]:
+def select(
+    selectors: Collection[Selector], catalog: Catalog, shortfalls: list[Shortfall]
+) -> dict[str, NDArray[np.int64]]:
     """Numbers of the documents that any of some selectors means, ascending, by digest of their corpus.
 
     Args:
         selectors: which documents.
-        shelf: the corpora.
+        catalog: the corpora.
         shortfalls: told of corpora whose table cannot be read or believed.
     """
     found: dict[str, NDArray[np.int64]] = {}
-    for digest, corpus in shelf.corpora.items():
-        parts = find_readable(corpus, shelf, selectors, shortfalls).values()
+    for digest, corpus in catalog.corpora.items():
+        parts = find_readable(corpus, catalog, selectors, shortfalls).values()
         if parts:
             found[digest] = np.unique(np.concatenate(list(parts)))
     return found

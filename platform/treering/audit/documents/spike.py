@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from treering.audit.corpora.catalog import Shelf, find_corpora
+from treering.audit.corpora.catalog import Catalog, find_corpora
 from treering.audit.documents.exposure import steps_of
 from treering.audit.documents.readers import attempts_of, untold_steps
-from treering.audit.evidence.path import Piece, Stretch
+from treering.audit.evidence.path import Piece, RecordedSegment
 from treering.audit.evidence.recovery import HELPS, pieces_to
 from treering.audit.evidence.step import find_step, rings_of
 from treering.audit.report import Finding, Level, Shortfall, lowest
@@ -122,14 +122,14 @@ def spike_data(run: RunDirectory, step: int, project: Project, before: int = 5) 
     attempts, unread = attempts_of(run)
     others = [*(piece for piece in path if piece.run.path != run.path), *attempts]
     others += list(untold_steps((piece for piece in path if piece.run.path == run.path), attempts))
-    shelf = find_corpora(project, [piece.blend for piece in (*path, *others)])
+    catalog = find_corpora(project, [piece.blend for piece in (*path, *others)])
     first = max(step - before, path[0].first_step)
     rings: dict[int, Ring] = {}
     for piece in path:
         if piece.attempt is not None and piece.last_step >= first:
             rings |= rings_of(piece.attempt, max(first, piece.first_step), piece.last_step)[0]
     shortfalls = [*found.shortfalls, *lost, *unread]
-    shortfalls += [_without_corpus(finding) for finding in shelf.missing.values()]
+    shortfalls += [_without_corpus(finding) for finding in catalog.missing.values()]
     ringless = [number for number in range(first, step) if number not in rings]
     if ringless:
         missing = f"{run.path}: no ring of the steps {', '.join(map(str, ringless))} is there; {HELPS}"
@@ -141,7 +141,7 @@ def spike_data(run: RunDirectory, step: int, project: Project, before: int = 5) 
             number,
             rings.get(number),
             others,
-            shelf,
+            catalog,
             shortfalls=shortfalls,
         )
         for number in range(first, step + 1)
@@ -165,7 +165,7 @@ def rings_left(run: RunDirectory) -> tuple[list[Ring], list[Shortfall]]:
         if piece.attempt is not None:
             held, problem = rings_of(piece.attempt, piece.first_step, piece.last_step)
             rings += held.values()
-            if problem and isinstance(piece, Stretch):
+            if problem and isinstance(piece, RecordedSegment):
                 answered = f"{len(held)} of the steps {piece.first_step} to {piece.last_step}"
                 shortfalls.append(Shortfall(f"{problem}; {HELPS}", answered, Level.REDERIVED))
     return rings, shortfalls
@@ -177,9 +177,15 @@ def _without_corpus(finding: Finding) -> Shortfall:
 
 
 def _suspect_step(
-    piece: Piece, step: int, ring: Ring | None, others: Sequence[Piece], shelf: Shelf, *, shortfalls: list[Shortfall]
+    piece: Piece,
+    step: int,
+    ring: Ring | None,
+    others: Sequence[Piece],
+    catalog: Catalog,
+    *,
+    shortfalls: list[Shortfall],
 ) -> SuspectStep:
-    order = shelf.order(piece.blend)
+    order = catalog.order(piece.blend)
     lo, hi = piece.schedule.sample_range(step)
     arrays, held = order.samples(lo, hi), order.samples_with_spans(lo, hi)
     samples: list[SuspectSample | None] = [None] * (hi - lo)
@@ -189,8 +195,8 @@ def _suspect_step(
         indices = arrays.index[where]
         readings: list[list[Reading]] = [[] for _ in where]
         for other in others:
-            _add_readings(readings, indices, digest, other, shelf, (*_place(piece), step))
-        rows = _rows(held, position, shelf.corpora.get(digest) or shelf.partial.get(digest), shelf, shortfalls)
+            _add_readings(readings, indices, digest, other, catalog, (*_place(piece), step))
+        rows = _rows(held, position, catalog.corpora.get(digest) or catalog.partial.get(digest), catalog, shortfalls)
         for item, at in enumerate(where.tolist()):
             mine = [rows[span.document] for span in held[at].spans]
             samples[at] = SuspectSample(
@@ -213,14 +219,14 @@ def _suspect_step(
 
 
 def _rows(
-    held: Sequence[Sample], component: int, corpus: Corpus | None, shelf: Shelf, shortfalls: list[Shortfall]
+    held: Sequence[Sample], component: int, corpus: Corpus | None, catalog: Catalog, shortfalls: list[Shortfall]
 ) -> dict[int, dict[str, Any]]:
     """The documents of one corpus that some samples hold parts of, by number."""
     numbers = {span.document for each in held if each.component == component for span in each.spans}
     if corpus is None or not numbers:
         return {}
     asked = np.array(sorted(numbers), dtype=np.int64)
-    rows, problem = shelf.described(corpus, asked)
+    rows, problem = catalog.described(corpus, asked)
     if problem:
         answered = f"documents of corpus {corpus.name} by their number in the index, without source"
         shortfalls.append(Shortfall(problem, answered, Level.RECORDED, corpus=corpus.name))
@@ -236,14 +242,14 @@ def _add_readings(  # noqa: PLR0917 - private, called once
     indices: "np.ndarray[Any, np.dtype[np.int64]]",
     digest: str,
     other: Piece,
-    shelf: Shelf,
+    catalog: Catalog,
     own: tuple[str, int | None, int],
 ) -> None:
     """Adds what other steps read of the same samples, the reading that was asked about left out."""
     digests = [component.digest for component in other.blend.components]
     if digest not in digests:
         return
-    found = shelf.order(other.blend).index_exposures(digests.index(digest), indices, *other.sample_range)
+    found = catalog.order(other.blend).index_exposures(digests.index(digest), indices, *other.sample_range)
     run, attempt, place = other.run.id, None if other.attempt is None else other.attempt.number, _place(other)
     for item, step in zip(found.item.tolist(), steps_of(other.schedule, found.sample).tolist(), strict=True):
         if (*place, step) != own:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from treering.audit.corpora.catalog import Shelf
+from treering.audit.corpora.catalog import Catalog
 from treering.audit.corpora.content import Progress, quiet
 from treering.audit.documents.exposure import (
     CheckpointExposure,
@@ -25,9 +25,9 @@ from treering.audit.documents.exposure import (
     find_exposures,
     project_runs,
 )
-from treering.audit.documents.readers import lost_runs, ways_of
+from treering.audit.documents.readers import lost_runs, recover_ancestries
 from treering.audit.documents.selection import Matcher, Selector, find_readable
-from treering.audit.report import Shortfall, told
+from treering.audit.report import Shortfall, messages
 from treering.errors import EvidenceError, UserError
 from treering.files import read_text, reason
 from treering.project import Project
@@ -150,14 +150,14 @@ def takedown(
         EvidenceError: curation's decisions cannot be read.
     """
     runs = project_runs(project)
-    shelf, unanswered = corpora_of(project, runs)
+    catalog, unanswered = corpora_of(project, runs)
     missing = lost_runs(project)
-    curated = _decided(project, [_by_id(selector, shelf) for selector in selectors], unanswered)
+    curated = _decided(project, [_by_id(selector, catalog) for selector in selectors], unanswered)
     wanted = {*selectors, *(name for each in curated for name in (*each.names, *each.twins))}
     counts = [[0, 0] for _ in selectors]
     owners: dict[tuple[str, int], tuple[str, bool]] = {}
-    for digest, corpus in shelf.corpora.items():
-        found = find_readable(corpus, shelf, wanted, missing)
+    for digest, corpus in catalog.corpora.items():
+        found = find_readable(corpus, catalog, wanted, missing)
         for selector, each, count in zip(selectors, curated, counts, strict=True):
             named = _union(found, [selector, *each.names])
             near = np.setdiff1d(_union(found, each.twins), named)
@@ -173,9 +173,9 @@ def takedown(
         digest: np.array(sorted(number for each, number in owners if each == digest), dtype=np.int64)
         for digest in dict.fromkeys(digest for digest, _number in owners)
     }
-    ways, lost = ways_of(runs, project)
+    ancestries, lost = recover_ancestries(runs, project)
     missing += lost
-    exposed = find_exposures(runs, documents, shelf, progress, ways)
+    exposed = find_exposures(runs, documents, catalog, progress, ancestries)
     checkpoints = tuple(exposed.checkpoints())
     taken = tuple(
         TakenDocument(asked, near, each)
@@ -188,14 +188,14 @@ def takedown(
         exposed.num_documents,
         taken,
         checkpoints,
-        told(shortfalls, unanswered),
+        messages(shortfalls, unanswered),
         shortfalls,
     )
 
 
-def _by_id(selector: Selector, shelf: Shelf) -> Selector:
+def _by_id(selector: Selector, catalog: Catalog) -> Selector:
     """The same by id and the corpus's name, as curation knows documents."""
-    for corpus in shelf.corpora.values():
+    for corpus in catalog.corpora.values():
         if selector.corpus and selector.is_about(corpus):
             if selector.kind == "document":
                 return Selector("document", selector.value, corpus.name)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from treering.audit.corpora.catalog import Shelf
+from treering.audit.corpora.catalog import Catalog
 from treering.audit.corpora.content import Progress, quiet
 from treering.audit.documents.exposure import (
     CheckpointExposure,
@@ -16,10 +16,10 @@ from treering.audit.documents.exposure import (
     project_runs,
     seen_by,
 )
-from treering.audit.documents.readers import lost_runs, ways_of
+from treering.audit.documents.readers import lost_runs, recover_ancestries
 from treering.audit.documents.text_match import TextFinder, TextMatch, num_ngrams
-from treering.audit.evidence.recovery import Way
-from treering.audit.report import Shortfall, told
+from treering.audit.evidence.recovery import RecoveredAncestry
+from treering.audit.report import Shortfall, messages
 from treering.errors import NotFoundError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
@@ -70,22 +70,22 @@ def trace_text(project: Project, text: str, progress: Progress = quiet) -> TextT
         NotFoundError: no corpus at hand has an index.
     """
     runs = project_runs(project)
-    shelf, unanswered = corpora_of(project, runs)
-    finder = TextFinder(project, shelf, unanswered)
+    catalog, unanswered = corpora_of(project, runs)
+    finder = TextFinder(project, catalog, unanswered)
     if not finder.corpora:
         raise NotFoundError(
             "; ".join(unanswered) or f"{project.corpora}: no corpus there; `dvc repro tokenize` makes them"
         )
     matches = finder.find(text)
-    ways, lost = ways_of(runs, project)
-    traced, missing = traced_matches(runs, matches, shelf, ways, progress)
+    ancestries, lost = recover_ancestries(runs, project)
+    traced, missing = traced_matches(runs, matches, catalog, ancestries, progress)
     documents = [each.document for each in traced]
     shortfalls = tuple(dict.fromkeys((*lost_runs(project), *lost, *missing)))
     return TextTrace(
         num_ngrams(text),
         tuple(traced),
-        tuple(seen_by(way, documents) for way in ways),
-        told(shortfalls, unanswered),
+        tuple(seen_by(ancestry, documents) for ancestry in ancestries),
+        messages(shortfalls, unanswered),
         shortfalls,
     )
 
@@ -93,8 +93,8 @@ def trace_text(project: Project, text: str, progress: Progress = quiet) -> TextT
 def traced_matches(
     runs: Sequence[RunDirectory],
     matches: Sequence[TextMatch],
-    shelf: Shelf,
-    ways: Sequence[Way],
+    catalog: Catalog,
+    ancestries: Sequence[RecoveredAncestry],
     progress: Progress = quiet,
 ) -> tuple[list[TracedMatch], list[Shortfall]]:
     """The steps of some runs that read what matched, in the order of the matches; and what is missing."""
@@ -102,7 +102,7 @@ def traced_matches(
     for match in matches:
         numbers.setdefault(match.corpus_digest, []).append(match.number)
     documents = {digest: np.unique(found) for digest, found in numbers.items()}
-    exposed = find_exposures(runs, documents, shelf, progress, ways)
+    exposed = find_exposures(runs, documents, catalog, progress, ancestries)
     by_place = {(each.corpus_digest, each.number): each for each in exposed.traced()}
     traced = []
     for match in matches:

@@ -12,10 +12,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from treering.audit.corpora.catalog import Shelf
+from treering.audit.corpora.catalog import Catalog
 from treering.audit.documents.exposure import Exposure
 from treering.data.corpus.corpus import Corpus, token_digest
-from treering.data.corpus.text import TextOf
+from treering.data.corpus.text import Detokenizer
 from treering.data.ngram_index.hashes import ngram_hashes
 from treering.data.ngram_index.index import NGRAM_WORDS, NgramIndex, index_directory
 from treering.data.words import Hashes, word_spans, words
@@ -79,18 +79,18 @@ class TextFinder:
 
     Args:
         project: the project.
-        shelf: the corpora to look into.
+        catalog: the corpora to look into.
         unanswered: told which corpora have no sound index, and what was too frequent to be looked into whole.
     """
 
-    def __init__(self, project: Project, shelf: Shelf, unanswered: list[str]) -> None:
-        self._text_of = TextOf(project.tokenizer)
-        self.shelf = shelf
+    def __init__(self, project: Project, catalog: Catalog, unanswered: list[str]) -> None:
+        self._text_of = Detokenizer(project.tokenizer)
+        self.catalog = catalog
         self._unanswered = unanswered
         self._indexes: dict[str, NgramIndex] = {}
         self._documents: dict[tuple[str, int], _Document] = {}
-        for digest, corpus in shelf.corpora.items():
-            if digest in shelf.partial:  # its tokens are gone
+        for digest, corpus in catalog.corpora.items():
+            if digest in catalog.partial:  # its tokens are gone
                 continue
             try:
                 self._text_of.check(corpus)
@@ -122,57 +122,58 @@ class TextFinder:
         Of a thing that stands in very many documents of a corpus, some thousand are looked into, those with its rarest
         n-grams first; `unanswered` tells so.
         """
-        things = [_Thing.of(name, several) for name, several in texts.items()]
-        most = min(_MOST_DOCUMENTS, max(_FEWEST_DOCUMENTS, _MOST_CANDIDATES // max(1, len(things))))
-        candidates: list[list[tuple[str, int]]] = [[] for _ in things]
+        sought_texts = [_Sought.of(name, several) for name, several in texts.items()]
+        most = min(_MOST_DOCUMENTS, max(_FEWEST_DOCUMENTS, _MOST_CANDIDATES // max(1, len(sought_texts))))
+        candidates: list[list[tuple[str, int]]] = [[] for _ in sought_texts]
         for digest in self.corpora:
             try:
-                numbers = self._candidates(digest, things, most)
+                numbers = self._candidates(digest, sought_texts, most)
             except EvidenceError as error:  # an index that is damaged somewhere is believed nowhere
                 self._unanswered.append(str(error))
                 continue
             for mine, more in zip(candidates, numbers, strict=True):
                 mine += [(digest, number) for number in more]
         found = {}
-        for thing, places in zip(things, candidates, strict=True):
-            matches = list(self._matches(thing, places)) if places else []
+        for sought, places in zip(sought_texts, candidates, strict=True):
+            matches = list(self._matches(sought, places)) if places else []
             if matches:
-                found[thing.name] = matches
+                found[sought.name] = matches
         return found
 
-    def _candidates(self, digest: str, things: Sequence["_Thing"], most: int) -> list[list[int]]:
+    def _candidates(self, digest: str, sought_texts: Sequence["_Sought"], most: int) -> list[list[int]]:
         """Documents of a corpus that each thing's hashes name, at most so many of each."""
         index = self._indexes[digest]
-        first, counts = index.lookup(np.concatenate([_NO_HASHES, *(thing.hashes for thing in things)]))
+        first, counts = index.lookup(np.concatenate([_NO_HASHES, *(sought.hashes for sought in sought_texts)]))
         found, frequent, start = [], [], 0
-        for thing in things:
-            mine = slice(start, start + len(thing.hashes))
+        for sought in sought_texts:
+            mine = slice(start, start + len(sought.hashes))
             start = mine.stop
             numbers, whole = _rarest(index, first[mine], counts[mine], most)
             found.append(numbers)
             if not whole:
-                frequent.append(thing.name)
+                frequent.append(sought.name)
         if frequent:
             others = f" and {len(frequent) - 1:,} more" if len(frequent) > 1 else ""
             self._unanswered.append(
-                f"corpus {self.shelf.corpora[digest].name}: runs of {NGRAM_WORDS} words of {frequent[0]}{others} stand "
-                f"in more than {most:,} documents: of each, {most:,} were looked into, those with its rarest runs first"
+                f"corpus {self.catalog.corpora[digest].name}: runs of {NGRAM_WORDS} words of {frequent[0]}{others} "
+                f"stand in more than {most:,} documents: of each, {most:,} were looked into, those with its rarest "
+                "runs first"
             )
         return found
 
-    def _matches(self, thing: "_Thing", places: Iterable[tuple[str, int]]) -> Iterator[TextMatch]:
+    def _matches(self, sought: "_Sought", places: Iterable[tuple[str, int]]) -> Iterator[TextMatch]:
         """Those of some documents that hold an n-gram of a thing: a hash alone may lie."""
-        wanted = [frozenset(ngram for text in way for ngram in _ngrams(words(text))) for way in thing.ways]
-        folded = {_folded(text) for way in thing.ways for text in way if len(words(text)) >= NGRAM_WORDS}
+        wanted = [frozenset(ngram for text in way for ngram in _ngrams(words(text))) for way in sought.ways]
+        folded = {_folded(text) for way in sought.ways for text in way if len(words(text)) >= NGRAM_WORDS}
         for place in places:
-            corpus = self.shelf.corpora[place[0]]
+            corpus = self.catalog.corpora[place[0]]
             try:
                 document = self._document(corpus, place)
             except EvidenceError as error:
                 self._unanswered.append(str(error))
                 continue
             hits: dict[int, Ngram] = {}
-            for at in np.flatnonzero(np.isin(document.hashes, thing.hashes)).tolist():
+            for at in np.flatnonzero(np.isin(document.hashes, sought.hashes)).tolist():
                 ngram = tuple(document.words[at : at + NGRAM_WORDS])
                 if any(ngram in each for each in wanted):
                     hits[at] = ngram
@@ -218,7 +219,7 @@ def _rarest(
 
 
 @dataclass(frozen=True, slots=True)
-class _Thing:
+class _Sought:
     """Something to look for.
 
     Attributes:
@@ -232,7 +233,7 @@ class _Thing:
     hashes: Hashes
 
     @classmethod
-    def of(cls, name: str, texts: Sequence[str]) -> "_Thing":
+    def of(cls, name: str, texts: Sequence[str]) -> "_Sought":
         ways = readings(texts)
         every = list(dict.fromkeys(text for way in ways for text in way))
         return cls(name, tuple(ways), np.unique(ngram_hashes(every, NGRAM_WORDS)[0]))
@@ -261,7 +262,7 @@ class _Document:
     token_bytes: NDArray[np.int64]
 
     @classmethod
-    def read(cls, corpus: Corpus, number: int, text_of: TextOf) -> "_Document":
+    def read(cls, corpus: Corpus, number: int, text_of: Detokenizer) -> "_Document":
         """Reads it from a corpus.
 
         Raises:

@@ -12,9 +12,9 @@ from treering.audit.documents.exposure import (
     find_exposures,
     project_runs,
 )
-from treering.audit.documents.readers import lost_runs, missing_corpora, ways_of
+from treering.audit.documents.readers import lost_runs, missing_corpora, recover_ancestries
 from treering.audit.documents.selection import Selector, select
-from treering.audit.report import Shortfall, told
+from treering.audit.report import Shortfall, messages
 from treering.errors import EvidenceError, NotFoundError
 from treering.project import Project
 
@@ -58,22 +58,22 @@ def trace_documents(
         EvidenceError: none of a corpus at hand is meant, and a corpus is not at hand.
     """
     runs = project_runs(project)
-    shelf, unanswered = corpora_of(project, runs)
+    catalog, unanswered = corpora_of(project, runs)
     missing = lost_runs(project)
-    documents = select(selectors, shelf, missing)
-    ways, lost = ways_of(runs, project)
+    documents = select(selectors, catalog, missing)
+    ancestries, lost = recover_ancestries(runs, project)
     missing += lost
     if not documents:
-        missing += missing_corpora(shelf, ways)
+        missing += missing_corpora(catalog, ancestries)
         asked = ", ".join(str(selector) for selector in selectors)
         text = (
             f"{project.corpora}: no document of a corpus at hand is meant by {asked}; `treering takedown` also says "
             f"what curation dropped{''.join(f'; {text}' for text in (*(each.text for each in missing), *unanswered))}"
         )
         raise EvidenceError(text) if missing else NotFoundError(text)
-    exposed = find_exposures(runs, documents, shelf, progress, ways)
+    exposed = find_exposures(runs, documents, catalog, progress, ancestries)
     traced, checkpoints = tuple(exposed.traced(limit)), tuple(exposed.checkpoints())
     shortfalls = (*missing, *exposed.shortfalls)
     return DocumentTrace(
-        exposed.num_documents, traced, checkpoints, told(shortfalls, unanswered), tuple(dict.fromkeys(shortfalls))
+        exposed.num_documents, traced, checkpoints, messages(shortfalls, unanswered), tuple(dict.fromkeys(shortfalls))
     )

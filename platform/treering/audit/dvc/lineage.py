@@ -16,9 +16,9 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from treering.audit.corpora.catalog import Shelf
+from treering.audit.corpora.catalog import Catalog
 from treering.audit.dvc.stores import Store, find_stores
-from treering.audit.evidence.path import Piece, Stretch
+from treering.audit.evidence.path import Piece, RecordedSegment
 from treering.audit.report import Finding
 from treering.config.canonical import short
 from treering.config.model import ModelConfig, OptimizerConfig, ScheduleConfig, Section
@@ -52,14 +52,14 @@ class _Claim:
 
 
 def check_lineage(
-    checkpoint: CheckpointDirectory, end: Piece, shelf: Shelf, project: Project, *, verify: bool = False
+    checkpoint: CheckpointDirectory, end: Piece, catalog: Catalog, project: Project, *, verify: bool = False
 ) -> list[Finding]:
     """Compares a checkpoint that is a DVC out with its entry in `dvc.lock`; nothing where DVC claims nothing of it.
 
     Args:
         checkpoint: the checkpoint.
         end: the last steps before it, whose attempt says which corpora it had opened.
-        shelf: the corpora at hand.
+        catalog: the corpora at hand.
         project: whose `dvc.lock` it is.
         verify: digest the corpora's files again, to know whether the entry speaks of what lies there.
     """
@@ -69,8 +69,8 @@ def check_lineage(
     resolved = checkpoint.run.resolved
     findings = _blend_findings(claim, resolved.blend, project)
     findings += _recipe_findings(claim, resolved.recipe, [text.partition("=")[0] for text in resolved.overrides])
-    if verify and isinstance(end, Stretch):
-        findings += _corpus_findings(claim, end.attempt.header.corpora, shelf, project)
+    if verify and isinstance(end, RecordedSegment):
+        findings += _corpus_findings(claim, end.attempt.header.corpora, catalog, project)
     return findings
 
 
@@ -168,7 +168,7 @@ def _authored(name: str, said: Any, recipe: Section) -> list[tuple[str, Any, Any
     return sorted((path, told, found) for path, told, found in fields if told is not None)
 
 
-def _corpus_findings(claim: _Claim, opened: dict[str, str], shelf: Shelf, project: Project) -> list[Finding]:
+def _corpus_findings(claim: _Claim, opened: dict[str, str], catalog: Catalog, project: Project) -> list[Finding]:
     """Files of corpora that DVC says were read, and the trainer had opened with another content."""
     path = project.corpora.relative_to(project.root).as_posix()
     md5 = claim.deps.get(path)
@@ -177,7 +177,7 @@ def _corpus_findings(claim: _Claim, opened: dict[str, str], shelf: Shelf, projec
         return []
     findings = []
     for name, digest in opened.items():
-        corpus = shelf.corpora.get(digest)
+        corpus = catalog.corpora.get(digest)
         if corpus is None:
             continue  # reported as missing
         folder = project.corpus(name).relative_to(project.corpora).as_posix()

@@ -21,7 +21,7 @@ from treering.runlog.ring import Ring, first_ring
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class RecordedSegment:
     """Steps that one attempt did on the path.
 
     Attributes:
@@ -69,7 +69,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Derived:
+class DerivedSegment:
     """Steps of a run that no attempt's header tells of: only their order is known, by schedule and blend.
 
     Attributes:
@@ -94,26 +94,26 @@ class Derived:
         return self.schedule.samples_of(self.first_step, self.last_step)
 
 
-Piece = Stretch | Derived
+Piece = RecordedSegment | DerivedSegment
 """Steps on a path: an attempt's, as its header tells, or derived ones."""
 
 
-def stretches_to(checkpoint: CheckpointDirectory) -> list[Stretch]:
+def recorded_segments_to(checkpoint: CheckpointDirectory) -> list[RecordedSegment]:
     """The attempts that led to a checkpoint, each with the steps that count.
 
     Raises:
         EvidenceError: a manifest, header or config on the way is missing or was changed.
     """
-    return stretches_of(checkpoint.run.path_to(checkpoint))
+    return recorded_segments_of(checkpoint.run.path_to(checkpoint))
 
 
-def stretches_of(path: Sequence[PathSegment]) -> list[Stretch]:
+def recorded_segments_of(path: Sequence[PathSegment]) -> list[RecordedSegment]:
     """The same of a path whose last attempt counts to its `last_step`, or to its last ring.
 
     Raises:
-        EvidenceError: as `stretches_to`.
+        EvidenceError: as `recorded_segments_to`.
     """
-    found: list[Stretch] = []
+    found: list[RecordedSegment] = []
     done = 0
     for segment in path:
         last = segment.attempt.last_step() if segment.last_step is None else segment.last_step
@@ -129,7 +129,7 @@ def stretches_of(path: Sequence[PathSegment]) -> list[Stretch]:
                 f"{segment.run.path / 'resolved.json'}: no schedule can be made of it ({error})"
             ) from error
         _check_start(segment, found)
-        found.append(Stretch(segment, done + 1, last, schedule, resolved.blend))
+        found.append(RecordedSegment(segment, done + 1, last, schedule, resolved.blend))
         done = last
     return found
 
@@ -160,7 +160,7 @@ def _read_ranges(pieces: Sequence[Piece]) -> list[ReadRange]:
     return [ReadRange(piece.run.id, piece.blend, *piece.sample_range) for piece in pieces]
 
 
-def _check_continuation(segment: PathSegment, before: Sequence[Stretch]) -> None:
+def _check_continuation(segment: PathSegment, before: Sequence[RecordedSegment]) -> None:
     """Holds the positions where a run's blend goes on against what the runs before it have read."""
     resolved, other = segment.run.resolved, before[-1].run.resolved
     continues, start = resolved.blend.continues, resolved.recipe.start_from
@@ -177,7 +177,7 @@ def _check_continuation(segment: PathSegment, before: Sequence[Stretch]) -> None
         )
 
 
-def _check_start(segment: PathSegment, before: Sequence[Stretch]) -> None:
+def _check_start(segment: PathSegment, before: Sequence[RecordedSegment]) -> None:
     """Holds where a run starts, by its recipe, against what stands before its first attempt on the path."""
     recipe, start = segment.run.resolved.recipe, segment.run.resolved.recipe.start_from
     came_from = None if not before else (before[-1].segment.run.resolved.recipe.digest, before[-1].last_step)
@@ -318,7 +318,7 @@ def _rings_of(piece: Piece, recorded: Recorded) -> tuple[Iterator[Ring], int]:
     attempt, last = piece.attempt, recorded.last
     if attempt is None:
         return iter(()), piece.first_step
-    if isinstance(piece, Derived):
+    if isinstance(piece, DerivedSegment):
         return attempt.headless_rings(), piece.first_step
     parent = attempt.header.parent
     if parent is not None and last is not None and last.step == parent.step and last.digest != parent.ring:
@@ -398,7 +398,7 @@ def check_config(run: RunDirectory) -> Iterator[Finding]:
 def _check_piece(piece: Piece) -> Iterator[Finding]:
     """A run's config against itself, and against the header of an attempt."""
     yield from check_config(piece.run)
-    if isinstance(piece, Stretch):
+    if isinstance(piece, RecordedSegment):
         yield from check_header(piece.run, piece.attempt, piece.attempt.header)
 
 
@@ -437,7 +437,7 @@ def _check_manifest(checkpoint: CheckpointDirectory, recorded: Recorded) -> Iter
         ("tokenizer", recipe.tokenizer, "resolved.json"),
         ("step", checkpoint.step, "its folder"),
     ]
-    if isinstance(end, Stretch):
+    if isinstance(end, RecordedSegment):
         header = end.attempt.header
         by = f"the header of attempt {header.attempt}"
         said += [("code", header.code["digest"], by), ("environment", header.environment["digest"], by)]

@@ -8,7 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from treering.audit.evidence.config_edits import edited_fields
-from treering.audit.evidence.path import Derived, Piece, Stretch, stretches_of, stretches_to
+from treering.audit.evidence.path import (
+    DerivedSegment,
+    Piece,
+    RecordedSegment,
+    recorded_segments_of,
+    recorded_segments_to,
+)
 from treering.audit.report import Level, Shortfall
 from treering.config.canonical import short
 from treering.config.resolve import ANCESTORS, RUN_ID_LENGTH, Resolved
@@ -31,7 +37,7 @@ HELPS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class RecoveredAncestry:
     """The way to a checkpoint.
 
     Attributes:
@@ -78,13 +84,13 @@ def pieces_to(run: RunDirectory, number: int | None, step: int) -> tuple[list[Pi
     problem = ""
     if number is not None:
         try:
-            return list(stretches_of(path_of(PathSegment(run, run.attempt(number), step)))), shortfalls
+            return list(recorded_segments_of(path_of(PathSegment(run, run.attempt(number), step)))), shortfalls
         except EvidenceError as error:
             problem = str(error)
     return _trace_back(run, number, step, problem, shortfalls), shortfalls
 
 
-def way_to(checkpoint: CheckpointDirectory, project: Project) -> Way:
+def recover_ancestry(checkpoint: CheckpointDirectory, project: Project) -> RecoveredAncestry:
     """Follows the records to a checkpoint as far as they reach, and derives the rest from the recipe.
 
     Args:
@@ -97,14 +103,14 @@ def way_to(checkpoint: CheckpointDirectory, project: Project) -> Way:
     shortfalls: list[Shortfall] = []
     checkpoint, manifest = _at_home(checkpoint, project, shortfalls)
     try:
-        return Way(checkpoint, manifest, tuple(stretches_to(checkpoint)), tuple(shortfalls))
+        return RecoveredAncestry(checkpoint, manifest, tuple(recorded_segments_to(checkpoint)), tuple(shortfalls))
     except EvidenceError as error:
         if manifest is None:
             number, step, problem = _attempt_of(checkpoint), checkpoint.step, ""
         else:
             number, step, problem = manifest.attempt, manifest.step, str(error)
         pieces = _trace_back(checkpoint.run, number, step, problem, shortfalls)
-        return Way(checkpoint, manifest, tuple(pieces), tuple(shortfalls))
+        return RecoveredAncestry(checkpoint, manifest, tuple(pieces), tuple(shortfalls))
 
 
 def find_home(project: Project, digest: str) -> RunDirectory | None:
@@ -217,14 +223,14 @@ def _trace_back(
         if header is not None and number is not None:
             parent, segment = header.parent, PathSegment(run, run.attempt(number), last)
             first = 1 if parent is None else parent.step + 1
-            pieces.insert(0, Stretch(segment, first, last, schedule, resolved.blend))
+            pieces.insert(0, RecordedSegment(segment, first, last, schedule, resolved.blend))
             if parent is None:
                 break
             run = run if parent.run == resolved.recipe.digest else run.ancestor(parent.run)
             number, last = parent.attempt, parent.step
             continue
         attempt, first = _headless(run, resolved, number, last)
-        pieces.insert(0, Derived(run, attempt, first, last, schedule, resolved.blend))
+        pieces.insert(0, DerivedSegment(run, attempt, first, last, schedule, resolved.blend))
         if why:
             shortfalls.append(_without_header(pieces[0], resolved, number, why))
         number, last = None, first - 1

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from treering.audit.evidence.path import Derived, Piece, Stretch
+from treering.audit.evidence.path import DerivedSegment, Piece, RecordedSegment
 from treering.audit.evidence.recovery import HELPS, readable_run
 from treering.audit.report import Level, Shortfall
 from treering.config.canonical import short
@@ -72,14 +72,14 @@ def find_step(run: RunDirectory, step: int, project: Project) -> FoundStep:
     answered = f"what schedule and blend give step {step}: samples {lo} to {hi}"
     missing = f"{run.path}: no ring of step {step} is there; {_rings_there(run)}"
     shortfalls.append(Shortfall(missing, answered, Level.REDERIVED, str(run.path / "attempts")))
-    return FoundStep(Derived(run, None, step, step, schedule, resolved.blend), None, None, tuple(shortfalls))
+    return FoundStep(DerivedSegment(run, None, step, step, schedule, resolved.blend), None, None, tuple(shortfalls))
 
 
 def _piece(segment: PathSegment, step: int) -> Piece:
     run, resolved = segment.run, segment.run.resolved
     if segment.attempt.has_header:
-        return Stretch(segment, step, step, resolved.schedule, resolved.blend)
-    return Derived(run, segment.attempt, step, step, resolved.schedule, resolved.blend)
+        return RecordedSegment(segment, step, step, resolved.schedule, resolved.blend)
+    return DerivedSegment(run, segment.attempt, step, step, resolved.schedule, resolved.blend)
 
 
 def rings_of(attempt: AttemptDirectory, first: int, last: int) -> tuple[dict[int, Ring], str]:

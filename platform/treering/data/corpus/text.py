@@ -13,7 +13,7 @@ from treering.data.corpus.tokenizer import open_tokenizer
 from treering.errors import EvidenceError
 
 
-class TextOf:
+class Detokenizer:
     """The text of a corpus's documents, by the tokenizer that cut them.
 
     Args:

@@ -31,7 +31,7 @@ Drop = tuple[str, str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdicts:
+class Decisions:
     """What dedup and heldout decided about the documents of one shelf.
 
     Attributes:
@@ -85,7 +85,7 @@ class Written:
     dropped: dict[tuple[str, str], int]
 
 
-def finish_corpus(name: str, seed: int, verdicts: Verdicts, checks: Checks, work: Path) -> Written:
+def finish_corpus(name: str, seed: int, decisions: Decisions, checks: Checks, work: Path) -> Written:
     """Checks every training document, and writes what is left, shuffled, and all decisions, to `<work>/out`.
 
     Raises:
@@ -93,15 +93,15 @@ def finish_corpus(name: str, seed: int, verdicts: Verdicts, checks: Checks, work
     """
     signatures = Signatures.load(work / f"{name}.npz")
     shelf = Shelf(work / f"{name}.jsonl", signatures.offsets)
-    kept = verdicts.rule == KEPT
+    kept = decisions.rule == KEPT
     late: dict[int, Drop] = {}
-    for index in np.flatnonzero(kept & ~verdicts.heldout).tolist():
+    for index in np.flatnonzero(kept & ~decisions.heldout).tolist():
         drop = checks.drop(shelf.document(index)["text"])
         if drop is not None:
             late[index] = drop
 
     order = np.argsort(keys(seed, "shuffle", signatures.digests), kind="stable").tolist()
-    members = {split: kept & (verdicts.heldout == (split == "heldout")) for split in SPLITS}
+    members = {split: kept & (decisions.heldout == (split == "heldout")) for split in SPLITS}
     split_of = {index: split for split in SPLITS for index in order if members[split][index] and index not in late}
     documents, characters = Counter(split_of.values()), Counter[str]()
     for split in SPLITS:
@@ -115,7 +115,7 @@ def finish_corpus(name: str, seed: int, verdicts: Verdicts, checks: Checks, work
         raise UserError(f"corpus {name}: no document is left to train on after decontamination; give it more text")
 
     dropped: Counter[tuple[str, str]] = Counter()
-    rows = _decisions(name, read_rows(work / f"{name}.parquet"), signatures, verdicts, late, split_of, dropped)
+    rows = _decisions(name, read_rows(work / f"{name}.parquet"), signatures, decisions, late, split_of, dropped)
     write_rows(work / "out" / "decisions" / f"{name}.parquet", rows, SCHEMA)
     return Written(
         {split: documents[split] for split in SPLITS}, {split: characters[split] for split in SPLITS}, dict(dropped)
@@ -126,7 +126,7 @@ def _decisions(  # noqa: PLR0917 - all that was decided, in the order of the ste
     name: str,
     raw_rows: Iterable[dict[str, Any]],
     signatures: Signatures,
-    verdicts: Verdicts,
+    decisions: Decisions,
     late: dict[int, Drop],
     split_of: dict[int, str],
     dropped: Counter[tuple[str, str]],
@@ -137,10 +137,10 @@ def _decisions(  # noqa: PLR0917 - all that was decided, in the order of the ste
         row = {"corpus": name, **raw, "kept": False, "near_duplicate_of": None, "cluster": None, "split": None}
         index = shelved.get(number)
         if index is not None:
-            row["cluster"] = verdicts.cluster.get(index, f"{name}:{raw['id']}")
-            if verdicts.rule[index] != KEPT:
-                row["step"], row["rule"] = "dedup", "exact" if verdicts.rule[index] == EXACT else "near"
-                row["near_duplicate_of"] = verdicts.original[index]
+            row["cluster"] = decisions.cluster.get(index, f"{name}:{raw['id']}")
+            if decisions.rule[index] != KEPT:
+                row["step"], row["rule"] = "dedup", "exact" if decisions.rule[index] == EXACT else "near"
+                row["near_duplicate_of"] = decisions.original[index]
             elif index in late:
                 row["step"], row["rule"], row["near_duplicate_of"] = late[index]
             else:

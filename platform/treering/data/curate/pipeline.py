@@ -19,7 +19,7 @@ from treering.config.canonical import canonical_json
 from treering.config.corpora import CorpusConfig, CurationConfig
 from treering.data.curate.decontaminate import task_ngrams
 from treering.data.curate.dedup import KEPT, find_duplicates
-from treering.data.curate.finalize import SPLITS, Checks, Verdicts, Written, finish_corpus
+from treering.data.curate.finalize import SPLITS, Checks, Decisions, Written, finish_corpus
 from treering.data.curate.heldout import TwinIndex, choose_heldout
 from treering.data.curate.ingest import Taken, take_corpus
 from treering.data.curate.shelf import Shelf, Signatures
@@ -176,13 +176,13 @@ def _curate(  # noqa: PLR0917 - the stage's own inner half
         start, end = library.starts[index], library.starts[index + 1]
         numbers = np.arange(start, end)
         original, cluster = duplicates.original[start:end], duplicates.cluster[start:end]
-        verdicts = Verdicts(
+        decisions = Decisions(
             duplicates.rule[start:end],
             heldout[start:end],
             {int(i): library.name(original[i]) for i in np.flatnonzero(original != numbers)},
             {int(i): library.name(cluster[i]) for i in np.flatnonzero(cluster != numbers)},
         )
-        futures_out.append(pool.submit(finish_corpus, name, config.seed, verdicts, checks, work))
+        futures_out.append(pool.submit(finish_corpus, name, config.seed, decisions, checks, work))
     for name, future_out in zip(names, futures_out, strict=True):
         written.append(future_out.result())
         documents = written[-1].documents

@@ -30,7 +30,7 @@ from treering.config.canonical import digest_file
 from treering.data.corpus.chunks import in_order
 from treering.data.corpus.corpus import BIN, IDX, Corpus
 from treering.data.corpus.indexed import MappedOffsets
-from treering.data.corpus.text import TextOf
+from treering.data.corpus.text import Detokenizer
 from treering.data.corpus.token_bytes import Spelling
 from treering.data.ngram_index.hashes import ngram_hashes
 from treering.data.ngram_index.index import (
@@ -171,7 +171,7 @@ class _Build:
 
 def build_index(
     corpus: Corpus,
-    text_of: TextOf,
+    text_of: Detokenizer,
     root: Path,
     progress: Progress = lambda *_: None,
     workers: int | None = None,
@@ -203,7 +203,7 @@ def build_index(
         ) from error
 
 
-def _build_there(corpus: Corpus, text_of: TextOf, root: Path, progress: Progress, workers: int) -> IndexFacts:
+def _build_there(corpus: Corpus, text_of: Detokenizer, root: Path, progress: Progress, workers: int) -> IndexFacts:
     """Builds in a hidden folder, which gets its name when it is whole."""
     started = time.monotonic()
     for left in root.glob(f".*{_BUILDING}"):  # by builders that were killed
@@ -235,7 +235,7 @@ def _build_there(corpus: Corpus, text_of: TextOf, root: Path, progress: Progress
     return facts
 
 
-def _build(corpus: Corpus, text_of: TextOf, work: Path, progress: Progress, workers: int) -> tuple[int, list[int]]:
+def _build(corpus: Corpus, text_of: Detokenizer, work: Path, progress: Progress, workers: int) -> tuple[int, list[int]]:
     """Writes entries and blocks; how many entries there are, and in each part."""
     layout = _layout(corpus)
     token = f"<u{corpus.manifest['token_width_bytes']}"
