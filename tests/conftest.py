@@ -6,9 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
 import text_project
 from text_project import text, write_jsonl
+
+# How long an example takes depends on what else the machine does: no test fails by it.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 EXPERIMENT = text_project.experiment(
     "scored",

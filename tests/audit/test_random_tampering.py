@@ -58,7 +58,7 @@ def _new_key(path):
 
 def examples(count):
     quiet = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
-    return settings(max_examples=count, deadline=None, suppress_health_check=quiet)
+    return settings(max_examples=count, suppress_health_check=quiet)
 
 
 @contextmanager

@@ -215,13 +215,21 @@ def test_a_full_disk_is_counted_and_shown_later(tmp_path):
 
 
 def test_a_sensor_that_hangs_does_not_hold_up_the_end(tmp_path):
-    library = table(nvmlDeviceGetUtilizationRates=lambda _handle: time.sleep(30))
+    asked, answers = threading.Event(), threading.Event()
+
+    def hang(_handle):
+        asked.set()
+        answers.wait(20)
+
+    library = table(nvmlDeviceGetUtilizationRates=hang)
     sampler = TelemetrySampler(tmp_path / "rank-0.jsonl", rank=0, interval_s=0.01, sensors=[DeviceSensors(0, library)])
     sampler.start()
-    time.sleep(0.05)
-    begin = time.monotonic()
+    assert asked.wait(60)
     sampler.stop()
-    assert time.monotonic() - begin < 5
+    assert sampler._thread.is_alive(), "the sensor has not answered yet"
+    answers.set()
+    sampler._thread.join(60)
+    assert not sampler._thread.is_alive()
 
 
 def test_devices_of_a_node():

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from treering.config.model import OptimizerConfig, ScheduleConfig
@@ -87,7 +87,6 @@ def megatron_batch_size(consumed, rampup, global_batch_size):
     return rampup.start + int(consumed / (rampup.samples / increments)) * rampup.increment
 
 
-@settings(deadline=None)
 @given(
     start=st.integers(1, 64),
     increment=st.integers(1, 64),

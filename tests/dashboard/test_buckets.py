@@ -15,7 +15,7 @@ def frame(values: list[float], segments: list[int] | None = None) -> pd.DataFram
     return pd.DataFrame({"segment": segments or [0] * len(values), "step": range(1, len(values) + 1), "loss": values})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.floats(allow_nan=True, allow_infinity=True, width=32), min_size=1, max_size=400),
     st.integers(1, 50),

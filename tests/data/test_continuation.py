@@ -82,7 +82,7 @@ def chains(draw):
     return ranges, skipped
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(case=chains())
 def test_across_every_joint_each_corpus_goes_on_at_its_very_next_sample(case):
     """Samples that a run reads or skips are its corpora's next positions, so an epoch holds each sample once."""
@@ -110,7 +110,7 @@ def test_across_every_joint_each_corpus_goes_on_at_its_very_next_sample(case):
             assert sorted(seen[name, epoch]) == list(range(SIZES[name]))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(case=chains())
 def test_the_joins_of_continued_runs_are_even_but_for_what_was_skipped(case):
     ranges, skipped = case
@@ -123,7 +123,7 @@ def test_the_joins_of_continued_runs_are_even_but_for_what_was_skipped(case):
         assert bool(join_lines(joins)) == bool(jumped)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(case=chains(), data=st.data())
 def test_a_continued_order_answers_as_reading_sample_by_sample(case, data):
     ranges, _ = case

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from treering.config.resolve import ResolvedBlend, ResolvedComponent
@@ -70,7 +70,6 @@ def documents_of(order, offsets, component, index):
     return held
 
 
-@settings(deadline=None)
 @given(case=cases(), g=st.integers(0, 150))
 def test_order_is_what_its_docstring_says_by_brute_force(case, g):
     order = case.order
@@ -101,7 +100,6 @@ def test_order_is_what_its_docstring_says_by_brute_force(case, g):
             assert order.exposures(component, document, g).tolist() == exposures.get((component, document), [])
 
 
-@settings(deadline=None)
 @given(case=cases(), lo=st.integers(0, 10**12), length=st.integers(0, 40))
 def test_a_range_is_its_samples_anywhere(case, lo, length):
     arrays = case.order.samples(lo, lo + length)

@@ -49,7 +49,7 @@ def cases(draw):
     return make(weights, lengths, sequence_length, draw(st.integers(0, 99)), samples), samples, list(lengths.values())
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(case=cases())
 def test_every_answer_is_that_of_reading_sample_by_sample(case):
     order, samples, lengths = case
@@ -82,7 +82,7 @@ def test_every_answer_is_that_of_reading_sample_by_sample(case):
             assert order.documents_touched(component, g) == len(touched)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(case=cases(), data=st.data())
 def test_a_range_is_its_samples(case, data):
     order, samples, _ = case

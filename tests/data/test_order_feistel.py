@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from treering.data.order.feistel import Permutation
@@ -53,7 +53,6 @@ def test_bijective_with_its_inverse(n):
         assert np.array_equal(permutation.inverse(indices), positions)
 
 
-@settings(deadline=None)
 @given(n=st.integers(1, 3000), seed=st.integers(0, 2**63 - 1), epoch=st.integers(0, 10**6))
 def test_bijective_at_any_length(n, seed, epoch):
     permutation = Permutation.of_epoch(n, seed, DIGEST, epoch)
@@ -62,7 +61,6 @@ def test_bijective_at_any_length(n, seed, epoch):
     assert np.array_equal(permutation.inverse(indices), np.arange(n))
 
 
-@settings(deadline=None)
 @given(data=st.data(), n=st.integers(1, 2**62), seed=st.integers(0, 2**63 - 1), epoch=st.integers(0, 10**6))
 @example(data=None, n=2**62, seed=0, epoch=0)
 def test_equals_the_scalar_version_written_from_the_docstring(data, n, seed, epoch):

@@ -35,7 +35,6 @@ def test_floor_sum_is_the_sum_of_floors(n, m, a, b):
     assert floor_sum(n, m, a, b) == sum((a * i + b) // m for i in range(n))
 
 
-@settings(deadline=None)
 @given(
     blend=blends(), lo=st.one_of(st.integers(0, 5000), st.integers(0, MAX_SAMPLES - 500)), length=st.integers(1, 500)
 )
@@ -49,7 +48,6 @@ def test_count_equals_enumeration(blend, lo, length):
     assert blend.component(lo) == components[0]
 
 
-@settings(deadline=None)
 @given(blend=blends(), data=st.data())
 def test_select_inverts_count(blend, data):
     component = data.draw(st.integers(0, len(blend.weights) - 1))
@@ -62,7 +60,7 @@ def test_select_inverts_count(blend, data):
         blend.select(component, most)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(blend=blends(), data=st.data())
 def test_selects_equals_select(blend, data):
     component = data.draw(st.integers(0, len(blend.weights) - 1))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from treering.metrics.alarms import GRAD_NORM, LOSS, NON_FINITE, SPIKE, Alarm
@@ -117,7 +117,6 @@ values = st.one_of(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(values, max_size=120), st.integers(0, 40))
 def test_vectorised_equals_streaming(series: list[float], quiet: int) -> None:
     rule = SpikeRule(threshold=5.0, window=8, min_points=4)

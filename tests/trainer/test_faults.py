@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 
 import psutil
@@ -23,10 +22,9 @@ SHORT = "--set=parallel.rank_timeout_s=4"
 
 
 def train_with_signal(zygote, project, runs, *options, **fault):
-    """Trains with a signal to one rank; returns what was printed and the seconds from the signal to the end."""
+    """Trains with a signal to one rank; returns what was printed."""
     moment = runs.parent / "moment"
-    printed = zygote.train(project, runs, *options, expect=75, signal_rank={"moment": str(moment), **fault})
-    return printed, time.monotonic() - float(moment.read_text())
+    return zygote.train(project, runs, *options, expect=75, signal_rank={"moment": str(moment), **fault})
 
 
 def goes_on_identically(zygote, project, runs, reference):
@@ -42,8 +40,7 @@ def goes_on_identically(zygote, project, runs, reference):
 )
 def test_a_killed_rank_ends_the_job_and_is_named(layout, rank, zygote, project, reference, tmp_path):  # noqa: PLR0917
     fault = {"rank": rank, "step": 6, "number": signal.SIGKILL, "part": "TRAIN"}
-    printed, took_s = train_with_signal(zygote, project, tmp_path / "runs", f"--set={layout}", **fault)
-    assert took_s < 10
+    printed = train_with_signal(zygote, project, tmp_path / "runs", f"--set={layout}", **fault)
     assert f"rank {rank} (process" in printed
     assert "was killed by SIGKILL while training step 6; all ranks were ended" in printed
     run = run_of(tmp_path / "runs")
@@ -71,8 +68,7 @@ def test_a_stuck_rank_ends_the_job_and_is_named(  # noqa: PLR0917 - four of them
     layout, rank, part, doing, zygote, project, reference, tmp_path
 ):
     fault = {"rank": rank, "step": 6, "number": signal.SIGSTOP, "part": part}
-    printed, took_s = train_with_signal(zygote, project, tmp_path / "runs", SHORT, f"--set={layout}", **fault)
-    assert took_s > 4
+    printed = train_with_signal(zygote, project, tmp_path / "runs", SHORT, f"--set={layout}", **fault)
     assert (
         f"rank {rank} has given no sign for 4 s while {doing}; it is stopped (SIGSTOP); all ranks were end" in printed
     )
@@ -111,7 +107,7 @@ def test_a_stopped_rank_is_a_stall_and_is_named(zygote, project, tmp_path, monke
 
 def test_stuck_while_saving(zygote, project, reference, tmp_path):
     fault = {"rank": 1, "step": 8, "number": signal.SIGSTOP, "part": "SAVE"}
-    printed, _ = train_with_signal(zygote, project, tmp_path / "runs", SHORT, **fault)
+    printed = train_with_signal(zygote, project, tmp_path / "runs", SHORT, **fault)
     assert "rank 1 has given no sign for 4 s while saving the checkpoint of step 8" in printed
     run = run_of(tmp_path / "runs")
     assert [each.step for each in run.checkpoints()] == [4]

@@ -79,7 +79,9 @@ def test_among_equals_a_stopped_one_is_to_blame(sleepers, monkeypatch):
         pen(Part.TRAIN, 5)
     both = looks(Watchdog(heartbeats, TIMEOUT_S), sleepers, 60)
     assert both.ranks == (0, 1)
-    assert str(both) == "ranks 0, 1 have given no sign for 0 s while training step 5, and none is behind"
+    assert str(both) == (
+        f"ranks 0, 1 have given no sign for {both.silent_s:.0f} s while training step 5, and none is behind"
+    )
     os.kill(sleepers[1], 19)
     while process_state(sleepers[1]) != "T":
         time.sleep(0.01)
