@@ -13,7 +13,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 ABLATION := --no-publish --set blend.components.0.weight=0.05 --set blend.components.5.weight=0.35
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo repro ablation picture test lint chromium clean
+.PHONY: help setup demo repro ablation picture docs test lint chromium clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,7 +28,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "installing torch …"
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
 	@echo "installing everything else …"
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[data,trainer,evaluation,registry,dashboard,attestation,report,pipeline,test]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[data,trainer,evaluation,registry,dashboard,attestation,report,pipeline,docs,test]'
 	@touch $@
 
 demo: repro  ## set up, run the pipeline, serve MLflow and the dashboard until Ctrl-C
@@ -49,7 +49,10 @@ picture: $(READY) chromium  ## renew the README's picture of the dashboard from 
 test: $(READY) chromium lint  ## set up and pass the tests; a part of them: make test PYTEST_ARGS="-m 'not browser'"
 	@pytest -n auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
 
-lint: $(READY)  ## ruff, mypy and the import borders
+docs: $(READY)  ## the documentation as a site in site/; a broken link or an unknown reference ends it
+	@NO_MKDOCS_2_WARNING=1 mkdocs build
+
+lint: $(READY) docs  ## ruff, mypy, the import borders, and the documentation's links and references
 	@ruff check .
 	@ruff format --check .
 	@mypy
@@ -63,4 +66,4 @@ chromium:
 	  echo "no chromium and no way to install it: browser tests will be skipped"
 
 clean:  ## remove the environment and what the pipeline made (runs/ stays: it holds evidence)
-	@rm -rf .venv .treering data published published.evaluations metrics plots report.md mlflow.db mlartifacts
+	@rm -rf .venv site .treering data published published.evaluations metrics plots report.md mlflow.db mlartifacts
