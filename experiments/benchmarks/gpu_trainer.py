@@ -2,8 +2,8 @@
 
 The engine is the trainer's own (DeepSpeed over megatron-core layers); tokens are random, since only shapes cost time.
 Beside it runs the same model as a plain PyTorch loop, written in the simplest way: the peer of the ratio, in the same
-run. Where no GPU is at hand it runs small shapes on the CPU, and says so: then only the ratio to the peer means
-something.
+run. Without a GPU it takes a step of tiny shapes on the CPU, which only shows that everything runs;
+`cpu_trainer.py` measures a processor.
 
     .venv/bin/python experiments/benchmarks/gpu_trainer.py            # all of it, about 6 minutes on an H200
     .venv/bin/python experiments/benchmarks/gpu_trainer.py --json out.json
@@ -82,12 +82,11 @@ def gpu_cases() -> list[Case]:
 
 
 def cpu_cases() -> list[Case]:
-    """The demo's model, at its own size, and the paths that a device would take at a tiny one."""
+    """The paths that a device would take, at a tiny size."""
     unfused = FUSED.model_copy(update={"bias_gelu": "eager", "bias_dropout_add": "eager"})
     return [
-        Case("tiny, kernels off", gpt(2, 64, 4, 512), 64, 2, 2, precision="fp32", kernels=EAGER, steps=3),
-        Case("tiny, bf16", gpt(2, 64, 4, 512), 64, 2, 2, kernels=unfused, steps=3),
-        Case("demo", gpt(4, 192, 6, 8192), 256, 4, 2, precision="fp32", kernels=unfused, peer=True),
+        Case("tiny, kernels off", gpt(2, 64, 4, 512), 64, 2, 2, precision="fp32", kernels=EAGER, steps=1),
+        Case("tiny, bf16", gpt(2, 64, 4, 512), 64, 2, 2, kernels=unfused, steps=1, peer=True),
     ]
 
 
@@ -96,13 +95,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, default=None, help="write the figures there as well")
     parser.add_argument("--cpu", action="store_true", help="leave GPUs alone: show that it runs, with tiny shapes")
-    # Children: the losses of a processor, and each case, since an engine's memory is not all given back in a process.
+    # Children: the losses of a processor, and each case on a GPU, whose memory a process does not give back as a whole.
     parser.add_argument("--losses", type=Path, default=None, help=argparse.SUPPRESS)
     parser.add_argument("--case", type=int, default=None, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.losses is not None:
         os.environ["DS_ACCELERATOR"] = "cpu"
-        arguments.losses.write_text(json.dumps(losses(checked_case())), encoding="utf-8")
+        arguments.losses.write_text(json.dumps(losses(checked_case(tiny=arguments.cpu))), encoding="utf-8")
         return
     nvml, reason = (None, "--cpu") if arguments.cpu else open_nvml()
     gpu = next((device for device in collect_devices(nvml) if device.kind == "cuda"), None)
@@ -115,11 +114,11 @@ def main() -> None:
         return
     if gpu is None:
         print(f"no GPU ({reason}): small shapes on the CPU; these are no figures of a device")
-    results: dict[str, Any] = {"device": device, "correctness": correctness(), "cases": []}
+    results: dict[str, Any] = {"device": device, "correctness": correctness(tiny=gpu is None), "cases": []}
     print(f"{device}: {results['correctness']}", flush=True)
-    for number in range(len(cases)):
-        flags = [f"--case={number}"] + (["--cpu"] if arguments.cpu else [])
-        results["cases"].append(child(*flags, flag="--json"))
+    for number, case in enumerate(cases):
+        found = child(f"--case={number}", flag="--json") if gpu else measure(case, device)
+        results["cases"].append(found)
         print(describe(results["cases"][-1]), flush=True)
         if arguments.json is not None:
             arguments.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
@@ -136,16 +135,17 @@ def child(*flags: str, flag: str) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
 
 
-def checked_case() -> Case:
+def checked_case(*, tiny: bool) -> Case:
     """A small model in fp32, whose losses must not depend on the device."""
-    return Case("fp32", gpt(4, 256, 4, 8192), 256, 4, 2, precision="fp32", kernels=KernelConfig())
+    model, sequence_length = (gpt(2, 64, 4, 512), 64) if tiny else (gpt(4, 256, 4, 8192), 256)
+    return Case("fp32", model, sequence_length, 4, 2, precision="fp32", kernels=KernelConfig())
 
 
-def correctness() -> dict[str, Any]:
+def correctness(*, tiny: bool) -> dict[str, Any]:
     """Losses of the first steps on this device against those of a process on the CPU, both in fp32."""
     with ThreadPoolExecutor(1) as beside:
-        on_cpu = beside.submit(child, flag="--losses")
-        here = losses(checked_case())
+        on_cpu = beside.submit(child, *(["--cpu"] if tiny else []), flag="--losses")
+        here = losses(checked_case(tiny=tiny))
         there = on_cpu.result()
     return {
         "steps": len(here),

@@ -28,12 +28,13 @@ def test_it_runs_on_a_processor_and_has_no_mfu_there(tmp_path):
     assert results["device"] == "cpu"
     assert results["correctness"]["largest_difference_to_cpu"] == 0.0
     assert results["correctness"]["last_loss"] < results["correctness"]["first_loss"]
-    assert [case["name"] for case in results["cases"]] == ["tiny, kernels off", "tiny, bf16", "demo"]
+    assert [case["name"] for case in results["cases"]] == ["tiny, kernels off", "tiny, bf16"]
     assert {case["mfu"] for case in results["cases"]} == {None}
     for case in results["cases"]:
         parts = case["forward_backward_s"] + case["communication_s"] + case["optimizer_s"]
-        assert case["step_s"] == pytest.approx(parts, rel=0.5)
+        assert case["step_s"] == pytest.approx(parts)
         samples = case["micro_batch_size"] * case["micro_batches"]
         assert case["tokens_per_second"] == pytest.approx(samples * case["sequence_length"] / case["step_s"])
-    demo = results["cases"][-1]
-    assert demo["speed_relative_to_plain"] == pytest.approx(demo["plain_step_s"] / demo["step_s"])
+    alone, beside = results["cases"]
+    assert beside["speed_relative_to_plain"] == pytest.approx(beside["plain_step_s"] / beside["step_s"])
+    assert alone["speed_relative_to_plain"] is None
