@@ -24,6 +24,12 @@ def test_train_depends_on_exactly_the_sources_of_the_code_digest():
     assert depends == set(source_digests(ROOT, NUMERIC_SOURCES))
 
 
+def test_the_trainer_digests_the_sources_of_this_clone():
+    from treering_trainer.launch.__main__ import CODE_ROOT
+
+    assert CODE_ROOT == ROOT
+
+
 def test_train_never_depends_on_evaluation_or_dashboard():
     assert not [d for d in STAGES["train"]["deps"] if d.startswith(("trainer/treering_trainer/evaluate", "dashboard"))]
 

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from treering_trainer.launch.devices import Hardware
     from treering_trainer.launch.nodes import Node
 
-CODE_ROOT = Path(__file__).resolve().parents[2]
+CODE_ROOT = Path(__file__).resolve().parents[3]
 """Root of the sources that really run, wherever the project lies."""
 
 _PARENT = "TREERING_PARENT"
