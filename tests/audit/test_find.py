@@ -64,11 +64,11 @@ def test_the_tokenizer_is_named_once(built):
 
 def test_a_corpus_of_an_earlier_commit_is_in_the_cache(gone):
     stores, elsewhere = find_stores(gone.root)
-    assert [store.name for store in stores] == ["DVC's cache", "DVC's remote catalog"]
+    assert [store.name for store in stores] == ["DVC's cache", "DVC's remote shelf"]
     assert elsewhere == {"cloud": "s3://bucket/path"}
     [cached, remote] = find_digest(gone.project, gone.digests["green"])
     assert (cached.what, cached.digest, cached.place) == ("corpus green (train)", gone.digests["green"], "DVC's cache")
-    assert (remote.place, "-r catalog data/corpora" in remote.command) == ("DVC's remote catalog", True)
+    assert (remote.place, "-r shelf data/corpora" in remote.command) == ("DVC's remote shelf", True)
     assert cached.command.startswith("git checkout ")
     assert cached.command.endswith(" -- data/corpora.dvc && dvc checkout data/corpora")
 
@@ -95,8 +95,8 @@ def test_what_no_lock_file_names_is_copied(gone):
 def test_a_remote_alone(gone):
     shutil.rmtree(gone.root / ".dvc" / "cache")
     [found] = find_digest(gone.project, gone.digests["red"])
-    assert found.place == "DVC's remote catalog"
-    assert " && dvc fetch -r catalog data/corpora && dvc checkout data/corpora" in found.command
+    assert found.place == "DVC's remote shelf"
+    assert " && dvc fetch -r shelf data/corpora && dvc checkout data/corpora" in found.command
 
 
 def test_a_store_that_lost_a_file(gone):

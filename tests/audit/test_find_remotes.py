@@ -38,7 +38,7 @@ def served(gone):
     thread.start()
     _Quiet.asked.clear()
     gone.url = f"http://127.0.0.1:{server.server_address[1]}"
-    dvc(gone.root, "remote remove catalog", f"remote add -q web {gone.url}")
+    dvc(gone.root, "remote remove shelf", f"remote add -q web {gone.url}")
     shutil.rmtree(gone.root / ".dvc" / "cache")
     yield gone
     server.shutdown()
@@ -98,7 +98,7 @@ def test_what_lies_at_hand_asks_nobody(built, gone):
     assert find_digest(built.project, built.corpora["red"].digest, said.append)
     assert [each.place for each in find_digest(gone.project, gone.digests["green"], said.append)] == [
         "DVC's cache",
-        "DVC's remote catalog",
+        "DVC's remote shelf",
     ]
     assert said == []
 
@@ -123,11 +123,11 @@ def test_nothing_there_has_it(served):
 def test_folders_that_no_commit_names_are_listed(served):
     """A remote that can be listed, as S3 can: DVC's own database on a file system in memory."""
     system = MemoryFileSystem(global_store=False)
-    database = HashFileDB(system, "/catalog/files/md5")
+    database = HashFileDB(system, "/shelf/files/md5")
     for path in (served.remote / "files/md5").glob("??/*"):
-        system.makedirs(f"/catalog/files/md5/{path.parent.name}", exist_ok=True)
-        system.pipe_file(f"/catalog/files/md5/{path.parent.name}/{path.name}", path.read_bytes())
-    remote = RemoteStore("memory", "memory://catalog", database)
+        system.makedirs(f"/shelf/files/md5/{path.parent.name}", exist_ok=True)
+        system.pipe_file(f"/shelf/files/md5/{path.parent.name}/{path.name}", path.read_bytes())
+    remote = RemoteStore("memory", "memory://shelf", database)
     [tree] = [md5 for md5 in named_trees(served.root) if remote.holds(md5)]
     assert dict(remote.trees([tree])) == dict(remote.other_trees(set())) == dict(Store(None, served.remote).trees())
     assert list(remote.other_trees({tree})) == []
