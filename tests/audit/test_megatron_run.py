@@ -257,7 +257,11 @@ def test_questions_outside_the_run(folder):
         (lambda: run.exposures("3"), UserError, "expected PREFIX:NUMBER"),
         (lambda: run.exposures("data/pile:3"), NotFoundError, "no data path 'data/pile'"),
         (lambda: run.exposures("data/code:6"), NotFoundError, "no document 6, expected 0 to 5"),
-        (lambda: AuditedRun.open(folder / "none.yaml"), NotFoundError, r"no such file or folder, .*see docs/audit\.md"),
+        (
+            lambda: AuditedRun.open(folder / "none.yaml"),
+            NotFoundError,
+            r"no such file or folder, .*see docs/megatron\.md",
+        ),
     ):
         with pytest.raises(error, match=message):
             ask()

@@ -364,7 +364,7 @@ class Arguments:
         found = _SHORT.repr(self._held[name]) if name in self._held else "none"
         return EvidenceError(
             f"{self.file}: argument {name}: found {found}, expected {expected}; give it in megatron-run.yaml, with "
-            "`checkpoint:` or `launch:` for the rest (docs/audit.md)"
+            "`checkpoint:` or `launch:` for the rest (docs/megatron.md)"
         )
 
 
@@ -375,7 +375,7 @@ def _unbound_file(listed: Path, name: str, checkpoint: Path) -> Unbound:
         what=f"{listed}: the file of data paths ({flag(name)})",
         why="The checkpoint holds its name, not its content, which decides every data path and weight."
         + (" It was changed after the checkpoint was written." if newer else ""),
-        remedy="Give `data` in megatron-run.yaml as it was at the launch (docs/audit.md).",
+        remedy="Give `data` in megatron-run.yaml as it was at the launch (docs/megatron.md).",
         field="data",
     )
 

@@ -19,7 +19,7 @@ MAX_SCRIPT_BYTES: Final = 1 << 22
 """A longer launch script is not read."""
 EXPECTED: Final = (
     "a checkpoint or save folder of Megatron-LM, Megatron-DeepSpeed or GPT-NeoX; the description of a run (a YAML "
-    f"file, or a folder with {DESCRIPTION}); a YAML file of GPT-NeoX; or a launch script for bash; see docs/audit.md"
+    f"file, or a folder with {DESCRIPTION}); a YAML file of GPT-NeoX; or a launch script for bash; see docs/megatron.md"
 )
 _YAML: Final = (".yaml", ".yml")
 _SCRIPTS: Final = (".sh", ".bash", ".slurm", ".sbatch")
@@ -107,7 +107,7 @@ def saved_launch(saved: SavedRun, moved: Mapping[str, str], stated: Mapping[str,
         raise UserError(
             f"{saved.file}: a checkpoint of GPT-NeoX, whose `args` hold the shape of the model alone; found no YAML"
             f" files in {saved.folder / CONFIGS}, expected those of the launch: give one to --megatron-run, or name"
-            f" them under `launch:` in {DESCRIPTION}, with `checkpoint:` (docs/audit.md)"
+            f" them under `launch:` in {DESCRIPTION}, with `checkpoint:` (docs/megatron.md)"
         )
     return neox_launch(read_neox_configs(files), saved, moved, stated)
 

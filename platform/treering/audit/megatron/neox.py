@@ -113,7 +113,7 @@ def _batch_size(keys: Arguments, state: Mapping[str, Any]) -> tuple[str, int]:
         raise UserError(
             f"{keys.file}: it does not say the global batch size: found no train_batch_size, and no number of GPUs"
             " (global_num_gpus); give `global_batch_size` in megatron-run.yaml, with this file under `launch:`"
-            " (docs/audit.md)"
+            " (docs/megatron.md)"
         )
     steps = keys.number("gradient_accumulation_steps") or 1
     return "train_micro_batch_size_per_gpu", keys.needed("train_micro_batch_size_per_gpu") * steps * replicas

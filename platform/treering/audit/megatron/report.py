@@ -19,7 +19,7 @@ class Unbound:
         why: what it decides, in a sentence.
         remedy: what binds it, in a sentence.
         steps: the first and the last step that it concerns; None for all steps.
-        field: the field of the description (docs/audit.md) that binds it, where there is one.
+        field: the field of the description (docs/megatron.md) that binds it, where there is one.
     """
 
     what: str
@@ -78,7 +78,7 @@ class Setting:
     """A value that decides what was read, and who says so.
 
     Attributes:
-        name: a field of the description (docs/audit.md), or an argument that the report repeats.
+        name: a field of the description (docs/megatron.md), or an argument that the report repeats.
         value: as JSON.
         origin: the checkpoint's own arguments, the YAML description, a launch script or YAML files of GPT-NeoX, an
             option of the command, Megatron's default, the tracker file beside it, or an index cache.

@@ -118,7 +118,7 @@ def read_checkpoint(file: Path) -> SavedRun:
         there = ", ".join(map(str, list(held)[:8])) or "nothing"
         raise EvidenceError(
             f"{file}: found no launch arguments (`args`) among {there}: saved by something else, or the weights alone; "
-            "say how the run was launched in megatron-run.yaml (docs/audit.md)"
+            "say how the run was launched in megatron-run.yaml (docs/megatron.md)"
         )
     iteration = held.get("iteration")
     if not isinstance(iteration, int) or isinstance(iteration, bool) or not 1 <= iteration <= _MOST_ITERATIONS:

@@ -63,19 +63,19 @@ def read_script(file: Path, text: str) -> LaunchScript:
     try:
         launches = [found for command in commands_of(text) if (found := _launch(file, command)) is not None]
     except OverflowError as error:
-        raise UserError(f"{file}: {error}; describe the run in megatron-run.yaml (docs/audit.md)") from None
+        raise UserError(f"{file}: {error}; describe the run in megatron-run.yaml (docs/megatron.md)") from None
     if len(launches) != 1:
         lines = ", ".join(str(command.line) for command, _, _ in launches)
         number = f"found {len(launches)} launches (lines {lines})" if launches else "found no launch"
         raise UserError(
             f"{file}: {number} of a training program of Megatron (PROGRAM.py with --seq-length and data paths),"
-            " expected one; describe the run in megatron-run.yaml (docs/audit.md)"
+            " expected one; describe the run in megatron-run.yaml (docs/megatron.md)"
         )
     command, arguments, unseen = launches[0]
     if command.depth:
         raise UserError(
             f"{file}: line {command.line}: the launch is in a condition, a loop, a function or a subshell, expected a"
-            " plain command; describe the run in megatron-run.yaml (docs/audit.md)"
+            " plain command; describe the run in megatron-run.yaml (docs/megatron.md)"
         )
     return LaunchScript(file, command.line, {**_DEFAULTS, **arguments}, unseen)
 
@@ -90,7 +90,7 @@ def _launch(file: Path, command: Command) -> tuple[Command, dict[str, Any], tupl
         configs = [word for word in words if isinstance(word, str) and word.endswith((".yml", ".yaml"))]
         raise UserError(
             f"{file}: line {command.line} launches GPT-NeoX with {' '.join(configs) or 'its YAML files'}; expected"
-            " these files themselves: give one, or name several under `launch:` in megatron-run.yaml (docs/audit.md)"
+            " these files themselves: give one, or name several under `launch:` in megatron-run.yaml (docs/megatron.md)"
         )
     arguments, unseen = _parsed(words[programs[0] + 1 :])
     return (command, arguments, unseen) if _TELLING & arguments.keys() else None
