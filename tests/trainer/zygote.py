@@ -25,7 +25,7 @@ from deepspeed.runtime.pipe.schedule import ForwardPass  # noqa: E402
 import torch  # noqa: E402
 from treering.runlog.writer import RingWriter  # noqa: E402
 from treering_trainer.checkpointing import checkpoint, publish, relayout, resume  # noqa: E402, F401
-from treering_trainer.core import loop  # noqa: E402
+from treering_trainer.core import batch_reader, engine, loop, universal  # noqa: E402
 from treering_trainer.monitor import heartbeat  # noqa: E402
 from treering_trainer.launch import nodes, worker  # noqa: E402, F401
 
@@ -108,7 +108,7 @@ def kill_in_conversion():
 
 def slow_conversion(seconds):
     """Workers of the converter need long for their first file."""
-    relayout.ds_to_universal.dump_param_fragment = lambda *_: time.sleep(seconds)
+    universal.ds_to_universal.dump_param_fragment = lambda *_: time.sleep(seconds)
 
 
 def limit_conversion():
@@ -157,14 +157,14 @@ def signal_rank(rank, step, number, moment, part="READ"):
 
 def sleep(rank, step):
     """One rank begins to train a step and never goes on."""
-    train = worker.Engine.train
+    train = engine.Engine.train
 
     def patched(self, number, *arguments):
         if number == step and int(os.environ["RANK"]) == rank:
             time.sleep(3600)
         return train(self, number, *arguments)
 
-    worker.Engine.train = patched
+    engine.Engine.train = patched
 
 
 def slow(seconds, rank=None):
@@ -192,13 +192,13 @@ def slow_stage(rank, seconds):
 
 def feed_another(rank):
     """One rank is fed other tokens than its batch holds."""
-    read = worker.BatchReader.read
+    read = batch_reader.BatchReader.read
 
     def patched(self, lo, hi):
         shift = 1 if int(os.environ["RANK"]) == rank and lo > 0 else 0
         return read(self, lo + shift, hi + shift)
 
-    worker.BatchReader.read = patched
+    batch_reader.BatchReader.read = patched
 
 
 def full_disk(step, reason=True):
@@ -261,12 +261,12 @@ def compute_in_fp16():
 
 def secret_rate(step):
     """Somebody trains one step at twice the rate that the ring will say."""
-    train = worker.Engine.train
+    train = engine.Engine.train
 
     def patched(self, number, micro_batches, global_batch_size, learning_rate):
         return train(self, number, micro_batches, global_batch_size, learning_rate * (1 + (number == step)))
 
-    worker.Engine.train = patched
+    engine.Engine.train = patched
 
 
 FAULTS = {

@@ -12,7 +12,6 @@ import io
 import os
 import shutil
 import time
-from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -20,14 +19,13 @@ from pathlib import Path
 
 import deepspeed
 import psutil
-from deepspeed.checkpoint import ds_to_universal
 
 from treering.errors import EvidenceError, TrainingError, UserError
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import ConversionManifest, FileRecord, Layout
 from treering_trainer.checkpointing.checkpoint import MANIFEST, check_files, open_state, seal
 from treering_trainer.core.engine import STATE_TAG
-from treering_trainer.core.unpickling import only_state
+from treering_trainer.core.universal import write_universal
 from treering_trainer.monitor.processes import die_with_parent
 
 _CONVERTING = ".converting-"
@@ -150,18 +148,7 @@ def _check_convertible(source: CheckpointDirectory) -> None:
 def _make(source: CheckpointDirectory, final: Path) -> tuple[ConversionManifest, str]:
     manifest = source.manifest
     temporary = final.with_name(f"{_CONVERTING}{final.name}")
-    state = temporary / STATE_TAG
-    state.mkdir(parents=True)
-    workers = _num_workers(source)
-    arguments = Namespace(
-        input_folder=str(source.path / STATE_TAG),
-        output_folder=str(state),
-        num_extract_workers=workers,
-        num_merge_workers=workers,
-        keep_temp_folder=False,
-        strict=True,
-        inject_missing_state=False,
-    )
+    (temporary / STATE_TAG).mkdir(parents=True)
     made: list[ConversionManifest] = []
 
     def describe(files: tuple[FileRecord, ...]) -> ConversionManifest:
@@ -180,21 +167,16 @@ def _make(source: CheckpointDirectory, final: Path) -> tuple[ConversionManifest,
 
     chatter = io.StringIO()
     try:
-        with (
-            only_state(source.path),  # forked workers inherit it
-            _workers_die_with_us(),
-            redirect_stdout(chatter),
-            redirect_stderr(chatter),
-        ):
-            ds_to_universal.main(arguments)
+        with _workers_die_with_us(), redirect_stdout(chatter), redirect_stderr(chatter):
+            write_universal(source.path, temporary, _num_workers(source))
         digest = seal(temporary, final, describe)
     except EvidenceError:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-    except AssertionError as error:  # how DeepSpeed says that parts do not fit
+    except AssertionError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise EvidenceError(f"{source.path}: cannot be converted: {error or 'its parts do not fit'}") from error
-    except (OSError, RuntimeError) as error:  # torch's writer of archives says RuntimeError when a disk is full
+    except (OSError, RuntimeError) as error:
         free = shutil.disk_usage(final.parent).free
         shutil.rmtree(temporary, ignore_errors=True)
         reason = str(error).partition("\n")[0]

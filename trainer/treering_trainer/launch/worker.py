@@ -17,20 +17,17 @@ import torch
 import torch.distributed
 from deepspeed.accelerator import get_accelerator
 
-from treering.data.order.treering1 import DataOrder
 from treering.ending import heeded
 from treering.errors import TrainingError, TreeringError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
 from treering.runlog.records import AttemptHeader, Kernel
 from treering.runlog.writer import RingWriter
-from treering_trainer.core.batch_reader import BatchReader, open_corpora
-from treering_trainer.core.engine import Engine
+from treering_trainer.core.batch_reader import open_corpora
+from treering_trainer.core.build import build_batch_reader, build_engine, build_validator, rank_layout
 from treering_trainer.core.kernels import kernels_on_record
 from treering_trainer.core.loop import Loop, Outcome, Record
-from treering_trainer.core.topology import Layout as Sizes
 from treering_trainer.core.topology import RankCoordinates, is_contact_lost, join, leave
-from treering_trainer.core.validation import Validator
 from treering_trainer.launch.job import Job, Until, write_end, write_incident
 from treering_trainer.monitor.heartbeat import HeartbeatWriter, Part
 from treering_trainer.monitor.hooks import FailOpen, Hook, Progress, Telemetry
@@ -111,9 +108,7 @@ def run_rank(job: Job, terminal: TextIO) -> Outcome:
     torch.set_num_threads(int(job.environment["threads_per_rank"]))
     resolved, project, run = job.resolved, Project(job.project), RunDirectory(job.run)
     recipe, attempt = resolved.recipe, resolved.attempt
-    folded = attempt.parallel.pipeline_schedule == "dualpipev"
-    sizes = Sizes(job.layout.tensor, job.layout.pipeline, job.layout.data, folded)
-    coordinates = join(sizes)
+    coordinates = join(rank_layout(resolved, job.layout))
     beat(Part.BUILD)
     kernels = kernels_on_record(
         recipe.model,
@@ -122,19 +117,10 @@ def run_rank(job: Job, terminal: TextIO) -> Outcome:
         recipe.precision,
         sequence_length=resolved.blend.sequence_length,
         micro_batch_size=attempt.parallel.micro_batch_size,
-        tensor_parallel=sizes.tensor,
+        tensor_parallel=coordinates.layout.tensor,
     )
-    engine = Engine(
-        coordinates,
-        model=recipe.model,
-        optimizer=recipe.optimizer,
-        parallel=attempt.parallel,
-        kernels=attempt.kernels,
-        precision=recipe.precision,
-        sequence_length=resolved.blend.sequence_length,
-        seed=recipe.seed,
-        global_batch_size=resolved.schedule.batch_size(job.plan.start_step + 1),
-        universal=job.plan.converted is not None,
+    engine = build_engine(
+        resolved, coordinates, start_step=job.plan.start_step, universal=job.plan.converted is not None
     )
     beat(Part.LOAD)
     if job.plan.checkpoint is not None:
@@ -152,12 +138,8 @@ def run_rank(job: Job, terminal: TextIO) -> Outcome:
             run=run,
             coordinates=coordinates,
             engine=engine,
-            batch_reader=BatchReader(
-                DataOrder(resolved.blend), corpora, coordinates, attempt.parallel.micro_batch_size
-            ),
-            validator=Validator(project, resolved.blend, attempt.validation, attempt.parallel, coordinates)
-            if attempt.validation
-            else None,
+            batch_reader=build_batch_reader(resolved, coordinates, corpora),
+            validator=build_validator(resolved, coordinates, project),
             record=record,
             hooks=[hooks],
             stop_requested=stop,

@@ -1,0 +1,71 @@
+"""The parts of one rank, made from the run's config: its layout, its engine, its batch reader and its validator.
+
+Which value of the config goes where decides numbers; the rank's process only calls these functions.
+"""
+
+from collections.abc import Sequence
+
+from treering.config.resolve import Resolved
+from treering.data.order.batch import TokenSource
+from treering.data.order.treering1 import DataOrder
+from treering.project import Project
+from treering.runlog import records
+from treering_trainer.core.batch_reader import BatchReader
+from treering_trainer.core.engine import Engine
+from treering_trainer.core.topology import Layout, RankCoordinates
+from treering_trainer.core.validation import Validator
+
+
+def rank_layout(resolved: Resolved, layout: records.Layout) -> Layout:
+    """The layout of an attempt as ranks are placed in it."""
+    folded = resolved.attempt.parallel.pipeline_schedule == "dualpipev"
+    return Layout(layout.tensor, layout.pipeline, layout.data, folded)
+
+
+def build_engine(resolved: Resolved, coordinates: RankCoordinates, *, start_step: int, universal: bool) -> Engine:
+    """Model and optimizer as they are before any checkpoint is loaded; collective over all ranks.
+
+    Args:
+        resolved: the run's config.
+        coordinates: of this rank.
+        start_step: last step that is already done.
+        universal: whether a converted checkpoint will be loaded.
+    """
+    recipe, attempt = resolved.recipe, resolved.attempt
+    return Engine(
+        coordinates,
+        model=recipe.model,
+        optimizer=recipe.optimizer,
+        parallel=attempt.parallel,
+        kernels=attempt.kernels,
+        precision=recipe.precision,
+        sequence_length=resolved.blend.sequence_length,
+        seed=recipe.seed,
+        global_batch_size=resolved.schedule.batch_size(start_step + 1),
+        universal=universal,
+    )
+
+
+def build_batch_reader(resolved: Resolved, coordinates: RankCoordinates, corpora: Sequence[TokenSource]) -> BatchReader:
+    """What reads this rank's samples.
+
+    Args:
+        resolved: the run's config.
+        coordinates: of this rank.
+        corpora: the training corpora, in the blend's order.
+    """
+    return BatchReader(DataOrder(resolved.blend), corpora, coordinates, resolved.attempt.parallel.micro_batch_size)
+
+
+def build_validator(resolved: Resolved, coordinates: RankCoordinates, project: Project) -> Validator | None:
+    """What measures the held-out loss; None where the config asks for none.
+
+    Args:
+        resolved: the run's config.
+        coordinates: of this rank.
+        project: where the held-out corpora are.
+    """
+    attempt = resolved.attempt
+    if attempt.validation is None:
+        return None
+    return Validator(project, resolved.blend, attempt.validation, attempt.parallel, coordinates)
