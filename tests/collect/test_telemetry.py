@@ -13,7 +13,6 @@ from treering.collect.nvml import Nvml, open_nvml
 from treering.collect.telemetry import (
     DEVICE_METRICS,
     HOST_METRICS,
-    STEP_METRICS,
     DeviceSensors,
     HostSensors,
     StepReadings,
@@ -21,6 +20,7 @@ from treering.collect.telemetry import (
     rank_sensors,
 )
 from treering.runlog.metric_catalog import METRICS
+from treering.runlog.telemetry import STEP_METRICS
 
 
 def refuse(code):

@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from treering.collect.telemetry import newest_rows
 from treering.metrics.ranks import RankSpeed, rank_speeds, tail_bytes
 from treering.runlog.directory import RunDirectory
+from treering.runlog.telemetry import newest_rows
 from treering_dashboard.frames.rings import FACTS, column
 
 MAX_BYTES: Final = 4 << 20

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from treering.cli.output import JsonOption, NamedCheckpoint, TokenizerOption
-from treering.runlog.export import ExportDtype, ExportFormat
+from treering.runlog.export_format import ExportDtype, ExportFormat
 
 OutputArgument = Annotated[Path, typer.Argument(help="The folder to write; appears when it is whole.")]
 FormatOption = Annotated[

@@ -14,17 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.cells import cell_len
-from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
-from rich.text import Text
 
 from treering.foreign import shown
 from treering.project import Project
 from treering.remedies import applicable
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from treering.audit.attestation.keys import PublicKey
 
 ConfigArgument = Annotated[Path, typer.Argument(help="The experiment's YAML file.", show_default=True)]
@@ -85,6 +82,11 @@ class Output:
         self, columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()
     ) -> None:
         """Prints a table; columns in `numbers` are aligned to the right."""
+        from rich.cells import cell_len
+        from rich.measure import Measurement
+        from rich.table import Table
+        from rich.text import Text
+
         table = Table(box=None, pad_edge=False, header_style="bold")
         for column in columns:
             table.add_column(Text(column), justify="right" if column in numbers else "left", overflow="fold")
@@ -100,6 +102,8 @@ class Output:
             self.print("", *(f"{column:<{label}}  {cell}" for column, cell in zip(columns, row, strict=True)))
 
     def _write(self, line: str, style: str) -> None:
+        from rich.text import Text
+
         width = _width()
         for each in [line] if width == _PIPE else _wrapped(line, width):
             _console(width).print(Text(each, style=style), soft_wrap=True)
@@ -110,13 +114,17 @@ def _width() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE
 
 
-def _console(width: int) -> Console:
+def _console(width: int) -> "Console":
     """Where nothing is markup, no `:name:` an emoji, and no number coloured."""
+    from rich.console import Console
+
     return Console(width=width, markup=False, emoji=False, highlight=False)
 
 
 def _wrapped(line: str, width: int) -> list[str]:
     """The line in parts that fit, split between words; a word that is longer than the width stays whole."""
+    from rich.cells import cell_len
+
     if cell_len(line) <= width:
         return [line]
     label = _LABEL.match(line)

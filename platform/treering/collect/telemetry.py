@@ -7,11 +7,10 @@ watts, memory in bytes, temperature in degrees Celsius, clocks in MHz.
 """
 
 import json
-import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -21,36 +20,12 @@ import psutil
 import pynvml
 
 from treering.collect.nvml import Nvml, Reading, open_nvml, reason_of
-from treering.files import open_regular
 
 HOST_METRICS: Final = ("host/cpu_utilisation", "host/memory_used", "process/cpu_utilisation", "process/rss")
 DEVICE_METRICS: Final = (
     "device/utilisation", "device/memory_used", "device/power", "device/temperature", "device/sm_clock",
     "device/memory_clock",
 )  # fmt: skip
-STEP_METRICS: Final = ("rank/step", "rank/compute", "rank/communication", "rank/tflops")
-
-
-def newest_rows(path: Path, max_bytes: int) -> Iterator[dict[str, Any]]:
-    """The complete rows in the last `max_bytes` of a rank's telemetry; a file that is missing has none.
-
-    A row without a time or without values is left out, and so is a torn last line.
-    """
-    try:
-        with open_regular(path) as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - max_bytes))
-            lines = file.read().split(b"\n")
-    except OSError:
-        return
-    for line in lines[1 if size > max_bytes else 0 : -1]:
-        try:
-            row = json.loads(line)
-            float(row["time"])
-            row["values"].items()
-        except (ValueError, KeyError, TypeError, AttributeError):
-            continue
-        yield row
 
 
 class HostSensors:

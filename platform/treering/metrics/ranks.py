@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from treering.collect.telemetry import STEP_METRICS, newest_rows
 from treering.runlog.directory import AttemptDirectory
+from treering.runlog.telemetry import STEP_METRICS, newest_rows
 
 _TAIL_BYTES: Final = 64 << 10
 """Newest bytes that are read of each rank's file at most: some minutes of a reading a second."""

@@ -21,10 +21,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from treering.collect.telemetry import newest_rows
 from treering.errors import EvidenceError
 from treering.runlog.directory import AttemptDirectory, RunDirectory, RunState
 from treering.runlog.ring import Ring, newest_rings
+from treering.runlog.telemetry import newest_rows
 
 State = Literal[RunState, "stalled"]
 

@@ -5,10 +5,8 @@ from typing import Literal
 from pydantic import Field
 
 from treering.config.model import Digest, ModelConfig, PositiveInt
+from treering.runlog.export_format import ExportDtype, ExportFormat
 from treering.runlog.records import FileRecord, Record
-
-ExportFormat = Literal["safetensors", "huggingface"]
-ExportDtype = Literal["fp32", "bf16", "fp16"]
 
 EXPORT_RECORD = "export.json"
 

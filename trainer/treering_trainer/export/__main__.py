@@ -13,7 +13,7 @@ from treering.ending import run_command
 from treering.errors import TrainingError
 from treering.project import Project
 from treering.runlog.directory import named_checkpoint
-from treering.runlog.export import ExportDtype, ExportFormat
+from treering.runlog.export_format import ExportDtype, ExportFormat
 
 if TYPE_CHECKING:
     from treering_trainer.export.folder import Progress

@@ -2,7 +2,8 @@
 
 from treering.foreign import code, markdown
 from treering.runlog.directory import CheckpointDirectory
-from treering.runlog.export import EXPORT_RECORD, ExportDtype
+from treering.runlog.export import EXPORT_RECORD
+from treering.runlog.export_format import ExportDtype
 
 
 def model_card(checkpoint: CheckpointDirectory, dtype: ExportDtype, known: int, end: str) -> str:

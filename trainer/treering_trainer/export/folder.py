@@ -14,7 +14,8 @@ from treering.errors import UserError
 from treering.files import open_regular
 from treering.runlog.directory import CheckpointDirectory
 from treering.runlog.document import sync_directory
-from treering.runlog.export import EXPORT_RECORD, Export, ExportDtype, ExportFormat
+from treering.runlog.export import EXPORT_RECORD, Export
+from treering.runlog.export_format import ExportDtype, ExportFormat
 from treering.runlog.records import CheckpointManifest, FileRecord
 from treering_trainer.checkpointing.checkpoint import open_weights
 from treering_trainer.checkpointing.publish import check_provenance

@@ -9,7 +9,7 @@ from treering.config.operation import KernelConfig
 from treering.config.resolve import Resolved
 from treering.data.corpus.tokenizer import end_of_document, open_tokenizer
 from treering.runlog.directory import CheckpointDirectory
-from treering.runlog.export import ExportDtype
+from treering.runlog.export_format import ExportDtype
 from treering_trainer.core.model import transformer_config
 from treering_trainer.export.card import model_card
 

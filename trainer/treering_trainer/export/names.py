@@ -10,7 +10,7 @@ import torch
 
 from treering.config.model import ModelConfig
 from treering.errors import EvidenceError
-from treering.runlog.export import ExportFormat
+from treering.runlog.export_format import ExportFormat
 from treering_trainer.checkpointing.checkpoint import Weight
 from treering_trainer.export.shards import OutputTensor
 
