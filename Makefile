@@ -1,6 +1,7 @@
 # make demo   everything, then MLflow and the dashboard until Ctrl-C
 # make repro  the same without serving
-# make test   the whole test suite; parts: make test PYTEST_ARGS="tests/data"
+# make check  lint and the fast tests
+# make test   lint and the whole test suite; parts: make test PYTEST_ARGS="tests/data"
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
@@ -12,8 +13,11 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # The ablation: the same recipe on another blend, trained and scored outside the pipeline.
 ABLATION := --no-publish --set blend.components.0.weight=0.05 --set blend.components.5.weight=0.35
 
+# A file's tests run in one worker, for they share what the file made. Files start in the order of tests/conftest.py.
+PYTEST := pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo repro ablation picture docs test lint chromium clean
+.PHONY: help setup demo repro ablation picture check docs test lint chromium clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -46,8 +50,11 @@ ablation: $(READY)  ## train and score a second blend outside the pipeline, to c
 picture: $(READY) chromium  ## renew the README's picture of the dashboard from the run with most evaluations
 	@python -m treering_dashboard.picture
 
+check: $(READY) lint  ## lint and the tests that are not slow, in about 3 minutes
+	@$(PYTEST) -m "not slow" $(PYTEST_ARGS)
+
 test: $(READY) chromium lint  ## set up and pass the tests; a part of them: make test PYTEST_ARGS="-m 'not browser'"
-	@pytest -n auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
+	@$(PYTEST) $(PYTEST_ARGS)
 
 docs: $(READY)  ## the documentation as a site in site/; a broken link or an unknown reference ends it
 	@NO_MKDOCS_2_WARNING=1 mkdocs build

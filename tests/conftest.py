@@ -15,6 +15,27 @@ from text_project import text, write_jsonl
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
+TRAIN = {"zygote", "scored_project"}
+"""Fixtures that start training."""
+
+
+def pytest_collection_modifyitems(items):
+    """Checks the split of the suite, and starts files with slow tests first.
+
+    A worker takes a whole file at a time. So the last files must be short ones: else one worker is busy long after the
+    others.
+    """
+    for item in items:
+        starts = TRAIN.intersection(item.fixturenames) | {mark.name for mark in item.iter_markers()} & {
+            "browser",
+            "pipeline",
+        }
+        if starts and not item.get_closest_marker("slow"):
+            raise pytest.UsageError(f"{item.nodeid}: found {sorted(starts)} without @pytest.mark.slow: mark it")
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 EXPERIMENT = text_project.experiment(
     "scored",
     seed=5,

@@ -338,6 +338,7 @@ def test_before_training_it_is_said_or_that_nobody_can_tell(built, annealed):
     assert line.startswith("what the runs before have read is not known")
 
 
+@pytest.mark.slow
 def test_the_plan_says_it_too(built, annealed):
     annealed.resolved.blend.write(built.project.blend)
     options = [f"--set={each}" for each in (*SHIFTED, *start_from(built, "continue"))]

@@ -91,6 +91,7 @@ def test_every_document_of_every_run(built, annealed):
     assert any(not document.exposures for document in traced)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["red:red-3", "licence=MIT", "source=blue*", "source=*"])
 def test_checkpoints_saw_what_their_paths_read(text, built, annealed):
     truth = brute(built, built.run, annealed)
@@ -130,6 +131,7 @@ def test_steps_of_samples(built):
     assert steps_of(built.schedule, samples).tolist() == [built.schedule.step_of_sample(int(g)) for g in samples]
 
 
+@pytest.mark.slow
 def test_two_checkpoints_read_differently(built, annealed):
     a, b = built.last, annealed.checkpoints()[0]
     truth = brute(built, built.run, annealed)

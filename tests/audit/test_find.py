@@ -11,6 +11,8 @@ from treering.audit.dvc.stores import find_stores, tracked
 from treering.data.corpus.corpus import Corpus
 from treering.errors import NotFoundError, UserError
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_corpus_in_its_place(built):
     corpus = built.corpora["red"]

@@ -20,6 +20,8 @@ from treering.cli import verify
 from treering.data.corpus.corpus import Corpus
 from treering.errors import NotFoundError
 
+pytestmark = pytest.mark.slow
+
 NOTHING = "sha256:" + "0" * 64
 
 

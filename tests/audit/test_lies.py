@@ -18,7 +18,7 @@ from treering.data.blend import resolve_blend
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
 
-pytestmark = pytest.mark.pipeline
+pytestmark = [pytest.mark.pipeline, pytest.mark.slow]
 
 SUPPORT = Path(__file__).parents[1] / "support"
 

@@ -12,6 +12,8 @@ from treering.audit.megatron.run import AuditedRun
 from treering.cli import app, commands
 from treering.errors import TreeringError
 
+pytestmark = pytest.mark.slow
+
 FOLDERS = int(os.environ.get("TREERING_HOSTILE_FOLDERS", "300"))
 SHARES = 10
 SECONDS = 5.0

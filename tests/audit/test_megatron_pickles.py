@@ -24,6 +24,7 @@ def doubled(levels: int) -> bytes:
     return code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("raw", "message"),
     [

@@ -345,6 +345,7 @@ def test_what_was_not_changed_holds(work):
     assert (inventory.findings, inventory.notes) == ((), ())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(SLICES))
 def test_every_change_of_content_is_found_and_named(part, work, pristine):
     key = PublicKey.read(work / "signer.pub.pem")

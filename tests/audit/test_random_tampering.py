@@ -28,6 +28,8 @@ from treering.errors import EvidenceError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory, find_checkpoint
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("red", "green", "blue")
 
 

@@ -13,6 +13,7 @@ from treering.data.corpus.indexed import TokenFile
 BENCHMARKS = Path(__file__).parents[2] / "experiments/benchmarks"
 
 
+@pytest.mark.slow
 @pytest.mark.trainer
 def test_every_question_is_answered_beside_megatrons_index(tmp_path):
     out, command = tmp_path / "out.json", [sys.executable, str(BENCHMARKS / "audit_scale.py"), "--scale=1e-4"]

@@ -10,6 +10,7 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "experiments/benchmarks/checkpoint_save.py"
 
 
+@pytest.mark.slow
 @pytest.mark.trainer
 def test_the_ways_to_save_stand_side_by_side(tmp_path):
     out = tmp_path / "out.json"

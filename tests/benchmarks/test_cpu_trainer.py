@@ -16,6 +16,7 @@ TINY = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.trainer
 def test_both_loops_run_side_by_side(tmp_path):
     out = tmp_path / "out.json"

@@ -11,6 +11,7 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "experiments/benchmarks/gpu_trainer.py"
 
 
+@pytest.mark.slow
 @pytest.mark.trainer
 def test_it_runs_on_a_processor_and_has_no_mfu_there(tmp_path):
     out = tmp_path / "out.json"

@@ -5,11 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import text_project
 
 BENCHMARK = Path(__file__).parents[2] / "experiments/benchmarks/index_build.py"
 
 
+@pytest.mark.slow
 def test_the_index_is_built_and_asked_beside_its_peers(tmp_path):
     document = text_project.experiment(
         "tiny",

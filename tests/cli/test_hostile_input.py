@@ -100,6 +100,7 @@ def _process(arguments, **options):
     return subprocess.run(command, capture_output=True, check=False, timeout=60, **options)
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_a_full_and_a_closed_output_end_quietly(nasty):  # noqa: ARG001
     code = "import sys; from treering.cli import main; main()"
     shell = f"{sys.executable} -c '{code}' audit runs/* | head -1; echo ${{PIPESTATUS[0]}}"

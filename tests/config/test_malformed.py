@@ -167,6 +167,7 @@ def plan(file):
     return resolved.schedule.milestones()
 
 
+@pytest.mark.slow
 def test_each_ends_in_an_error_of_ours(tmp_path):
     """No traceback, no hang, no endless text."""
     draw, file = random.Random(20261128), tmp_path / "malformed.yaml"
@@ -187,6 +188,7 @@ def test_each_ends_in_an_error_of_ours(tmp_path):
     assert refused > 0.9 * CONFIGS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["seed: &a [*a]", "model: {layers: 2}\nseed: x", "", "[" * 500, "\x00"])
 def test_the_command_ends_with_its_text_and_code_2(tmp_path, text):
     file = tmp_path / "malformed.yaml"

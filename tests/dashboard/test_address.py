@@ -47,6 +47,7 @@ def test_no_such_other_run_and_checkpoint(audited):
     refused("differences", "No such checkpoint", "other_checkpoint", HOSTILE, **both)
 
 
+@pytest.mark.slow
 def test_no_such_step(audited):
     (run,) = find_runs(audited.runs)
     refused("batch", "No such step", "step", NO_NUMBERS, run=run.path.name)
@@ -56,6 +57,7 @@ def test_no_such_step(audited):
         assert "4000" in app.code[0].value
 
 
+@pytest.mark.slow
 def test_numbers_and_choices_that_do_not_fit_are_named(audited):
     (run,) = find_runs(audited.runs)
     name = run.path.name
@@ -72,6 +74,7 @@ def test_numbers_and_choices_that_do_not_fit_are_named(audited):
     refused("megatron", "No such rebuild", "rebuild", hostile)
 
 
+@pytest.mark.slow
 def test_compare_takes_each_run_once(audited):
     (run,) = find_runs(audited.runs)
     name = run.path.name
@@ -86,6 +89,7 @@ def test_compare_takes_each_run_once(audited):
         assert shown in app.code[0].value
 
 
+@pytest.mark.slow
 def test_a_name_twice_is_no_choice(audited):
     name = find_runs(audited.runs)[0].path.name
     for where, key, values in (("run", "run", [name, name]), ("batch", "step", ["3", "4"])):
@@ -105,6 +109,7 @@ def test_no_such_document_is_no_clean_verdict(by, asked):
     assert app.warning or app.error
 
 
+@pytest.mark.slow
 def test_what_is_there_is_still_shown(audited):
     (run,) = find_runs(audited.runs)
     checkpoint = run.checkpoints()[0].path.name
@@ -114,6 +119,7 @@ def test_what_is_there_is_still_shown(audited):
     assert (app.number_input[0].value, list(app.error)) == (3, [])
 
 
+@pytest.mark.slow
 def test_a_run_or_checkpoint_that_goes_while_it_is_shown_is_named(audited):
     (run,) = find_runs(audited.runs)
     cut_checkpoint(run, 2, list(run.attempt(2).rings())[-1]) if len(run.checkpoints()) < 2 else None

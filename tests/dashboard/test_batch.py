@@ -79,6 +79,7 @@ def test_another_sample_is_chosen(audited, run):
     assert [code.value for code in app.code][:-1] == [part.text for part in found.samples[5].documents]
 
 
+@pytest.mark.slow
 def test_of_one_rank_one_replica_one_micro_batch(audited, run):
     found = step_batch(run, 9, audited)
     by_rank = page("batch", run=run.path.name, step="9", rank="1")
@@ -114,6 +115,7 @@ def test_a_batch_that_the_corpora_do_not_give(audited):
     assert "content-bound" in texts(page("batch", run=run.path.name, step="2"))
 
 
+@pytest.mark.slow
 def test_what_cannot_be_shown_says_why(audited, run):
     app = page("batch", run=run.path.name, step="99")
     assert "No such step." in [warning.value for warning in app.warning]
@@ -179,6 +181,7 @@ def test_the_steps_before_and_what_else_read_their_samples(audited, run):
     assert shown(app) == [each.sample for each in data.steps[1].samples]
 
 
+@pytest.mark.slow
 def test_what_only_one_step_read(audited, run):
     data = spike_data(run, 3, audited)
     alone = [each.sample for each in data.steps[-1].samples if not each.elsewhere]

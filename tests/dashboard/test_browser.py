@@ -20,6 +20,7 @@ from treering_dashboard.picture import CHROMIUM_NAMES, chromium, find_chromium, 
 CHROMIUM = find_chromium()
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason=f"no Chromium on PATH (looked for {', '.join(CHROMIUM_NAMES)})"),
 ]

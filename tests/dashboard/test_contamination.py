@@ -119,6 +119,7 @@ def test_many_examples_are_looked_for_when_asked(planted, monkeypatch):
     assert "examples seen" in texts(app)
 
 
+@pytest.mark.slow
 def test_without_runs_or_checkpoints(planted):
     shutil.rmtree(planted.run.path / "checkpoints")
     assert "no complete checkpoint yet" in texts(page("contamination"))

@@ -79,6 +79,7 @@ def test_corpora_that_do_not_go_on_where_they_stopped(audited):
     assert all(line.replace("`", "") in texts(app) for line in lines)
 
 
+@pytest.mark.slow
 def test_compare_leads_here_where_data_differ(audited, other):
     run = first_run(audited, other)
     (link,) = page("compare", runs=[run.path.name, other.path.name]).get("page_link")
@@ -163,6 +164,7 @@ def test_many_samples_are_compared_when_asked(audited, monkeypatch):
     assert "differ from step 7" in texts(app), "what was asked stays answered"
 
 
+@pytest.mark.slow
 def test_without_runs_or_checkpoints(audited):
     run = find_runs(audited.runs)[0]
     shutil.rmtree(run.path / "checkpoints")

@@ -111,6 +111,7 @@ def test_changed_data_are_read_again(folder):
     assert table(app, "Weight")["Documents held"].tolist() == ["8", "5"]
 
 
+@pytest.mark.slow
 def test_a_path_is_typed_and_data_lie_elsewhere(folder, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     shutil.move(folder / "text", elsewhere)

@@ -149,6 +149,7 @@ def test_parts_of_a_step_are_stacked_to_its_whole(lay_run) -> None:
     assert [layer["mark"]["opacity"] for layer in areas] == [0.6] * 4
 
 
+@pytest.mark.slow
 def test_bubble_and_utilisation_stand_where_they_are_known(lay_run) -> None:
     app = page("run", run=lay_run().name)
     titles = [view["title"] for spec, _ in charts(app) for view in spec["vconcat"]]
@@ -214,6 +215,7 @@ def test_a_window_stands_in_the_address_and_leaves_the_head_line(lay_run) -> Non
     assert metrics(app)["Progress"] == "100 %"
 
 
+@pytest.mark.slow
 def test_more_corpora_than_colours_are_all_drawn(lay_run) -> None:
     weights = {f"corpus-{number:02}": "0.1" for number in range(10)}
     view, _ = panel(page("run", run=lay_run(weights=weights).name), "Held-out perplexity")
@@ -223,6 +225,7 @@ def test_more_corpora_than_colours_are_all_drawn(lay_run) -> None:
     assert [text.split()[0] for text in header_texts(view)] == sorted(weights)
 
 
+@pytest.mark.slow
 def test_alarms_are_named_by_their_rules(lay_run) -> None:
     run = lay_run(nan_at=200)
     alarms = page("run", run=run.name).dataframe
@@ -236,6 +239,7 @@ def test_alarms_are_named_by_their_rules(lay_run) -> None:
     assert "spike, 1 non_finite" in table["Alarms"][0]
 
 
+@pytest.mark.slow
 def test_spikes_are_marked_on_the_metric_that_shows_them(lay_run) -> None:
     run = RunDirectory(lay_run(spike_at=190))
     app = page("run", run=run.path.name)
@@ -250,6 +254,7 @@ def test_spikes_are_marked_on_the_metric_that_shows_them(lay_run) -> None:
     assert f"treering spikes {run.path.name[:8]} {table['Step'].iloc[0]}" in texts(app)
 
 
+@pytest.mark.slow
 def test_no_spike_is_said_in_words(lay_run) -> None:
     assert "None. Judged by the robust z-score" in texts(page("run", run=lay_run(spike_at=0, seed=9).name))
 
@@ -355,6 +360,7 @@ def test_a_broken_run_says_how_to_go_on(lay_run) -> None:
     assert "goes on from the newest checkpoint" in texts(app)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", ["failed", "interrupted"])
 def test_a_run_that_ended_early_gives_its_reason(lay_run, status) -> None:
     app = page("run", run=lay_run(stop_at=120, status=status).name)
@@ -371,6 +377,7 @@ def test_an_empty_run_says_what_to_do(lay_run) -> None:
     assert charts(app) == []
 
 
+@pytest.mark.slow
 def test_damaged_evidence_is_named_and_what_stands_before_it_is_drawn(lay_run) -> None:
     run = lay_run()
     edit_ring(run, 150)
@@ -466,6 +473,7 @@ def test_ranks_without_readings_are_counted(lay_run) -> None:
     assert "Rank 63 computes longest" in shown
 
 
+@pytest.mark.slow
 def test_a_long_file_says_how_much_of_it_is_read(lay_run, monkeypatch) -> None:
     monkeypatch.setattr(telemetry, "ALL_BYTES", 2 * 8192)
     run = lay_run(device="cpu")
@@ -475,12 +483,14 @@ def test_a_long_file_says_how_much_of_it_is_read(lay_run, monkeypatch) -> None:
     assert f"The newest 8.19 kB of each rank's file are read, of up to {size / 1000:.1f} kB" in shown
 
 
+@pytest.mark.slow
 def test_more_steps_than_points_are_said(lay_run) -> None:
     assert "stretches" not in texts(page("run", run=lay_run().name))
     run = lay_run(steps=1300, seed=2, checkpoint_every=2000)
     assert "1\u2009306 steps in 1\u2009000 stretches: the line is the last value" in texts(page("run", run=run.name))
 
 
+@pytest.mark.slow
 def test_sensors_of_the_processor_without_a_device(lay_run) -> None:
     app = page("run", run=lay_run(steps=60, device="cpu").name, steps="last 100")
     view, data = panel(app, "CPU of the node")
@@ -493,6 +503,7 @@ def test_a_run_without_readings_says_so(lay_run) -> None:
     assert "No readings on record." in texts(page("run", run=lay_run(steps=60).name))
 
 
+@pytest.mark.slow
 def test_runs_links_to_mlflow_where_it_is_served(lay_run, monkeypatch) -> None:
     lay_run(steps=60)
     monkeypatch.setenv("TREERING_MLFLOW_URL", "http://127.0.0.1:5000/#/experiments/1")
@@ -502,6 +513,7 @@ def test_runs_links_to_mlflow_where_it_is_served(lay_run, monkeypatch) -> None:
     assert not page("runs").get("page_link")
 
 
+@pytest.mark.slow
 def test_what_was_set_beside_the_file_tells_runs_apart(lay_run) -> None:
     lay_run(steps=60)
     assert "Set" not in page("runs").dataframe[0].value
@@ -518,6 +530,7 @@ def test_foreign_text_is_never_read_as_markdown(lay_run) -> None:
     assert not any("<script>" in element.value for element in (*app.markdown, *app.caption))
 
 
+@pytest.mark.slow
 def test_a_change_on_disk_is_seen_although_readers_are_cached(lay_run) -> None:
     run = lay_run(stop_at=50, status=None)
 
@@ -569,6 +582,7 @@ def test_losses_on_one_blend_need_no_warning(lay_run) -> None:
     assert "The blends differ" not in texts(app)
 
 
+@pytest.mark.slow
 def test_smoothing_is_off_until_asked_for_and_keeps_the_raw_curve_below(lay_run) -> None:
     names = [lay_run(seed=1).name, lay_run(seed=2).name]
     raw_view, raw_data = panel(page("compare", runs=names), "Loss")

@@ -70,6 +70,11 @@ def tiny(tmp_path: Path) -> Tiny:
     return Tiny(tmp_path)
 
 
+@pytest.fixture(scope="session")
+def tiny_in() -> type[Tiny]:
+    return Tiny
+
+
 @pytest.fixture
 def prose() -> Callable[[int], str]:
     return make_text

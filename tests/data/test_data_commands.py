@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 from treering.cli import data
 from treering.errors import NotFoundError
 
+pytestmark = pytest.mark.slow
+
 DEMO = Path(__file__).parents[2] / "experiments" / "demo.yaml"
 
 

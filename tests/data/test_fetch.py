@@ -9,6 +9,8 @@ from treering.data.sources.fetch import fetch, pip_download
 from treering.errors import EvidenceError, NotFoundError, StoreError, UserError
 from treering.project import Project
 
+pytestmark = pytest.mark.slow
+
 Builder = Callable[[Path, str, str, dict[str, bytes]], WheelConfig]
 
 

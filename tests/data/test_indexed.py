@@ -146,6 +146,7 @@ def test_damage_is_found_in_every_part_of_a_long_index(tmp_path: Path, monkeypat
     assert read_sequence_lengths(path).tolist() == lengths.tolist()
 
 
+@pytest.mark.slow
 def test_a_changed_byte_is_an_error_or_changes_no_answer(tmp_path: Path) -> None:
     bin_path, idx_path = write(tmp_path)
     whole, random = idx_path.read_bytes(), np.random.default_rng(0)

@@ -100,6 +100,7 @@ def test_added_tokens_are_spelled_as_they_are():
     assert Spelling.of(tokenizer).texts(np.array([number]), np.array([1])) == ["né €"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_parts")
 def test_an_index_equals_brute_force_whoever_builds_it(corpus, tmp_path):
     corpus, text_of, texts = corpus

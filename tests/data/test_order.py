@@ -70,6 +70,7 @@ def documents_of(order, offsets, component, index):
     return held
 
 
+@pytest.mark.slow
 @given(case=cases(), g=st.integers(0, 150))
 def test_order_is_what_its_docstring_says_by_brute_force(case, g):
     order = case.order
@@ -100,6 +101,7 @@ def test_order_is_what_its_docstring_says_by_brute_force(case, g):
             assert order.exposures(component, document, g).tolist() == exposures.get((component, document), [])
 
 
+@pytest.mark.slow
 @given(case=cases(), lo=st.integers(0, 10**12), length=st.integers(0, 40))
 def test_a_range_is_its_samples_anywhere(case, lo, length):
     arrays = case.order.samples(lo, lo + length)

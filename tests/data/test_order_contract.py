@@ -49,6 +49,7 @@ def cases(draw):
     return make(weights, lengths, sequence_length, draw(st.integers(0, 99)), samples), samples, list(lengths.values())
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(case=cases())
 def test_every_answer_is_that_of_reading_sample_by_sample(case):

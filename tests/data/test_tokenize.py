@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,21 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-@pytest.fixture
-def tokenized(tiny: Any) -> Any:
+@pytest.fixture(scope="module")
+def made(tiny_in: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    tiny = tiny_in(tmp_path_factory.mktemp("made"))
     tiny.rows[0]["text"] += " The river says <|endoftext|> and flows on."
     tiny.sources = tiny.corpora()
     curate(tiny.sources, tiny.config, tiny.project, quiet)
     tokenize(tiny.sources, CONFIG, tiny.project, quiet)
+    return tiny
+
+
+@pytest.fixture
+def tokenized(made: Any, tiny: Any) -> Any:
+    """A copy of what was made once, for a test to change."""
+    shutil.copytree(made.project.root, tiny.project.root, dirs_exist_ok=True)
+    tiny.sources = made.sources
     return tiny
 
 

@@ -21,7 +21,7 @@ from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering_trainer.evaluate import run as scoring_run
 from treering_trainer.evaluate.__main__ import main
 
-pytestmark = pytest.mark.trainer
+pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -152,6 +152,7 @@ def test_a_hostfile_becomes_deepspeeds_command(invoke, project, tmp_path):
     assert not kept(project, "hostfile")
 
 
+@pytest.mark.slow
 @pytest.mark.trainer
 def test_deepspeeds_launcher_trains(project, tmp_path):
     """Over this machine's name, which needs neither ssh nor pdsh."""

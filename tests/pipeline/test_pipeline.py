@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-pytestmark = pytest.mark.pipeline
+pytestmark = [pytest.mark.pipeline, pytest.mark.slow]
 
 STAGES = ["fetch", "curate", "tokenize", "blend", "train", "evaluate", "report"]
 AUDIT = ("treering", "audit", "published", "--verify")

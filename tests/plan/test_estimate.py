@@ -374,6 +374,7 @@ def test_every_training_that_was_done_fits(accuracy):
         assert estimate(row.workload, row.layout, row.cluster, 0.5).fits
 
 
+@pytest.mark.slow
 @pytest.mark.trainer
 def test_autograd_keeps_what_the_memory_formula_counts():
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"}

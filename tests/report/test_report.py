@@ -17,7 +17,7 @@ from treering.report.summary import summarize
 from treering.report.write import write_report
 from treering.runlog.directory import RunDirectory
 
-pytestmark = pytest.mark.trainer
+pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -130,6 +130,7 @@ def filled(command, values):
     return words
 
 
+@pytest.mark.slow
 @pytest.mark.trainer
 def test_every_command_runs_as_it_is_written(root):
     (folder,) = (path.parent for path in (root / "runs").glob("*/resolved.json"))

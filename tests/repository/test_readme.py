@@ -80,6 +80,7 @@ def help_fits(app, *words):
     assert "\x1b" not in result.output
 
 
+@pytest.mark.slow
 @pytest.mark.trainer
 def test_the_tour_runs_on_a_small_project(app, scored_project, scored_run, monkeypatch):
     monkeypatch.chdir(scored_project.root)

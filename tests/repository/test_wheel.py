@@ -11,6 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 SENTINEL = "SENTINEL"
 TREERING = "import sys; from treering.cli import main; sys.argv[0] = 'treering'; main()"

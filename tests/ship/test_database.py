@@ -27,6 +27,8 @@ from treering.ship.follow import ship_once
 from treering.store.database import prepare_database
 from treering.store.registry import Registry
 
+pytestmark = pytest.mark.slow
+
 KILLS = int(os.environ.get("TREERING_SHIP_KILLS", "3"))
 
 

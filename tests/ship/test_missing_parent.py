@@ -102,6 +102,7 @@ def test_runs_show_and_ship(pair, damage, project, uri, monkeypatch):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [remove, edit_ring])
 def test_the_dashboard(pair, damage, project, monkeypatch):
     parent, child = pair

@@ -87,6 +87,7 @@ def database(postgresql, monkeypatch, request):
     admin.dispose()
 
 
+@pytest.mark.slow
 def test_first_ships_at_once_or_killed_succeed_and_other_versions_are_left_alone(project, write_run, database):
     write_run().start().lay(3).end()
     uri, began = database(), time.monotonic()

@@ -19,6 +19,7 @@ SENTINEL = "SENTINEL"
 TREERING = "import sys; from treering.cli import main; sys.argv[0] = 'treering'; main()"
 
 
+@pytest.mark.slow
 def test_no_output_of_shipping_holds_it(project, write_run):
     write_run().start().lay(2).end()
     environment = {

@@ -16,6 +16,8 @@ from treering.ship.follow import follow, ship_once
 from treering.ship.shipper import RunShipper
 from treering.store.registry import Registry, default_uri
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def tracking_uri(server, monkeypatch):

@@ -374,6 +374,7 @@ def test_known_devices_get_their_utilisation(project, write_run, client):
     assert "speed/pipeline_bubble" not in metrics
 
 
+@pytest.mark.slow
 def test_long_values_are_stored_whole(project, write_run, client):
     text = "".join(chr(97 + i % 26) for i in range(13_000))
     write_run(description=text).start().lay(1)

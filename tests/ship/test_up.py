@@ -69,6 +69,7 @@ def test_a_service_that_never_answers_is_an_error(tmp_path):
             service.wait_until_healthy(f"http://127.0.0.1:{free_port()}/health", timeout_s=0.3)
 
 
+@pytest.mark.slow
 def test_stopping_ends_grandchildren_and_the_stubborn(tmp_path):
     script = (
         "import signal, subprocess, sys, time\n"
@@ -91,6 +92,7 @@ def test_stopping_ends_grandchildren_and_the_stubborn(tmp_path):
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_services_end_though_their_owner_was_killed(tmp_path):
     script = (
         "import sys, time; from pathlib import Path; from treering.cli.serving import Guard, Service\n"
@@ -118,6 +120,7 @@ def _lives(pid):
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ignored", "stop"),
     [(signal.SIGHUP, signal.SIGINT), (signal.SIGINT, signal.SIGTERM)],
@@ -187,6 +190,7 @@ def test_up_says_which_port_is_taken(project, taken):
     assert not (project.root / ".treering" / "up").exists(), "nothing was started"
 
 
+@pytest.mark.slow
 def test_up_says_which_key_is_none(project):
     done = subprocess.run(
         [sys.executable, "-c", UP, "--public-key", "none.pem"],

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from trained import resolved
 
-pytestmark = pytest.mark.trainer
+pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 
 SCRIPT = Path(__file__).parents[2] / "experiments/ablations/fused_kernels.py"
 SHORT = ("schedule.train_tokens=640", "schedule.warmup_tokens=64", "parallel.data=1", "validation=null")

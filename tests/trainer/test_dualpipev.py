@@ -6,7 +6,7 @@ from trained import assert_same_weights, numbers, options, resolved, rings, run_
 from treering.errors import ConfigError
 from treering_trainer.checkpointing.checkpoint import read_weights
 
-pytestmark = pytest.mark.trainer
+pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 
 COMMON = options(
     ("model.num_layers=8", "parallel.micro_batch_size=1", "schedule.rampup=null", "schedule.train_tokens=2048")

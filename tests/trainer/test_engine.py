@@ -9,7 +9,7 @@ from treering.config.operation import KernelConfig, ParallelConfig
 from treering_trainer.core.engine import Engine
 from treering_trainer.core.topology import join_alone
 
-pytestmark = pytest.mark.trainer
+pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 
 MODEL = ModelConfig(num_layers=1, hidden_size=32, num_attention_heads=4, padded_vocab_size=128)
 BATCH = [(torch.arange(16).view(2, 8), torch.arange(1, 17).view(2, 8))]

@@ -23,7 +23,7 @@ from treering_trainer.checkpointing.inference import load_model
 from treering_trainer.export.__main__ import main
 from treering_trainer.export.shards import OutputTensor, parse_size, write_shards
 
-pytestmark = pytest.mark.trainer
+pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from treering.metrics.run_summary import run_line, run_page
 from treering.ship.projection import state_tags
 from treering_trainer.launch.ending import log_file
 
-pytestmark = pytest.mark.trainer
+pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 
 SHORT = "--set=parallel.rank_timeout_s=4"
 

@@ -31,6 +31,7 @@ def run(zygote, project, tmp_path_factory):
     return run_of(runs)
 
 
+@pytest.mark.slow
 def test_an_overflow_skips_a_step_and_halves_the_scale(run):
     found = rings(run)
     scales = [ring.loss_scale for ring in found]
@@ -50,6 +51,7 @@ def test_an_overflow_skips_a_step_and_halves_the_scale(run):
     assert found[-1].loss < found[0].loss - 0.3
 
 
+@pytest.mark.slow
 def test_a_skipped_step_has_read_its_samples(run):
     schedule = run.resolved.schedule
     for ring in rings(run):
@@ -59,6 +61,7 @@ def test_a_skipped_step_has_read_its_samples(run):
     assert run.checkpoints()[-1].manifest.applied_steps == applied < len(rings(run))
 
 
+@pytest.mark.slow
 def test_the_scale_is_resumed(run, zygote, project, tmp_path):
     zygote.train(project, tmp_path, *FP16, "--no-publish", expect=-9, kill_after_ring={"step": 6}, **EMULATED)
     printed = zygote.train(project, tmp_path, *FP16, "--no-publish", **EMULATED)
@@ -69,6 +72,7 @@ def test_the_scale_is_resumed(run, zygote, project, tmp_path):
     assert_same_weights(cut, run)
 
 
+@pytest.mark.slow
 def test_an_overflow_at_the_smallest_scale_ends_the_run(zygote, project, tmp_path):
     scale = "--set=optimizer.loss_scale={initial_power: 21, minimum: 1048576, hysteresis: 1}"
     printed = zygote.train(project, tmp_path, "--set=precision=fp16", scale, "--no-publish", expect=5, **EMULATED)
@@ -78,6 +82,7 @@ def test_an_overflow_at_the_smallest_scale_ends_the_run(zygote, project, tmp_pat
     assert [(ring.loss_scale, ring.applied) for ring in found] == [(2**21, False), (2**20, False)]
 
 
+@pytest.mark.slow
 def test_where_the_device_cannot_it_is_refused_before_anything_starts(zygote, project, tmp_path):
     printed = zygote.train(project, tmp_path, "--set=precision=fp16", "--no-publish", expect=2)
     assert "precision: found fp16, expected bf16 or fp32: the processors of this node do not compute in fp16" in printed

@@ -23,7 +23,7 @@ from treering_trainer.generate.samples import generate
 from treering_trainer.generate.sampling import Sampling
 from treering_trainer.generate.text import TextStream
 
-pytestmark = pytest.mark.trainer
+pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 
 GREEDY = Sampling(temperature=0)
 

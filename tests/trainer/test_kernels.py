@@ -95,6 +95,7 @@ def test_the_lean_loss_is_megatrons(dtype):
     assert not ours.grad[2, 1].any()
 
 
+@pytest.mark.slow
 def test_fused_kernels_train_the_same_in_tensor_parallel(zygote, project, reference, tmp_path):
     zygote.train(project, tmp_path, "--set=parallel.tensor=2", *FUSED, "--no-publish")
     run = run_of(tmp_path)
@@ -117,6 +118,7 @@ def test_fused_kernels_train_the_same_in_tensor_parallel(zygote, project, refere
             assert ours.validation["loss"] == pytest.approx(theirs.validation["loss"], abs=5e-6)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_does_not_run_starts_no_training(zygote, project, tmp_path):
     settings = options(("model.dropout=0.1", "kernels.attention=sdpa_flash"))
     printed = zygote.train(project, tmp_path, *settings, "--no-publish", expect=2)

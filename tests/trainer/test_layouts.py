@@ -14,7 +14,7 @@ from treering.audit.report import Level
 from treering.runlog.directory import RunDirectory
 from treering_trainer.checkpointing.checkpoint import read_weights
 
-pytestmark = pytest.mark.trainer
+pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 
 LENGTH = 32
 # 30 steps: three of 4 samples, then 8; checkpoints and validation have their own tests.

@@ -12,7 +12,7 @@ from treering.project import Project
 from treering.runlog.directory import RunDirectory
 from treering_trainer.monitor.processes import free_port
 
-pytestmark = pytest.mark.trainer
+pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 
 NAMESPACES = shutil.which("unshare") and not subprocess.run(["unshare", "-mu", "true"], check=False).returncode
 needs_namespaces = pytest.mark.skipif(not NAMESPACES, reason="namespaces of mounts and host names need more rights")

@@ -7,7 +7,7 @@ from trained import numbers, options, rings, run_of
 from treering_trainer.core.model import TransformerBlock
 from treering_trainer.core.pipeline import RecomputingModule, layer_groups
 
-pytestmark = pytest.mark.trainer
+pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("interval", [1, 2])

@@ -19,7 +19,7 @@ from treering.runlog.directory import find_runs
 from treering.runlog.records import CheckpointManifest, ConversionManifest
 from treering_trainer.checkpointing import checkpoint, convert
 
-pytestmark = pytest.mark.trainer
+pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 
 TOLERANCE = 5e-6
 

@@ -16,7 +16,7 @@ from treering.cli import audit, verify
 from treering.errors import TrainingError
 from treering.runlog.directory import RunDirectory
 
-pytestmark = pytest.mark.trainer
+pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 
 
 def audit_with_replay(checkpoint, project, monkeypatch, seed):

@@ -20,7 +20,7 @@ from treering.runlog.directory import RunDirectory
 from treering_trainer.checkpointing import checkpoint
 from treering_trainer.checkpointing.checkpoint import read_weights
 
-pytestmark = pytest.mark.trainer
+pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 
 
 def rings_after(run, step):

@@ -17,7 +17,7 @@ from treering.launch.slurm import Job, render
 from treering.launch.start import Start, keep
 from treering.runlog.directory import RunDirectory
 
-pytestmark = pytest.mark.trainer
+pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 
 SRUN = '''#!{python}
 """Two tasks on this machine. Like srun: the highest code counts, one bad end ends the others."""

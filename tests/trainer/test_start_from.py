@@ -17,7 +17,7 @@ from treering.runlog.directory import RunDirectory
 from treering_dashboard.frames.rings import read_run
 from treering_trainer.checkpointing.checkpoint import read_weights
 
-pytestmark = pytest.mark.trainer
+pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 
 DECAY = "--set=schedule.decay_tokens=3200"  # where the reference's ends: the longer run goes on at the lowest rate
 LONGER = (DECAY, "--set=schedule.train_tokens=4800")

@@ -10,7 +10,7 @@ from treering.metrics.ranks import rank_speeds
 from treering.runlog.metric_catalog import METRICS
 from treering_trainer.core.timing import pipeline_wait
 
-pytestmark = pytest.mark.trainer
+pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 
 PARTS = {"data_wait", "forward_backward", "communication", "optimizer"}
 BETWEEN = {"checkpoint", "record", "validation"}

@@ -16,7 +16,7 @@ from treering.runlog import lock
 from treering.runlog.directory import RunDirectory
 from treering_trainer.checkpointing import checkpoint
 
-pytestmark = pytest.mark.trainer
+pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 
 
 def test_trains_and_validates(reference):

@@ -47,6 +47,7 @@ def test_state_is_read_code_is_refused(tmp_path, monkeypatch):
     assert (tmp_path / "ran").exists()
 
 
+@pytest.mark.slow
 def test_a_forged_checkpoint_runs_nothing(zygote, project, tmp_path):
     runs = tmp_path / "runs"
     zygote.train(project, runs, "--set=parallel.data=1", expect=-9, kill_after_ring={"step": 6})
