@@ -70,6 +70,12 @@ ReplayOption = Annotated[
 VerifyOption = Annotated[
     bool, typer.Option("--verify", help="Read content: digest the corpora again, recompute every batch digest.")
 ]
+DocumentsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--documents", metavar="FILE", help="Also write every document that was read, and how much of it, as Parquet."
+    ),
+]
 AttestationOption = Annotated[
     Path | None, typer.Option("--attestation", metavar="FILE", help="Default: the one beside the checkpoint.")
 ]
@@ -92,6 +98,7 @@ def audit(
     verify: VerifyOption = False,
     replay: ReplayOption = None,
     summary: SummaryOption = False,
+    documents: DocumentsOption = None,
     public_key: PublicKeyOption = None,
     attestation: AttestationOption = None,
     megatron_run: MegatronRunOption = None,
@@ -113,6 +120,8 @@ def audit(
 
     Where a record is missing it says what helps, and answers at a lower level what is known without it.
 
+    `--documents FILE` lists every document that was read: corpus, number, id, source, licence, tokens, tokens read.
+
     `--summary` reads neither rings nor corpora: what was read of each corpus, by records and data order, and whether
     the records fit each other.
 
@@ -121,18 +130,12 @@ def audit(
     Example: `treering audit runs/0123456789abcdef/checkpoints/step-00000300 --verify`
     """
     from treering.audit.attestation.check import attested
-    from treering.errors import EvidenceError, UserError
+    from treering.errors import EvidenceError
 
-    if (megatron_run is None) == (not checkpoint) or (
-        megatron_run is None and (step or document or data_root or lineage)
-    ):
-        raise UserError(
-            "audit: expected a CHECKPOINT, or --megatron-run PATH, to which --step, --document, --data-root and "
-            "--lineage belong"
-        )
+    _check_usage(checkpoint, megatron_run, (step, document, data_root, lineage), documents)
     try:
         if summary:
-            others = (verify, replay, public_key, attestation, megatron_run)
+            others = (verify, replay, documents, public_key, attestation, megatron_run)
             _summarize(checkpoint, alone=not any(others), json=json)
             return
         if megatron_run is not None:
@@ -151,6 +154,7 @@ def audit(
         found, report = _audited(checkpoint, verify=verify or replay is not None)
         report, unreplayed = (report, None) if replay is None else _replayed(report, found, replay)
         report = attested(report, found, trusted_keys(public_key), attestation)
+        listed = _list_documents(found, documents)
     except EvidenceError as error:
         if json:  # a machine gets its verdict even where there is nothing left to audit
             finding = {"kind": "record", "text": str(error)}
@@ -162,10 +166,36 @@ def audit(
         print_json(report.to_json())
     else:
         print_report(report)
+        if listed:
+            console.print(*listed)
     if unreplayed is not None:
         raise unreplayed
     if not report.holds:
         raise typer.Exit(EvidenceError.exit_code)
+
+
+def _check_usage(
+    checkpoint: str, megatron_run: Path | None, of_megatron: "Sequence[object]", documents: Path | None
+) -> None:
+    from treering.errors import UserError
+
+    if (megatron_run is None) == (not checkpoint) or (megatron_run is None and any(of_megatron)):
+        raise UserError(
+            "audit: expected a CHECKPOINT, or --megatron-run PATH, to which --step, --document, --data-root and "
+            "--lineage belong"
+        )
+    if megatron_run is not None and documents is not None:
+        raise UserError("audit: --documents belongs to a CHECKPOINT of Treering's own trainer")
+
+
+def _list_documents(checkpoint: "CheckpointDirectory", file: Path | None) -> list[str]:
+    """Writes the documents that a checkpoint read, if there is a file to write; returns the lines about it."""
+    from treering.audit.documents.training import training_documents
+
+    if file is None:
+        return []
+    documents = training_documents(checkpoint, project())
+    return ["", f"documents    {documents.write(file):,} written to {file}, at most level {documents.level}"]
 
 
 def _summarize(checkpoint: str, *, alone: bool, json: bool) -> None:

@@ -66,6 +66,28 @@ def _places(pieces: Sequence[Piece]) -> Iterable[list[tuple[_Range, int]]]:
     return places.values()
 
 
+def _reads(places: Iterable[tuple[_Range, int]]) -> list[DocumentReads]:
+    return [
+        DocumentReads(each.order.read_counts(position, each.lo, each.hi), each.order.sequence_length)
+        for each, position in places
+    ]
+
+
+def corpus_reads(pieces: Sequence[Piece], catalog: Catalog) -> Iterator[tuple[Corpus, list[DocumentReads]]]:
+    """Each corpus of a path that the catalog has, with what the ranges of the path read of it.
+
+    Raises:
+        EvidenceError: a blend says of a corpus what its manifest does not, or no data order can be made of it.
+    """
+    for piece in pieces:
+        catalog.check(piece.blend)
+    for places in _places(pieces):
+        each, position = places[-1]
+        corpus = catalog.corpora.get(each.blend.components[position].digest or "")
+        if corpus is not None:
+            yield corpus, _reads(places)
+
+
 def _samples_of(places: Sequence[tuple[_Range, int]]) -> CorpusUsage:
     last, last_position = places[-1]
     component = last.blend.components[last_position]
@@ -140,11 +162,7 @@ def path_documents(
         usage = _samples_of(places)
         corpus = catalog.corpora.get(usage.digest or "")
         if corpus is not None:
-            reads = [
-                DocumentReads(each.order.read_counts(position, each.lo, each.hi), each.order.sequence_length)
-                for each, position in places
-            ]
-            read = _read_documents(corpus, reads, catalog, held_out)
+            read = _read_documents(corpus, _reads(places), catalog, held_out)
             usage = replace(
                 usage,
                 licence=str(corpus.manifest["licence"]),
