@@ -37,9 +37,9 @@ class Stuck:
     def __str__(self) -> str:
         if len(self.ranks) == 1:
             cause = f"; {self.state}" if self.state else ""
-            return f"rank {self.ranks[0]} has given no sign for {self.silent_s:.0f} s while {self.mark}{cause}"
+            return f"rank {self.ranks[0]} has given no sign for {self.silent_s:.0f} s while {self.beat}{cause}"
         names = ", ".join(map(str, self.ranks))
-        return f"ranks {names} have given no sign for {self.silent_s:.0f} s while {self.mark}, and none is behind"
+        return f"ranks {names} have given no sign for {self.silent_s:.0f} s while {self.beat}, and none is behind"
 
 
 class Watchdog:
