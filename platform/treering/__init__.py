@@ -5,6 +5,95 @@ run lays down one ring in its run log. MLflow, the dashboard and the audit read 
 
 This package never imports torch, deepspeed or streamlit: a training node, a dashboard host and an auditor's laptop all
 import it.
+
+The names below are the public interface; they are imported when they are first asked for. `treering.audit` answers
+questions about checkpoints, steps and documents.
 """
 
+from typing import TYPE_CHECKING
+
+from treering.exports import lazily
+
+if TYPE_CHECKING:
+    from treering.config.load import load_experiment
+    from treering.config.resolve import ResolvedBlend
+    from treering.config.schedule import Schedule
+    from treering.data.corpus.corpus import Corpus
+    from treering.data.order.contract import Order
+    from treering.data.order.treering1 import DataOrder
+    from treering.errors import (
+        ConfigError,
+        EvidenceError,
+        NotFoundError,
+        StoreError,
+        TrainingError,
+        TreeringError,
+        UserError,
+    )
+    from treering.project import Project
+    from treering.runlog.directory import (
+        AttemptDirectory,
+        CheckpointDirectory,
+        RunDirectory,
+        find_checkpoint,
+        find_run,
+        find_runs,
+    )
+    from treering.runlog.ring import Ring
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "AttemptDirectory",
+    "CheckpointDirectory",
+    "ConfigError",
+    "Corpus",
+    "DataOrder",
+    "EvidenceError",
+    "NotFoundError",
+    "Order",
+    "Project",
+    "ResolvedBlend",
+    "Ring",
+    "RunDirectory",
+    "Schedule",
+    "StoreError",
+    "TrainingError",
+    "TreeringError",
+    "UserError",
+    "find_checkpoint",
+    "find_run",
+    "find_runs",
+    "load_experiment",
+]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "AttemptDirectory": "runlog.directory",
+        "CheckpointDirectory": "runlog.directory",
+        "ConfigError": "errors",
+        "Corpus": "data.corpus.corpus",
+        "DataOrder": "data.order.treering1",
+        "EvidenceError": "errors",
+        "NotFoundError": "errors",
+        "Order": "data.order.contract",
+        "Project": "project",
+        "ResolvedBlend": "config.resolve",
+        "Ring": "runlog.ring",
+        "RunDirectory": "runlog.directory",
+        "Schedule": "config.schedule",
+        "StoreError": "errors",
+        "TrainingError": "errors",
+        "TreeringError": "errors",
+        "UserError": "errors",
+        "find_checkpoint": "runlog.directory",
+        "find_run": "runlog.directory",
+        "find_runs": "runlog.directory",
+        "load_experiment": "config.load",
+    },
+)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
