@@ -1,6 +1,6 @@
-"""What the site adds to docs/: README, CONTRIBUTING and CHANGELOG as pages, and the dashboard's logo.
+"""What the site adds to docs/: the pages of the repository's root, and the dashboard's logo.
 
-The three files are written for a reader of the repository, so their links start at its root; on the site they are pages
+These files are written for a reader of the repository, so their links start at its root; on the site they are pages
 beside the others.
 """
 
@@ -11,7 +11,12 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
-PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "CHANGELOG.md": "changelog.md",
+}
 LOGO = "dashboard/treering_dashboard/logo.svg"
 
 

@@ -5,8 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
-TESTS = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
+TESTS = ROOT / "tests"
 FILES = sorted(TESTS.rglob("*.py"))
 
 
@@ -41,3 +43,12 @@ def test_an_expected_error_is_known_by_its_text(path):
 )
 def test_the_check_sees_an_error_without_a_text(source, found):
     assert len(list(unchecked(ast.parse(source)))) == found
+
+
+def test_the_hooks_before_a_commit_are_the_commands_of_make_lint():
+    (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    entries = [hook["entry"].removeprefix(".venv/bin/") for hook in repository["hooks"]]
+    needs, recipe = re.search(r"^lint:(.*?)##.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE).groups()
+    targets = [f"make {target}" for target in needs.split() if target != "$(READY)"]
+    assert entries == [*(line.removeprefix("\t@") for line in recipe.splitlines()), *targets]
+    assert {hook["language"] for hook in repository["hooks"]} == {"system"}, "no hook installs anything"
