@@ -1,4 +1,4 @@
-"""Every `treering` command of the README and of docs/ runs as it is written, in a small project.
+"""Every `treering` command and every Python block of the README and of docs/ runs as written, in a small project.
 
 The `experiments/demo.yaml` of the project is a tiny experiment whose run is trained. Only words in capitals are filled
 in, by `PLACEHOLDERS`. A command that this file knows nothing about is run as well, and fails the test if it fails.
@@ -156,4 +156,10 @@ def test_every_command_runs_as_it_is_written(root):
                     failed.append(f"{page.name}: {command}\n  exit {code}: {printed[-600:]}")
     finally:
         server.end()
+    # Python last: it reads what the commands left, such as an exported model.
+    for page in PAGES:
+        for code in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+            ran = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
+            if ran.returncode:
+                failed.append(f"{page.name}: {code}\n  exit {ran.returncode}: {ran.stderr[-600:]}")
     assert not failed, "\n".join(failed)
