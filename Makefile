@@ -59,11 +59,12 @@ test: $(READY) chromium lint  ## set up and pass the tests; a part of them: make
 docs: $(READY)  ## the documentation as a site in site/; a broken link or an unknown reference ends it
 	@NO_MKDOCS_2_WARNING=1 mkdocs build
 
-lint: $(READY) docs  ## ruff, mypy, the import borders, and the documentation's links and references
+lint: $(READY) docs  ## ruff, mypy, the import borders, unused code, and the documentation's links and references
 	@ruff check .
 	@ruff format --check .
 	@mypy
 	@lint-imports --no-logo
+	@vulture
 
 # Browser tests need Debian's Chromium; without it they are skipped and say why.
 chromium:

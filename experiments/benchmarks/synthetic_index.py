@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from treering.data.corpus.indexed import index_bytes
 
 _CHUNK = 1 << 20
-HEADER_BYTES = 34
 
 
 def document_counts(num_tokens: Mapping[str, int], books: Mapping[str, int], total: int) -> dict[str, int]:

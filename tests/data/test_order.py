@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treering.config.resolve import ResolvedBlend, ResolvedComponent
-from treering.data.order.batch import batch_digest, read_samples, sample_digest, sample_digests, sample_tokens
+from treering.data.order.batch import batch_digest, read_samples, sample_digests
 from treering.data.order.spans import DocumentReads
 from treering.data.order.treering1 import DataOrder
 from treering.errors import NotFoundError, UserError
@@ -247,7 +247,7 @@ def test_samples_are_read_where_the_order_says():
         sample = order.sample(g)
         start = 1000 * (sample.component + 1) + sample.index * 8
         assert tokens[row].tolist() == list(range(start, start + 9))
-    assert np.array_equal(sample_tokens(order, [Tokens(1), Tokens(2)], 7), tokens[4])
+    assert np.array_equal(read_samples(order, [Tokens(1), Tokens(2)], 7, 8)[0], tokens[4])
 
 
 def test_digests_are_over_little_endian_uint32():
@@ -255,11 +255,11 @@ def test_digests_are_over_little_endian_uint32():
     expected = "sha256:" + hashlib.sha256(raw).hexdigest()
     tokens = np.array([1, 258, 2**32 - 1])
     for dtype in (">u4", "<u4", np.int64, np.uint64):
-        assert sample_digest(tokens.astype(dtype)) == expected
+        assert sample_digests(tokens.astype(dtype)[None]) == [expected]
     assert sample_digests(np.stack([tokens, tokens])) == [expected, expected]
     assert sample_digests(np.stack([tokens, tokens], axis=1).T) == [expected, expected]
     joined = hashlib.sha256(hashlib.sha256(raw).digest() + hashlib.sha256(b"").digest()).hexdigest()
-    assert batch_digest([expected, sample_digest(np.empty(0, dtype=np.int64))]) == "sha256:" + joined
+    assert batch_digest([expected, *sample_digests(np.empty((1, 0), dtype=np.int64))]) == "sha256:" + joined
 
 
 @pytest.mark.parametrize(
@@ -272,4 +272,4 @@ def test_digests_are_over_little_endian_uint32():
 )
 def test_what_is_no_token_has_no_digest(tokens, message):
     with pytest.raises(UserError, match=message):
-        sample_digest(tokens)
+        sample_digests(tokens[None])

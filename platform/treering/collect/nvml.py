@@ -47,10 +47,6 @@ class Nvml:
         except Exception as error:  # noqa: BLE001  (telemetry fails open: a driver's oddity must never end a training)
             return Reading(reason=f"{function}: {reason_of(error)}")
 
-    def constant(self, name: str) -> int:
-        """Value of an NVML constant by name."""
-        return int(getattr(self._library, name))
-
     def handles(self) -> list[Any]:
         """Handle of every device that answers, in NVML's order (PCI bus), which ignores CUDA_VISIBLE_DEVICES."""
         count = self.read("nvmlDeviceGetCount").value or 0

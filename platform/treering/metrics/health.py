@@ -16,8 +16,6 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
-
 from treering.metrics.alarms import DIVERGENCE, EARLY_BLOWUP, FLAT, LOSS, MAD_TO_SIGMA, TOO_GOOD, Alarm
 
 
@@ -87,8 +85,6 @@ class TooGood:
     FACTOR: Final = 2.0
     SIGMAS: Final = 6.0
 
-    _AT = np.arange(BEFORE) - (BEFORE - 1) / 2
-    _SLOPE = _AT / float((_AT**2).sum())
     _AHEAD: Final = (BEFORE + LOW) / 2
 
     def __init__(self) -> None:
@@ -128,9 +124,10 @@ class TooGood:
         self._lowest = min(self._lowest, level)
         if log > self._lowest - math.log(self.FACTOR):
             return None
-        logs = np.array([each for _, each in self._before])
-        predicted = self._lowest + min(0.0, float(logs @ self._SLOPE)) * self._AHEAD
-        limit = predicted - max(math.log(self.FACTOR), self.SIGMAS * noise(logs.tolist()))
+        logs = [each for _, each in self._before]
+        slope = statistics.linear_regression(range(self.BEFORE), logs).slope
+        predicted = self._lowest + min(0.0, slope) * self._AHEAD
+        limit = predicted - max(math.log(self.FACTOR), self.SIGMAS * noise(logs))
         if max(each for _, each in self._low) >= limit:
             return None
         self._fell_from = predicted

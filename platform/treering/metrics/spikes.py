@@ -19,13 +19,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from treering.metrics.alarms import GRAD_NORM, LOSS, MAD_TO_SIGMA, NON_FINITE, SPIKE, Alarm
 from treering.metrics.health import Divergence, EarlyBlowup, Flat, TooGood
-
-Series = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,58 +84,13 @@ class SpikeDetector:
         self._accept(log)
         return None
 
-    def update_many(self, steps: Sequence[int], values: Sequence[float]) -> list[Alarm]:
-        """Takes a stretch of points and returns its spikes, equal to `update` one by one.
-
-        Between two spikes the background is a plain sliding window, so whole stretches of it are judged at once and
-        single points only where a stretch may hold a spike.
-        """
-        series = np.asarray(values, dtype=np.float64)
-        spikes: list[Alarm] = []
-        position = 0
-        while position < len(series):
-            quiet = self._quiet(series[position : position + 4096])
-            if len(quiet):
-                for log in quiet[-self._rule.window :]:
-                    self._accept(float(log))
-                self._flagged.clear()
-                position += len(quiet)
-                continue
-            spike = self.update(steps[position], float(series[position]))
-            if spike:
-                spikes.append(spike)
-            position += 1
-        return spikes
-
-    def _quiet(self, series: Series) -> Series:
-        """Logarithms of the leading values of `series` that are background.
-
-        Empty while the window is not full, and where the first value is not plainly background.
-        """
-        if len(self._background) < self._rule.window:
-            return series[:0]
-        usable = np.isfinite(series) & (series > 0)
-        series = series[: len(series) if usable.all() else int(np.argmin(usable))]
-        if not len(series):
-            return series
-        # math.log, not np.log: the two may differ in the last bit, and both ways of judging must agree.
-        logs = np.array([math.log(value) for value in series])
-        windows = np.lib.stride_tricks.sliding_window_view(
-            np.concatenate([self._background, logs[:-1]]), self._rule.window
-        )
-        medians = np.median(windows, axis=1)
-        mads = np.median(np.abs(windows - medians[:, None]), axis=1)
-        flagged = (logs - medians) / np.maximum(MAD_TO_SIGMA * mads, self._floor) > self._rule.threshold
-        return logs[: int(np.argmax(flagged)) if flagged.any() else len(logs)]
-
     def _z(self, log: float) -> float:
-        values = np.asarray(self._sorted)
-        median = float(np.median(values))
-        mad = float(np.median(np.abs(values - median)))
+        median = _median(self._sorted)
+        mad = _median(sorted(abs(value - median) for value in self._sorted))
         return (log - median) / max(MAD_TO_SIGMA * mad, self._floor)
 
     def _alarm(self, step: int, value: float, z: float, rule: str) -> Alarm:
-        background = math.exp(float(np.median(self._sorted))) if self._sorted else math.nan
+        background = math.exp(_median(self._sorted)) if self._sorted else math.nan
         return Alarm(step, self._metric, value, z, background, len(self._sorted), rule, step)
 
     def _accept(self, log: float) -> None:
@@ -153,6 +103,11 @@ class SpikeDetector:
         self._background = deque(self._flagged)
         self._sorted = sorted(self._flagged)
         self._flagged.clear()
+
+
+def _median(ordered: Sequence[float]) -> float:
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
 class SeriesJudge:

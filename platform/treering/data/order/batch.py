@@ -38,20 +38,8 @@ def _little_endian(tokens: NDArray[Any]) -> NDArray[np.uint32]:
     return np.ascontiguousarray(tokens, dtype="<u4")
 
 
-def sample_digest(tokens: NDArray[Any]) -> str:
-    """Digest of one sample.
-
-    Args:
-        tokens: shape [sequence_length + 1], any integer type.
-
-    Raises:
-        UserError: a value is no token.
-    """
-    return DIGEST_PREFIX + hashlib.sha256(_little_endian(tokens).data).hexdigest()
-
-
 def sample_digests(tokens: NDArray[Any]) -> list[str]:
-    """Digests of samples, `sample_digest` of each row.
+    """Digests of samples, one a row: sha256 over the tokens as little-endian uint32.
 
     Args:
         tokens: shape [samples, sequence_length + 1], any integer type.
@@ -87,14 +75,4 @@ def read_samples(order: DataOrder, corpora: Sequence[TokenSource], lo: int, hi: 
     tokens = np.empty((hi - lo, width), dtype=np.uint32)
     for row, (component, start) in enumerate(zip(components.tolist(), starts.tolist(), strict=True)):
         tokens[row] = corpora[component].tokens(start, start + width)
-    return tokens
-
-
-def sample_tokens(order: DataOrder, corpora: Sequence[TokenSource], g: int) -> NDArray[np.uint32]:
-    """The tokens of sample g, shape [sequence_length + 1].
-
-    Raises:
-        UserError: as `read_samples`.
-    """
-    tokens: NDArray[np.uint32] = read_samples(order, corpora, g, g + 1)[0]
     return tokens
