@@ -38,6 +38,8 @@ from treering.redact import RedactingStream, redact
 from treering.remedies import applicable
 
 DEBUG_VARIABLE = "TREERING_DEBUG"
+EXIT_RESTART = 75
+"""Exit code of a training that wants to be started again (EX_TEMPFAIL): it was stopped, or lost a rank."""
 EXIT_INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 EXIT_CLOSED_PIPE = 141

@@ -33,7 +33,7 @@ from treering.config.load import load_experiment
 from treering.config.resolve import Resolved, ResolvedBlend
 from treering.data.blend import resolve_blend
 from treering.data.order.continuation import resolve_run, start_lines
-from treering.ending import run_command
+from treering.ending import EXIT_RESTART, run_command
 from treering.errors import (
     ConfigError,
     RunLockedError,
@@ -49,7 +49,7 @@ from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import Layout
 from treering_trainer.launch.ending import log_file, read_reason, reason_file, record_failure
 from treering_trainer.launch.job import Job, Mode, Until, write_end
-from treering_trainer.monitor.processes import EXIT_RESTART, Ranks, die_with_parent, fork_rank, redirect
+from treering_trainer.monitor.processes import Ranks, die_with_parent, fork_rank, redirect
 
 if TYPE_CHECKING:
     from treering_trainer.launch.devices import Hardware

@@ -7,12 +7,11 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from treering.ending import EXIT_INTERRUPTED
+from treering.ending import EXIT_INTERRUPTED, EXIT_RESTART
 from treering.files import read_text
 from treering_trainer.launch.job import write_end, write_incident
 from treering_trainer.monitor.processes import (
     EXIT_CONTACT_LOST,
-    EXIT_RESTART,
     RankFailedError,
     Ranks,
     RankStuckError,

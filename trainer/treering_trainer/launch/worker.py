@@ -17,7 +17,7 @@ import torch
 import torch.distributed
 from deepspeed.accelerator import get_accelerator
 
-from treering.ending import heeded
+from treering.ending import EXIT_RESTART, heeded
 from treering.errors import TrainingError, TreeringError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
@@ -31,7 +31,7 @@ from treering_trainer.core.topology import RankCoordinates, is_contact_lost, joi
 from treering_trainer.launch.job import Job, Until, write_end, write_incident
 from treering_trainer.monitor.heartbeat import HeartbeatWriter, Part
 from treering_trainer.monitor.hooks import FailOpen, Hook, Progress, Telemetry
-from treering_trainer.monitor.processes import EXIT_CONTACT_LOST, EXIT_RESTART, STOP_SIGNALS
+from treering_trainer.monitor.processes import EXIT_CONTACT_LOST, STOP_SIGNALS
 
 
 class StopRequest:

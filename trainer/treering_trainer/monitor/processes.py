@@ -15,14 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from treering.collect.memory import count_oom_kills
-from treering.ending import heeded
+from treering.ending import EXIT_RESTART, heeded
 from treering.errors import TrainingError
 from treering_trainer.monitor import heartbeat
 from treering_trainer.monitor.heartbeat import Heartbeats
 from treering_trainer.monitor.watchdog import Stuck, Watchdog
-
-EXIT_RESTART = 75
-"""EX_TEMPFAIL: start me again."""
 
 EXIT_CONTACT_LOST = 74
 """EX_IOERR, between a rank and its launcher: another rank no longer answers, so the cause lies elsewhere."""

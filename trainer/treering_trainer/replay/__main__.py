@@ -19,14 +19,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from treering.config.resolve import Resolved
-from treering.ending import run_command
+from treering.ending import EXIT_RESTART, run_command
 from treering.errors import EvidenceError, TrainingError, UserError
 from treering.foreign import say
 from treering.runlog.directory import CheckpointDirectory, RunDirectory, find_checkpoint
 from treering.runlog.extract import extract_run
 from treering.runlog.records import AttemptHeader
 from treering.runlog.ring import Ring
-from treering_trainer.monitor.processes import EXIT_RESTART
 
 _NEVER = 10**9
 
