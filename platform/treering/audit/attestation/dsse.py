@@ -2,7 +2,9 @@
 
 Source: https://github.com/secure-systems-lab/dsse, protocol.md and envelope.md (v1.0.2). The reader is stricter than
 the protocol where it leaves room for two texts of one envelope (unknown fields, a second signature, base64 with stray
-bits), so that a file that was changed anywhere but in its white space is refused.
+bits), so that a file that was changed anywhere but in its white space is refused. securesystemslib's `Envelope` takes
+all of these, and looks a key up by the id that the envelope claims; so the reader is ours, and a test checks that
+securesystemslib verifies what we sign, and that we read what it signs.
 """
 
 import base64
