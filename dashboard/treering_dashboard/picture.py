@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from treering.errors import NotFoundError, StoreError
 from treering.project import Project
-from treering.runlog.directory import find_run, find_runs
+from treering.runlog.find import find_run, find_runs
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -23,7 +23,7 @@ from treering.audit.evidence.path import RecordedSegment
 from treering.config.resolve import ResolvedBlend
 from treering.config.schedule import Schedule
 from treering.data.corpus.corpus import Corpus
-from treering.runlog.directory import PathSegment
+from treering.runlog.ancestry import PathSegment
 
 WEIGHTS = {"a": "0.4", "b": "0.3", "c": "0.2", "d": "0.1"}
 

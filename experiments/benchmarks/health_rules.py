@@ -28,7 +28,7 @@ import numpy.typing as npt
 from treering.metrics.alarms import DIVERGENCE, EARLY_BLOWUP, FLAT, GRAD_NORM, LOSS, RULES, SPIKE, TOO_GOOD
 from treering.metrics.run_summary import alarms_of
 from treering.metrics.spikes import find_spikes
-from treering.runlog.directory import find_runs
+from treering.runlog.find import find_runs
 from treering.runlog.own import path_left
 
 _STEP = re.compile(r"^step:(\d+)/\d+ train_loss:(\S+)", re.MULTILINE)

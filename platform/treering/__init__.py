@@ -31,14 +31,9 @@ if TYPE_CHECKING:
         UserError,
     )
     from treering.project import Project
-    from treering.runlog.directory import (
-        AttemptDirectory,
-        CheckpointDirectory,
-        RunDirectory,
-        find_checkpoint,
-        find_run,
-        find_runs,
-    )
+    from treering.runlog.attempt import AttemptDirectory
+    from treering.runlog.directory import CheckpointDirectory, RunDirectory
+    from treering.runlog.find import find_checkpoint, find_run, find_runs
     from treering.runlog.ring import Ring
 
 __version__ = "0.1.0"

@@ -26,7 +26,7 @@ from treering.audit.report import Level
 from treering.config.canonical import digest_bytes, digest_file, digest_json
 from treering.errors import EvidenceError, NotFoundError, UserError
 from treering.project import Project
-from treering.runlog.directory import find_checkpoint
+from treering.runlog.find import find_checkpoint
 
 with_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to check with")
 

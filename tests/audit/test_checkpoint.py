@@ -15,7 +15,7 @@ from treering.audit.evidence.path import recorded_segments_to
 from treering.audit.report import CurationStep, HeldOut, Level
 from treering.data.corpus.corpus import Corpus
 from treering.data.corpus.manifest import write_manifest
-from treering.runlog.directory import find_checkpoint
+from treering.runlog.find import find_checkpoint
 
 
 def touched_by_brute_force(built, num_samples):

@@ -254,7 +254,7 @@ def test_what_curation_dropped_is_told_only_of_this_very_corpus(built):
 
 
 def _runs(built):
-    from treering.runlog.directory import find_runs
+    from treering.runlog.find import find_runs
 
     return find_runs(built.project.runs)
 

@@ -17,7 +17,7 @@ from treering.config.canonical import digest_json
 from treering.config.load import load_experiment
 from treering.data.blend import resolve_blend
 from treering.errors import EvidenceError, NotFoundError, UserError
-from treering.runlog.directory import find_checkpoint
+from treering.runlog.find import find_checkpoint
 
 OTHER = "sha256:" + "7" * 64
 

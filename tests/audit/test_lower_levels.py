@@ -18,7 +18,8 @@ from treering.audit.documents.trace import trace_documents
 from treering.audit.report import Level
 from treering.cli import audit as audit_command
 from treering.errors import EvidenceError, NotFoundError
-from treering.runlog.directory import CheckpointDirectory, find_checkpoint, named_checkpoint
+from treering.runlog.directory import CheckpointDirectory
+from treering.runlog.find import find_checkpoint, named_checkpoint
 
 
 @pytest.fixture

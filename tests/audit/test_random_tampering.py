@@ -26,7 +26,8 @@ from treering.data.corpus.corpus import Corpus
 from treering.data.corpus.document_table import DOCUMENT_SCHEMA
 from treering.errors import EvidenceError
 from treering.project import Project
-from treering.runlog.directory import RunDirectory, find_checkpoint
+from treering.runlog.directory import RunDirectory
+from treering.runlog.find import find_checkpoint
 
 pytestmark = pytest.mark.slow
 

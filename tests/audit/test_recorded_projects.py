@@ -14,7 +14,8 @@ from treering.audit.report import Level
 from treering.config.canonical import digest_json
 from treering.metrics.run_summary import run_line, run_page
 from treering.project import Project
-from treering.runlog.directory import RunDirectory, find_checkpoint
+from treering.runlog.directory import RunDirectory
+from treering.runlog.find import find_checkpoint
 
 
 @pytest.fixture(scope="module", params=["earlier", "journals"])

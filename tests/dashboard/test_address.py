@@ -6,7 +6,8 @@ import pytest
 from audited_project import cut_checkpoint
 from dashboard_page import page, texts
 
-from treering.runlog.directory import RunDirectory, find_runs
+from treering.runlog.directory import RunDirectory
+from treering.runlog.find import find_runs
 
 HOSTILE = ["", "zzz", "0", "1", "-1", "../../etc/passwd", "<b>x</b>", "$x$ :red[y]", "☃", "a" * 5000, "None", "true "]
 NO_NUMBERS = ["", "0", "-1", "1.5", "1e3", "x", "\uff19", " 7", "+7", "99999999999999999999999", "0x10", "1_000", "nan"]

@@ -15,7 +15,7 @@ from treering.config.canonical import digest_file
 from treering.data.corpus.corpus import Corpus
 from treering.data.corpus.manifest import write_manifest
 from treering.data.corpus.tokenize import load_tokenizer, write_corpus
-from treering.runlog.directory import find_runs
+from treering.runlog.find import find_runs
 
 
 @pytest.fixture

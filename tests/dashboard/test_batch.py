@@ -9,7 +9,8 @@ from dashboard_page import page, table, texts
 from treering.audit.documents.batch import step_batch
 from treering.audit.documents.spike import spike_data
 from treering.data.corpus.corpus import Corpus
-from treering.runlog.directory import RunDirectory, find_runs
+from treering.runlog.directory import RunDirectory
+from treering.runlog.find import find_runs
 from treering_dashboard.panels.samples import PAGE_SIZE
 
 

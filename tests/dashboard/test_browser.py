@@ -11,7 +11,8 @@ from treering.audit.documents.selection import Selector
 from treering.audit.documents.trace import trace_documents
 from treering.metrics.run_summary import alarms_of
 from treering.project import Project
-from treering.runlog.directory import RunDirectory, find_runs
+from treering.runlog.directory import RunDirectory
+from treering.runlog.find import find_runs
 from treering.runlog.lock import acquire
 from treering.runlog.own import path_left
 from treering_dashboard.panels.tables import ROW_HEIGHT

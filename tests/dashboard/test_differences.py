@@ -10,7 +10,7 @@ from run_records import parent
 
 from treering.audit.documents.difference import compare_checkpoints
 from treering.data.order.continuation import join_lines
-from treering.runlog.directory import find_runs
+from treering.runlog.find import find_runs
 from treering_dashboard.pages import differences
 
 

@@ -10,7 +10,7 @@ from treering.audit.documents.text import trace_text
 from treering.audit.documents.trace import trace_documents
 from treering.data.corpus.corpus import Corpus
 from treering.data.corpus.text import Detokenizer
-from treering.runlog.directory import find_runs
+from treering.runlog.find import find_runs
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import json
 
 from treering.metrics.ranks import RankSpeed, rank_speeds, tail_bytes
-from treering.runlog.directory import AttemptDirectory
+from treering.runlog.attempt import AttemptDirectory
 
 
 def line(rank, compute_s, **values):

@@ -9,7 +9,8 @@ from audited_project import lay_project
 
 from treering.metrics.run_summary import run_line
 from treering.metrics.state import SAVE_S, START_S, condition, rank_names
-from treering.runlog.directory import RunDirectory, find_runs
+from treering.runlog.directory import RunDirectory
+from treering.runlog.find import find_runs
 from treering.runlog.lock import acquire
 from treering.runlog.writer import RingWriter
 

@@ -14,7 +14,7 @@ from audited_project import lay_project
 import treering
 from treering import audit
 from treering.audit.documents.training import training_documents
-from treering.runlog.directory import find_runs
+from treering.runlog.find import find_runs
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = "\n".join(page.read_text() for page in sorted((ROOT / "docs" / "reference").glob("*.md")))

@@ -10,14 +10,8 @@ from treering.config.canonical import digest_bytes
 from treering.config.resolve import ResolvedBlend, ResolvedComponent, resolve
 from treering.config.schema import Experiment
 from treering.errors import EvidenceError, NotFoundError
-from treering.runlog.directory import (
-    RunDirectory,
-    checkpoint_name,
-    find_checkpoint,
-    find_run,
-    find_runs,
-    named_checkpoint,
-)
+from treering.runlog.directory import RunDirectory, checkpoint_name
+from treering.runlog.find import find_checkpoint, find_run, find_runs, named_checkpoint
 from treering.runlog.lock import acquire
 from treering.runlog.records import AttemptEnd, Parent
 from treering.runlog.writer import RingWriter

@@ -1,7 +1,7 @@
 import pytest
 
 from treering.errors import EvidenceError
-from treering.runlog.directory import AttemptDirectory
+from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.incidents import Incident, append_incident
 
 

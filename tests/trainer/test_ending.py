@@ -7,7 +7,7 @@ import pytest
 import run_records
 from trained import resolved
 
-from treering.runlog.directory import AttemptDirectory
+from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.writer import RingWriter
 from treering_trainer.launch.ending import reason_file, record_failure
 from treering_trainer.monitor.heartbeat import Heartbeat, Part

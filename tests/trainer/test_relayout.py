@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from treering.audit.checkpoint import audit_checkpoint
 from treering.cli import commands
 from treering.metrics.run_summary import run_line, run_page
-from treering.runlog.directory import find_runs
+from treering.runlog.find import find_runs
 from treering.runlog.records import CheckpointManifest, ConversionManifest
 from treering_trainer.checkpointing import checkpoint, convert
 

@@ -14,7 +14,8 @@ import streamlit as st
 from treering.audit.documents.exposure import project_runs
 from treering.errors import EvidenceError
 from treering.project import Project
-from treering.runlog.directory import RunDirectory, find_runs
+from treering.runlog.directory import RunDirectory
+from treering.runlog.find import find_runs
 from treering.runlog.records import Evaluation
 from treering_dashboard.frames.rings import RunFrames, read_run
 from treering_dashboard.frames.summary import RunSummary, summarize

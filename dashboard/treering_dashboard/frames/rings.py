@@ -20,7 +20,9 @@ from treering.metrics.efficiency import efficiency
 from treering.metrics.flops import ModelShape
 from treering.metrics.run_summary import judge_of, judged
 from treering.metrics.spikes import RingAlarms
-from treering.runlog.directory import AttemptDirectory, PathSegment, RunDirectory
+from treering.runlog.ancestry import PathSegment
+from treering.runlog.attempt import AttemptDirectory
+from treering.runlog.directory import RunDirectory
 from treering.runlog.incidents import Incident
 from treering.runlog.metric_catalog import ring_metrics
 from treering.runlog.own import path_left, segments_left

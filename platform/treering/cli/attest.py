@@ -61,7 +61,7 @@ def attest(  # noqa: PLR0917 - one argument an option
     from treering.audit.attestation.keys import PrivateKey
     from treering.audit.attestation.sign import attest as sign
     from treering.cli.audit import progress_bars
-    from treering.runlog.directory import named_checkpoint
+    from treering.runlog.find import named_checkpoint
 
     here, signer = project(), PrivateKey.read(key)
     with progress_bars() as progress:

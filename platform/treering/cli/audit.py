@@ -202,7 +202,7 @@ def _summarize(checkpoint: str, *, alone: bool, json: bool) -> None:
     """Prints the summary of a checkpoint."""
     from treering.audit.summary import summarize
     from treering.errors import EvidenceError, UserError
-    from treering.runlog.directory import named_checkpoint
+    from treering.runlog.find import named_checkpoint
 
     if not alone:
         raise UserError("audit: --summary reads records alone and goes with no other option but --json")
@@ -244,8 +244,8 @@ def _audited(checkpoint: str, *, verify: bool) -> "tuple[CheckpointDirectory, Au
 
     from treering.audit.checkpoint import audit_checkpoint
     from treering.audit.export import exported_checkpoint
-    from treering.runlog.directory import named_checkpoint
     from treering.runlog.export import EXPORT_RECORD
+    from treering.runlog.find import named_checkpoint
 
     here, folder = project(), Path(checkpoint)
     found, shortfalls = (
@@ -289,7 +289,7 @@ def batch(
     """
     from treering.audit.documents.batch import step_batch
     from treering.errors import EvidenceError
-    from treering.runlog.directory import find_run
+    from treering.runlog.find import find_run
 
     here = project()
     found = step_batch(find_run(here.runs, run), step, here, rank)

@@ -39,7 +39,7 @@ def list_(
     Example: `treering checkpoint list 0123`
     """
     from treering.metrics.checkpoints import list_checkpoints
-    from treering.runlog.directory import find_run
+    from treering.runlog.find import find_run
 
     found = list_checkpoints(find_run(project().runs, run))
     if json:

@@ -101,7 +101,7 @@ def croissant(
 def _facts(checkpoint: str, public_key: list[Path] | None, *, verify: bool) -> "ModelFacts":
     from treering.audit.disclosure.facts import gather
     from treering.cli.audit import progress_bars
-    from treering.runlog.directory import named_checkpoint
+    from treering.runlog.find import named_checkpoint
 
     with progress_bars() as progress:
         found, trusted = named_checkpoint(project().runs, checkpoint), trusted_keys(public_key)

@@ -43,7 +43,7 @@ def runs(json: JsonOption = False) -> None:
     Example: `treering runs --json`
     """
     from treering.metrics.run_summary import run_line, unlisted_runs
-    from treering.runlog.directory import find_runs
+    from treering.runlog.find import find_runs
 
     here = project().runs
     lines = [run_line(run) for run in find_runs(here)]
@@ -95,7 +95,7 @@ def show(run: RunArgument, full: FullOption = False, json: JsonOption = False) -
     Example: `treering show 0123 --full`
     """
     from treering.metrics.run_summary import run_page
-    from treering.runlog.directory import find_run
+    from treering.runlog.find import find_run
 
     page = run_page(find_run(project().runs, run))
     if json:
@@ -121,7 +121,7 @@ def ship(run: ShipArgument = None, follow: FollowOption = False, json: JsonOptio
     from dataclasses import asdict
 
     from treering.redact import redact
-    from treering.runlog.directory import find_run, find_runs
+    from treering.runlog.find import find_run, find_runs
     from treering.ship import follow as following
     from treering.store.registry import default_uri
 

@@ -236,7 +236,7 @@ def contamination(
     Example: `treering contamination 0123`
     """
     from treering.audit.documents.contamination import find_contamination
-    from treering.runlog.directory import named_checkpoint
+    from treering.runlog.find import named_checkpoint
 
     here = project()
     with progress_bars() as progress:
@@ -290,7 +290,7 @@ def diff(a: NamedCheckpoint, b: NamedCheckpoint, json: JsonOption = False) -> No
     Example: `treering diff 430e51 c6afcc`
     """
     from treering.audit.documents.difference import compare_checkpoints
-    from treering.runlog.directory import named_checkpoint
+    from treering.runlog.find import named_checkpoint
 
     here = project()
     with progress_bars() as progress:
@@ -344,7 +344,7 @@ def spikes(
     """
     from treering.audit.documents.spike import rings_left, spike_data
     from treering.metrics.run_summary import alarms_in
-    from treering.runlog.directory import find_run
+    from treering.runlog.find import find_run
 
     here = project()
     directory = find_run(here.runs, run)

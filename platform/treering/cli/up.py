@@ -164,7 +164,7 @@ def training_runs_page(url: str, here: "Project") -> str:
     from urllib.request import urlopen
 
     from treering.errors import TreeringError
-    from treering.runlog.directory import find_runs
+    from treering.runlog.find import find_runs
 
     with suppress(OSError, ValueError, LookupError, TypeError, TreeringError):
         query = urlencode({"experiment_name": find_runs(here.runs)[-1].resolved.experiment})

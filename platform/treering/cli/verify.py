@@ -76,7 +76,7 @@ def _check(attestation: Path, public_key: list[Path] | None, paths: list[Path]) 
     from treering.audit.attestation.place import attested_checkpoint
     from treering.cli.audit import progress_bars
     from treering.errors import UserError
-    from treering.runlog.directory import find_checkpoint
+    from treering.runlog.find import find_checkpoint
 
     if not public_key:
         raise UserError("--attestation: no key was given whose signature counts; `--public-key FILE` names it")

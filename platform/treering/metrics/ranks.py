@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from treering.runlog.directory import AttemptDirectory
+from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.telemetry import STEP_METRICS, newest_rows
 
 _TAIL_BYTES: Final = 64 << 10

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from treering.errors import EvidenceError
-from treering.runlog.directory import AttemptDirectory, RunDirectory, RunState
+from treering.runlog.attempt import AttemptDirectory
+from treering.runlog.directory import RunDirectory, RunState
 from treering.runlog.ring import Ring, newest_rings
 from treering.runlog.telemetry import newest_rows
 

@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 from treering.errors import EvidenceError
-from treering.runlog.directory import AttemptDirectory, CheckpointDirectory, RunDirectory, checkpoint_name
+from treering.runlog.attempt import AttemptDirectory
+from treering.runlog.directory import CheckpointDirectory, RunDirectory, checkpoint_name
 from treering.runlog.document import sync_directory
 from treering.runlog.journal import (
     JOURNAL,

@@ -13,8 +13,7 @@ started from are carried along below it, in `ancestors/<id>/`.
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -22,19 +21,20 @@ from typing import Literal
 from treering.config.canonical import short
 from treering.config.model import Digest
 from treering.config.resolve import ANCESTORS, RUN_ID_LENGTH, Resolved, ancestor_folder
-from treering.errors import EvidenceError, NotFoundError
-from treering.runlog.incidents import Incident, read_incidents
+from treering.errors import EvidenceError
+from treering.runlog.ancestry import PathSegment, path_of, rings_along
+from treering.runlog.attempt import AttemptDirectory
+from treering.runlog.incidents import Incident
 from treering.runlog.journal import JOURNAL, Journal
 from treering.runlog.lock import is_held
-from treering.runlog.records import AttemptEnd, AttemptHeader, CheckpointManifest, Evaluation
-from treering.runlog.ring import Ring, first_ring, last_ring, read_rings
+from treering.runlog.records import CheckpointManifest, Evaluation
+from treering.runlog.ring import Ring
 
 RunState = Literal["empty", "running", "finished", "interrupted", "failed", "broken"]
 
 
 _CHECKPOINT_NAME = re.compile(r"^step-(\d{8,})$")
 _ATTEMPT_NAME = re.compile(r"^\d{4,}$")
-_RANK_FILE = re.compile(r"^rank-\d+\.jsonl$")
 
 
 def checkpoint_name(step: int) -> str:
@@ -42,106 +42,9 @@ def checkpoint_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
-class AttemptDirectory:
-    """One process start of a run.
-
-    Args:
-        path: `attempts/NNNN`.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.number = int(path.name)
-
-    @cached_property
-    def _header(self) -> tuple[AttemptHeader, str]:
-        return AttemptHeader.read(self.path / "header.json")
-
-    @property
-    def header(self) -> AttemptHeader:
-        """What the attempt was started with.
-
-        Raises:
-            EvidenceError: missing or changed.
-        """
-        return self._header[0]
-
-    @property
-    def header_digest(self) -> str:
-        """`prev` of the first ring."""
-        return self._header[1]
-
-    @property
-    def has_header(self) -> bool:
-        """Whether the header is there and whole."""
-        try:
-            return bool(self._header)
-        except EvidenceError:
-            return False
-
-    @property
-    def started(self) -> bool:
-        """Whether the header was written; an attempt that died before has nothing to say."""
-        return (self.path / "header.json").exists()
-
-    @property
-    def rings_file(self) -> Path:
-        """The attempt's `rings.jsonl`."""
-        return self.path / "rings.jsonl"
-
-    def rings(self) -> Iterator[Ring]:
-        """All durable rings in order, the chain checked.
-
-        Raises:
-            EvidenceError: a ring was changed, removed or put in.
-        """
-        return read_rings(self.rings_file, self.header_digest)
-
-    def headless_rings(self) -> Iterator[Ring]:
-        """The rings that are there, the chain checked from the first of them on: what came before it is not known.
-
-        Raises:
-            EvidenceError: a ring after the first was changed, removed or put in, or the first is none.
-        """
-        first = first_ring(self.rings_file)
-        return iter(()) if first is None else read_rings(self.rings_file, first.prev)
-
-    def first_step(self) -> int:
-        """The step of the first ring that is there, 0 where there is none; no chain checked.
-
-        Raises:
-            EvidenceError: that ring was changed.
-        """
-        ring = first_ring(self.rings_file)
-        return 0 if ring is None else ring.step
-
-    def last_step(self) -> int:
-        """The last step with a durable ring, 0 where there is none; read from the end of the file, no chain checked.
-
-        Raises:
-            EvidenceError: the last ring was changed.
-        """
-        ring = last_ring(self.rings_file)
-        return 0 if ring is None else ring.step
-
-    @property
-    def end(self) -> AttemptEnd | None:
-        """How the attempt ended, None while it runs or if it was killed."""
-        path = self.path / "end.json"
-        return AttemptEnd.read(path)[0] if path.exists() else None
-
-    def incidents(self) -> list[Incident]:
-        """What befell the attempt from outside its numbers.
-
-        Raises:
-            EvidenceError: a line is no incident.
-        """
-        return read_incidents(self.path)
-
-    def telemetry_files(self) -> list[Path]:
-        """One JSON Lines file of sensor readings for each rank, in order of ranks."""
-        found = [path for path in (self.path / "telemetry").glob("rank-*.jsonl") if _RANK_FILE.match(path.name)]
-        return sorted(found, key=lambda path: int(path.stem.removeprefix("rank-")))
+def is_checkpoint_name(name: str) -> bool:
+    """Whether a folder of that name is a complete checkpoint."""
+    return _CHECKPOINT_NAME.match(name) is not None
 
 
 class CheckpointDirectory:
@@ -198,40 +101,6 @@ class CheckpointDirectory:
         return self.run.path / "universal" / self.path.name
 
 
-@dataclass(frozen=True, slots=True)
-class PathSegment:
-    """A stretch of rings of one attempt on the way from a run's root to a checkpoint.
-
-    Attributes:
-        run: the run that the attempt belongs to.
-        attempt: whose rings these are.
-        last_step: last step of the stretch that counts; later rings of the attempt lie off the path.
-    """
-
-    run: "RunDirectory"
-    attempt: AttemptDirectory
-    last_step: int | None
-
-    def rings(self) -> Iterator[Ring]:
-        """The rings of the stretch.
-
-        Raises:
-            EvidenceError: the chain is broken, or it ends before `last_step`.
-        """
-        step = 0
-        for ring in self.attempt.rings():
-            if self.last_step is not None and ring.step > self.last_step:
-                break
-            step = ring.step
-            yield ring
-            if step == self.last_step:
-                return  # what follows lies off the path, whole or not
-        if self.last_step is not None and step != self.last_step:
-            raise EvidenceError(
-                f"{self.attempt.rings_file}: the rings end at step {step}, the path needs them to step {self.last_step}"
-            )
-
-
 class RunDirectory:
     """One run on disk.
 
@@ -285,12 +154,12 @@ class RunDirectory:
     def checkpoints(self) -> list[CheckpointDirectory]:
         """All complete checkpoints, oldest step first."""
         folder = self.path / "checkpoints"
-        found = [CheckpointDirectory(path) for path in folder.glob("step-*") if _CHECKPOINT_NAME.match(path.name)]
+        found = [CheckpointDirectory(path) for path in folder.glob("step-*") if is_checkpoint_name(path.name)]
         return sorted(found, key=lambda checkpoint: checkpoint.step)
 
     def superseded(self) -> list[CheckpointDirectory]:
         """Complete checkpoints that a later attempt wrote again, in the order of the attempts that wrote them first."""
-        found = [path for path in self.path.glob("superseded-*/step-*") if _CHECKPOINT_NAME.match(path.name)]
+        found = [path for path in self.path.glob("superseded-*/step-*") if is_checkpoint_name(path.name)]
         return [CheckpointDirectory(path) for path in sorted(found)]
 
     def evaluations(self) -> list[Evaluation]:
@@ -393,164 +262,3 @@ class RunDirectory:
                 f"{checkpoint.path}: was cut at ring {checkpoint.manifest.ring}, but the path ends at "
                 f"{last.digest if last else 'nothing'}"
             )
-
-
-def rings_along(segments: Sequence[PathSegment], *, whole: bool = True) -> Iterator[Ring]:
-    """The rings of a path, the chain checked across attempts.
-
-    Args:
-        segments: of the path.
-        whole: whether the first stretch begins at the root; else nothing is said of what came before it.
-
-    Raises:
-        EvidenceError: a ring or a seam does not hold.
-    """
-    last: Ring | None = None
-    for segment in segments:
-        parent = segment.attempt.header.parent
-        if parent is not None and (whole or last is not None) and (last is None or last.digest != parent.ring):
-            raise EvidenceError(
-                f"{segment.attempt.path}: goes on from ring {parent.ring} of step {parent.step}, but "
-                f"{last.digest if last else 'nothing'} stands there"
-            )
-        for ring in segment.rings():
-            if last is not None and ring.step != last.step + 1:
-                raise EvidenceError(f"{segment.attempt.rings_file}: step {ring.step} follows step {last.step}")
-            last = ring
-            yield ring
-
-
-def path_of(last: PathSegment, *, own: bool = False) -> list[PathSegment]:
-    """The attempts that led to a stretch of one, from the root on, with it.
-
-    Args:
-        last: the stretch.
-        own: stop where the path leads into another run.
-
-    Raises:
-        EvidenceError: a record on the way is missing or names one that differs.
-    """
-    segments = [last]
-    seen = {segments[0].attempt.path}
-    while (parent := segments[0].attempt.header.parent) is not None:
-        run = segments[0].run
-        if parent.run != run.resolved.recipe.digest:
-            if own:
-                break
-            run = run.ancestor(parent.run)
-        try:
-            attempt = run.attempt(parent.attempt)
-        except EvidenceError as error:
-            raise EvidenceError(f"{segments[0].attempt.path / 'header.json'}: {error}") from None
-        segments.insert(0, PathSegment(run, attempt, parent.step))
-        if segments[0].attempt.path in seen:
-            raise EvidenceError(
-                f"{segments[0].attempt.path / 'header.json'}: the attempt stands twice on its own path: a header names "
-                "a parent that came after it, so one of the headers was rewritten"
-            )
-        seen.add(segments[0].attempt.path)
-    return segments
-
-
-def find_runs(folder: Path) -> list[RunDirectory]:
-    """All runs below a folder, newest activity last."""
-    found = [RunDirectory(path.parent) for path in folder.glob("*/resolved.json")]
-    return sorted(found, key=_last_activity)
-
-
-def runs_without_config(folder: Path) -> list[RunDirectory]:
-    """The folders of runs that have lost their `resolved.json` and still hold attempts or checkpoints."""
-    left = {path.parent for name in ("attempts", "checkpoints") for path in folder.glob(f"*/{name}")}
-    return [RunDirectory(path) for path in sorted(left) if not (path / "resolved.json").exists()]
-
-
-def _last_activity(run: RunDirectory) -> float:
-    files = (*(attempt.rings_file for attempt in run.attempts()), run.path / "resolved.json")
-    return max(_modified_at(file) for file in files)
-
-
-def _modified_at(file: Path) -> float:
-    try:
-        return file.stat().st_mtime
-    except FileNotFoundError:  # not there yet, or its run is being removed
-        return 0.0
-
-
-def find_run(folder: Path, prefix: str) -> RunDirectory:
-    """The one run whose id starts with `prefix`; a path to a run's folder is taken as well.
-
-    Raises:
-        NotFoundError: none or several fit.
-    """
-    if (Path(prefix) / "resolved.json").exists():
-        return RunDirectory(Path(prefix))
-    wanted = short(prefix, RUN_ID_LENGTH)
-    found = [run for run in find_runs(folder) if run.path.name.startswith(wanted)]
-    found = found or [run for run in runs_without_config(folder) if run.path.name.startswith(wanted)]
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise NotFoundError(_no_run(folder, prefix, wanted))
-    names = ", ".join(run.path.name for run in found)
-    raise NotFoundError(f"{folder}: {prefix!r} fits several runs ({names}); give more characters")
-
-
-def _no_run(folder: Path, prefix: str, wanted: str) -> str:
-    if not folder.is_dir():
-        return (
-            f"{folder.parent.absolute()}: no project with runs, since {folder.name}/ is missing, and {prefix!r} is no "
-            "folder here; change to the folder of a project, or give the path of a run"
-        )
-    if re.fullmatch("[0-9a-f]+", wanted) is None:
-        return f"{prefix!r} is no folder here, and no run's id, which is of 0-9 and a-f; `treering runs` lists the runs"
-    return f"{folder}: no run starts with {prefix!r}; `treering runs` lists them"
-
-
-def named_checkpoint(runs: Path, name: str) -> CheckpointDirectory:
-    """A checkpoint by its folder, or the newest one of a run or of a published checkpoint's folder.
-
-    Args:
-        runs: folder of all runs.
-        name: a folder, or any unique prefix of a run's id.
-
-    Raises:
-        NotFoundError: there is none, or several runs fit.
-    """
-    if "/" in name or Path(name).exists():
-        return find_checkpoint(Path(name))
-    return find_checkpoint(find_run(runs, name).path)
-
-
-def find_checkpoint(path: Path) -> CheckpointDirectory:
-    """A checkpoint by its folder, or the newest one of a run's or a published checkpoint's folder.
-
-    Raises:
-        NotFoundError: there is none.
-    """
-    if len(path.parts) < 3 or ".." in path.parts:  # the run is found by going up, which needs something to go up
-        path = path.resolve()
-    if (path / "manifest.json").exists():
-        if not _CHECKPOINT_NAME.match(path.name):
-            raise NotFoundError(
-                f"{path}: no checkpoint's folder by its name, expected one like runs/<id>/checkpoints/"
-                f"{checkpoint_name(300)}: a checkpoint is audited where its run log lies, or as published"
-            )
-        return CheckpointDirectory(path)
-    if _CHECKPOINT_NAME.match(path.name) and path.is_dir() and (path.parent.parent / "resolved.json").exists():
-        return CheckpointDirectory(path)  # without its manifest: whoever reads it is told so
-    checkpoints = RunDirectory(path).checkpoints()
-    if (
-        not checkpoints
-        and _CHECKPOINT_NAME.match(path.name)
-        and (others := RunDirectory(path.parent.parent).checkpoints())
-    ):
-        raise NotFoundError(
-            f"{path}: no such checkpoint; run {path.parent.parent.name} has those of the steps "
-            f"{', '.join(str(checkpoint.step) for checkpoint in others)}; `treering batch RUN STEP` shows any step"
-        )
-    if not checkpoints:
-        raise NotFoundError(
-            f"{path}: no checkpoint there; expected a folder like runs/<id>/checkpoints/{checkpoint_name(300)}; "
-            "`treering runs` lists runs and their checkpoints"
-        )
-    return checkpoints[-1]

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from treering.config.canonical import short
 from treering.errors import EvidenceError
-from treering.runlog.directory import CheckpointDirectory, PathSegment, RunDirectory, rings_along
+from treering.runlog.ancestry import PathSegment, rings_along
+from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.ring import Ring
 
 

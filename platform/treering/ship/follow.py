@@ -20,7 +20,8 @@ import stamina
 from treering.ending import run_command
 from treering.errors import EvidenceError, StoreError
 from treering.project import Project
-from treering.runlog.directory import RunDirectory, find_run, find_runs
+from treering.runlog.directory import RunDirectory
+from treering.runlog.find import find_run, find_runs
 from treering.runlog.lock import is_held
 from treering.ship.shipper import RunShipper, ShipReport
 from treering.store.registry import Registry, default_uri

@@ -10,7 +10,9 @@ from treering.metrics.compare import flatten
 from treering.metrics.efficiency import efficiency
 from treering.metrics.flops import ModelShape
 from treering.metrics.state import Condition
-from treering.runlog.directory import AttemptDirectory, CheckpointDirectory, PathSegment, RunDirectory, RunState
+from treering.runlog.ancestry import PathSegment
+from treering.runlog.attempt import AttemptDirectory
+from treering.runlog.directory import CheckpointDirectory, RunDirectory, RunState
 from treering.runlog.incidents import Incident
 from treering.runlog.metric_catalog import ring_metrics
 from treering.runlog.records import AttemptHeader, Evaluation

@@ -21,7 +21,9 @@ from treering.metrics.alarms import Alarm
 from treering.metrics.flops import ModelShape
 from treering.metrics.run_summary import judge_of
 from treering.metrics.state import condition
-from treering.runlog.directory import AttemptDirectory, CheckpointDirectory, PathSegment, RunDirectory, RunState
+from treering.runlog.ancestry import PathSegment
+from treering.runlog.attempt import AttemptDirectory
+from treering.runlog.directory import CheckpointDirectory, RunDirectory, RunState
 from treering.runlog.ring import Ring
 from treering.ship import projection
 from treering.ship.tail import Position, RingTail, TelemetryTail, is_on_path, own_segments

@@ -11,7 +11,9 @@ from typing import Any, BinaryIO, Self
 
 from treering.errors import EvidenceError
 from treering.files import open_regular
-from treering.runlog.directory import AttemptDirectory, PathSegment, RunDirectory
+from treering.runlog.ancestry import PathSegment
+from treering.runlog.attempt import AttemptDirectory
+from treering.runlog.directory import RunDirectory
 from treering.runlog.ring import Ring, check_chain
 
 

@@ -15,7 +15,7 @@ from treering.ending import run_command
 from treering.errors import TrainingError, UserError
 from treering.foreign import say
 from treering.project import Project
-from treering.runlog.directory import find_checkpoint
+from treering.runlog.find import find_checkpoint
 
 if TYPE_CHECKING:
     from treering_trainer.checkpointing.relayout import Conversion

@@ -21,8 +21,9 @@ from treering.ending import run_command
 from treering.errors import NotFoundError, TrainingError
 from treering.foreign import say
 from treering.project import Project
-from treering.runlog.directory import CheckpointDirectory, RunDirectory, find_run
+from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.extract import carry_evaluations
+from treering.runlog.find import find_run
 from treering.runlog.records import Evaluation
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, get_args
 from treering.ending import run_command
 from treering.errors import TrainingError
 from treering.project import Project
-from treering.runlog.directory import named_checkpoint
 from treering.runlog.export_format import ExportDtype, ExportFormat
+from treering.runlog.find import named_checkpoint
 
 if TYPE_CHECKING:
     from treering_trainer.export.folder import Progress

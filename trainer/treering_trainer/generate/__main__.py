@@ -18,7 +18,7 @@ from treering.errors import TrainingError, UserError
 from treering.files import read_bytes
 from treering.foreign import say, shown
 from treering.project import Project
-from treering.runlog.directory import named_checkpoint
+from treering.runlog.find import named_checkpoint
 
 _STDIN = "-"
 

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from treering.config.resolve import Resolved
 from treering.errors import EvidenceError
+from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.chronicle import record_end
-from treering.runlog.directory import AttemptDirectory
 from treering.runlog.incidents import Incident, IncidentKind, append_incident
 from treering.runlog.records import AttemptEnd, Layout
 from treering_trainer.checkpointing.plan import Plan

@@ -22,8 +22,9 @@ from treering.config.resolve import Resolved
 from treering.ending import EXIT_RESTART, run_command
 from treering.errors import EvidenceError, TrainingError, UserError
 from treering.foreign import say
-from treering.runlog.directory import CheckpointDirectory, RunDirectory, find_checkpoint
+from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.extract import extract_run
+from treering.runlog.find import find_checkpoint
 from treering.runlog.records import AttemptHeader
 from treering.runlog.ring import Ring
 

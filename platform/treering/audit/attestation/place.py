@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from treering.errors import NotFoundError
-from treering.runlog.directory import CheckpointDirectory, find_checkpoint
+from treering.runlog.directory import CheckpointDirectory
+from treering.runlog.find import find_checkpoint
 
 SUFFIX = ".attestation.json"
 

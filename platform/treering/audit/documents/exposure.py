@@ -21,7 +21,8 @@ from treering.data.corpus.corpus import Corpus
 from treering.data.order.treering1 import Exposures
 from treering.errors import EvidenceError
 from treering.project import Project
-from treering.runlog.directory import RunDirectory, find_runs
+from treering.runlog.directory import RunDirectory
+from treering.runlog.find import find_runs
 
 _ROWS = 4096
 """Rows of a document table that are looked up together."""

@@ -14,12 +14,10 @@ from treering.audit.report import Level, Shortfall
 from treering.config.canonical import short
 from treering.errors import ConfigError, EvidenceError
 from treering.project import Project
-from treering.runlog.directory import (
-    AttemptDirectory,
-    PathSegment,
-    RunDirectory,
-    runs_without_config,
-)
+from treering.runlog.ancestry import PathSegment
+from treering.runlog.attempt import AttemptDirectory
+from treering.runlog.directory import RunDirectory
+from treering.runlog.find import runs_without_config
 
 
 def lost_runs(project: Project) -> list[Shortfall]:

@@ -16,7 +16,8 @@ from treering.data.corpus.manifest import manifest_digest, read_manifest
 from treering.errors import EvidenceError, NotFoundError, StoreError, UserError
 from treering.files import open_text
 from treering.project import Project
-from treering.runlog.directory import RunDirectory, find_runs
+from treering.runlog.directory import RunDirectory
+from treering.runlog.find import find_runs
 
 _PREFIX = re.compile(r"^(?:sha256:|md5:)?([0-9a-f]{4,64})$")
 

@@ -15,7 +15,9 @@ from treering.config.schedule import Schedule
 from treering.data.order.continuation import CorpusJoin, corpus_joins, positions_after
 from treering.data.order.treering1 import DataOrder
 from treering.errors import ConfigError, EvidenceError
-from treering.runlog.directory import AttemptDirectory, CheckpointDirectory, PathSegment, RunDirectory
+from treering.runlog.ancestry import PathSegment
+from treering.runlog.attempt import AttemptDirectory
+from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import AttemptHeader
 from treering.runlog.ring import Ring, first_ring
 

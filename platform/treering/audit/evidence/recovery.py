@@ -20,13 +20,9 @@ from treering.config.canonical import short
 from treering.config.resolve import ANCESTORS, RUN_ID_LENGTH, Resolved
 from treering.errors import ConfigError, EvidenceError
 from treering.project import Project
-from treering.runlog.directory import (
-    AttemptDirectory,
-    CheckpointDirectory,
-    PathSegment,
-    RunDirectory,
-    path_of,
-)
+from treering.runlog.ancestry import PathSegment, path_of
+from treering.runlog.attempt import AttemptDirectory
+from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import AttemptHeader, CheckpointManifest
 from treering.runlog.ring import first_ring
 

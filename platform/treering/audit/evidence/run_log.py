@@ -17,7 +17,8 @@ from treering.config.schedule import Schedule
 from treering.errors import ConfigError, EvidenceError
 from treering.files import open_regular
 from treering.project import Project
-from treering.runlog.directory import AttemptDirectory, RunDirectory
+from treering.runlog.attempt import AttemptDirectory
+from treering.runlog.directory import RunDirectory
 from treering.runlog.incidents import INCIDENTS_FILE
 from treering.runlog.lock import is_held
 from treering.runlog.records import AttemptEnd, AttemptHeader

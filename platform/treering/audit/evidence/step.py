@@ -11,7 +11,9 @@ from treering.config.canonical import short
 from treering.config.resolve import RUN_ID_LENGTH
 from treering.errors import EvidenceError, NotFoundError
 from treering.project import Project
-from treering.runlog.directory import AttemptDirectory, PathSegment, RunDirectory
+from treering.runlog.ancestry import PathSegment
+from treering.runlog.attempt import AttemptDirectory
+from treering.runlog.directory import RunDirectory
 from treering.runlog.records import Layout
 from treering.runlog.ring import Ring
 

@@ -1,0 +1,109 @@
+"""Finds runs and checkpoints by what a person types: an id, the beginning of an id, or a folder."""
+
+import re
+from pathlib import Path
+
+from treering.config.canonical import short
+from treering.config.resolve import RUN_ID_LENGTH
+from treering.errors import NotFoundError
+from treering.runlog.directory import CheckpointDirectory, RunDirectory, checkpoint_name, is_checkpoint_name
+
+
+def find_runs(folder: Path) -> list[RunDirectory]:
+    """All runs below a folder, newest activity last."""
+    found = [RunDirectory(path.parent) for path in folder.glob("*/resolved.json")]
+    return sorted(found, key=_last_activity)
+
+
+def runs_without_config(folder: Path) -> list[RunDirectory]:
+    """The folders of runs that have lost their `resolved.json` and still hold attempts or checkpoints."""
+    left = {path.parent for name in ("attempts", "checkpoints") for path in folder.glob(f"*/{name}")}
+    return [RunDirectory(path) for path in sorted(left) if not (path / "resolved.json").exists()]
+
+
+def _last_activity(run: RunDirectory) -> float:
+    files = (*(attempt.rings_file for attempt in run.attempts()), run.path / "resolved.json")
+    return max(_modified_at(file) for file in files)
+
+
+def _modified_at(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except FileNotFoundError:  # not there yet, or its run is being removed
+        return 0.0
+
+
+def find_run(folder: Path, prefix: str) -> RunDirectory:
+    """The one run whose id starts with `prefix`; a path to a run's folder is taken as well.
+
+    Raises:
+        NotFoundError: none or several fit.
+    """
+    if (Path(prefix) / "resolved.json").exists():
+        return RunDirectory(Path(prefix))
+    wanted = short(prefix, RUN_ID_LENGTH)
+    found = [run for run in find_runs(folder) if run.path.name.startswith(wanted)]
+    found = found or [run for run in runs_without_config(folder) if run.path.name.startswith(wanted)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise NotFoundError(_no_run(folder, prefix, wanted))
+    names = ", ".join(run.path.name for run in found)
+    raise NotFoundError(f"{folder}: {prefix!r} fits several runs ({names}); give more characters")
+
+
+def _no_run(folder: Path, prefix: str, wanted: str) -> str:
+    if not folder.is_dir():
+        return (
+            f"{folder.parent.absolute()}: no project with runs, since {folder.name}/ is missing, and {prefix!r} is no "
+            "folder here; change to the folder of a project, or give the path of a run"
+        )
+    if re.fullmatch("[0-9a-f]+", wanted) is None:
+        return f"{prefix!r} is no folder here, and no run's id, which is of 0-9 and a-f; `treering runs` lists the runs"
+    return f"{folder}: no run starts with {prefix!r}; `treering runs` lists them"
+
+
+def named_checkpoint(runs: Path, name: str) -> CheckpointDirectory:
+    """A checkpoint by its folder, or the newest one of a run or of a published checkpoint's folder.
+
+    Args:
+        runs: folder of all runs.
+        name: a folder, or any unique prefix of a run's id.
+
+    Raises:
+        NotFoundError: there is none, or several runs fit.
+    """
+    if "/" in name or Path(name).exists():
+        return find_checkpoint(Path(name))
+    return find_checkpoint(find_run(runs, name).path)
+
+
+def find_checkpoint(path: Path) -> CheckpointDirectory:
+    """A checkpoint by its folder, or the newest one of a run's or a published checkpoint's folder.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    if len(path.parts) < 3 or ".." in path.parts:  # the run is found by going up, which needs something to go up
+        path = path.resolve()
+    if (path / "manifest.json").exists():
+        if not is_checkpoint_name(path.name):
+            raise NotFoundError(
+                f"{path}: no checkpoint's folder by its name, expected one like runs/<id>/checkpoints/"
+                f"{checkpoint_name(300)}: a checkpoint is audited where its run log lies, or as published"
+            )
+        return CheckpointDirectory(path)
+    if is_checkpoint_name(path.name) and path.is_dir() and (path.parent.parent / "resolved.json").exists():
+        return CheckpointDirectory(path)  # without its manifest: whoever reads it is told so
+    checkpoints = RunDirectory(path).checkpoints()
+    if not checkpoints and is_checkpoint_name(path.name) and (others := RunDirectory(path.parent.parent).checkpoints()):
+        raise NotFoundError(
+            f"{path}: no such checkpoint; run {path.parent.parent.name} has those of the steps "
+            f"{', '.join(str(checkpoint.step) for checkpoint in others)}; `treering batch RUN STEP` shows any step"
+        )
+    if not checkpoints:
+        raise NotFoundError(
+            f"{path}: no checkpoint there; expected a folder like runs/<id>/checkpoints/{checkpoint_name(300)}; "
+            "`treering runs` lists runs and their checkpoints"
+        )
+    return checkpoints[-1]
