@@ -148,7 +148,7 @@ class Bench:
             self.train()
             torch.distributed.barrier()
             if self.leads:
-                shutil.rmtree(self.run.path / "checkpoints", ignore_errors=True)
+                shutil.rmtree(self.run.checkpoints_folder, ignore_errors=True)
                 os.sync()
             torch.distributed.barrier()
             if way == "beside":
@@ -161,10 +161,10 @@ class Bench:
 
     def size(self) -> int:
         """Bytes of the checkpoint that the last round has left."""
-        return sum(path.stat().st_size for path in (self.run.path / "checkpoints").rglob("*") if path.is_file())
+        return sum(path.stat().st_size for path in self.run.checkpoints_folder.rglob("*") if path.is_file())
 
     def _new_folder(self) -> Path:
-        folder = self.run.path / "checkpoints" / "native"
+        folder = self.run.checkpoints_folder / "native"
         if self.leads:
             folder.mkdir(parents=True)
         torch.distributed.barrier()

@@ -27,7 +27,8 @@ from treering.data.corpus.indexed import MappedOffsets
 from treering.data.corpus.manifest import CHUNK_BYTES, SCHEMA_VERSION, describe_file, write_manifest
 from treering.data.corpus.tokenize import train_tokenizer
 from treering.project import Project
-from treering.runlog.directory import checkpoint_name
+from treering.runlog.attempt import HEADER_FILE
+from treering.runlog.directory import MANIFEST_FILE, RunDirectory, checkpoint_name
 from treering.runlog.records import AttemptHeader, CheckpointManifest, Layout
 from treering.runlog.writer import RingWriter
 
@@ -65,7 +66,7 @@ def write_project(root: Path, num_documents: int, num_tokens: int, steps: int, b
     experiment = load_experiment(file, [])
     resolved = resolve(experiment, resolve_blend(experiment, project), str(file), runs=project.runs)
     project.run(resolved.run_id).mkdir(parents=True)
-    resolved.write(project.run(resolved.run_id) / "resolved.json")
+    resolved.write(RunDirectory(project.run(resolved.run_id)).config_file)
     _lay(project.run(resolved.run_id), resolved)
     return resolved
 
@@ -162,7 +163,7 @@ def _lay(run: Path, resolved: Resolved) -> None:
         upstream=None,
     )
     sample = hashlib.sha256(bytes(4 * (LENGTH + 1))).digest()
-    with RingWriter(attempt, header.write(attempt / "header.json")) as writer:
+    with RingWriter(attempt, header.write(attempt / HEADER_FILE)) as writer:
         for step in range(1, schedule.num_steps + 1):
             lo, hi = schedule.sample_range(step)
             ring = writer.append(
@@ -202,4 +203,4 @@ def _lay(run: Path, resolved: Resolved) -> None:
                     layout=_LAYOUT,
                     created_at=2.0,
                     files=(),
-                ).write(folder / "manifest.json")
+                ).write(folder / MANIFEST_FILE)

@@ -11,7 +11,7 @@ from deepspeed.utils.tensor_fragment import fragment_address
 
 from treering.errors import EvidenceError
 from treering.runlog.directory import RunDirectory
-from treering_trainer.checkpointing.checkpoint import MANIFEST, seal
+from treering_trainer.checkpointing.checkpoint import seal
 from treering_trainer.checkpointing.relayout import convert
 from treering_trainer.core.unpickling import only_state
 
@@ -56,7 +56,7 @@ def test_a_forged_checkpoint_runs_nothing(zygote, project, tmp_path):
     (victim,) = (checkpoint.path / "state").glob("zero_pp_rank_0_*.pt")
     torch.save({"optimizer_state_dict": Code(tmp_path / "ran")}, victim)
     manifest = checkpoint.manifest
-    (checkpoint.path / MANIFEST).unlink()
+    checkpoint.manifest_file.unlink()
     # Whoever forges a file forges its digest too.
     seal(checkpoint.path, checkpoint.path, lambda files: manifest.model_copy(update={"files": files}))
     said = f"{checkpoint.path.name}: holds more than training state"

@@ -14,7 +14,7 @@ from treering.audit.documents.spike import SpikeData, spike_data
 from treering.audit.documents.takedown import Takedown, takedown
 from treering.audit.documents.text import TextTrace, trace_text
 from treering.audit.documents.trace import DocumentTrace, trace_documents
-from treering.data.corpus.corpus import Corpus
+from treering.data.corpus.corpus import MANIFEST, Corpus
 from treering.errors import TreeringError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
@@ -116,7 +116,7 @@ def licences() -> list[str]:
 def _licences(project: Project, version: Version) -> list[str]:
     del version  # part of the key alone
     found: set[str] = set()
-    for manifest in project.corpora.glob("train/*/manifest.json"):
+    for manifest in project.corpora.glob(f"train/*/{MANIFEST}"):
         try:
             for _, batch in Corpus.open(manifest.parent).batches("licence"):
                 found.update(batch["licence"].unique().to_pylist())

@@ -12,11 +12,15 @@ from typing import Final
 import streamlit as st
 
 from treering.audit.documents.exposure import project_runs
+from treering.config.resolve import CONFIG_FILE
 from treering.errors import EvidenceError
 from treering.project import Project
-from treering.runlog.directory import RunDirectory
+from treering.runlog.attempt import END_FILE, HEADER_FILE
+from treering.runlog.directory import EVALUATIONS, MANIFEST_FILE, RunDirectory
 from treering.runlog.find import find_runs
+from treering.runlog.incidents import INCIDENTS_FILE
 from treering.runlog.records import Evaluation
+from treering.runlog.ring import RINGS_FILE
 from treering_dashboard.frames.rings import RunFrames, read_run
 from treering_dashboard.frames.summary import RunSummary, summarize
 from treering_dashboard.frames.telemetry import Telemetry, read_telemetry
@@ -26,13 +30,13 @@ ROOT_VARIABLE: Final = "TREERING_ROOT"
 Version = tuple[tuple[str, int, int], ...]
 
 _RECORDS = (
-    "resolved.json",
-    "attempts/*/header.json",
-    "attempts/*/rings.jsonl",
-    "attempts/*/incidents.jsonl",
-    "attempts/*/end.json",
-    "checkpoints/*/manifest.json",
-    "evaluations/*.json",
+    CONFIG_FILE,
+    f"attempts/*/{HEADER_FILE}",
+    f"attempts/*/{RINGS_FILE}",
+    f"attempts/*/{INCIDENTS_FILE}",
+    f"attempts/*/{END_FILE}",
+    f"checkpoints/*/{MANIFEST_FILE}",
+    f"{EVALUATIONS}/*.json",
 )
 _SENSORS = ("attempts/*/telemetry/rank-*.jsonl",)
 

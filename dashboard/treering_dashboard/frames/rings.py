@@ -21,12 +21,12 @@ from treering.metrics.flops import ModelShape
 from treering.metrics.run_summary import judge_of, judged
 from treering.metrics.spikes import RingAlarms
 from treering.runlog.ancestry import PathSegment
-from treering.runlog.attempt import AttemptDirectory
+from treering.runlog.attempt import HEADER_FILE, AttemptDirectory
 from treering.runlog.directory import RunDirectory
 from treering.runlog.incidents import Incident
 from treering.runlog.metric_catalog import ring_metrics
 from treering.runlog.own import path_left, segments_left
-from treering.runlog.ring import Ring
+from treering.runlog.ring import RINGS_FILE, Ring
 
 FACTS: Final = ("segment", "attempt", "step", "samples", "tokens", "wall_s", "process_s", "ended_at")
 """Columns that say where a ring stands; all other columns are metrics, named by `column`."""
@@ -139,9 +139,9 @@ def read_run(run: RunDirectory) -> RunFrames:
 
 def _headless_attempts(run: RunDirectory) -> Iterator[str]:
     """Rings without a header: nothing says what they belong to."""
-    for rings in sorted((run.path / "attempts").glob("*/rings.jsonl")):
-        if not (rings.parent / "header.json").exists():
-            yield f"{rings}: there is no header.json beside it, so nothing says what these rings belong to"
+    for rings in sorted(run.attempts_folder.glob(f"*/{RINGS_FILE}")):
+        if not (rings.parent / HEADER_FILE).exists():
+            yield f"{rings}: there is no {HEADER_FILE} beside it, so nothing says what these rings belong to"
 
 
 def _segments(run: RunDirectory, problems: list[str]) -> tuple[list[PathSegment], str]:

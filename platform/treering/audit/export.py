@@ -10,7 +10,7 @@ from treering.config.canonical import digest_file, short
 from treering.config.resolve import RUN_ID_LENGTH
 from treering.errors import EvidenceError, NotFoundError
 from treering.project import Project
-from treering.runlog.directory import CheckpointDirectory, RunDirectory, checkpoint_name
+from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.export import EXPORT_RECORD, Export
 
 
@@ -39,7 +39,7 @@ def exported_checkpoint(folder: Path, project: Project) -> tuple[CheckpointDirec
         raise NotFoundError(missing)
     answered = f"what run {run} read up to step {record.step}, by its run log"
     shortfall = Shortfall(missing, answered, Level.REDERIVED, str(folder / EXPORT_RECORD))
-    lost = CheckpointDirectory(home.path / "checkpoints" / checkpoint_name(record.step), RunDirectory(home.path))
+    lost = CheckpointDirectory(home.checkpoint_folder(record.step), RunDirectory(home.path))
     return lost, (shortfall, *_changed_files(folder, record))
 
 

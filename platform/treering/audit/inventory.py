@@ -19,12 +19,13 @@ from treering.audit.evidence.agreement import check_run, contradicts_its_folder
 from treering.audit.evidence.presence import check_presence
 from treering.audit.report import Finding, FindingKind
 from treering.config.canonical import digest_file
-from treering.config.resolve import ResolvedBlend
+from treering.config.resolve import CONFIG_FILE, ResolvedBlend
 from treering.data.corpus.corpus import BIN, DOCUMENTS, IDX, MANIFEST, Corpus
 from treering.data.ngram_index.index import ENTRIES, NgramIndex, index_directory
 from treering.errors import EvidenceError, NotFoundError, TreeringError
 from treering.project import Project
-from treering.runlog.directory import CheckpointDirectory, RunDirectory
+from treering.runlog.directory import ATTEMPTS, UNIVERSAL, CheckpointDirectory, RunDirectory
+from treering.runlog.journal import JOURNAL
 from treering.runlog.records import CheckpointManifest, ConversionManifest
 
 if TYPE_CHECKING:
@@ -175,9 +176,9 @@ def discover(root: Path) -> Iterator[Artifact]:
         elif ENTRIES in files and not folder.name.startswith("."):  # with a dot it is being built
             yield Artifact("index", folder)
         elif _CHECKPOINT.match(folder.name):
-            yield Artifact("conversion" if folder.parent.name == "universal" else "checkpoint", folder)
+            yield Artifact("conversion" if folder.parent.name == UNIVERSAL else "checkpoint", folder)
             folders.clear()
-        elif "resolved.json" in files or "attempts" in folders:
+        elif CONFIG_FILE in files or ATTEMPTS in folders:
             yield Artifact("run log", folder)
 
 
@@ -195,7 +196,7 @@ def _bytes(path: Path) -> int:
 def _files(artifact: Artifact) -> Iterable[Path]:
     """What is read of a thing."""
     if artifact.kind == "run log":
-        patterns = ("resolved.json", "journal.jsonl", "attempts/*/*.json*")
+        patterns = (CONFIG_FILE, JOURNAL, f"{ATTEMPTS}/*/*.json*")
         own = [path for pattern in patterns for path in artifact.path.glob(pattern)]
         return [*own, *RunDirectory(artifact.path).evaluations_folder.glob("*.json*")]
     if artifact.path.is_file():
@@ -314,7 +315,7 @@ def _check_tokenizer(path: Path) -> Iterator[Finding]:
         yield Finding("corpus", text, file=str(path))
         return
     found = digest_file(path)
-    for manifest in sorted(path.parent.glob("*/*/manifest.json")):
+    for manifest in sorted(path.parent.glob(f"*/*/{MANIFEST}")):
         try:
             corpus = Corpus.open(manifest.parent)
         except TreeringError:  # that corpus has its own finding

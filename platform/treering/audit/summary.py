@@ -77,7 +77,7 @@ def summarize(checkpoint: CheckpointDirectory) -> CheckpointSummary:
         EvidenceError: config, header or manifest is missing or was changed: `audit_checkpoint` answers what is left.
     """
     path = recorded_segments_to(checkpoint)
-    manifest, resolved, file = checkpoint.manifest, checkpoint.run.resolved, str(checkpoint.path / "manifest.json")
+    manifest, resolved, file = checkpoint.manifest, checkpoint.run.resolved, str(checkpoint.manifest_file)
     findings = check_records(checkpoint, Recorded(path))
     read = [(stretch, stretch.sample_range) for stretch in path]
     samples = sum(hi - lo for _, (lo, hi) in read)

@@ -136,14 +136,14 @@ def index(
     """
     from dataclasses import asdict
 
-    from treering.data.corpus.corpus import Corpus
+    from treering.data.corpus.corpus import MANIFEST, Corpus
     from treering.data.corpus.text import Detokenizer
     from treering.data.ngram_index.build import build_index
     from treering.data.ngram_index.index import NgramIndex, index_directory
     from treering.errors import NotFoundError, TreeringError
 
     here = project()
-    folders = sorted(path.parent for path in here.corpora.glob("train/*/manifest.json"))
+    folders = sorted(path.parent for path in here.corpora.glob(f"train/*/{MANIFEST}"))
     if not folders:
         raise NotFoundError(f"{here.corpora}: no corpus there; `dvc repro tokenize` makes them")
     text_of, found = Detokenizer(here.tokenizer), []

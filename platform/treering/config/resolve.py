@@ -39,6 +39,8 @@ from treering.config.schema import SCHEMA_VERSION, Experiment
 from treering.errors import ConfigError, EvidenceError, UserError
 from treering.files import read_bytes
 
+CONFIG_FILE = "resolved.json"
+"""A run's config, in the folder of the run."""
 RUN_ID_LENGTH = 16
 ANCESTORS = "ancestors"
 """Folder of a published run that holds the records of the runs that it starts from."""
@@ -322,10 +324,10 @@ def ranges_before(folder: Path, start: ResolvedStart | None) -> list[ReadRange]:
     ranges: list[ReadRange] = []
     while start is not None:
         folder = ancestor_folder(folder, start.run)
-        resolved = Resolved.read(folder / "resolved.json")
+        resolved = Resolved.read(folder / CONFIG_FILE)
         if resolved.recipe.digest != start.run:
             raise EvidenceError(
-                f"{folder / 'resolved.json'}: recipe {resolved.recipe.digest}, expected {start.run}, from which "
+                f"{folder / CONFIG_FILE}: recipe {resolved.recipe.digest}, expected {start.run}, from which "
                 "a later run starts"
             )
         ranges.insert(0, ReadRange.of(resolved, start.step))
@@ -395,7 +397,7 @@ def resolve_start(start: StartConfig, experiment: Experiment, runs: Path, source
         ConfigError: no or several runs have that id, the run has no such step, or no schedule can be made.
         EvidenceError: the other run's config was changed.
     """
-    found = sorted(runs.glob(f"{start.run[:RUN_ID_LENGTH]}*/resolved.json"))
+    found = sorted(runs.glob(f"{start.run[:RUN_ID_LENGTH]}*/{CONFIG_FILE}"))
     fitting = [
         (path.parent, each)
         for path, each in zip(found, map(Resolved.read, found), strict=True)

@@ -7,7 +7,7 @@ the trainer, the audit and `treering plan` make the same `DataOrder`.
 from treering.config.canonical import digest_file
 from treering.config.resolve import ResolvedBlend, ResolvedComponent
 from treering.config.schema import Experiment
-from treering.data.corpus.corpus import Corpus
+from treering.data.corpus.corpus import MANIFEST, Corpus
 from treering.data.order.treering1 import DataOrder
 from treering.errors import EvidenceError, UserError
 from treering.project import Project
@@ -30,7 +30,7 @@ def resolve_blend(experiment: Experiment, project: Project) -> ResolvedBlend:
                 f"blend: corpus {component.corpus} is declared and has no text, expected corpora with content; "
                 "`treering plan` shows what such a blend would read"
             )
-        if not (directory / "manifest.json").exists():
+        if not (directory / MANIFEST).exists():
             raise UserError(f"{directory}: no tokenized corpus there; `dvc repro tokenize` makes it")
         corpus = Corpus.open(directory)
         tokenizers[component.corpus] = str(corpus.manifest["tokenizer"]["digest"])

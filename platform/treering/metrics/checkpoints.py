@@ -47,7 +47,7 @@ def _read(checkpoint: CheckpointDirectory) -> tuple[CheckpointManifest | None, s
 def _conversion(checkpoint: CheckpointDirectory) -> str | None:
     """Digest of the checkpoint's conversion, None where there is none that was made from it."""
     try:
-        manifest, digest = ConversionManifest.read(checkpoint.conversion / "manifest.json")
+        manifest, digest = ConversionManifest.read(checkpoint.conversion_file)
     except EvidenceError:
         return None
     return digest if manifest.source == checkpoint.digest else None

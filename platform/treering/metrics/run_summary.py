@@ -126,7 +126,7 @@ def run_line(run: RunDirectory, path: PathLeft | None = None) -> RunLine:
 def unlisted_runs(folder: Path) -> list[str]:
     """A line for each run below a folder that no list shows, since its config is missing."""
     return [
-        f"{run.path / 'resolved.json'}: missing, so the run is not listed; restore the file from a copy of the run"
+        f"{run.config_file}: missing, so the run is not listed; restore the file from a copy of the run"
         for run in runs_without_config(folder)
     ]
 

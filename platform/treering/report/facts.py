@@ -218,7 +218,7 @@ def _training(project: Project, experiment: Experiment, source: str) -> Training
     folder = project.published.relative_to(project.root)
     run = RunDirectory(project.published)
     wanted = resolve_run(experiment, ResolvedBlend.read(project.blend), source, runs=project.runs).run_id
-    if not (project.published / "resolved.json").exists() or not run.checkpoints():
+    if not run.config_file.exists() or not run.checkpoints():
         state = RunDirectory(project.run(wanted)).state()
         raise NotFoundError(
             f"{folder}: no published checkpoint, run {wanted} is {state}; `dvc repro train` trains it from where it is"

@@ -92,11 +92,11 @@ def path_of(last: PathSegment, *, own: bool = False) -> list[PathSegment]:
         try:
             attempt = run.attempt(parent.attempt)
         except EvidenceError as error:
-            raise EvidenceError(f"{segments[0].attempt.path / 'header.json'}: {error}") from None
+            raise EvidenceError(f"{segments[0].attempt.header_file}: {error}") from None
         segments.insert(0, PathSegment(run, attempt, parent.step))
         if segments[0].attempt.path in seen:
             raise EvidenceError(
-                f"{segments[0].attempt.path / 'header.json'}: the attempt stands twice on its own path: a header names "
+                f"{segments[0].attempt.header_file}: the attempt stands twice on its own path: a header names "
                 "a parent that came after it, so one of the headers was rewritten"
             )
         seen.add(segments[0].attempt.path)

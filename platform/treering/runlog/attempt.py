@@ -6,9 +6,12 @@ from functools import cached_property
 from pathlib import Path
 
 from treering.errors import EvidenceError
-from treering.runlog.incidents import Incident, read_incidents
+from treering.runlog.incidents import INCIDENTS_FILE, Incident, read_incidents
 from treering.runlog.records import AttemptEnd, AttemptHeader
-from treering.runlog.ring import Ring, first_ring, last_ring, read_rings
+from treering.runlog.ring import RINGS_FILE, Ring, first_ring, last_ring, read_rings
+
+HEADER_FILE = "header.json"
+END_FILE = "end.json"
 
 _RANK_FILE = re.compile(r"^rank-\d+\.jsonl$")
 
@@ -24,9 +27,29 @@ class AttemptDirectory:
         self.path = path
         self.number = int(path.name)
 
+    @property
+    def header_file(self) -> Path:
+        """The attempt's `header.json`."""
+        return self.path / HEADER_FILE
+
+    @property
+    def rings_file(self) -> Path:
+        """The attempt's `rings.jsonl`."""
+        return self.path / RINGS_FILE
+
+    @property
+    def incidents_file(self) -> Path:
+        """The attempt's `incidents.jsonl`; an attempt without an incident has no such file."""
+        return self.path / INCIDENTS_FILE
+
+    @property
+    def end_file(self) -> Path:
+        """The attempt's `end.json`; an attempt that runs or was killed has no such file."""
+        return self.path / END_FILE
+
     @cached_property
     def _header(self) -> tuple[AttemptHeader, str]:
-        return AttemptHeader.read(self.path / "header.json")
+        return AttemptHeader.read(self.header_file)
 
     @property
     def header(self) -> AttemptHeader:
@@ -53,12 +76,7 @@ class AttemptDirectory:
     @property
     def started(self) -> bool:
         """Whether the header was written; an attempt that died before has nothing to say."""
-        return (self.path / "header.json").exists()
-
-    @property
-    def rings_file(self) -> Path:
-        """The attempt's `rings.jsonl`."""
-        return self.path / "rings.jsonl"
+        return self.header_file.exists()
 
     def rings(self) -> Iterator[Ring]:
         """All durable rings in order, the chain checked.
@@ -98,8 +116,7 @@ class AttemptDirectory:
     @property
     def end(self) -> AttemptEnd | None:
         """How the attempt ended, None while it runs or if it was killed."""
-        path = self.path / "end.json"
-        return AttemptEnd.read(path)[0] if path.exists() else None
+        return AttemptEnd.read(self.end_file)[0] if self.end_file.exists() else None
 
     def incidents(self) -> list[Incident]:
         """What befell the attempt from outside its numbers.

@@ -13,7 +13,6 @@ from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import CheckpointDirectory, RunDirectory, checkpoint_name
 from treering.runlog.document import sync_directory
 from treering.runlog.journal import (
-    JOURNAL,
     AttemptEnded,
     CheckpointRemoved,
     CheckpointSaved,
@@ -54,7 +53,7 @@ def record_end(attempt: AttemptDirectory) -> None:
     Raises:
         EvidenceError: the header, the last ring, the end or the journal was changed.
     """
-    file, end = attempt.rings_file, attempt.path / "end.json"
+    file, end = attempt.rings_file, attempt.end_file
     ring = last_ring(file)
     entry = AttemptEnded(
         at=time.time(),
@@ -64,7 +63,7 @@ def record_end(attempt: AttemptDirectory) -> None:
         last_ring=None if ring is None else ring.digest,
         end=AttemptEnd.read(end)[1] if end.exists() else None,
     )
-    Journal(attempt.path.parent.parent / JOURNAL, attempt.header.run).append(entry)
+    Journal.of(attempt.path.parent.parent, attempt.header.run).append(entry)
 
 
 def _lines(file: Path) -> int:
@@ -76,7 +75,7 @@ def _lines(file: Path) -> int:
 
 def record_saved(run: RunDirectory, manifest: CheckpointManifest, digest: str) -> None:
     """Records a complete checkpoint."""
-    Journal(run.path / JOURNAL, manifest.run).append(_saved(manifest, digest, found=False))
+    Journal.of(run.path, manifest.run).append(_saved(manifest, digest, found=False))
 
 
 def _saved(manifest: CheckpointManifest, digest: str, *, found: bool) -> CheckpointSaved:
@@ -114,7 +113,7 @@ def write_evaluation(folder: Path, record: Evaluation) -> Evaluation:
     Raises:
         EvidenceError: the journal was changed.
     """
-    journal = Journal(folder / JOURNAL, record.run)
+    journal = Journal.of(folder, record.run)
     if not journal.exists:
         for path in sorted(folder.glob("step-*.json")):
             try:
@@ -143,9 +142,7 @@ def finish_evaluations(folder: Path, recipe: str) -> None:
     Raises:
         EvidenceError: the journal was changed.
     """
-    known = {
-        line.entry.evaluation for line in Journal(folder / JOURNAL, recipe).lines() if isinstance(line.entry, Evaluated)
-    }
+    known = {line.entry.evaluation for line in Journal.of(folder, recipe).lines() if isinstance(line.entry, Evaluated)}
     for path in folder.glob(".step-*.json.pending"):
         try:
             entered = Evaluation.read(path)[1] in known

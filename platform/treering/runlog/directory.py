@@ -20,7 +20,7 @@ from typing import Literal
 
 from treering.config.canonical import short
 from treering.config.model import Digest
-from treering.config.resolve import ANCESTORS, RUN_ID_LENGTH, Resolved, ancestor_folder
+from treering.config.resolve import ANCESTORS, CONFIG_FILE, RUN_ID_LENGTH, Resolved, ancestor_folder
 from treering.errors import EvidenceError
 from treering.runlog.ancestry import PathSegment, path_of, rings_along
 from treering.runlog.attempt import AttemptDirectory
@@ -32,6 +32,11 @@ from treering.runlog.ring import Ring
 
 RunState = Literal["empty", "running", "finished", "interrupted", "failed", "broken"]
 
+MANIFEST_FILE = "manifest.json"
+ATTEMPTS = "attempts"
+CHECKPOINTS = "checkpoints"
+UNIVERSAL = "universal"
+EVALUATIONS = "evaluations"
 
 _CHECKPOINT_NAME = re.compile(r"^step-(\d{8,})$")
 _ATTEMPT_NAME = re.compile(r"^\d{4,}$")
@@ -47,6 +52,11 @@ def is_checkpoint_name(name: str) -> bool:
     return _CHECKPOINT_NAME.match(name) is not None
 
 
+def evaluations_beside(published: Path) -> Path:
+    """The folder of a published run's evaluations: beside the folder of the run, which only stage `train` writes."""
+    return published.with_name(f"{published.name}.{EVALUATIONS}")
+
+
 class CheckpointDirectory:
     """One complete checkpoint.
 
@@ -59,9 +69,14 @@ class CheckpointDirectory:
         self.path = path
         self._run = run
 
+    @property
+    def manifest_file(self) -> Path:
+        """The checkpoint's `manifest.json`."""
+        return self.path / MANIFEST_FILE
+
     @cached_property
     def _manifest(self) -> tuple[CheckpointManifest, str]:
-        return CheckpointManifest.read(self.path / "manifest.json")
+        return CheckpointManifest.read(self.manifest_file)
 
     @property
     def manifest(self) -> CheckpointManifest:
@@ -98,7 +113,12 @@ class CheckpointDirectory:
     @property
     def conversion(self) -> Path:
         """Folder of the checkpoint in universal form, whether it was converted or not."""
-        return self.run.path / "universal" / self.path.name
+        return self.run.conversions_folder / self.path.name
+
+    @property
+    def conversion_file(self) -> Path:
+        """The manifest of that form."""
+        return self.conversion / MANIFEST_FILE
 
 
 class RunDirectory:
@@ -111,6 +131,48 @@ class RunDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    @property
+    def config_file(self) -> Path:
+        """The run's `resolved.json`."""
+        return self.path / CONFIG_FILE
+
+    @property
+    def journal_file(self) -> Path:
+        """The run's `journal.jsonl`."""
+        return self.path / JOURNAL
+
+    @property
+    def evaluation_journal_file(self) -> Path:
+        """The `journal.jsonl` of the evaluations."""
+        return self.evaluations_folder / JOURNAL
+
+    @property
+    def attempts_folder(self) -> Path:
+        """The folder of the attempts."""
+        return self.path / ATTEMPTS
+
+    def attempt_folder(self, number: int) -> Path:
+        """The folder of an attempt, whether the attempt exists or not."""
+        return self.attempts_folder / f"{number:04d}"
+
+    @property
+    def checkpoints_folder(self) -> Path:
+        """The folder of the checkpoints that no later attempt wrote again."""
+        return self.path / CHECKPOINTS
+
+    def checkpoint_folder(self, step: int) -> Path:
+        """The folder of the checkpoint after `step` steps, whether the checkpoint exists or not."""
+        return self.checkpoints_folder / checkpoint_name(step)
+
+    @property
+    def conversions_folder(self) -> Path:
+        """The folder of the checkpoints in universal form."""
+        return self.path / UNIVERSAL
+
+    def conversion_folder(self, step: int) -> Path:
+        """The folder of a step's checkpoint in universal form, whether the checkpoint was converted or not."""
+        return self.conversions_folder / checkpoint_name(step)
+
     @cached_property
     def resolved(self) -> Resolved:
         """The run's config.
@@ -118,7 +180,7 @@ class RunDirectory:
         Raises:
             EvidenceError: missing or changed.
         """
-        return Resolved.read(self.path / "resolved.json")
+        return Resolved.read(self.config_file)
 
     @property
     def id(self) -> str:
@@ -127,8 +189,7 @@ class RunDirectory:
 
     def attempts(self, *, headless: bool = False) -> list[AttemptDirectory]:
         """All attempts that wrote a header, oldest first; with `headless` those as well that lost it and have rings."""
-        folder = self.path / "attempts"
-        found = [AttemptDirectory(path) for path in folder.glob("*") if _ATTEMPT_NAME.match(path.name)]
+        found = [AttemptDirectory(path) for path in self.attempts_folder.glob("*") if _ATTEMPT_NAME.match(path.name)]
         there = [each for each in found if each.started or (headless and each.rings_file.exists())]
         return sorted(there, key=lambda attempt: attempt.number)
 
@@ -138,7 +199,7 @@ class RunDirectory:
         Raises:
             EvidenceError: it has left no header.
         """
-        attempt = AttemptDirectory(self.path / "attempts" / f"{number:04d}")
+        attempt = AttemptDirectory(self.attempt_folder(number))
         if not attempt.started:
             raise EvidenceError(f"{attempt.path}: attempt {number} is named by a record but has no header")
         return attempt
@@ -153,8 +214,8 @@ class RunDirectory:
 
     def checkpoints(self) -> list[CheckpointDirectory]:
         """All complete checkpoints, oldest step first."""
-        folder = self.path / "checkpoints"
-        found = [CheckpointDirectory(path) for path in folder.glob("step-*") if is_checkpoint_name(path.name)]
+        paths = self.checkpoints_folder.glob("step-*")
+        found = [CheckpointDirectory(path) for path in paths if is_checkpoint_name(path.name)]
         return sorted(found, key=lambda checkpoint: checkpoint.step)
 
     def superseded(self) -> list[CheckpointDirectory]:
@@ -173,7 +234,7 @@ class RunDirectory:
         Raises:
             EvidenceError: neither config nor header says which run it is.
         """
-        return Journal(self.path / JOURNAL, self._recipe)
+        return Journal.of(self.path, self._recipe)
 
     @property
     def evaluation_journal(self) -> Journal:
@@ -182,13 +243,13 @@ class RunDirectory:
         Raises:
             EvidenceError: neither config nor header says which run it is.
         """
-        return Journal(self.evaluations_folder / JOURNAL, self._recipe)
+        return Journal.of(self.evaluations_folder, self._recipe)
 
     @property
     def evaluations_folder(self) -> Path:
         """The folder of the evaluations: inside the run's; of a published run beside it, see `carry_evaluations`."""
-        beside = self.path.with_name(f"{self.path.name}.evaluations")
-        inside = self.path / "evaluations"
+        beside = evaluations_beside(self.path)
+        inside = self.path / EVALUATIONS
         if inside.exists():
             return inside
         try:

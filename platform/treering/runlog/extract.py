@@ -4,7 +4,8 @@ import shutil
 from pathlib import Path
 
 from treering.config.resolve import ANCESTORS
-from treering.runlog.directory import CheckpointDirectory, RunDirectory
+from treering.runlog.attempt import AttemptDirectory
+from treering.runlog.directory import CheckpointDirectory, RunDirectory, evaluations_beside
 from treering.runlog.journal import JOURNAL
 from treering.runlog.records import Evaluation
 
@@ -17,20 +18,21 @@ def extract_run(run: RunDirectory, checkpoint: CheckpointDirectory, target: Path
     Raises:
         EvidenceError: a record or a ring on the way does not hold.
     """
+    cut = RunDirectory(target)
     target.mkdir(parents=True)
-    shutil.copy2(run.path / "resolved.json", target / "resolved.json")
-    shutil.copytree(checkpoint.path, target / "checkpoints" / checkpoint.path.name)
+    shutil.copy2(run.config_file, cut.config_file)
+    shutil.copytree(checkpoint.path, cut.checkpoint_folder(checkpoint.step))
     if run.journal.exists:
-        shutil.copy2(run.journal.path, target / JOURNAL)
+        shutil.copy2(run.journal_file, cut.journal_file)
     for segment in run.path_to(checkpoint):
         own = segment.run.path == run.path
-        folder = target if own else target / ANCESTORS / segment.run.id
-        attempt = folder / "attempts" / segment.attempt.path.name
-        attempt.mkdir(parents=True)
+        copy = cut if own else RunDirectory(target / ANCESTORS / segment.run.id)
+        attempt = AttemptDirectory(copy.attempt_folder(segment.attempt.number))
+        attempt.path.mkdir(parents=True)
         if not own:
-            shutil.copy2(segment.run.path / "resolved.json", folder / "resolved.json")
-        shutil.copy2(segment.attempt.path / "header.json", attempt / "header.json")
-        with (attempt / "rings.jsonl").open("w", encoding="utf-8") as file:
+            shutil.copy2(segment.run.config_file, copy.config_file)
+        shutil.copy2(segment.attempt.header_file, attempt.header_file)
+        with attempt.rings_file.open("w", encoding="utf-8") as file:
             file.writelines(f"{ring.to_line()}\n" for ring in segment.rings())
 
 
@@ -46,7 +48,7 @@ def carry_evaluations(run: RunDirectory, published: Path) -> None:
     Raises:
         EvidenceError: an evaluation does not hold.
     """
-    target = published.with_name(f"{published.name}.evaluations")
+    target = evaluations_beside(published)
     shutil.rmtree(target, ignore_errors=True)
     digests = {checkpoint.digest for checkpoint in RunDirectory(published).checkpoints()}
     records = [

@@ -4,25 +4,32 @@ import re
 from pathlib import Path
 
 from treering.config.canonical import short
-from treering.config.resolve import RUN_ID_LENGTH
+from treering.config.resolve import CONFIG_FILE, RUN_ID_LENGTH
 from treering.errors import NotFoundError
-from treering.runlog.directory import CheckpointDirectory, RunDirectory, checkpoint_name, is_checkpoint_name
+from treering.runlog.directory import (
+    ATTEMPTS,
+    CHECKPOINTS,
+    CheckpointDirectory,
+    RunDirectory,
+    checkpoint_name,
+    is_checkpoint_name,
+)
 
 
 def find_runs(folder: Path) -> list[RunDirectory]:
     """All runs below a folder, newest activity last."""
-    found = [RunDirectory(path.parent) for path in folder.glob("*/resolved.json")]
+    found = [RunDirectory(path.parent) for path in folder.glob(f"*/{CONFIG_FILE}")]
     return sorted(found, key=_last_activity)
 
 
 def runs_without_config(folder: Path) -> list[RunDirectory]:
     """The folders of runs that have lost their `resolved.json` and still hold attempts or checkpoints."""
-    left = {path.parent for name in ("attempts", "checkpoints") for path in folder.glob(f"*/{name}")}
-    return [RunDirectory(path) for path in sorted(left) if not (path / "resolved.json").exists()]
+    left = {path.parent for name in (ATTEMPTS, CHECKPOINTS) for path in folder.glob(f"*/{name}")}
+    return [run for run in map(RunDirectory, sorted(left)) if not run.config_file.exists()]
 
 
 def _last_activity(run: RunDirectory) -> float:
-    files = (*(attempt.rings_file for attempt in run.attempts()), run.path / "resolved.json")
+    files = (*(attempt.rings_file for attempt in run.attempts()), run.config_file)
     return max(_modified_at(file) for file in files)
 
 
@@ -39,7 +46,7 @@ def find_run(folder: Path, prefix: str) -> RunDirectory:
     Raises:
         NotFoundError: none or several fit.
     """
-    if (Path(prefix) / "resolved.json").exists():
+    if RunDirectory(Path(prefix)).config_file.exists():
         return RunDirectory(Path(prefix))
     wanted = short(prefix, RUN_ID_LENGTH)
     found = [run for run in find_runs(folder) if run.path.name.startswith(wanted)]
@@ -86,14 +93,14 @@ def find_checkpoint(path: Path) -> CheckpointDirectory:
     """
     if len(path.parts) < 3 or ".." in path.parts:  # the run is found by going up, which needs something to go up
         path = path.resolve()
-    if (path / "manifest.json").exists():
+    if CheckpointDirectory(path).manifest_file.exists():
         if not is_checkpoint_name(path.name):
             raise NotFoundError(
                 f"{path}: no checkpoint's folder by its name, expected one like runs/<id>/checkpoints/"
                 f"{checkpoint_name(300)}: a checkpoint is audited where its run log lies, or as published"
             )
         return CheckpointDirectory(path)
-    if is_checkpoint_name(path.name) and path.is_dir() and (path.parent.parent / "resolved.json").exists():
+    if is_checkpoint_name(path.name) and path.is_dir() and RunDirectory(path.parent.parent).config_file.exists():
         return CheckpointDirectory(path)  # without its manifest: whoever reads it is told so
     checkpoints = RunDirectory(path).checkpoints()
     if not checkpoints and is_checkpoint_name(path.name) and (others := RunDirectory(path.parent.parent).checkpoints()):

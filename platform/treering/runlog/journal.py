@@ -12,7 +12,7 @@ import fcntl
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, Self, get_args
 
 from pydantic import Field, ValidationError
 
@@ -114,6 +114,16 @@ class Journal:
     def __init__(self, path: Path, first: Digest) -> None:
         self.path = path
         self.first = first
+
+    @classmethod
+    def of(cls, folder: Path, recipe: Digest) -> Self:
+        """The journal in a folder: of a run, or of a run's evaluations.
+
+        Args:
+            folder: the folder.
+            recipe: digest of the run's recipe.
+        """
+        return cls(folder / JOURNAL, recipe)
 
     @property
     def exists(self) -> bool:

@@ -13,6 +13,8 @@ from treering.config.canonical import canonical_json, digest_json, parse_json
 from treering.errors import EvidenceError
 from treering.files import open_regular, open_text
 
+RINGS_FILE = "rings.jsonl"
+
 _TAIL_BYTES = 1 << 14
 _NAMING = ("NaN", "Infinity", "\\")
 """Without any of these a line holds no name of a number that is not finite, not even an escaped one."""

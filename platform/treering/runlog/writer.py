@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from treering.runlog.ring import Ring
+from treering.runlog.ring import RINGS_FILE, Ring
 
 
 class RingWriter:
@@ -24,7 +24,7 @@ class RingWriter:
 
     def __init__(self, directory: Path, header_digest: str) -> None:
         self._prev = header_digest
-        self._descriptor = os.open(directory / "rings.jsonl", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        self._descriptor = os.open(directory / RINGS_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
 
     def append(self, **values: Any) -> Ring:
         """Lays the next ring; when this returns, the death of the process cannot take it back.

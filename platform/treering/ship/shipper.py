@@ -23,7 +23,7 @@ from treering.metrics.run_summary import judge_of
 from treering.metrics.state import condition
 from treering.runlog.ancestry import PathSegment
 from treering.runlog.attempt import AttemptDirectory
-from treering.runlog.directory import CheckpointDirectory, RunDirectory, RunState
+from treering.runlog.directory import MANIFEST_FILE, CheckpointDirectory, RunDirectory, RunState
 from treering.runlog.ring import Ring
 from treering.ship import projection
 from treering.ship.tail import Position, RingTail, TelemetryTail, is_on_path, own_segments
@@ -252,7 +252,7 @@ class RunShipper:
             digest = digest_json(evaluation.model_dump(mode="json"))
             if stored.tags.get(tag) != digest:
                 scored += 1
-                path = self._run.path / "evaluations" / f"{checkpoint.path.name}.json"
+                path = self._run.evaluations_folder / f"{checkpoint.path.name}.json"
                 points = projection.evaluation_points(evaluation, model, round(path.stat().st_mtime * 1000))
                 self._registry.log_datasets(stored.run_id, projection.task_inputs(evaluation))
                 for start in range(0, len(points), MAX_METRICS):
@@ -292,7 +292,12 @@ def _is_cut_from(checkpoint: CheckpointDirectory, segments: list[PathSegment]) -
 
 def _fingerprint(run: RunDirectory, segments: list[PathSegment]) -> str:
     """Changes when a checkpoint or its scores appear or are replaced, or the path turns; reads no content."""
-    files = sorted([*run.path.glob("checkpoints/step-*/manifest.json"), *run.path.glob("evaluations/step-*.json")])
+    files = sorted(
+        [
+            *run.checkpoints_folder.glob(f"step-*/{MANIFEST_FILE}"),
+            *run.evaluations_folder.glob("step-*.json"),
+        ]
+    )
     return repr([[(str(f), f.stat().st_mtime_ns) for f in files], [(s.attempt.number, s.last_step) for s in segments]])
 
 

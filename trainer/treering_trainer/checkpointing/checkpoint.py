@@ -23,15 +23,14 @@ from treering.errors import EvidenceError
 from treering.files import open_regular
 from treering.foreign import say
 from treering.runlog.chronicle import record_removed, record_saved, record_set_aside
-from treering.runlog.directory import CheckpointDirectory, RunDirectory, checkpoint_name
+from treering.runlog.directory import EVALUATIONS, MANIFEST_FILE, CheckpointDirectory, RunDirectory
 from treering.runlog.document import sync_directory
-from treering.runlog.journal import JOURNAL, Journal
+from treering.runlog.journal import Journal
 from treering.runlog.records import CheckpointManifest, FileRecord, Record
 from treering.runlog.retention import kept_by
 from treering.runlog.writer import RingWriter
 from treering_trainer.core.engine import STATE_TAG, Engine
 
-MANIFEST = "manifest.json"
 _SAVING = ".saving-"
 _REMOVING = ".removing-"
 _LAYER_FILE = re.compile(r"^layer_(\d+)-model_(\d+)-model_states\.pt$")
@@ -65,7 +64,7 @@ class Saving:
         self.step = step
         self._run = run
         self._leads = rings is not None
-        self._final = run.path / "checkpoints" / checkpoint_name(step)
+        self._final = run.checkpoint_folder(step)
         self._temporary = self._final.with_name(f"{_SAVING}{self._final.name}")
         self._thread = ThreadPoolExecutor(1)
         self._records: Future[list[FileRecord]] | None = None
@@ -110,7 +109,7 @@ class Saving:
         made: list[CheckpointManifest] = []
 
         def describe(files: tuple[FileRecord, ...]) -> Record:
-            journal = Journal(self._run.path / JOURNAL, self._facts["run"]).head()
+            journal = Journal.of(self._run.path, self._facts["run"]).head()
             made.append(CheckpointManifest(**self._facts, created_at=time.time(), files=files, journal=journal))
             return made[0]
 
@@ -171,7 +170,7 @@ def seal(
     for path in paths:
         if path.is_dir():
             sync_directory(path)
-    digest = describe(tuple(known[name] for name in sorted(known))).write(temporary / MANIFEST)
+    digest = describe(tuple(known[name] for name in sorted(known))).write(temporary / MANIFEST_FILE)
     temporary.rename(final)
     sync_directory(final.parent)
     return digest
@@ -232,7 +231,7 @@ def check_files(
 def remove_unfinished(run: RunDirectory) -> list[str]:
     """Removes what an interrupted save or removal left behind; returns the names of the unfinished saves."""
     _remove_nameless(run)
-    found = sorted((run.path / "checkpoints").glob(f"{_SAVING}*"))
+    found = sorted(run.checkpoints_folder.glob(f"{_SAVING}*"))
     for path in found:
         shutil.rmtree(path)
     return [path.name.removeprefix(_SAVING) for path in found]
@@ -244,8 +243,8 @@ def _take_name(path: Path) -> None:
 
 def _remove_nameless(run: RunDirectory) -> None:
     """Removes the files of checkpoints and conversions that have lost their names."""
-    for folder in ("checkpoints", "universal"):
-        for path in (run.path / folder).glob(f"{_REMOVING}*"):
+    for folder in (run.checkpoints_folder, run.conversions_folder):
+        for path in folder.glob(f"{_REMOVING}*"):
             shutil.rmtree(path)
 
 
@@ -295,10 +294,10 @@ def set_aside(run: RunDirectory, checkpoint: CheckpointDirectory, attempt: int) 
     record_set_aside(run, checkpoint, folder)
     checkpoint.path.rename(target)
     shutil.rmtree(checkpoint.conversion, ignore_errors=True)  # nothing goes on from there
-    scores = run.path / "evaluations" / f"{checkpoint.path.name}.json"
+    scores = run.evaluations_folder / f"{checkpoint.path.name}.json"
     if scores.exists():
-        (folder / "evaluations").mkdir(exist_ok=True)
-        scores.rename(folder / "evaluations" / scores.name)
+        (folder / EVALUATIONS).mkdir(exist_ok=True)
+        scores.rename(folder / EVALUATIONS / scores.name)
     sync_directory(folder)
     return target
 

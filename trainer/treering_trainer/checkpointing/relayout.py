@@ -21,9 +21,9 @@ import deepspeed
 import psutil
 
 from treering.errors import EvidenceError, TrainingError, UserError
-from treering.runlog.directory import CheckpointDirectory, RunDirectory
+from treering.runlog.directory import CHECKPOINTS, CheckpointDirectory, RunDirectory
 from treering.runlog.records import ConversionManifest, FileRecord, Layout
-from treering_trainer.checkpointing.checkpoint import MANIFEST, check_files, open_state, seal
+from treering_trainer.checkpointing.checkpoint import check_files, open_state, seal
 from treering_trainer.core.engine import STATE_TAG
 from treering_trainer.core.universal import write_universal
 from treering_trainer.monitor.processes import die_with_parent
@@ -82,9 +82,9 @@ def convert(source: CheckpointDirectory) -> Conversion:
         TrainingError: the conversion could not be written.
     """
     final = source.conversion
-    if source.path.parent.name != "checkpoints":
+    if source.path.parent.name != CHECKPOINTS:
         raise UserError(
-            f"{source.path}: was set aside, no attempt goes on from it; convert one in {source.run.path}/checkpoints"
+            f"{source.path}: was set aside, no attempt goes on from it; convert one in {source.run.checkpoints_folder}"
         )
     _check_convertible(source)
     final.parent.mkdir(exist_ok=True)
@@ -104,7 +104,7 @@ def convert(source: CheckpointDirectory) -> Conversion:
 
 def remove_unfinished(run: RunDirectory) -> None:
     """Removes what an interrupted conversion left behind, unless one is being made at this moment."""
-    folder = run.path / "universal"
+    folder = run.conversions_folder
     if folder.exists():
         with _alone(folder, wait=False) as free:
             if free:
@@ -122,7 +122,7 @@ def _read(source: CheckpointDirectory) -> tuple[ConversionManifest, str]:
     Raises:
         EvidenceError: a file does not hold, or it was made from another checkpoint.
     """
-    manifest, digest = ConversionManifest.read(source.conversion / MANIFEST)
+    manifest, digest = ConversionManifest.read(source.conversion_file)
     if manifest.source != source.digest:
         raise EvidenceError(
             f"{source.conversion}: made from checkpoint {manifest.source}, {source.path} is {source.digest}"

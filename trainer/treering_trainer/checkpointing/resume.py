@@ -245,7 +245,7 @@ def _attempt_before(run: RunDirectory, manifest: CheckpointManifest | None) -> A
 
 
 def _next_number(run: RunDirectory) -> int:
-    numbers = [int(path.name) for path in (run.path / "attempts").glob("[0-9]*") if path.name.isdecimal()]
+    numbers = [int(path.name) for path in run.attempts_folder.glob("[0-9]*") if path.name.isdecimal()]
     return max(numbers, default=0) + 1
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from treering.config.canonical import DIGEST_PREFIX, short
 from treering.config.resolve import ResolvedBlend
 from treering.data.blend import check_component
-from treering.data.corpus.corpus import Corpus
+from treering.data.corpus.corpus import MANIFEST, Corpus
 from treering.data.order.batch import TokenSource, read_samples, sample_digests
 from treering.data.order.treering1 import DataOrder
 from treering.errors import EvidenceError, UserError
@@ -109,7 +109,7 @@ def open_corpora(project: Project, blend: ResolvedBlend) -> list[Corpus]:
             )
         if corpus.name != component.corpus:
             raise EvidenceError(
-                f"{corpus.directory / 'manifest.json'}: name is {corpus.name}, expected {component.corpus} by the "
+                f"{corpus.directory / MANIFEST}: name is {corpus.name}, expected {component.corpus} by the "
                 "blend; `dvc repro -f tokenize` makes the corpus anew"
             )
         check_component(blend, component, corpus, "blend")

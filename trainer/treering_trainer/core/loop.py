@@ -324,7 +324,7 @@ class Loop:
         if step == self._schedule.num_steps:
             raise TrainingError(
                 f"run {self._resolved.run_id}: the last step's checkpoint could not be saved: {failure}; expected "
-                f"{self._run.path / 'checkpoints'} to be writable, with free space; the same command goes on from the "
+                f"{self._run.checkpoints_folder} to be writable, with free space; the same command goes on from the "
                 "newest checkpoint"
             )
 

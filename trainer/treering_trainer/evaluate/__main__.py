@@ -21,7 +21,7 @@ from treering.ending import run_command
 from treering.errors import NotFoundError, TrainingError
 from treering.foreign import say
 from treering.project import Project
-from treering.runlog.directory import CheckpointDirectory, RunDirectory
+from treering.runlog.directory import EVALUATIONS, CheckpointDirectory, RunDirectory
 from treering.runlog.extract import carry_evaluations
 from treering.runlog.find import find_run
 from treering.runlog.records import Evaluation
@@ -74,10 +74,10 @@ def _evaluate(
         blend = ResolvedBlend.read(project.blend) if publish else resolve_blend(experiment, project)
         resolved = resolve_run(experiment, blend, str(config), tuple(overrides), runs=project.runs)
         checkpoints = checkpoints_of(project, resolved)
-        records = project.run(resolved.run_id) / "evaluations"
+        records = project.run(resolved.run_id) / EVALUATIONS
     else:
         run = find_run(project.runs, wanted)
-        resolved, checkpoints, records = run.resolved, run.checkpoints(), run.path / "evaluations"
+        resolved, checkpoints, records = run.resolved, run.checkpoints(), run.path / EVALUATIONS
     if not checkpoints:
         raise NotFoundError(f"run {resolved.run_id}: no checkpoint to evaluate; `dvc repro train` trains it")
 
@@ -111,7 +111,7 @@ def checkpoints_of(project: Project, resolved: Resolved) -> list[CheckpointDirec
     run = RunDirectory(project.run(resolved.run_id))
     found = {checkpoint.step: checkpoint for checkpoint in run.checkpoints()}
     published = RunDirectory(project.published)
-    if (project.published / "resolved.json").exists() and published.id == resolved.run_id:
+    if published.config_file.exists() and published.id == resolved.run_id:
         for checkpoint in published.checkpoints():
             if checkpoint.step not in found or found[checkpoint.step].digest != checkpoint.digest:
                 found[checkpoint.step] = checkpoint

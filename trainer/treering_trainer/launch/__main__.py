@@ -364,7 +364,7 @@ def _prepare(
     )
     temporary = run.path / ".resolved.json.tmp"
     resolved.write(temporary)
-    temporary.replace(run.path / "resolved.json")
+    temporary.replace(run.config_file)
     job = Job(
         project=project.root.resolve(),
         run=run.path,
@@ -418,7 +418,7 @@ def _watch_interpreters(world_size: int, arguments: Sequence[str], run: RunDirec
     ranks.start(world_size, start)
     ranks.watch(timeout_s)
     number = ranks.heartbeats.attempt if ranks.heartbeats else 0
-    return record_failure(ranks, run.path / "attempts" / f"{number:04d}") or 0
+    return record_failure(ranks, run.attempt_folder(number)) or 0
 
 
 def _run(job: Job, terminal: TextIO) -> int:
@@ -450,7 +450,7 @@ def _finish(target: Target, job: Job) -> None:
     final = final_checkpoint(run, job.resolved.schedule.num_steps)
     write_end(job.attempt, "finished", "the schedule's last step is done")
     _publish(target, run, final)
-    say(f"run {run.path.name}: finished; checkpoints lie in {run.path / 'checkpoints'}")
+    say(f"run {run.path.name}: finished; checkpoints lie in {run.checkpoints_folder}")
 
 
 def _publish(target: Target, run: RunDirectory, final: CheckpointDirectory) -> None:

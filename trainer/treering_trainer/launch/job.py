@@ -16,6 +16,7 @@ from treering.config.resolve import Resolved
 from treering.errors import EvidenceError
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.chronicle import record_end
+from treering.runlog.directory import RunDirectory
 from treering.runlog.incidents import Incident, IncidentKind, append_incident
 from treering.runlog.records import AttemptEnd, Layout
 from treering_trainer.checkpointing.plan import Plan
@@ -77,16 +78,18 @@ class Job:
     @property
     def attempt(self) -> Path:
         """The attempt's directory."""
-        return self.run / "attempts" / f"{self.plan.attempt:04d}"
+        return RunDirectory(self.run).attempt_folder(self.plan.attempt)
 
 
 def write_end(attempt: Path, status: Literal["finished", "interrupted", "failed"], reason: str) -> None:
     """Writes how an attempt ended, once; the first word stands."""
-    if (attempt / "end.json").exists() or not (attempt / "header.json").exists():
+    directory = AttemptDirectory(attempt)
+    if directory.end_file.exists() or not directory.started:
         return
-    AttemptEnd(status=status, reason=reason, step=_last_step(attempt), ended_at=time.time()).write(attempt / "end.json")
+    end = AttemptEnd(status=status, reason=reason, step=_last_step(directory), ended_at=time.time())
+    end.write(directory.end_file)
     with suppress(EvidenceError):  # the journal was changed: the next start refuses and names it
-        record_end(AttemptDirectory(attempt))
+        record_end(directory)
 
 
 def write_incident(attempt: Path, kind: IncidentKind, text: str, rank: int | None) -> None:
@@ -98,13 +101,13 @@ def write_incident(attempt: Path, kind: IncidentKind, text: str, rank: int | Non
         text: what happened.
         rank: the rank of this node that it befell, None where it is not one alone.
     """
-    if (attempt / "header.json").exists():
+    directory = AttemptDirectory(attempt)
+    if directory.started:
         host = os.uname().nodename
-        incident = Incident(step=_last_step(attempt), kind=kind, text=text, at=time.time(), rank=rank, host=host)
+        incident = Incident(step=_last_step(directory), kind=kind, text=text, at=time.time(), rank=rank, host=host)
         append_incident(attempt, incident)
 
 
-def _last_step(path: Path) -> int:
-    attempt = AttemptDirectory(path)
+def _last_step(attempt: AttemptDirectory) -> int:
     parent = attempt.header.parent
     return attempt.last_step() or (parent.step if parent else 0)

@@ -20,6 +20,7 @@ from deepspeed.accelerator import get_accelerator
 from treering.ending import EXIT_RESTART, heeded
 from treering.errors import TrainingError, TreeringError
 from treering.project import Project
+from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import RunDirectory
 from treering.runlog.records import AttemptHeader, Kernel
 from treering.runlog.writer import RingWriter
@@ -182,7 +183,7 @@ def open_record(job: Job, kernels: tuple[Kernel, ...]) -> Record:
         converted=plan.converted,
         journal=RunDirectory(job.run).journal.head(),
     )
-    digest = header.write(job.attempt / "header.json")
+    digest = header.write(AttemptDirectory(job.attempt).header_file)
     facts = {
         "run": resolved.recipe.digest,
         "attempt": plan.attempt,

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from treering.config.resolve import Resolved
+from treering.config.resolve import CONFIG_FILE, Resolved
 from treering.ending import EXIT_RESTART, run_command
 from treering.errors import EvidenceError, TrainingError, UserError
 from treering.foreign import say
@@ -156,7 +156,7 @@ def _train_again(
         copy = RunDirectory(Path(folder) / run.id)
         if base is not None:
             extract_run(run, base, copy.path)
-        document = Path(folder) / "resolved.json"
+        document = Path(folder) / CONFIG_FILE
         resolved.write(document)
         command = [
             sys.executable, "-m", "treering_trainer.launch", str(document), f"--runs={folder}", "--no-publish",

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from treering.audit.attestation.dsse import Envelope
 from treering.audit.attestation.place import attestation_file, find_attestation
 from treering.audit.attestation.statement import (
-    MANIFEST_FILE,
     Statement,
     differences,
     evidence,
@@ -22,7 +21,7 @@ from treering.audit.report import UNSIGNED, AuditReport, Finding, FindingKind, L
 from treering.config.canonical import DIGEST_PREFIX, digest_file, short
 from treering.errors import EvidenceError
 from treering.project import Project
-from treering.runlog.directory import CheckpointDirectory
+from treering.runlog.directory import MANIFEST_FILE, CheckpointDirectory
 
 if TYPE_CHECKING:
     from treering.audit.attestation.keys import PublicKey
@@ -121,7 +120,7 @@ def check_attestation(
     signed = [ExpectedFile(subject.name, DIGEST_PREFIX + subject.digest["sha256"]) for subject in statement.subject]
     findings = compare_files(checkpoint.path, signed, f"the signed statement {file}", progress)
     not_compared = []
-    if (checkpoint.run.path / "resolved.json").exists():
+    if checkpoint.run.config_file.exists():
         named = {finding.file for finding in findings}  # a file that was digested needs no second finding
         more = compare_records(file, statement, checkpoint, project)
         findings += [each for each in more if each.kind == "attestation" or each.file not in named]

@@ -26,8 +26,9 @@ from treering.audit.evidence.path import RecordedSegment
 from treering.audit.report import UNSIGNED, AuditReport, Level, ReplayedSteps
 from treering.config.canonical import DIGEST_PREFIX, canonical_json, digest_file, parse_json
 from treering.config.model import Digest
+from treering.config.resolve import CONFIG_FILE
 from treering.errors import EvidenceError
-from treering.runlog.directory import CheckpointDirectory
+from treering.runlog.directory import MANIFEST_FILE, CheckpointDirectory
 from treering.runlog.journal import Evaluated
 from treering.runlog.records import Evaluation
 
@@ -35,7 +36,6 @@ StatementType = Literal["https://in-toto.io/Statement/v1"]
 PredicateType = Literal["urn:treering:attestation:training:v1"]
 STATEMENT_TYPE: StatementType = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE: PredicateType = "urn:treering:attestation:training:v1"
-MANIFEST_FILE = "manifest.json"
 
 
 class Part(BaseModel):
@@ -237,7 +237,7 @@ class Statement(Part):
 def subjects(checkpoint: CheckpointDirectory) -> tuple[Subject, ...]:
     """The checkpoint's files with the digests of its manifest, and the manifest's own bytes."""
     digests = {record.path: record.digest for record in checkpoint.manifest.files}
-    digests[MANIFEST_FILE] = digest_file(checkpoint.path / MANIFEST_FILE)
+    digests[MANIFEST_FILE] = digest_file(checkpoint.manifest_file)
     return tuple(
         Subject(name=name, digest={"sha256": digest.removeprefix(DIGEST_PREFIX)})
         for name, digest in sorted(digests.items())
@@ -335,8 +335,8 @@ def record_files(stretches: Sequence[RecordedSegment]) -> dict[str, Path]:
     files: dict[str, Path] = {}
     for stretch in stretches:
         run, attempt = stretch.segment.run, stretch.segment.attempt
-        files[f"{run.id}/resolved.json"] = run.path / "resolved.json"
-        files[f"{run.id}/attempts/{attempt.path.name}/header.json"] = attempt.path / "header.json"
+        files[f"{run.id}/{CONFIG_FILE}"] = run.config_file
+        files[f"{run.id}/{attempt.header_file.relative_to(run.path)}"] = attempt.header_file
     return files
 
 

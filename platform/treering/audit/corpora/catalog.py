@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from treering.audit.report import Finding
-from treering.config.resolve import ResolvedBlend, ResolvedComponent
+from treering.config.resolve import CONFIG_FILE, ResolvedBlend, ResolvedComponent
 from treering.data.blend import check_component
 from treering.data.corpus.corpus import DOCUMENTS, IDX, MANIFEST, Corpus
 from treering.data.corpus.manifest import read_manifest
@@ -101,7 +101,7 @@ class Catalog:
         """
         for component in blend.components:
             if component.digest in self.corpora:
-                check_component(blend, component, self.corpora[component.digest], "resolved.json of the run")
+                check_component(blend, component, self.corpora[component.digest], f"{CONFIG_FILE} of the run")
 
     def order(self, blend: ResolvedBlend) -> DataOrder:
         """The data order of a blend, with the documents of every corpus at hand, and of others if they can be told.
@@ -131,7 +131,7 @@ def order_of(blend: ResolvedBlend, offsets: Mapping[str, Offsets] | None = None)
     try:
         return DataOrder(blend, offsets)
     except UserError as error:
-        raise EvidenceError(f"resolved.json of the run holds a blend that cannot be read: {error}") from error
+        raise EvidenceError(f"{CONFIG_FILE} of the run holds a blend that cannot be read: {error}") from error
 
 
 def agree(
@@ -172,7 +172,7 @@ def find_corpora(project: Project, blends: Iterable[ResolvedBlend]) -> Catalog:
 
 def _find(project: Project, component: ResolvedComponent) -> Corpus | None:
     named = project.corpus(component.corpus)
-    others = sorted(path.parent for path in project.corpora.glob("*/*/manifest.json") if path.parent != named)
+    others = sorted(path.parent for path in project.corpora.glob(f"*/*/{MANIFEST}") if path.parent != named)
     for directory in (named, *others):
         corpus = _open(directory)
         if corpus is not None and corpus.digest == component.digest:

@@ -17,7 +17,7 @@ from treering.audit.evidence.path import Piece, Recorded
 from treering.audit.report import Finding
 from treering.config.canonical import DIGEST_PREFIX, digest_file
 from treering.data.corpus.chunks import map_in_order
-from treering.data.corpus.corpus import BIN, IDX, Corpus, Damage
+from treering.data.corpus.corpus import BIN, IDX, MANIFEST, Corpus, Damage
 from treering.data.order.treering1 import DataOrder
 from treering.errors import EvidenceError
 from treering.runlog.directory import CheckpointDirectory
@@ -73,7 +73,7 @@ def compare_files(folder: Path, expected: Sequence[ExpectedFile], by: str, progr
             text = f"{path}: {problem} by {by}; `dvc checkout` restores a published one"
             findings.append(Finding("checkpoint", text, file=str(path)))
         progress("checkpoint files", done, len(expected))
-    named = {folder / each.path for each in expected} | {folder / "manifest.json"}
+    named = {folder / each.path for each in expected} | {folder / MANIFEST}
     parents = {parent for path in named for parent in path.parents}
     for path in sorted(folder.rglob("*")):
         filled = path.is_dir() and not path.is_symlink() and any(path.iterdir())  # what is in it is named

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from treering.config.canonical import DIGEST_PREFIX
-from treering.data.corpus.corpus import Corpus
+from treering.data.corpus.corpus import MANIFEST, Corpus
 from treering.errors import EvidenceError, TreeringError
 from treering.project import Project
 
@@ -41,7 +41,7 @@ class HeldOutDocuments:
     def of(cls, project: Project) -> Self | None:
         """Those of a project; None where there are none."""
         corpora = []
-        for manifest in sorted(project.corpora.glob("heldout/*/manifest.json")):
+        for manifest in sorted(project.corpora.glob(f"heldout/*/{MANIFEST}")):
             with suppress(TreeringError):
                 corpora.append(Corpus.open(manifest.parent))
         found = cls(corpora)

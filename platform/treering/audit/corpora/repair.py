@@ -21,7 +21,7 @@ def mend_blends(pieces: Sequence[Piece], catalog: Catalog) -> tuple[tuple[Piece,
     mended: list[Piece] = []
     findings: dict[tuple[Path, str], Finding] = {}
     for piece in pieces:
-        config, blend, components = piece.run.path / "resolved.json", piece.blend, []
+        config, blend, components = piece.run.config_file, piece.blend, []
         for number, component in enumerate(blend.components):
             corpus = catalog.corpora.get(component.digest or "")
             if corpus is None:

@@ -17,7 +17,7 @@ from treering.audit.evidence.recovery import RecoveredAncestry
 from treering.audit.evidence.step import layout_of
 from treering.audit.report import Level, Shortfall
 from treering.config.schedule import Schedule
-from treering.data.corpus.corpus import Corpus
+from treering.data.corpus.corpus import MANIFEST, Corpus
 from treering.data.order.treering1 import Exposures
 from treering.errors import EvidenceError
 from treering.project import Project
@@ -338,7 +338,7 @@ def corpora_of(project: Project, runs: Iterable[RunDirectory]) -> tuple[Catalog,
             corpus.documents([0], ("id",))
             catalog.offsets(corpus)
             catalog.corpora[digest] = corpus
-    for folder in sorted(project.corpora.glob("train/*/manifest.json")):
+    for folder in sorted(project.corpora.glob(f"train/*/{MANIFEST}")):
         try:
             corpus = Corpus.open(folder.parent)
         except EvidenceError as error:

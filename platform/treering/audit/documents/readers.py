@@ -26,10 +26,10 @@ def lost_runs(project: Project) -> list[Shortfall]:
     published = readable_id(RunDirectory(project.published))
     for run in runs_without_config(project.runs):
         stands_in = run.path.name == published
-        missing = f"{run.path / 'resolved.json'}: missing, so nothing there says what the run's steps read; {HELPS}"
+        missing = f"{run.config_file}: missing, so nothing there says what the run's steps read; {HELPS}"
         answered = f"the run as published in {project.published}" if stands_in else "the other runs"
         level = Level.REDERIVED if stands_in else Level.DECLARED
-        found.append(Shortfall(missing, answered, level, str(run.path / "resolved.json")))
+        found.append(Shortfall(missing, answered, level, str(run.config_file)))
     return found
 
 
@@ -80,7 +80,7 @@ def attempts_of(run: RunDirectory) -> tuple[list[Piece], list[Shortfall]]:
         resolved, schedule = run.resolved, run.resolved.schedule
     except (EvidenceError, ConfigError) as error:
         missing = f"{error}; {HELPS}"
-        return [], [Shortfall(missing, "the other runs", Level.DECLARED, str(run.path / "resolved.json"))]
+        return [], [Shortfall(missing, "the other runs", Level.DECLARED, str(run.config_file))]
     pieces: list[Piece] = []
     shortfalls = []
     needed = _needed_steps(run)

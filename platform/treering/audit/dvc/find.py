@@ -120,7 +120,7 @@ def _name(manifest: dict[str, Any]) -> str:
 
 def _runs(project: Project, prefix: str, fits: Callable[[str | None], bool]) -> Iterator[Found]:
     published = RunDirectory(project.published)
-    for run in (*find_runs(project.runs), *([published] if (published.path / "resolved.json").exists() else [])):
+    for run in (*find_runs(project.runs), *([published] if published.config_file.exists() else [])):
         for what, digest, path in _readable(_recorded(run)):
             if fits(digest):
                 yield Found(what, digest, "project", str(path))

@@ -91,7 +91,7 @@ def _claim(checkpoint: CheckpointDirectory, project: Project) -> _Claim | None:
     if not found:
         return None
     claim, md5 = found[0]
-    manifest = checkpoint.path / "manifest.json"
+    manifest = checkpoint.manifest_file
     if not manifest.is_relative_to(checkpoint.run.path):
         return None  # a copy elsewhere, which is answered for by the run log in the out
     tree = _tree(md5, stores) or {}

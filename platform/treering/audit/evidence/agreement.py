@@ -17,8 +17,16 @@ from treering.config.canonical import short
 from treering.config.resolve import RUN_ID_LENGTH, Resolved
 from treering.errors import ConfigError, EvidenceError, TreeringError
 from treering.project import Project
+from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.chronicle import pending_evaluation
-from treering.runlog.directory import CheckpointDirectory, RunDirectory, checkpoint_name
+from treering.runlog.directory import (
+    CHECKPOINTS,
+    EVALUATIONS,
+    MANIFEST_FILE,
+    CheckpointDirectory,
+    RunDirectory,
+    checkpoint_name,
+)
 from treering.runlog.journal import (
     AttemptEnded,
     CheckpointRemoved,
@@ -45,7 +53,7 @@ class Saved:
     @property
     def file(self) -> Path:
         """Its manifest."""
-        return self.directory.path / "manifest.json"
+        return self.directory.manifest_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +141,13 @@ def _read(run: RunDirectory, project: Project, note: Callable[[str], None]) -> R
             records.saved.append(Saved(directory, directory.manifest, directory.digest))
         except EvidenceError:  # the checkpoint has its own finding
             records.unreadable.add(directory.path.name)
-    places = [run.evaluations_folder, *sorted(run.path.glob("superseded-*/evaluations"))]
+    places = [run.evaluations_folder, *sorted(run.path.glob(f"superseded-*/{EVALUATIONS}"))]
     for path in (path for place in places for path in sorted(place.glob("*.json"))):
         try:
             records.scored.append(Scored(path, *Evaluation.read(path)))
         except EvidenceError as error:
             records.found.append(Finding("record", str(error), file=str(path)))
-    for path in sorted((run.path / "universal").glob("step-*/manifest.json")):
+    for path in sorted(run.conversions_folder.glob(f"step-*/{MANIFEST_FILE}")):
         try:
             records.conversions[int(path.parent.name.removeprefix("step-"))] = ConversionManifest.read(path)
         except (EvidenceError, ValueError):  # the conversion has its own finding
@@ -149,8 +157,8 @@ def _read(run: RunDirectory, project: Project, note: Callable[[str], None]) -> R
     records.attempts = {each.number: each for each in read}
     records.recipe = _recipe(records)
     if records.recipe is not None:
-        records.journal = _journal(records, run.path / "journal.jsonl", note)
-        records.evaluated = _journal(records, run.evaluations_folder / "journal.jsonl", note)
+        records.journal = _journal(records, run.path, note)
+        records.evaluated = _journal(records, run.evaluations_folder, note)
     return records
 
 
@@ -176,10 +184,10 @@ def _recipe(records: RunRecords) -> str | None:
     recipe = records.resolved.recipe.digest
     if recipe not in headers and len(headers) == 1:
         by_headers = headers.pop()
-        config = run.path / "resolved.json"
+        config = run.config_file
         text = (
             f"{config}: is the config of run {short(recipe or '', RUN_ID_LENGTH)}, but every header in "
-            f"{run.path / 'attempts'} is one of run {short(by_headers, RUN_ID_LENGTH)}: the config was replaced or "
+            f"{run.attempts_folder} is one of run {short(by_headers, RUN_ID_LENGTH)}: the config was replaced or "
             "digested again; a copy of the run log brings it back"
         )
         records.found.append(Finding("record", text, file=str(config)))
@@ -187,23 +195,25 @@ def _recipe(records: RunRecords) -> str | None:
     return recipe
 
 
-def _journal(records: RunRecords, path: Path, note: Callable[[str], None]) -> list[Line]:
-    journal = Journal(path, records.recipe or "")
+def _journal(records: RunRecords, folder: Path, note: Callable[[str], None]) -> list[Line]:
+    journal = Journal.of(folder, records.recipe or "")
     try:
         lines = journal.lines()
     except EvidenceError as error:
-        records.found.append(Finding("record", str(error), file=str(path)))
+        records.found.append(Finding("record", str(error), file=str(journal.path)))
         records.journals_hold = False
         return []
     if journal.torn() and not is_held(records.run.lock):
-        note(f"{path}: {journal.torn()} bytes of a line that was never finished; its writer died, it is no entry")
+        note(
+            f"{journal.path}: {journal.torn()} bytes of a line that was never finished; its writer died, it is no entry"
+        )
     return lines
 
 
 def _check_attempts(records: RunRecords) -> Iterator[Finding]:
     """Numbers, headers, ends, and where each attempt goes on from."""
     run = records.run
-    folder = run.path / "attempts"
+    folder = run.attempts_folder
     for number in range(1, max(records.attempts, default=0)):
         if number not in records.attempts and not run.is_cut:
             text = f"{folder / f'{number:04d}'}: attempt {number} is missing, later ones are there; {_COPY}"
@@ -228,7 +238,7 @@ def _check_newest(records: RunRecords) -> Iterator[Finding]:
     newest = records.attempts[max(records.attempts)] if records.attempts else None
     if newest is None or newest.header is None or records.resolved is None or records.run.is_cut:
         return
-    config, by = records.run.path / "resolved.json", f"the newest attempt's header {newest.header_file}"
+    config, by = records.run.config_file, f"the newest attempt's header {newest.header_file}"
     for name in type(newest.header.config).model_fields:
         here, there = (getattr(each, name) for each in (records.resolved.attempt, newest.header.config))
         yield from differs(config, f"attempt.{name}", here, there, by)
@@ -287,7 +297,7 @@ def _witnesses(records: RunRecords, each: AttemptRecords) -> tuple[str, str]:
             contradicted = place
     for line in records.journal:
         if isinstance(line.entry, AttemptEnded) and line.entry.attempt == each.number:
-            place = f"line {line.number} of {records.run.path / 'journal.jsonl'}"
+            place = f"line {line.number} of {records.run.journal_file}"
             if line.entry.header == each.first_prev:
                 confirmed = place
             elif line.entry.header == each.digest:
@@ -316,9 +326,9 @@ def _check_parent(records: RunRecords, each: AttemptRecords) -> Iterator[Finding
     if parent.attempt >= each.number or before is None or before.is_empty:
         text = (
             f"{each.header_file}: goes on from attempt {parent.attempt}, which is missing in "
-            f"{records.run.path / 'attempts'} or came later; {_COPY}"
+            f"{records.run.attempts_folder} or came later; {_COPY}"
         )
-        yield Finding("record", text, file=str(records.run.path / "attempts" / f"{parent.attempt:04d}"))
+        yield Finding("record", text, file=str(records.run.attempt_folder(parent.attempt)))
         return
     mark = before.marks.get(parent.step)
     if mark is None and before.whole:
@@ -351,11 +361,11 @@ def _check_other_run(records: RunRecords, each: AttemptRecords, parent: Parent) 
         recipe = other.resolved.recipe.digest
     except EvidenceError as error:
         text = f"{each.header_file}: goes on from run {name}, whose config does not hold: {error}"
-        yield Finding("record", text, file=str(other.path / "resolved.json"))
+        yield Finding("record", text, file=str(other.config_file))
         return
     if recipe != parent.run:
         text = f"{other.path}: is run {short(recipe, RUN_ID_LENGTH)}, expected {name} by {each.header_file}"
-        yield Finding("record", text, file=str(other.path / "resolved.json"))
+        yield Finding("record", text, file=str(other.config_file))
     try:
         ring = next((ring for ring in other.attempt(parent.attempt).rings() if ring.step == parent.step), None)
     except EvidenceError:
@@ -372,7 +382,7 @@ def _check_end(records: RunRecords, each: AttemptRecords) -> Iterator[Finding]:
     """An attempt's end against its rings."""
     if each.end is None or not each.whole:
         return
-    end = each.directory.path / "end.json"
+    end = each.directory.end_file
     if each.end.step != each.last_step:
         rings, expected = each.directory.rings_file, each.end.step
         text = (
@@ -398,11 +408,11 @@ def _check_ended(records: RunRecords) -> Iterator[Finding]:
         entry = line.entry
         if not isinstance(entry, AttemptEnded):
             continue
-        place = f"line {line.number} of {run.path / 'journal.jsonl'}"
+        place = f"line {line.number} of {run.journal_file}"
         each = records.attempts.get(entry.attempt)
         if each is None or each.is_empty:
             if not run.is_cut:
-                path = run.path / "attempts" / f"{entry.attempt:04d}"
+                path = run.attempt_folder(entry.attempt)
                 text = f"{path}: attempt {entry.attempt} is missing, but {place} names it; {_COPY}"
                 yield Finding("record", text, file=str(path))
             continue
@@ -433,7 +443,7 @@ def _check_tail(each: AttemptRecords, entry: AttemptEnded, place: str) -> Iterat
 
 
 def _check_end_digest(each: AttemptRecords, entry: AttemptEnded, place: str) -> Iterator[Finding]:
-    end = each.directory.path / "end.json"
+    end = each.directory.end_file
     if entry.end in {None, each.end_digest} or (each.end_digest is None and end.exists()):
         return  # one that cannot be read has its own finding
     found = "is missing" if each.end_digest is None else f"has digest {each.end_digest}"
@@ -443,7 +453,7 @@ def _check_end_digest(each: AttemptRecords, entry: AttemptEnded, place: str) -> 
 
 def _check_anchor(records: RunRecords, head: str, by: Path) -> Iterator[Finding]:
     """Whether the journal still has the entry that another record names as its last one."""
-    path = records.run.path / "journal.jsonl"
+    path = records.run.journal_file
     if head == records.recipe or not records.journals_hold or any(line.digest == head for line in records.journal):
         return
     what = "is missing" if not records.journal else f"has no entry {head}"
@@ -452,7 +462,7 @@ def _check_anchor(records: RunRecords, head: str, by: Path) -> Iterator[Finding]
 
 
 def _is_current(checkpoint: CheckpointDirectory) -> bool:
-    return checkpoint.path.parent.name == "checkpoints"
+    return checkpoint.path.parent.name == CHECKPOINTS
 
 
 def _check_checkpoints(records: RunRecords, note: Callable[[str], None]) -> Iterator[Finding]:
@@ -470,16 +480,14 @@ def _check_checkpoints(records: RunRecords, note: Callable[[str], None]) -> Iter
             if line is not None and _is_current(each.directory):
                 text = (
                     f"{each.file}: its digest is {each.digest}, but line {line.number} of "
-                    f"{records.run.path / 'journal.jsonl'} names {_digest_of(line)} for step {each.manifest.step}: the "
+                    f"{records.run.journal_file} names {_digest_of(line)} for step {each.manifest.step}: the "
                     "manifest was digested again or replaced"
                 )
                 found.insert(0, Finding("record", text, file=str(each.file)))
             elif each.manifest.attempt == newest and each.manifest.step > max(steps, default=0):
                 note(f"{each.file}: the journal has no entry for it yet; its writer died, the next start writes it")
             else:
-                text = (
-                    f"{each.file}: the journal {records.run.path / 'journal.jsonl'} has no entry for it: it was put in"
-                )
+                text = f"{each.file}: the journal {records.run.journal_file} has no entry for it: it was put in"
                 found.insert(0, Finding("record", text, file=str(each.file)))
         elif each.manifest.journal is not None:
             found += _check_anchor(records, each.manifest.journal, each.file)
@@ -506,13 +514,13 @@ def _check_manifest(records: RunRecords, each: Saved) -> Iterator[Finding]:
     manifest, run = each.manifest, records.run
     attempt = records.attempts.get(manifest.attempt)
     if attempt is None or attempt.is_empty:
-        path = run.path / "attempts" / f"{manifest.attempt:04d}"
+        path = run.attempt_folder(manifest.attempt)
         text = f"{path}: attempt {manifest.attempt} is missing, but {each.file} was saved by it; {_COPY}"
         yield Finding("record", text, file=str(path))
         return
     said: list[tuple[str, object, str]] = []
     if records.resolved is not None:
-        recipe, by = records.resolved.recipe, str(run.path / "resolved.json")
+        recipe, by = records.resolved.recipe, str(run.config_file)
         said += [(name, getattr(recipe, name), by) for name in ("blend", "tokenizer")]
     if attempt.header is not None:
         header, by = attempt.header, str(attempt.header_file)
@@ -566,7 +574,7 @@ def _named_checkpoint(records: RunRecords, step: int, digest: str, by: str) -> I
     if name in records.unreadable or {digest, None} & records.removed().get(step, set()):
         return
     in_place = records.in_place(step)
-    folder = records.run.path / "checkpoints" / name
+    folder = records.run.checkpoints_folder / name
     if in_place is not None:
         text = f"{in_place.file}: its digest is {in_place.digest}, but {by} names {digest} for step {step}"
         yield Finding("record", f"{text}: one of them was digested again or replaced", file=str(in_place.file))
@@ -586,8 +594,8 @@ def _may_remove(records: RunRecords) -> bool:
 def _check_conversions(records: RunRecords, note: Callable[[str], None]) -> Iterator[Finding]:
     """Conversions against the checkpoints that they were made from, and the headers that name them."""
     for step, (manifest, digest) in records.conversions.items():
-        path = records.run.path / "universal" / checkpoint_name(step)
-        file, source = path / "manifest.json", records.in_place(step)
+        path = records.run.conversion_folder(step)
+        file, source = path / MANIFEST_FILE, records.in_place(step)
         if contradicts_its_folder(CheckpointDirectory(path), manifest, records.recipe):
             continue  # the conversion has its own finding
         if source is not None:
@@ -608,7 +616,7 @@ def _check_conversions(records: RunRecords, note: Callable[[str], None]) -> Iter
 
 def _note_missing_conversions(records: RunRecords, note: Callable[[str], None]) -> None:
     for saved in records.saved:
-        folder = records.run.path / "universal" / checkpoint_name(saved.directory.step)
+        folder = records.run.conversion_folder(saved.directory.step)
         for each in _that_loaded(records, saved.directory.step) if _is_current(saved.directory) else ():
             if not folder.exists():
                 note(
@@ -630,7 +638,7 @@ def _that_loaded(records: RunRecords, step: int) -> Iterator[AttemptHeader]:
 def _check_evaluations(records: RunRecords, note: Callable[[str], None]) -> Iterator[Finding]:
     """Evaluations against their names, their checkpoints, their own items, and the journal."""
     folder = records.run.evaluations_folder
-    place = folder / "journal.jsonl"
+    place = records.run.evaluation_journal_file
     entered = {line.entry.evaluation: line for line in records.evaluated if isinstance(line.entry, Evaluated)}
     newest = {line.entry.checkpoint: line for line in records.evaluated if isinstance(line.entry, Evaluated)}
     unanchored = []
@@ -703,7 +711,7 @@ def _check_missing_evaluations(
         if records.run.is_cut and all(each.digest != checkpoint for each in records.saved):
             continue
         text = f"{file}: the evaluation of step {entry.step} is missing, but line {line.number} of "
-        text += f"{folder / 'journal.jsonl'} names it ({entry.evaluation}); {_COPY}"
+        text += f"{records.run.evaluation_journal_file} names it ({entry.evaluation}); {_COPY}"
         yield Finding("record", text, file=str(file))
 
 
@@ -752,8 +760,8 @@ def _check_missing(records: RunRecords, note: Callable[[str], None]) -> Iterator
     run = records.run
     if run.is_cut:
         if not records.saved and not records.unreadable and run.path.parent.name != "ancestors":
-            text = f"{run.path / 'checkpoints'}: the published checkpoint is missing; `dvc checkout` restores it"
-            yield Finding("checkpoint", text, file=str(run.path / "checkpoints"))
+            text = f"{run.checkpoints_folder}: the published checkpoint is missing; `dvc checkout` restores it"
+            yield Finding("checkpoint", text, file=str(run.checkpoints_folder))
         return
     there, removed = {each.digest for each in records.saved}, records.removed()
     named = set[int]()
@@ -766,13 +774,13 @@ def _check_missing(records: RunRecords, note: Callable[[str], None]) -> Iterator
         name = checkpoint_name(entry.step)
         if name in records.unreadable or records.in_place(entry.step) is not None:
             continue  # it has its own finding
-        if (run.path / "checkpoints" / name).exists():
+        if (run.checkpoints_folder / name).exists():
             continue
         named.add(entry.step)
-        folder = run.path / "checkpoints" / name
+        folder = run.checkpoints_folder / name
         text = (
             f"{folder}: the checkpoint of step {entry.step} is missing: line {line.number} of "
-            f"{run.path / 'journal.jsonl'} says that it was saved ({entry.checkpoint}), and no line that it was removed"
+            f"{run.journal_file} says that it was saved ({entry.checkpoint}), and no line that it was removed"
         )
         yield Finding("checkpoint", text, file=str(folder))
     if not records.journal:
@@ -800,7 +808,7 @@ def _missing_steps(records: RunRecords) -> Iterator[str]:
         newest = each.last.step if ended else max(saved, default=0)
         for step in range(-(-each.first_step // every) * every, newest + 1, every):
             if step not in steps and step not in failed:
-                folder = records.run.path / "checkpoints" / checkpoint_name(step)
+                folder = records.run.checkpoint_folder(step)
                 yield (
                     f"{folder}: no checkpoint of step {step}, though attempt {each.number} saved one every {every} "
                     "steps and no attempt's config lets one be removed; the run has no journal, which would say why"
@@ -817,7 +825,7 @@ def _check_copies(records: RunRecords, project: Project) -> Iterator[Finding]:
     if original.path.resolve() == run.path.resolve():
         return
     for each in records.attempts.values():
-        other = original.path / "attempts" / each.directory.path.name / "header.json"
+        other = AttemptDirectory(original.attempt_folder(each.number)).header_file
         if each.digest is None or not other.is_file():
             continue
         twin = original.attempt(each.number)
@@ -825,11 +833,11 @@ def _check_copies(records: RunRecords, project: Project) -> Iterator[Finding]:
             yield from differs(each.header_file, "digest", each.digest, twin.header_digest, f"its original {other}")
     pairs = ((records.journal, original.path), (records.evaluated, original.evaluations_folder))
     for lines, folder in pairs:
-        yield from _check_journal_copy(lines, Journal(folder / "journal.jsonl", records.recipe or ""), run)
+        yield from _check_journal_copy(lines, Journal.of(folder, records.recipe or ""), run)
     for saved in records.saved:
-        twin_checkpoint = CheckpointDirectory(original.path / "checkpoints" / saved.directory.path.name)
+        twin_checkpoint = CheckpointDirectory(original.checkpoints_folder / saved.directory.path.name)
         if twin_checkpoint.has_manifest and twin_checkpoint.manifest.attempt == saved.manifest.attempt:
-            by = f"its original {twin_checkpoint.path / 'manifest.json'}"
+            by = f"its original {twin_checkpoint.manifest_file}"
             yield from differs(saved.file, "digest", saved.digest, twin_checkpoint.digest, by)
 
 
@@ -857,7 +865,7 @@ def _check_published_end(records: RunRecords, project: Project) -> Iterator[Find
         attempt = records.attempts.get(final.manifest.attempt)
     except (TreeringError, ValueError):
         return
-    if attempt is not None and attempt.end is None and not (attempt.directory.path / "end.json").exists():
-        end = attempt.directory.path / "end.json"
+    if attempt is not None and attempt.end is None and not attempt.directory.end_file.exists():
+        end = attempt.directory.end_file
         text = f"{end}: is missing, but the run was published in {published.path}, so that attempt had ended; {_COPY}"
         yield Finding("record", text, file=str(end))

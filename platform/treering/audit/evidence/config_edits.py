@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from treering.config.canonical import digest_json, parse_json, said_otherwise, short
-from treering.config.resolve import ANCESTORS, RUN_ID_LENGTH, Resolved, ResolvedBlend
+from treering.config.resolve import ANCESTORS, CONFIG_FILE, RUN_ID_LENGTH, Resolved, ResolvedBlend
 from treering.errors import EvidenceError, TreeringError
 from treering.files import read_bytes
 from treering.project import Project
@@ -27,7 +27,7 @@ def edited_fields(run: RunDirectory, project: Project) -> str:
         run: the run, whose config need not hold.
         project: where copies of the config and the blend lie.
     """
-    file = run.path / "resolved.json"
+    file = run.config_file
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         document = parse_json(read_bytes(file))
         told: dict[str, str] = {}
@@ -50,7 +50,7 @@ def _headers(run: RunDirectory, document: dict[str, Any]) -> Iterator[tuple[Path
     components = document["blend"]["components"]
     for attempt in reversed(run.attempts()):
         with suppress(EvidenceError):
-            header, place = attempt.header, attempt.path / "header.json"
+            header, place = attempt.header, attempt.header_file
             named = {digest: name for name, digest in header.corpora.items()}
             opened = [
                 {"digest": header.corpora[each["corpus"]]}
@@ -78,7 +78,7 @@ def _manifests(run: RunDirectory) -> Iterator[tuple[Path, dict[str, Any]]]:
     for checkpoint in run.checkpoints():
         with suppress(EvidenceError):
             tokenizer = {"tokenizer": checkpoint.manifest.tokenizer}
-            yield checkpoint.path / "manifest.json", {"recipe": tokenizer, "blend": tokenizer}
+            yield checkpoint.manifest_file, {"recipe": tokenizer, "blend": tokenizer}
 
 
 def _copies(file: Path, document: dict[str, Any], project: Project) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -87,7 +87,7 @@ def _copies(file: Path, document: dict[str, Any], project: Project) -> Iterator[
     names = {str(document["run"]), recipe, file.parent.name}
     places = [project.published, *project.runs.glob("*"), *project.runs.glob(f"*/{ANCESTORS}/*")]
     for place in sorted((*places, *(project.published / ANCESTORS).glob("*"))):
-        copy = place / "resolved.json"
+        copy = place / CONFIG_FILE
         with suppress(TreeringError):
             resolved = Resolved.read(copy)
             if copy.resolve() != file.resolve() and resolved.run_id in names:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from treering.audit.report import AttemptOnPath, Finding, Level, PassedOver, Shortfall
 from treering.config.canonical import short
-from treering.config.resolve import RUN_ID_LENGTH, ReadRange, ResolvedBlend
+from treering.config.resolve import CONFIG_FILE, RUN_ID_LENGTH, ReadRange, ResolvedBlend
 from treering.config.schedule import Schedule
 from treering.data.order.continuation import CorpusJoin, corpus_joins, positions_after
 from treering.data.order.treering1 import DataOrder
@@ -127,9 +127,7 @@ def recorded_segments_of(path: Sequence[PathSegment]) -> list[RecordedSegment]:
         try:
             schedule = resolved.schedule
         except ConfigError as error:
-            raise EvidenceError(
-                f"{segment.run.path / 'resolved.json'}: no schedule can be made of it ({error})"
-            ) from error
+            raise EvidenceError(f"{segment.run.config_file}: no schedule can be made of it ({error})") from error
         _check_start(segment, found)
         found.append(RecordedSegment(segment, done + 1, last, schedule, resolved.blend))
         done = last
@@ -174,7 +172,7 @@ def _check_continuation(segment: PathSegment, before: Sequence[RecordedSegment])
     found = DataOrder(resolved.blend).counts(first) if first >= continues.sample else continues.positions
     if found != expected:
         raise EvidenceError(
-            f"{segment.run.path / 'resolved.json'}: blend.continues lets the corpora go on at positions "
+            f"{segment.run.config_file}: blend.continues lets the corpora go on at positions "
             f"{list(found)}, expected {list(expected)}, where the runs before stopped reading them"
         )
 
@@ -188,8 +186,8 @@ def _check_start(segment: PathSegment, before: Sequence[RecordedSegment]) -> Non
     expected = None if start is None else (start.run, start.step)
     if came_from != expected:
         raise EvidenceError(
-            f"{segment.attempt.path / 'header.json'}: the path comes from {_place(came_from)}, expected "
-            f"{_place(expected)} by start_from in {segment.run.path / 'resolved.json'}"
+            f"{segment.attempt.header_file}: the path comes from {_place(came_from)}, expected "
+            f"{_place(expected)} by start_from in {segment.run.config_file}"
         )
     if before:
         _check_continuation(segment, before)
@@ -230,7 +228,7 @@ class Recorded:
     def where(self, step: int) -> tuple[Path, int]:
         """File and line (from 1) of the ring of a step on the path."""
         piece = next(each for each in self.pieces if each.last_step >= step)
-        file = piece.run.path / "attempts" if piece.attempt is None else piece.attempt.rings_file
+        file = piece.run.attempts_folder if piece.attempt is None else piece.attempt.rings_file
         return file, step - self._heads.get(file, piece.first_step) + 1
 
     @property
@@ -284,7 +282,7 @@ def read_path(checkpoint: CheckpointDirectory, pieces: Sequence[Piece]) -> Recor
         cut_at = checkpoint.manifest.ring
         if last.digest != cut_at:
             text = f"{checkpoint.path}: was cut at ring {cut_at}, but the path ends at {last.digest}"
-            recorded.findings.append(Finding("ring", text, file=str(checkpoint.path / "manifest.json")))
+            recorded.findings.append(Finding("ring", text, file=str(checkpoint.manifest_file)))
     return recorded
 
 
@@ -391,7 +389,7 @@ def check_config(run: RunDirectory) -> Iterator[Finding]:
     Raises:
         EvidenceError: it cannot be read, or does not give its own digests.
     """
-    config, recipe, blend = run.path / "resolved.json", run.resolved.recipe, run.resolved.blend
+    config, recipe, blend = run.config_file, run.resolved.recipe, run.resolved.blend
     by = "{} in the same file, which the run's id covers"
     yield from differs(config, "blend", blend.digest, recipe.blend, by.format("recipe.blend"))
     yield from differs(config, "blend.tokenizer", blend.tokenizer, recipe.tokenizer, by.format("recipe.tokenizer"))
@@ -410,8 +408,8 @@ def check_header(run: RunDirectory, attempt: AttemptDirectory, header: AttemptHe
     Raises:
         EvidenceError: the config cannot be read.
     """
-    recipe, blend, config = run.resolved.recipe, run.resolved.blend, run.path / "resolved.json"
-    file = attempt.path / "header.json"
+    recipe, blend, config = run.resolved.recipe, run.resolved.blend, run.config_file
+    file = attempt.header_file
     yield from differs(file, "attempt", header.attempt, attempt.number, "its folder")
     yield from differs(file, "run", header.run, recipe.digest, config.name)
     yield from differs(file, "blend", header.blend, recipe.blend, config.name)
@@ -431,12 +429,12 @@ def check_header(run: RunDirectory, attempt: AttemptDirectory, header: AttemptHe
 
 def _check_manifest(checkpoint: CheckpointDirectory, recorded: Recorded) -> Iterator[Finding]:
     """The manifest against the run's config, the last attempt's header, and the rings."""
-    manifest, file = checkpoint.manifest, checkpoint.path / "manifest.json"
+    manifest, file = checkpoint.manifest, checkpoint.manifest_file
     recipe, end, last = checkpoint.run.resolved.recipe, recorded.pieces[-1], recorded.last
     said: list[tuple[str, object, str]] = [
-        ("run", recipe.digest, "resolved.json"),
-        ("blend", recipe.blend, "resolved.json"),
-        ("tokenizer", recipe.tokenizer, "resolved.json"),
+        ("run", recipe.digest, CONFIG_FILE),
+        ("blend", recipe.blend, CONFIG_FILE),
+        ("tokenizer", recipe.tokenizer, CONFIG_FILE),
         ("step", checkpoint.step, "its folder"),
     ]
     if isinstance(end, RecordedSegment):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from treering.audit.report import Finding
 from treering.config.canonical import short
-from treering.config.resolve import ResolvedBlend
+from treering.config.resolve import CONFIG_FILE, ResolvedBlend
 from treering.data.corpus.corpus import MANIFEST, Corpus
 from treering.errors import EvidenceError, TreeringError
 from treering.project import Project
@@ -42,7 +42,7 @@ def check_presence(project: Project, note: Callable[[str], None]) -> Iterator[Fi
 
     Runs on another blend are history: their corpora may have been replaced, and only a note says so.
     """
-    runs = [RunDirectory(path.parent) for path in sorted(project.runs.glob("*/resolved.json"))]
+    runs = [RunDirectory(path.parent) for path in sorted(project.runs.glob(f"*/{CONFIG_FILE}"))]
     published = RunDirectory(project.published)
     blend = _blend(project, published)
     if blend is None:
@@ -102,7 +102,7 @@ def _is_on(run: RunDirectory, blend: ResolvedBlend) -> bool:
 def _corpora(project: Project) -> dict[Path, str]:
     """Digest of every corpus whose manifest can be read, by folder."""
     found = {}
-    for manifest in sorted(project.corpora.glob("*/*/manifest.json")):
+    for manifest in sorted(project.corpora.glob(f"*/*/{MANIFEST}")):
         with suppress(TreeringError):
             found[manifest.parent] = Corpus.open(manifest.parent).digest
     return found
@@ -112,7 +112,7 @@ def _named_by(run: RunDirectory) -> Iterator[Named]:
     for attempt in run.attempts():
         if attempt.has_header:
             for corpus, digest in attempt.header.corpora.items():
-                yield Named("train", corpus, digest, attempt.path / "header.json")
+                yield Named("train", corpus, digest, attempt.header_file)
     with suppress(EvidenceError):
         for record in run.evaluations():
             for corpus, digest in record.corpora.items():
@@ -140,6 +140,6 @@ def _check_blend(project: Project, blend: ResolvedBlend) -> Iterator[Finding]:
             if found != expected:
                 text = (
                     f"{project.blend}: components.{number}.{name} is {found}, expected {expected} by "
-                    f"{folder / 'manifest.json'} ({short(corpus.digest)}); `dvc repro -f blend` makes it anew"
+                    f"{folder / MANIFEST} ({short(corpus.digest)}); `dvc repro -f blend` makes it anew"
                 )
                 yield Finding("record", text, file=str(project.blend), corpus=component.corpus)

@@ -127,7 +127,7 @@ def readable_run(run: RunDirectory, project: Project) -> tuple[RunDirectory, tup
     Raises:
         EvidenceError: neither can be read.
     """
-    config = run.path / "resolved.json"
+    config = run.config_file
     try:
         run.resolved.schedule  # noqa: B018 - reading it is the check
     except (EvidenceError, ConfigError) as error:
@@ -145,7 +145,7 @@ def _at_home(
     checkpoint: CheckpointDirectory, project: Project, shortfalls: list[Shortfall]
 ) -> tuple[CheckpointDirectory, CheckpointManifest | None]:
     """The checkpoint at the run that its manifest names, and that manifest, if it is there."""
-    file, config = checkpoint.path / "manifest.json", checkpoint.run.path / "resolved.json"
+    file, config = checkpoint.manifest_file, checkpoint.run.config_file
     try:
         own, problem = checkpoint.run.resolved.recipe.digest, ""
     except EvidenceError as error:
@@ -168,7 +168,7 @@ def _at_home(
         lies = f"lies in the folder of run {short(own, RUN_ID_LENGTH)}" if own else f"has no run around it ({problem})"
         missing = (
             f"{file}: the checkpoint {lies}, but is step {manifest.step} of run {short(manifest.run, RUN_ID_LENGTH)} "
-            f"by its manifest, found in {home.path}; move it to {home.path / 'checkpoints'}"
+            f"by its manifest, found in {home.path}; move it to {home.checkpoints_folder}"
         )
         answered = f"everything of it, by the run log in {home.path}"
         shortfalls.append(Shortfall(missing, answered, Level.RECORDED, str(file)))
@@ -227,7 +227,7 @@ def _trace_back(
             continue
         attempt, first = _headless(run, resolved, number, last)
         pieces.insert(0, DerivedSegment(run, attempt, first, last, schedule, resolved.blend))
-        if why:
+        if why and number is not None:
             shortfalls.append(_without_header(pieces[0], resolved, number, why))
         number, last = None, first - 1
         start = resolved.recipe.start_from
@@ -267,7 +267,7 @@ def _header(  # noqa: PLR0917 - private, called once
 
 
 def _attempt(run: RunDirectory, number: int) -> AttemptDirectory:
-    return AttemptDirectory(run.path / "attempts" / f"{number:04d}")
+    return AttemptDirectory(run.attempt_folder(number))
 
 
 def _headless(
@@ -283,9 +283,9 @@ def _headless(
     return None, resolved.first_step
 
 
-def _without_header(piece: Piece, resolved: Resolved, number: int | None, why: str) -> Shortfall:
+def _without_header(piece: Piece, resolved: Resolved, number: int, why: str) -> Shortfall:
     first, last = piece.first_step, piece.last_step
-    derived = f"as schedule and blend of {piece.run.path / 'resolved.json'} order them"
+    derived = f"as schedule and blend of {piece.run.config_file} order them"
     if piece.attempt is None:
         answered, level = f"what steps {first} to {last} read, {derived}; no ring shows it", Level.REDERIVED
     else:
@@ -295,7 +295,7 @@ def _without_header(piece: Piece, resolved: Resolved, number: int | None, why: s
             answered += f"; steps {resolved.first_step} to {first - 1} {derived}"
             level = Level.REDERIVED
     missing = f"{why}; layout, code and environment of attempt {number} of run {resolved.run_id} are not known; {HELPS}"
-    return Shortfall(missing, answered, level, str(piece.run.path / "attempts" / f"{number:04d}" / "header.json"))
+    return Shortfall(missing, answered, level, str(_attempt(piece.run, number).header_file))
 
 
 def _without_config(run: RunDirectory, last: int, why: str, pieces: list[Piece]) -> Shortfall:
@@ -303,4 +303,4 @@ def _without_config(run: RunDirectory, last: int, why: str, pieces: list[Piece])
         f"steps {pieces[0].first_step} to {pieces[-1].last_step}; of steps 1 to {last}" if pieces else "nothing; of it"
     )
     answered = f"{rest} only that they were done, by the recipe that goes on from them"
-    return Shortfall(f"{why}; {HELPS}", answered, Level.DECLARED, str(run.path / "resolved.json"))
+    return Shortfall(f"{why}; {HELPS}", answered, Level.DECLARED, str(run.config_file))

@@ -19,7 +19,6 @@ from treering.files import open_regular
 from treering.project import Project
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import RunDirectory
-from treering.runlog.incidents import INCIDENTS_FILE
 from treering.runlog.lock import is_held
 from treering.runlog.records import AttemptEnd, AttemptHeader
 from treering.runlog.ring import Ring, first_ring, read_rings
@@ -85,7 +84,7 @@ class AttemptRecords:
     @property
     def header_file(self) -> Path:
         """Where its header is."""
-        return self.directory.path / "header.json"
+        return self.directory.header_file
 
     @property
     def last_step(self) -> int:
@@ -101,7 +100,7 @@ def check_run_config(run: RunDirectory, project: Project) -> Iterator[Finding]:
         yield from check_config(run)
     except EvidenceError as error:
         text = f"{error}{edited_fields(run, project)}"
-        yield Finding("record", text, file=str(run.path / "resolved.json"))
+        yield Finding("record", text, file=str(run.config_file))
 
 
 def read_attempts(
@@ -115,7 +114,7 @@ def read_attempts(
         found: takes what does not hold.
         note: told what is no damage but cannot be vouched for.
     """
-    folders = [path for path in sorted((run.path / "attempts").glob("*")) if path.name.isdigit() and path.is_dir()]
+    folders = [path for path in sorted(run.attempts_folder.glob("*")) if path.name.isdigit() and path.is_dir()]
     return [_read_attempt(run, AttemptRecords(AttemptDirectory(path)), wanted, found, note) for path in folders]
 
 
@@ -127,7 +126,7 @@ def _read_attempt(
     note: Callable[[str], None],
 ) -> AttemptRecords:
     attempt = records.directory
-    end = attempt.path / "end.json"
+    end = attempt.end_file
     if not attempt.started and not attempt.rings_file.exists():
         return records  # died before it had anything to say
     try:
@@ -143,13 +142,13 @@ def _read_attempt(
     try:
         late = [each for each in attempt.incidents() if records.whole and each.step > records.last_step]
     except EvidenceError as error:
-        found.append(Finding("record", str(error), file=str(attempt.path / INCIDENTS_FILE)))
+        found.append(Finding("record", str(error), file=str(attempt.incidents_file)))
         late = []
     found += [
         Finding(
             "ring",
             f"{attempt.rings_file}: the rings end at step {records.last_step}, but an incident in "
-            f"{attempt.path / INCIDENTS_FILE} happened after the ring of step {each.step}: rings were removed, or the "
+            f"{attempt.incidents_file} happened after the ring of step {each.step}: rings were removed, or the "
             "incident was put in",
             file=str(attempt.rings_file),
         )
@@ -179,7 +178,7 @@ def _check_rings(
             wrong = "" if resolved is None or schedule is None else _differs(ring, resolved, schedule)
             if wrong:
                 text = f"{file} line {line}: ring of step {ring.step} says {wrong} by the schedule in "
-                text += f"{run.path / 'resolved.json'}"
+                text += f"{run.config_file}"
                 yield Finding("ring", text, file=file, line=line, step=ring.step)
                 schedule = None  # one is enough: the others would say the same
             line, step = line + 1, ring.step

@@ -73,7 +73,7 @@ def find_step(run: RunDirectory, step: int, project: Project) -> FoundStep:
     lo, hi = schedule.sample_range(step)
     answered = f"what schedule and blend give step {step}: samples {lo} to {hi}"
     missing = f"{run.path}: no ring of step {step} is there; {_rings_there(run)}"
-    shortfalls.append(Shortfall(missing, answered, Level.REDERIVED, str(run.path / "attempts")))
+    shortfalls.append(Shortfall(missing, answered, Level.REDERIVED, str(run.attempts_folder)))
     return FoundStep(DerivedSegment(run, None, step, step, schedule, resolved.blend), None, None, tuple(shortfalls))
 
 
