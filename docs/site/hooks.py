@@ -1,14 +1,16 @@
-"""What the site adds to docs/: the pages of the repository's root, and the dashboard's logo.
+"""What the site adds to docs/: pages from elsewhere in the repository, the dashboard's logo, and links to the glossary.
 
-These files are written for a reader of the repository, so their links start at its root; on the site they are pages
-beside the others.
+Pages from elsewhere are written for a reader of the repository, so their links start at their folder; on the site they
+are pages beside the others.
 """
 
 import re
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -16,6 +18,7 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
+    "experiments/benchmarks/README.md": "benchmarks.md",
 }
 LOGO = "dashboard/treering_dashboard/logo.svg"
 
@@ -28,8 +31,32 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Links to pages from elsewhere; words of the glossary, each linked from the page that explains it."""
+    for name, target in PAGES.items():
+        markdown = markdown.replace(f"](../{name}", f"]({target}")
+    entries = _ENTRY.findall((ROOT / "docs/glossary.md").read_text())
+    if page.file.src_uri == "glossary.md":
+        return _ENTRY.sub(
+            lambda found: f"| [{found[1]}]({found[2]}{found[3] or ''}){{#{_anchor(found[1])}}} |", markdown
+        )
+    words = [word for word, target, _ in entries if target == page.file.src_uri]
+    if not words:
+        return markdown
+    links = ", ".join(f"[{word}](glossary.md#{_anchor(word)})" for word in words)
+    return f"{markdown}\n\n---\n\nIn the [glossary](glossary.md): {links}.\n"
+
+
+_ENTRY = re.compile(r"^\| \[([^]]+)\]\(([\w/-]+\.md)(#[\w-]+)?\) \|", re.MULTILINE)
+"""An entry of the glossary: its word, page and place on it."""
+
+
+def _anchor(word: str) -> str:
+    return re.sub(r"\W+", "-", word.lower())
+
+
 def _linked(text: str) -> str:
-    """A text of the repository's root, its links as the site's pages need them."""
+    """A text from elsewhere in the repository, its links as the site's pages need them."""
     for name, page in PAGES.items():
         text = text.replace(f"]({name})", f"]({page})")
-    return re.sub(r"\]\(docs/", "](", text)
+    return re.sub(r"\]\((?:\.\./\.\./)?docs/", "](", text)

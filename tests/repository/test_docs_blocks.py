@@ -17,7 +17,8 @@ from treering.config.megatron import MegatronRun
 from treering.config.schema import Experiment
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+OTHERS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "experiments/benchmarks/README.md")]
+PAGES = [*OTHERS, *sorted((ROOT / "docs").rglob("*.md"))]
 KINDS = ("bash", "python", "yaml", "sql", "text")
 
 NOT_EXECUTED = {

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -42,6 +43,18 @@ def test_pages_load_nothing_from_another_server(site):
     for page in site.rglob("*.html"):
         assert SERVERS.findall(page.read_text()) == [], page.name
     assert SERVERS.findall('<script src="https://unpkg.com/x">') == ["unpkg.com"]
+
+
+def test_words_are_linked_with_the_glossary_both_ways(site):
+    assert '<a href="glossary.html#ring">ring</a>' in (site / "run-log.html").read_text()
+    assert '<a href="run-log.html#rings" id="ring">ring</a>' in (site / "glossary.html").read_text()
+
+
+def test_the_glossary_is_sorted_and_every_word_has_a_page():
+    rows = re.findall(r"^\| (.+?) \| .+ \|$", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE)[1:]
+    words = [re.fullmatch(r"\[([^]]+)\]\(\S+\)", row)[1].lower() for row in rows]
+    assert len(words) > 60
+    assert words == sorted(words)
 
 
 def test_a_ring_is_shown_with_its_fields(site):
@@ -91,7 +104,9 @@ def test_a_broken_link_or_reference_ends_the_build(tmp_path):
             shutil.copy(ROOT / name, root / name)
     config = re.sub(r"^nav:\n(?: .*\n)+", "", (ROOT / "mkdocs.yml").read_text(), flags=re.MULTILINE)
     (root / "mkdocs.yml").write_text(config.replace("[platform, trainer, dashboard]", "[platform]"))
-    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/audit.md"):
+    hooks = runpy.run_path(str(ROOT / "docs/site/hooks.py"))
+    for name in (*hooks["PAGES"], "docs/audit.md", "docs/glossary.md"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("# A page\n")
     assert build(root, tmp_path / "sound").returncode == 0
     for text, expected in (
