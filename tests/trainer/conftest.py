@@ -3,15 +3,18 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 import text_project
 
-from treering.runlog.directory import RunDirectory
+from treering.runlog.directory import RunDirectory, find_runs
+from treering.runlog.lock import is_held
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,17 +42,21 @@ class Training:
     Attributes:
         zygote: who started it.
         pid: its process id, which is its process group's.
+        runs: the folder that it trains in.
         log: what it printed.
     """
 
     zygote: "Zygote"
     pid: int
+    runs: Path
     log: Path
     code: int | None = None
 
     def wait(self):
         if self.code is None:
             self.code = self.zygote.ask({"wait": self.pid})["code"]
+            while self.code == -signal.SIGKILL and any(is_held(run.lock) for run in find_runs(self.runs)):
+                time.sleep(0.01)  # other ranks of a killed group take a moment to end
         return self.code
 
     def kill(self, number):
@@ -85,7 +92,7 @@ class Zygote:
             "faults": faults,
             "code_root": str(code_root or self.sources),
         }
-        self.started.append(Training(self, self.ask({"start": request})["pid"], log))
+        self.started.append(Training(self, self.ask({"start": request})["pid"], runs, log))
         return self.started[-1]
 
     def train(self, project, runs, *options, expect=0, **faults):
