@@ -12,6 +12,7 @@ from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.inventory import verify_paths
 from treering.audit.report import Level
 from treering.config.canonical import digest_json
+from treering.metrics.compare import comparable
 from treering.metrics.run_summary import run_line, run_page
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
@@ -61,6 +62,7 @@ def test_every_reader_takes_it(recorded):
     line, page = run_line(run_of(project)), run_page(run_of(project))
     assert (line.state, line.step, line.attempts, line.checkpoints) == ("finished", 12, 3, 4)
     assert [each["step"] for each in page["evaluations"]] == [4, 8, 9, 12]
+    assert comparable(run_of(project))["ran"]["code_rule"] == "bytes"
 
 
 @pytest.mark.parametrize(

@@ -106,14 +106,32 @@ def test_another_blend_trains_another_run(project):
     shutil.rmtree(old)
 
 
-def test_edited_trainer_code_leaves_a_finished_run_until_it_is_started_over(project):
+def test_a_comment_in_trainer_code_reruns_stage_train_which_trains_nothing(project):
     (run,) = project.runs()
     file = project.root / "trainer/treering_trainer/core/optim.py"
-    file.write_text(file.read_text() + "\n# changed\n")
+    file.write_text("# a comment\n" + file.read_text() + "\n# another\n")
+    assert changed(project.status()) == ["train"]
+    result = project.command("dvc", "repro")
+    assert ran(result.stdout) == ["train"], "its outputs are the same"
+    printed = result.stdout + result.stderr
+    assert "finished at step 29; nothing to train" in printed
+    assert "changed since" not in printed
+    assert project.status() == {}
+    assert [path.name for path in run.glob("attempts/*")] == ["0001"]
+
+
+def test_a_changed_number_leaves_a_finished_run_until_it_is_started_over(project):
+    (run,) = project.runs()
+    file = project.root / "trainer/treering_trainer/core/optim.py"
+    text = file.read_text()
+    file.write_text(text.replace('"weight_decay": 0.0}', '"weight_decay": 0.001}'))
+    assert file.read_text() != text
     assert changed(project.status())[0] == "train"
     (checkpoint,) = run.glob("checkpoints/step-00000029/manifest.json")
     before = checkpoint.read_text()
-    assert ran(project.repro())[0] == "train"
+    result = project.command("dvc", "repro")
+    assert ran(result.stdout)[0] == "train"
+    assert "changed since: code (trainer/treering_trainer/core/optim.py)" in result.stdout + result.stderr
     assert (len(list(run.glob("attempts/*"))), checkpoint.read_text()) == (1, before)
     project.command("treering", "train", "experiments/demo.yaml", "--start-over")
     assert ran(project.repro())[0] == "train", "its outputs are others now"

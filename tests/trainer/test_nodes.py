@@ -96,7 +96,8 @@ def test_nodes_that_run_something_else_are_named(zygote, project, tmp_path):
 
 def test_a_node_with_other_code_is_named(zygote, project, tmp_path):
     other = shutil.copytree(zygote.sources, tmp_path / "sources")
-    (other / "trainer/treering_trainer/core/optim.py").write_text("# another version\n")
+    for name in ("core/optim.py", "monitor/hooks.py"):  # the second decides no number; versions must not be mixed
+        (other / "trainer/treering_trainer" / name).open("a").write("ANOTHER = True\n")
     port = free_port()
     ranks = [
         zygote.start(
@@ -107,7 +108,8 @@ def test_a_node_with_other_code_is_named(zygote, project, tmp_path):
         )
         for rank, root in enumerate((zygote.sources, other))
     ]
-    assert "(rank 1): code (trainer/treering_trainer/core/optim.py)" in refused(ranks)
+    files = "trainer/treering_trainer/core/optim.py, trainer/treering_trainer/monitor/hooks.py"
+    assert f"(rank 1): code ({files})" in refused(ranks)
 
 
 @needs_namespaces

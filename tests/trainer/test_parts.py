@@ -5,22 +5,27 @@ import re
 import signal
 import termios
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from recorded_project import unpack
 from trained import resolved
 
 from treering.cli.train import train
+from treering.collect.code import code_record
 from treering.data.order.batch import read_samples, sample_digests
 from treering.data.order.treering1 import DataOrder
 from treering.errors import EvidenceError, UserError
-from treering_trainer.checkpointing.resume import differences
+from treering.runlog.directory import RunDirectory
+from treering_trainer.checkpointing.resume import differences, find_finished
 from treering_trainer.core.batch_reader import BatchReader, open_corpora, text_digest, verified_digests
 from treering_trainer.core.topology import Layout, RankCoordinates
 from treering_trainer.launch.devices import Hardware, choose_layout
 from treering_trainer.monitor.hooks import FailOpen, Hook, Progress
 from treering_trainer.monitor.processes import EXIT_CONTACT_LOST, RankEnd, RankFailedError, Ranks, describe
+from treering_trainer.replay.__main__ import _changes as changes_since
 
 pytestmark = pytest.mark.trainer
 
@@ -37,6 +42,8 @@ RING = SimpleNamespace(
 RINGS = [RING] * 5000
 
 CPU = Hardware("cpu", 0, (), "")
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_replicas_read_the_batch_between_them(project):
@@ -276,6 +283,41 @@ def test_differences_name_what_changed():
         "environment (package torch, variable OMP_X)",
         "threads of a rank (1 to 2)",
         "layout (1x1x2 to 2x1x1, TP x PP x DP, or its micro-batch or device)",
+    )
+
+
+@pytest.mark.parametrize("archive", ["earlier", "journals"])
+def test_a_finished_run_by_an_earlier_rule_of_the_code_digest_stays_finished(archive, tmp_path):
+    root = unpack(archive, tmp_path)
+    (run,) = [RunDirectory(path) for path in (root / "runs").iterdir()]
+    header = run.attempts()[-1].header
+    assert "rule" not in header.code
+    found = find_finished(
+        run,
+        12,
+        code=code_record(ROOT),
+        environment=header.environment,
+        layout=header.layout,
+        continue_changed=False,
+    )
+    assert found.checkpoint.step == 12
+    assert found.changed == (
+        "code (recorded by an earlier rule of the code digest; whether the code is the same cannot be said)",
+    )
+
+
+def test_a_replay_from_nothing_names_what_changed():
+    def header(rule, code, environment):
+        sources = {"core/model.py": code}
+        return SimpleNamespace(
+            changed=(), code={"rule": rule, "digest": code, "sources": sources}, environment={"digest": environment}
+        )
+
+    now = header("syntax-1", "a", "e")
+    assert changes_since(now, now) == ()
+    assert changes_since(header("syntax-1", "b", "f"), now) == ("code (core/model.py)", "environment")
+    assert changes_since(header(None, "a", "e"), now) == (
+        "code (recorded by an earlier rule of the code digest; whether the code is the same cannot be said)",
     )
 
 

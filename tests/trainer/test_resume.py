@@ -401,7 +401,7 @@ def test_corpora_that_are_not_the_blends_stop_the_start(damage, zygote, project,
     zygote.train(copy, runs)
     before = [(each.path, each.digest) for each in run_of(runs).checkpoints()]
     shutil.copytree(zygote.sources, changed)
-    (changed / "trainer/treering_trainer/core/loop.py").open("a").write("# another loop\n")
+    (changed / "trainer/treering_trainer/core/loop.py").open("a").write("ANOTHER = True\n")
     corpus = copy.corpus("letters")
     if damage == "other corpus":
         shutil.rmtree(corpus)
@@ -434,7 +434,7 @@ def test_changed_code_starts_over(zygote, project, reference, tmp_path):
     before = run_of(runs).checkpoints()[-1]
     weights = read_weights(before.path)
     shutil.copytree(zygote.sources, changed)
-    (changed / "trainer/treering_trainer/core/loop.py").open("a").write("# another loop\n")
+    (changed / "trainer/treering_trainer/core/loop.py").open("a").write("ANOTHER = True\n")
     training = zygote.start(project, runs, code_root=changed)
     assert training.wait() == 0, training.output
     assert "changed since attempt 1: code (trainer/treering_trainer/core/loop.py)" in training.output
@@ -458,7 +458,7 @@ def test_a_finished_run_stays_finished_until_it_is_started_over(zygote, project,
     run = run_of(runs)
     digests = [each.digest for each in run.checkpoints()]
     shutil.copytree(zygote.sources, changed)
-    (changed / "trainer/treering_trainer/core/optim.py").open("a").write("# a remark\n")
+    (changed / "trainer/treering_trainer/core/optim.py").open("a").write("ANOTHER = True\n")
 
     def again(*options, expect=0):
         training = zygote.start(copy, runs, *options, code_root=changed)
@@ -503,7 +503,7 @@ def test_a_damaged_end_of_a_finished_run_waits_for_a_word_where_code_changed(dam
     else:
         shutil.rmtree(final.path)
     shutil.copytree(zygote.sources, changed)
-    (changed / "trainer/treering_trainer/core/optim.py").open("a").write("# a remark\n")
+    (changed / "trainer/treering_trainer/core/optim.py").open("a").write("ANOTHER = True\n")
     training = zygote.start(project, runs, "--no-publish", code_root=changed)
     assert training.wait() == 3
     assert "the run is finished, and its checkpoint of step 15 does not hold" in training.output
@@ -518,13 +518,43 @@ def test_continue_changed_is_on_record(zygote, project, reference, tmp_path):
     runs, changed = tmp_path / "runs", tmp_path / "changed"
     zygote.train(project, runs, expect=-9, kill_after_ring={"step": 10})
     shutil.copytree(zygote.sources, changed)
-    (changed / "trainer/treering_trainer/core/loop.py").open("a").write("# another loop\n")
+    (changed / "trainer/treering_trainer/core/loop.py").open("a").write("ANOTHER = True\n")
     training = zygote.start(project, runs, "--continue-changed", code_root=changed)
     assert training.wait() == 0, training.output
     header = run_of(runs).attempts()[-1].header
     assert (header.origin, header.parent.step, header.continue_changed) == ("resume", 8, True)
     assert header.changed == ("code (trainer/treering_trainer/core/loop.py)",)
     assert_identical(run_of(runs), reference)
+
+
+def test_a_comment_resumes(zygote, project, reference, tmp_path):
+    runs, changed = tmp_path / "runs", tmp_path / "changed"
+    zygote.train(project, runs, expect=-9, kill_after_ring={"step": 10})
+    shutil.copytree(zygote.sources, changed)
+    path = changed / "trainer/treering_trainer/core/loop.py"
+    path.write_text("# another comment\n\n" + path.read_text())
+    (changed / "trainer/treering_trainer/monitor/hooks.py").open("a").write("ANOTHER = True\n")
+    training = zygote.start(project, runs, code_root=changed)
+    assert training.wait() == 0, training.output
+    assert "changed since" not in training.output
+    headers = [attempt.header for attempt in run_of(runs).attempts()]
+    assert (headers[1].origin, headers[1].parent.step, headers[1].changed) == ("resume", 8, ())
+    assert headers[0].code["rule"] == headers[1].code["rule"] == "syntax-1"
+    assert headers[0].code["digest"] == headers[1].code["digest"]
+    assert_identical(run_of(runs), reference)
+
+
+@pytest.mark.parametrize(("options", "expected"), [((), ("restart", 1)), (("--continue-changed",), ("resume", 9))])
+def test_an_earlier_rule_of_the_code_digest_counts_as_changed_code(options, expected, zygote, project, tmp_path):
+    zygote.train(project, tmp_path, expect=-9, kill_after_ring={"step": 10}, record_code_by_an_earlier_rule={})
+    run = run_of(tmp_path)
+    printed = zygote.train(project, tmp_path, *options)
+    text = "code (recorded by an earlier rule of the code digest; whether the code is the same cannot be said)"
+    assert f"changed since attempt 1: {text}" in printed
+    assert run_of(tmp_path).path == run.path, "the code is no part of the run's id"
+    header = run.attempts()[-1].header
+    assert (header.changed, header.code["rule"], run.state()) == ((text,), "syntax-1", "finished")
+    assert (header.origin, next(run.attempts()[-1].rings()).step) == expected
 
 
 def test_changed_layout_starts_over(zygote, project, reference, tmp_path):

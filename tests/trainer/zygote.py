@@ -23,6 +23,7 @@ from treering_trainer.launch import __main__ as launch  # noqa: E402, I001
 from deepspeed.runtime.pipe.engine import PipelineEngine  # noqa: E402
 from deepspeed.runtime.pipe.schedule import ForwardPass  # noqa: E402
 import torch  # noqa: E402
+from treering.config.canonical import digest_bytes  # noqa: E402
 from treering.runlog.writer import RingWriter  # noqa: E402
 from treering_trainer.checkpointing import checkpoint, publish, relayout, resume  # noqa: E402, F401
 from treering_trainer.core import batch_reader, engine, loop, universal  # noqa: E402
@@ -269,6 +270,18 @@ def secret_rate(step):
     engine.Engine.train = patched
 
 
+def record_code_by_an_earlier_rule():
+    """The attempt's header is as earlier versions wrote it: the code's digest is of bytes, and names no rule."""
+    collect = launch.collect_code
+
+    def patched(root):
+        code = collect(root)
+        del code["rule"]
+        return {**code, "digest": digest_bytes(b"all bytes"), "sources": {"trainer": digest_bytes(b"bytes")}}
+
+    launch.collect_code = patched
+
+
 FAULTS = {
     fault.__name__: fault
     for fault in (
@@ -294,6 +307,7 @@ FAULTS = {
         another_node,
         kill_past_checks,
         leave_out_scripts,
+        record_code_by_an_earlier_rule,
     )
 }
 

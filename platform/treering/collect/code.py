@@ -1,41 +1,63 @@
-"""The code that an attempt runs: commit, local changes, and the digest of the sources that decide numbers.
+"""The code that an attempt runs: commit, local changes, and the digest of the modules that decide numbers.
 
 The digest decides (equal code resumes a run, changed code starts over); commit and diff are evidence for people and
 for a later reproduction. Everything works without git.
+
+A module belongs to `NUMERIC_SOURCES` if a change of it could change a token, a loss or a weight of a step, while
+everything that an attempt compares beside its code (recipe, corpora, environment, layout, threads) stays the same:
+
+- the trainer's `core/` whole: model, optimizer, engine, batch reader, loop, how a rank is built from the config, and
+  how state is restored, in the same layout or another one;
+- the data order, and what reads tokens from a corpus;
+- the recipe's sections, what resolves them, and the schedule.
+
+What only watches, records, saves, publishes or launches does not belong. Nor does what chooses among things that are on
+record by digest: `checkpointing.resume` picks the checkpoint that an attempt's header names, and
+`checkpointing.inference` reads finished weights. A test walks the imports of these modules and has the reason for each
+imported module that is left out.
 """
 
 import hashlib
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from treering.collect.syntax import syntax_digest
 from treering.config.canonical import DIGEST_PREFIX, digest_bytes, digest_file
 from treering.errors import NotFoundError
+from treering.files import read_bytes
 
 NUMERIC_SOURCES: Final = (
-    "trainer/treering_trainer/__init__.py",
-    "trainer/treering_trainer/checkpointing",
     "trainer/treering_trainer/core",
-    "trainer/treering_trainer/launch",
-    "trainer/treering_trainer/monitor",
+    "platform/treering/config/ancestry.py",
     "platform/treering/config/model.py",
     "platform/treering/config/resolve.py",
     "platform/treering/config/schedule.py",
-    "platform/treering/data/order/batch.py",
     "platform/treering/data/corpus/corpus.py",
-    "platform/treering/data/order/feistel.py",
     "platform/treering/data/corpus/indexed.py",
-    "platform/treering/data/order/treering1.py",
-    "platform/treering/data/order/spans.py",
-    "platform/treering/data/order/weyl.py",
+    "platform/treering/data/order",
 )
 """Sources, relative to the project's root, that decide the numbers of a training: files, folders, or patterns in which
 `*` stays within one folder. Stage `train` depends on the same."""
 
+TRAINING_SOURCES: Final = (*NUMERIC_SOURCES, "trainer/treering_trainer")
+"""Those, and the rest of the trainer: what the recorded diff covers, and what all nodes of an attempt must share."""
+
+CODE_RULE: Final = "syntax-1"
+"""How the digest is made: of modules by their syntax (`treering.collect.syntax`), of other files by their bytes.
+
+A record of code without a rule is by an earlier one. Digests of two rules say nothing about each other.
+"""
+
+EARLIER_RULE: Final = "bytes"
+"""What a record without a rule is by: the bytes of every file."""
+
+_SHOWN: Final = 6
+
 
 def code_digest(root: Path, paths: Iterable[str] = NUMERIC_SOURCES) -> str:
-    """Digest over the sorted pairs of relative path and file digest of the given files and folders.
+    """Digest over the sorted pairs of relative path and digest of the given files and folders.
 
     Compiled files and caches do not count; where the tree lies and when it was written does not either.
 
@@ -45,11 +67,9 @@ def code_digest(root: Path, paths: Iterable[str] = NUMERIC_SOURCES) -> str:
 
     Raises:
         NotFoundError: one of them is missing: a digest over less than what was named would lie.
+        UserError: a module cannot be parsed.
     """
-    state = hashlib.sha256()
-    for name, digest in sorted(source_digests(root, paths).items()):
-        state.update(f"{name}\0{digest}\n".encode())
-    return DIGEST_PREFIX + state.hexdigest()
+    return _joined_digest(source_digests(root, paths))
 
 
 def source_digests(root: Path, paths: Iterable[str] = NUMERIC_SOURCES) -> dict[str, str]:
@@ -57,6 +77,7 @@ def source_digests(root: Path, paths: Iterable[str] = NUMERIC_SOURCES) -> dict[s
 
     Raises:
         NotFoundError: one of `paths` does not exist below `root`.
+        UserError: a module cannot be parsed.
     """
     found = {}
     for path in paths:
@@ -71,32 +92,71 @@ def source_digests(root: Path, paths: Iterable[str] = NUMERIC_SOURCES) -> dict[s
             raise NotFoundError(f"code digest: {path} does not exist below {root}; run from the project's root")
         for match in matches:
             for file in _files(match):
-                found[file.relative_to(root).as_posix()] = digest_file(file)
+                name = file.relative_to(root).as_posix()
+                if name not in found:
+                    found[name] = _source_digest(file)
     return found
 
 
-def collect_code(root: Path, paths: Iterable[str] = NUMERIC_SOURCES) -> dict[str, Any]:
+def code_record(root: Path, paths: Iterable[str] = NUMERIC_SOURCES) -> dict[str, Any]:
+    """What decides whether two codes are the same: `digest`, `rule`, and `sources` (digest by file)."""
+    sources = source_digests(root, paths)
+    return {"digest": _joined_digest(sources), "rule": CODE_RULE, "sources": sources}
+
+
+def collect_code(
+    root: Path, paths: Iterable[str] = NUMERIC_SOURCES, diff_paths: Iterable[str] = TRAINING_SOURCES
+) -> dict[str, Any]:
     """Everything that an attempt's header records about its code, as JSON values.
 
     Args:
         root: the project's root.
-        paths: the sources that decide numbers; the diff covers them, new files included.
+        paths: the sources that decide numbers.
+        diff_paths: the sources that the diff covers, new files included.
 
     Returns:
-        `digest` (of the sources), `sources` (digest by file), `commit` and `dirty` (None without git), `diff` (the text
+        `digest`, `rule` and `sources` of `code_record`; `commit` and `dirty` (None without git), `diff` (the text
         against the commit, empty when clean) and `diff_digest` (None when clean).
     """
-    paths = tuple(paths)
     commit = _git(root, "rev-parse", "--verify", "HEAD")
-    diff = _diff(root, paths) if commit else None
+    diff = _diff(root, tuple(diff_paths)) if commit else None
     return {
-        "digest": code_digest(root, paths),
-        "sources": source_digests(root, paths),
+        **code_record(root, paths),
         "commit": commit.strip() if commit else None,
         "dirty": bool(diff) if commit else None,
         "diff": diff or "",
         "diff_digest": digest_bytes(diff.encode()) if diff else None,
     }
+
+
+def code_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What differs between two records of code, in words: the files, or why that cannot be said; empty if nothing does.
+
+    Args:
+        before: the record that `now` is compared with.
+        now: a record.
+    """
+    rule, mine = before.get("rule"), now.get("rule")
+    if rule != mine:
+        whose = "an earlier rule" if rule is None else f"rule {rule}, not {mine or 'the earlier rule'},"
+        return f"recorded by {whose} of the code digest; whether the code is the same cannot be said"
+    if before["digest"] == now["digest"]:
+        return ""
+    old, new = before.get("sources", {}), now.get("sources", {})
+    files = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+    more = f" and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""
+    return ", ".join(files[:_SHOWN]) + more or "its files are not recorded"
+
+
+def _joined_digest(sources: Mapping[str, str]) -> str:
+    state = hashlib.sha256()
+    for name, digest in sorted(sources.items()):
+        state.update(f"{name}\0{digest}\n".encode())
+    return DIGEST_PREFIX + state.hexdigest()
+
+
+def _source_digest(file: Path) -> str:
+    return syntax_digest(read_bytes(file), file) if file.suffix == ".py" else digest_file(file)
 
 
 def _files(path: Path) -> Iterator[Path]:

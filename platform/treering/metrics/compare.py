@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
+from treering.collect.code import EARLIER_RULE
 from treering.runlog.directory import RunDirectory
 from treering.runlog.records import Evaluation
 
@@ -71,6 +72,8 @@ def differences(documents: Sequence[Mapping[str, Any]]) -> list[Difference]:
 def comparable(run: RunDirectory) -> dict[str, Any]:
     """What of a run is compared with other runs: its config, and what its newest attempt ran with.
 
+    Digests of code by two rules differ in any case, so the rule is compared beside the digest.
+
     Raises:
         EvidenceError: the config or the attempt's header is missing or was changed.
     """
@@ -88,6 +91,7 @@ def comparable(run: RunDirectory) -> dict[str, Any]:
             "layout": header.layout.model_dump(mode="json"),
             "kernels": {kernel.operation: kernel.used for kernel in header.kernels},
             "code": header.code.get("digest"),
+            "code_rule": header.code.get("rule", EARLIER_RULE),
             "environment": header.environment.get("digest"),
         }
     return document

@@ -98,7 +98,9 @@ class AttemptHeader(Record):
     process: int
     config: AttemptConfig
     layout: Layout
-    code: dict[str, Any] = Field(description="digest, commit, dirty, diff")
+    code: dict[str, Any] = Field(
+        description="digest, rule of the digest (absent in older headers: by bytes), sources, commit, dirty, diff"
+    )
     environment: dict[str, Any] = Field(description="digest, python, packages, variables, drivers")
     devices: tuple[dict[str, Any], ...]
     kernels: tuple[Kernel, ...]

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from treering.collect.code import code_difference
 from treering.config.ancestry import ResolvedStart
 from treering.errors import EvidenceError, UserError
 from treering.runlog.chronicle import record_left
@@ -176,9 +177,8 @@ def differences(
 ) -> tuple[str, ...]:
     """What could move numbers and is not as it was, in words."""
     found: list[str] = []
-    if before.code["digest"] != code["digest"]:
-        files = _different(before.code.get("sources", {}), code.get("sources", {}))
-        found.append(f"code ({_listed(files)})")
+    if text := code_difference(before.code, code):
+        found.append(f"code ({text})")
     if before.environment["digest"] != environment["digest"]:
         parts = [
             f"{title} {name}"

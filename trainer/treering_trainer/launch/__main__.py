@@ -24,7 +24,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import psutil
 
-from treering.collect.code import code_digest, collect_code, source_digests
+from treering.collect.code import TRAINING_SOURCES, code_record, collect_code
 from treering.collect.environment import collect_environment
 from treering.collect.launcher import EXIT_VARIABLE, launch_record, rank_variables
 from treering.collect.upstream import upstream_digest
@@ -305,7 +305,7 @@ def _look(target: Target, resolved: Resolved, hardware: "Hardware") -> "Node":
         host=os.uname().nodename,
         rank=int(os.environ["RANK"]),
         environment=collect_environment(hardware.devices),
-        code={"digest": code_digest(CODE_ROOT), "sources": source_digests(CODE_ROOT)},
+        code=code_record(CODE_ROOT, TRAINING_SOURCES),
         refusal=refusal,
     )
 

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import torch.distributed
 
+from treering.collect.code import code_difference
 from treering.collect.environment import numeric_variables
 from treering.config.resolve import ResolvedBlend
 from treering.errors import TreeringError, UserError
@@ -35,7 +36,7 @@ class Node:
         host: its name.
         rank: number of its first rank.
         environment: as `collect_environment` found it there.
-        code: digest of its sources.
+        code: record of its sources, as `code_record` made it there.
         refusal: why it cannot train, empty if it can.
     """
 
@@ -150,7 +151,7 @@ def _gather(value: Any) -> list[Any]:
 def _brief(node: Node) -> Node:
     """The node without what is equal everywhere: 280 package lists would be megabytes on every rank."""
     kept = {key: node.environment[key] for key in ("digest", "system", "devices")}
-    return Node(node.host, node.rank, kept, {"digest": node.code["digest"]}, node.refusal)
+    return Node(node.host, node.rank, kept, {key: node.code[key] for key in ("digest", "rule")}, node.refusal)
 
 
 def _differences(first: Node, other: Node) -> str:
@@ -162,9 +163,8 @@ def _differences(first: Node, other: Node) -> str:
         for key in ("python", "device_kinds"):
             if first.environment[key] != other.environment[key]:
                 found.append(f"{key} {other.environment[key]} (there {first.environment[key]})")
-    if first.code["digest"] != other.code["digest"]:
-        files = [name for name, _, _ in _pairs(first.code["sources"], other.code["sources"])]
-        found.append(f"code ({_listed(files)})")
+    if code := code_difference(first.code, other.code):
+        found.append(f"code ({code})")
     return _listed(found)
 
 

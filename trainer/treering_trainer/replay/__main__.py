@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from treering.collect.code import code_difference
 from treering.config.resolve import CONFIG_FILE, Resolved
 from treering.ending import EXIT_RESTART, run_command
 from treering.errors import EvidenceError, TrainingError, UserError
@@ -175,8 +176,11 @@ def _train_again(
 
 def _changes(before: AttemptHeader, now: AttemptHeader) -> tuple[str, ...]:
     """What is not as it was; an attempt that goes on from a checkpoint has found it out by itself."""
-    pairs = (("code", before.code, now.code), ("environment", before.environment, now.environment))
-    return now.changed or tuple(name for name, mine, other in pairs if mine["digest"] != other["digest"])
+    if now.changed:
+        return now.changed
+    code = code_difference(before.code, now.code)
+    environment = before.environment["digest"] != now.environment["digest"]
+    return (*([f"code ({code})"] if code else []), *(["environment"] if environment else []))
 
 
 def _compared(recorded: Ring, again: Ring, picked: bool) -> ReplayedStep:
