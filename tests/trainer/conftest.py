@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import text_project
 
-from treering.runlog.directory import RunDirectory, find_runs
+from treering.runlog.directory import RunDirectory
+from treering.runlog.find import find_runs
 from treering.runlog.lock import is_held
 
 ROOT = Path(__file__).parents[2]
