@@ -25,7 +25,7 @@ class Stuck:
     Attributes:
         ranks: those that the others wait for; several where nothing tells them apart.
         silent_s: seconds since the first of them was heard of.
-        mark: its newest mark.
+        beat: its newest heartbeat.
         state: what the kernel says of it, empty where that explains nothing.
     """
 
@@ -43,14 +43,14 @@ class Stuck:
 
 
 class Watchdog:
-    """Looks at the marks again and again.
+    """Looks at the heartbeats again and again.
 
     Time counts only as it passes between two looks, a second at most: where the whole machine or session was asleep,
     nobody is to blame.
 
     Args:
-        marks: of all ranks.
-        timeout_s: seconds without a new mark after which a rank is stuck, once its first step is done.
+        heartbeats: of all ranks.
+        timeout_s: seconds without a new heartbeat after which a rank is stuck, once its first step is done.
     """
 
     def __init__(self, heartbeats: Heartbeats, timeout_s: float) -> None:
@@ -88,7 +88,7 @@ class Watchdog:
 def _behind(newest: Mapping[int, Heartbeat], processes: Mapping[int, int]) -> tuple[tuple[int, ...], str]:
     """The ranks that the others wait for, and what the kernel says of them.
 
-    A stopped one is found by its state, wherever it stands. Else it is the one with the fewest marks; among equals, one
+    A stopped one is found by its state, wherever it stands. Else it is the one with the fewest heartbeats; among equals, one
     that waits in no collective; among those, one that waits for a device.
     """
     states = {rank: process_state(process) for rank, process in processes.items()}
