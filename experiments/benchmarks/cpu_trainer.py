@@ -47,9 +47,10 @@ from treering.metrics.flops import ModelShape
 from treering.metrics.parameters import Parameters
 from treering.runlog.directory import RunDirectory
 from treering.runlog.writer import RingWriter
+from treering_trainer.checkpointing.saver import Record, Saver
 from treering_trainer.core.batch_reader import BatchReader
 from treering_trainer.core.engine import Engine
-from treering_trainer.core.loop import Loop, Record
+from treering_trainer.core.loop import Loop
 from treering_trainer.monitor.heartbeat import HeartbeatWriter
 from treering_trainer.monitor.hooks import FailOpen, Progress, Telemetry
 
@@ -173,17 +174,26 @@ class Bench:
             folder / "telemetry", rank=0, local_rank=0, on_accelerator=False, interval_s=attempt.telemetry.interval_s
         )
         self._hooks = FailOpen([telemetry, Progress((folder / "progress").open("w"))])
+        record = Record(folder, RingWriter(folder, self.resolved.recipe.digest), {})
+        beat = HeartbeatWriter.of_this_process()
         return Loop(
             resolved=self.resolved,
-            run=RunDirectory(folder),
             coordinates=self._coordinates,
             engine=engine,
             batch_reader=BatchReader(self._order, self._corpora, self._coordinates, attempt.parallel.micro_batch_size),
             validator=None,
-            record=Record(folder, RingWriter(folder, self.resolved.recipe.digest), {}),
+            rings=record.rings,
+            saver=Saver(
+                resolved=self.resolved,
+                run=RunDirectory(folder),
+                engine=engine,
+                record=record,
+                hooks=[self._hooks],
+                beat=beat,
+            ),
             hooks=[self._hooks],
             stop_requested=lambda _step: False,
-            beat=HeartbeatWriter.of_this_process(),
+            beat=beat,
         )
 
     def run(self, blocks: int, steps: int) -> list[Block]:

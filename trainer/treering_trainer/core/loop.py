@@ -2,21 +2,16 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from treering.config.resolve import Resolved
 from treering.config.schedule import Schedule
-from treering.errors import EvidenceError, NonFiniteLossError, TrainingError
+from treering.errors import EvidenceError, NonFiniteLossError
 from treering.metrics.flops import ModelShape, tflops_per_device
-from treering.runlog.directory import RunDirectory
-from treering.runlog.incidents import Incident, append_incident
 from treering.runlog.ring import Ring
 from treering.runlog.writer import RingWriter
-from treering_trainer.checkpointing import checkpoint
 from treering_trainer.core.batch_reader import BatchReader
 from treering_trainer.core.engine import Engine, StepResult
 from treering_trainer.core.evidence import Agreement, verify_batch
@@ -46,19 +41,21 @@ class Outcome:
     step: int
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Rank 0's pen.
+class CheckpointSaver(Protocol):
+    """How the loop saves checkpoints; `checkpointing.saver.Saver` writes them. Calls are collective."""
 
-    Attributes:
-        attempt: the attempt's directory.
-        rings: the attempt's ring writer.
-        facts: fields of a checkpoint's manifest that do not change during an attempt.
-    """
+    @property
+    def ready(self) -> bool:
+        """Whether a save is on its way and this rank has done its part of it."""
 
-    attempt: Path
-    rings: RingWriter
-    facts: dict[str, Any]
+    def start(self, step: int, applied_steps: int, validation_loss: float | None) -> None:
+        """Begins to save the step that was just recorded."""
+
+    def finish(self) -> None:
+        """Ends the save that is on its way, if there is one."""
+
+    def take_waited_s(self) -> float | None:
+        """Seconds that training has waited for saves since this was last asked; None where nothing was saved."""
 
 
 class Loop:
@@ -66,12 +63,12 @@ class Loop:
 
     Args:
         resolved: the run's config.
-        run: the run's directory.
         coordinates: of this rank in the layout.
         engine: model and optimizer.
         batch_reader: reads and digests samples.
         validator: held-out loss, or None.
-        record: the pen on rank 0, None elsewhere.
+        rings: the attempt's ring writer on rank 0, None elsewhere.
+        saver: saves checkpoints.
         hooks: what happens around the steps.
         stop_requested: whether this process is to stop before a step.
         beat: says what this rank is at.
@@ -81,23 +78,23 @@ class Loop:
         self,
         *,
         resolved: Resolved,
-        run: RunDirectory,
         coordinates: RankCoordinates,
         engine: Engine,
         batch_reader: BatchReader,
         validator: Validator | None,
-        record: Record | None,
+        rings: RingWriter | None,
+        saver: CheckpointSaver,
         hooks: Sequence[Hook],
         stop_requested: Callable[[int], bool],
         beat: HeartbeatWriter,
     ) -> None:
         self._resolved = resolved
-        self._run = run
         self._coordinates = coordinates
         self._engine = engine
         self._batch_reader = batch_reader
         self._validator = validator
-        self._record = record
+        self._rings = rings
+        self._saver = saver
         self._hooks = hooks
         self._stop_requested = stop_requested
         self._beat = beat
@@ -106,11 +103,8 @@ class Loop:
         self._overflows = Overflows(resolved.recipe.optimizer.loss_scale)
         self._applied_steps = 0
         self._validation_loss: float | None = None
-        self._saving: checkpoint.Saving | None = None
-        self._saving_s = 0.0
-        """Seconds that training has waited for it."""
-        self._between_s: dict[str, float] = {}
-        """Seconds between the ring before and this step; they are in no other number."""
+        self._record_s: float | None = None
+        """Seconds in which the ring before was made; they are in no other number. None before the first one."""
 
     def run(self, start_step: int, applied_steps: int, validation_loss: float | None = None) -> Outcome:
         """Trains from the step after `start_step` to the end of the schedule, or until asked to stop.
@@ -136,13 +130,13 @@ class Loop:
             try:
                 goes_on = self._step(step)
             except (EvidenceError, NonFiniteLossError):  # on every rank; an earlier checkpoint is still worth its end
-                self._finish_saving()
+                self._saver.finish()
                 raise
             if not goes_on:
                 # So that the steps since the last scheduled checkpoint need not be trained again.
                 if step - 1 > start_step and not self._saves(step - 1):
                     self._save(step - 1)
-                self._finish_saving()
+                self._saver.finish()
                 return Outcome("interrupted", step - 1)
             if step == start_step + 1:  # what is slow once, such as compiling, is over
                 timeout_s = self._resolved.attempt.parallel.rank_timeout_s
@@ -164,7 +158,7 @@ class Loop:
             batch.digests,
             micro_batch_size,
             stop=self._stop_requested(step),
-            ready=self._saving is not None and self._saving.ready,
+            ready=self._saver.ready,
         )
         if agreement.stop:
             return False
@@ -188,10 +182,10 @@ class Loop:
             loss = validation["loss"] if validation else math.nan
             self._validation_loss = loss if math.isfinite(loss) else None
         self._beat(Part.RECORD, step)
-        if self._record is not None:
+        if self._rings is not None:
             started = time.perf_counter()
             self._append_ring(
-                self._record,
+                self._rings,
                 step,
                 agreement=agreement,
                 result=result,
@@ -199,21 +193,21 @@ class Loop:
                 times=times,
                 validation=validation,
             )
-            self._between_s["record"] = record_s + time.perf_counter() - started
+            self._record_s = record_s + time.perf_counter() - started
         if fatal is not None:
             raise NonFiniteLossError(
                 f"run {self._resolved.run_id}: step {step}: {fatal}; the ring is laid, "
                 f"`treering batch {self._resolved.run_id} {step}` shows what was read"
             )
         if agreement.ready:
-            self._finish_saving()
+            self._saver.finish()
         if self._saves(step):
             self._save(step)
         return True
 
     def _append_ring(
         self,
-        record: Record,
+        rings: RingWriter,
         step: int,
         *,
         agreement: Agreement,
@@ -224,8 +218,8 @@ class Loop:
     ) -> Ring:
         lo, hi = self._schedule.sample_range(step)
         length = self._resolved.blend.sequence_length
-        time_s, self._between_s = {**times, **self._between_s}, {}
-        ring = record.rings.append(
+        between_s = {"record": self._record_s, "checkpoint": self._saver.take_waited_s()}
+        ring = rings.append(
             step=step,
             sample_start=lo,
             sample_end=hi,
@@ -237,7 +231,7 @@ class Loop:
             learning_rate=learning_rate,
             global_batch_size=hi - lo,
             loss_scale=result.loss_scale,
-            time_s=time_s,
+            time_s=times | {key: seconds for key, seconds in between_s.items() if seconds is not None},
             tokens_per_second=(hi - lo) * length / times["step"],
             tflops_per_device=self._tflops(hi - lo, times["step"]),
             flops_formula=FLOPS_FORMULA,
@@ -271,62 +265,7 @@ class Loop:
         )
 
     def _save(self, step: int) -> None:
-        self._beat(Part.SAVE, step)
-        facts: dict[str, Any] = {}
-        if self._record is not None:
-            facts = {
-                **self._record.facts,
-                "consumed_samples": self._resolved.consumed_samples(step),
-                "consumed_tokens": self._resolved.consumed_tokens(step),
-                "applied_steps": self._applied_steps,
-                "validation_loss": self._validation_loss,
-            }
-        rings = self._record.rings if self._record is not None else None
-        self._finish_saving()
-        self._saving_s = 0.0
-        with self._in_checkpoint_time():
-            self._saving = checkpoint.Saving(self._engine, self._run, step, rings, facts)
-        if self._resolved.attempt.checkpoint.finish == "before_next_step" or step == self._schedule.num_steps:
-            self._finish_saving()
-
-    def _finish_saving(self) -> None:
-        """Ends the save that is on its way, if one is; collective."""
-        saving, self._saving = self._saving, None
-        if saving is None:
-            return
-        self._beat(Part.SAVE, saving.step)
-        with self._in_checkpoint_time():
-            failure = saving.finish()
-            if failure is None and self._record is not None:
-                checkpoint.remove_old(self._run, self._resolved.attempt.checkpoint)
-        if failure is not None:
-            self._go_on_without(saving.step, failure)
-        elif self._record is not None:
-            for hook in self._hooks:
-                hook.after_checkpoint(saving.step, self._saving_s)
-
-    @contextmanager
-    def _in_checkpoint_time(self) -> Iterator[None]:
-        started = time.perf_counter()
-        yield
-        seconds = time.perf_counter() - started
-        self._saving_s += seconds
-        self._between_s["checkpoint"] = self._between_s.get("checkpoint", 0.0) + seconds
-
-    def _go_on_without(self, step: int, failure: str) -> None:
-        """A checkpoint could not be saved: on record; only the last one is worth an end."""
-        if self._record is not None:
-            incident = Incident(step=step, kind="checkpoint_failed", text=failure, at=time.time())
-            with suppress(OSError):  # the disk may be full to the last byte; the terminal is told as well
-                append_incident(self._record.attempt, incident)
-            for hook in self._hooks:
-                hook.after_incident(incident)
-        if step == self._schedule.num_steps:
-            raise TrainingError(
-                f"run {self._resolved.run_id}: the last step's checkpoint could not be saved: {failure}; expected "
-                f"{self._run.checkpoints_folder} to be writable, with free space; the same command goes on from the "
-                "newest checkpoint"
-            )
+        self._saver.start(step, self._applied_steps, self._validation_loss)
 
     def _validates(self, step: int) -> bool:
         config = self._resolved.attempt.validation

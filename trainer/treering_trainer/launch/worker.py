@@ -24,10 +24,11 @@ from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import RunDirectory
 from treering.runlog.records import AttemptHeader, Kernel
 from treering.runlog.writer import RingWriter
+from treering_trainer.checkpointing.saver import Record, Saver
 from treering_trainer.core.batch_reader import open_corpora
 from treering_trainer.core.build import build_batch_reader, build_engine, build_validator, rank_layout
 from treering_trainer.core.kernels import kernels_on_record
-from treering_trainer.core.loop import Loop, Outcome, Record
+from treering_trainer.core.loop import Loop, Outcome
 from treering_trainer.core.topology import RankCoordinates, is_contact_lost, join, leave
 from treering_trainer.launch.job import Job, Until, write_end, write_incident
 from treering_trainer.monitor.heartbeat import HeartbeatWriter, Part
@@ -136,12 +137,12 @@ def run_rank(job: Job, terminal: TextIO) -> Outcome:
         stack.callback(hooks.close)
         loop = Loop(
             resolved=resolved,
-            run=run,
             coordinates=coordinates,
             engine=engine,
             batch_reader=build_batch_reader(resolved, coordinates, corpora),
             validator=build_validator(resolved, coordinates, project),
-            record=record,
+            rings=record.rings if record is not None else None,
+            saver=Saver(resolved=resolved, run=run, engine=engine, record=record, hooks=[hooks], beat=beat),
             hooks=[hooks],
             stop_requested=stop,
             beat=beat,

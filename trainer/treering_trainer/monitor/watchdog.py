@@ -88,8 +88,8 @@ class Watchdog:
 def _behind(newest: Mapping[int, Heartbeat], processes: Mapping[int, int]) -> tuple[tuple[int, ...], str]:
     """The ranks that the others wait for, and what the kernel says of them.
 
-    A stopped one is found by its state, wherever it stands. Else it is the one with the fewest heartbeats; among equals, one
-    that waits in no collective; among those, one that waits for a device.
+    A stopped one is found by its state, wherever it stands. Else it is the one with the fewest heartbeats; among equals,
+    one that waits in no collective; among those, one that waits for a device.
     """
     states = {rank: process_state(process) for rank, process in processes.items()}
     least = min(beat.count for beat in newest.values())
