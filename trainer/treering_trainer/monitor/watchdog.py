@@ -88,7 +88,7 @@ class Watchdog:
 def _behind(newest: Mapping[int, Heartbeat], processes: Mapping[int, int]) -> tuple[tuple[int, ...], str]:
     """The ranks that the others wait for, and what the kernel says of them.
 
-    A stopped one is found by its state, wherever it stands. Else it is the one with the fewest heartbeats; among equals,
+    A stopped one is found by its state, wherever it stands. Else it is the one with the fewest heartbeats; among those,
     one that waits in no collective; among those, one that waits for a device.
     """
     states = {rank: process_state(process) for rank, process in processes.items()}
