@@ -2,7 +2,6 @@
 
 import pandas as pd
 import streamlit as st
-from streamlit.navigation.page import StreamlitPage
 
 from treering.audit.attestation.place import find_attestation
 from treering.audit.report import AuditReport, Level
@@ -14,7 +13,7 @@ from treering_dashboard.frames import cached
 from treering_dashboard.frames.audits import KEYS_VARIABLE, audit_of, trusted_keys
 from treering_dashboard.panels.answer import command, error_box, open_ends
 from treering_dashboard.panels.assurance import findings, ladder, verdict_line
-from treering_dashboard.panels.choice import choose_checkpoint, go_to, no_checkpoint, no_runs
+from treering_dashboard.panels.choice import choose_checkpoint, no_checkpoint, no_runs
 from treering_dashboard.panels.foreign import block, figure
 from treering_dashboard.panels.tables import table
 from treering_dashboard.panels.text import NOTHING, count, number, plural
@@ -29,17 +28,6 @@ NUMBERS = (
     "Documents held",
     "Unread tail",
 )
-
-
-def link() -> StreamlitPage:
-    """The page's place in the navigation."""
-    return st.Page(page, title="Audit", url_path="audit", icon=":material/fact_check:")
-
-
-def open_checkpoint(checkpoint: CheckpointDirectory | None) -> None:
-    """Goes to the audit of a checkpoint, where one was clicked."""
-    if checkpoint is not None:
-        go_to(link(), run=checkpoint.run.path.name, checkpoint=checkpoint.path.name)
 
 
 def page() -> None:

@@ -4,29 +4,21 @@ from collections import Counter
 from typing import Final
 
 import streamlit as st
-from streamlit.navigation.page import StreamlitPage
 
 from treering.audit.documents.batch import BatchSample, StepBatch
-from treering.audit.documents.exposure import Exposure
 from treering.errors import NotFoundError, TreeringError
 from treering.runlog.directory import RunDirectory
 from treering.runlog.metric_catalog import describe
+from treering_dashboard import links
 from treering_dashboard.frames import answers, cached
-from treering_dashboard.pages import trace
 from treering_dashboard.panels.address import SWITCH, among, check_address, whole
 from treering_dashboard.panels.answer import command, error_box, open_ends
-from treering_dashboard.panels.choice import choose_run, go_to, keep_choice, no_runs
+from treering_dashboard.panels.choice import choose_run, keep_choice, no_runs
 from treering_dashboard.panels.foreign import block, label, say
 from treering_dashboard.panels.samples import part_text, sample_table, suspect_steps, suspect_table
 from treering_dashboard.panels.text import count, number, plural
 
 SAMPLES: Final = "samples"
-BEFORE: Final = "steps before"
-
-
-def link() -> StreamlitPage:
-    """The page's place in the navigation."""
-    return st.Page(page, title="Batch", url_path="batch", icon=":material/stacks:")
 
 
 def page() -> None:
@@ -44,7 +36,7 @@ def page() -> None:
         return
     check_address(
         step=whole(1),
-        view=among((SAMPLES, BEFORE)),
+        view=among((SAMPLES, links.STEPS_BEFORE)),
         before=whole(0, 50),
         rank=whole(0),
         replica=whole(0),
@@ -55,10 +47,10 @@ def page() -> None:
         keep_choice("step", newest)
         step = st.number_input("Step", min_value=1, step=1, key="step", bind="query-params", width=130)
         view = st.segmented_control(
-            "Show", (SAMPLES, BEFORE), default=SAMPLES, required=True, key="view", bind="query-params"
+            "Show", (SAMPLES, links.STEPS_BEFORE), default=SAMPLES, required=True, key="view", bind="query-params"
         )
     _alarms(run, step)
-    if view == BEFORE:
+    if view == links.STEPS_BEFORE:
         with controls:
             before = st.number_input(
                 "Steps before", min_value=0, max_value=50, value=5, step=1, key="before", bind="query-params", width=130
@@ -70,26 +62,6 @@ def page() -> None:
         replica = _place("Replica", "replica", disabled=rank is not None)
         micro_batch = _place("Micro-batch", "micro_batch")
     _batch(run, step, rank, replica, micro_batch)
-
-
-def step_button(text: str, run: str, step: int) -> None:
-    """A button to the batch of a run's step."""
-    if st.button(label(text), icon=":material/stacks:", type="tertiary"):
-        go_to(link(), run=run, step=step)
-
-
-def open_exposure(exposure: Exposure | None) -> None:
-    """Goes to the micro-batch that held a sample, where one was clicked."""
-    if exposure is not None:
-        place = {"replica": exposure.replica, "micro_batch": exposure.micro_batch}
-        told = {name: value for name, value in place.items() if value is not None}
-        go_to(link(), run=exposure.run, step=exposure.step, **told)
-
-
-def open_spike(run: RunDirectory, step: int | None) -> None:
-    """Goes to what was read before a step, where one was clicked."""
-    if step is not None:
-        go_to(link(), run=run.path.name, step=step, view=BEFORE)
 
 
 def _place(label: str, key: str, *, disabled: bool = False) -> int | None:
@@ -172,8 +144,7 @@ def _samples(samples: list[BatchSample]) -> None:
             name = f"{part.corpus}:{part.document}"
             with st.container(horizontal=True, vertical_alignment="center", gap="small"):
                 say(name, stretch=True)
-                query = {"by": trace.DOCUMENT, "document": name}
-                st.page_link(trace.link(), label="Trace", icon=":material/travel_explore:", query_params=query)
+                links.document_link(name)
             part_text(part)
 
 

@@ -6,19 +6,18 @@ from fractions import Fraction
 
 import pandas as pd
 import streamlit as st
-from streamlit.navigation.page import StreamlitPage
 
 from treering.config.canonical import DIGEST_PREFIX, short
 from treering.errors import EvidenceError
 from treering.metrics.compare import comparable, compare_data, differences, score_difference
 from treering.runlog.directory import RunDirectory
 from treering.runlog.metric_catalog import describe
+from treering_dashboard import links
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.buckets import downsample
 from treering_dashboard.frames.rings import RunFrames, column
 from treering_dashboard.frames.scores import headline_scores
 from treering_dashboard.frames.smoothing import WEIGHT, smooth
-from treering_dashboard.pages.differences import newest_link
 from treering_dashboard.panels.address import SWITCH, among, check_address, check_all, gone
 from treering_dashboard.panels.answer import error_box
 from treering_dashboard.panels.axis import Placement, XAxis, choose_axis
@@ -34,11 +33,6 @@ LEFT = ("train/loss", "train/grad_norm")
 RIGHT = ("optim/learning_rate", "speed/tokens_per_second")
 
 _NOISY = ("train/loss", "train/grad_norm", "speed/tokens_per_second")
-
-
-def link() -> StreamlitPage:
-    """The page's place in the navigation."""
-    return st.Page(page, title="Compare", url_path="compare", icon=":material/compare_arrows:")
 
 
 def page() -> None:
@@ -200,7 +194,7 @@ def _data(runs: Sequence[RunDirectory], frames: Sequence[RunFrames]) -> None:
             differing.append(run)
     table(pd.DataFrame(rows), "First step at which the runs' data differ")
     for run in differing:
-        newest_link(runs[0], run)
+        links.newest_difference(runs[0], run)
 
 
 def _config(runs: Sequence[RunDirectory]) -> None:

@@ -6,14 +6,13 @@ from typing import Final
 
 import pandas as pd
 import streamlit as st
-from streamlit.navigation.page import StreamlitPage
 
 from treering.audit.documents.contamination import Contamination, Example
 from treering.errors import TreeringError
 from treering.runlog.directory import CheckpointDirectory
+from treering_dashboard import links
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.audits import contamination_of
-from treering_dashboard.pages import trace
 from treering_dashboard.panels.answer import asked, command, error_box, open_ends
 from treering_dashboard.panels.choice import choose_checkpoint, no_checkpoint, no_runs
 from treering_dashboard.panels.foreign import block, figure, say
@@ -28,11 +27,6 @@ _COUNTS = ("Examples", "With a 13-gram", "In corpora", "Seen")
 _SCORES = ("Shots", "Clean", "Clean examples", "Seen", "Seen examples", "Difference")
 _EXAMPLES = ("13-grams", "Exposures", "First step", "Last step")
 _SEEN, _NOT_READ = "▲ seen", "○ not read"
-
-
-def link() -> StreamlitPage:
-    """The page's place in the navigation."""
-    return st.Page(page, title="Contamination", url_path="contamination", icon=":material/quiz:")
 
 
 def page() -> None:
@@ -117,7 +111,7 @@ def _examples(examples: tuple[Example, ...]) -> None:
         "13-grams: the most that one document shares with the example. Exposures: samples on the path to the "
         "checkpoint that held the tokens of one. A click traces the first document."
     )
-    trace.open_document(None if clicked is None else ordered[clicked].documents[0])
+    links.open_document(None if clicked is None else ordered[clicked].documents[0])
 
 
 def tasks_frame(found: Contamination) -> pd.DataFrame:

@@ -7,43 +7,24 @@ from typing import Final
 
 import pandas as pd
 import streamlit as st
-from streamlit.navigation.page import StreamlitPage
 
 from treering.audit.documents.difference import CheckpointDifference
 from treering.data.order.continuation import join_lines
 from treering.errors import TreeringError
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
+from treering_dashboard import links
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.audits import difference_of
-from treering_dashboard.pages import batch
 from treering_dashboard.panels.answer import asked, command, error_box, open_ends
 from treering_dashboard.panels.choice import choose_checkpoint, keep_choice, no_checkpoint, no_runs
-from treering_dashboard.panels.foreign import figure, label, say
+from treering_dashboard.panels.foreign import figure, say
 from treering_dashboard.panels.tables import table
 from treering_dashboard.panels.text import count, plural
-
-OTHER: Final = "other_"
-"""Before the names of checkpoint B in the URL; A is the page's `run` and `checkpoint`, as everywhere."""
 
 MANY_SAMPLES: Final = 10_000_000
 """Samples of both that take about a second to compare."""
 
 _COUNTS = ("Reads A", "Reads B", "Only A", "Only B", "Both", "Documents only A", "Documents only B")
-
-
-def link() -> StreamlitPage:
-    """The page's place in the navigation."""
-    return st.Page(page, title="Differences", url_path="differences", icon=":material/difference:")
-
-
-def newest_link(a: RunDirectory, b: RunDirectory) -> None:
-    """A link to the difference of the newest checkpoints of two runs; nothing where one of them has none."""
-    newest = [run.checkpoints()[-1:] for run in (a, b)]
-    if all(newest):
-        names = {"run": a.path.name, "checkpoint": newest[0][0].path.name}
-        names |= {f"{OTHER}run": b.path.name, f"{OTHER}checkpoint": newest[1][0].path.name}
-        text = f"What only one of {a.path.name[:8]} and {b.path.name[:8]} read"
-        st.page_link(link(), label=label(text), icon=":material/difference:", query_params=names)
 
 
 def page() -> None:
@@ -58,7 +39,7 @@ def page() -> None:
         st.space("small")
         st.badge("B", color="orange")
         _prefer_another(runs, a)
-        b = choose_checkpoint(runs, OTHER)
+        b = choose_checkpoint(runs, links.OTHER)
     if a is None or b is None:
         no_checkpoint()
         return
@@ -77,9 +58,9 @@ def _prefer_another(runs: Sequence[RunDirectory], a: CheckpointDirectory | None)
     if a is None:
         return
     others = [run for run in runs if run.path != a.run.path and run.checkpoints()]
-    keep_choice(f"{OTHER}run", (others[0] if others else a.run).path.name)
+    keep_choice(f"{links.OTHER}run", (others[0] if others else a.run).path.name)
     if not others:
-        keep_choice(f"{OTHER}checkpoint", a.run.checkpoints()[0].path.name)
+        keep_choice(f"{links.OTHER}checkpoint", a.run.checkpoints()[0].path.name)
 
 
 def _difference(found: CheckpointDifference) -> None:
@@ -93,7 +74,7 @@ def _difference(found: CheckpointDifference) -> None:
             st.badge(f"differ from step {count(found.first_step)}", icon=":material/call_split:", color="orange")
             for name, side in (("A", found.a), ("B", found.b)):
                 if side.step >= found.first_step:
-                    batch.step_button(f"Batch of {name}", Path(side.checkpoint).parents[1].name, found.first_step)
+                    links.step_button(f"Batch of {name}", Path(side.checkpoint).parents[1].name, found.first_step)
         say(found.reason)
     cells = st.columns(5, gap="small")
     only = [sum(getattr(each, name) for each in found.corpora) for name in ("only_a", "only_b", "both")]

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import pandas as pd
 import streamlit as st
-from streamlit.navigation.page import StreamlitPage
 
 from treering.audit.megatron.report import Alternative, MegatronReport, ReadSample, Setting
 from treering.audit.megatron.run import AuditedRun
@@ -44,11 +43,6 @@ _ORIGINS: Final = {
     "description": "the description",
     "default": "Megatron's default",
 }
-
-
-def link() -> StreamlitPage:
-    """The page's place in the navigation."""
-    return st.Page(page, title="Megatron", url_path="megatron", icon=":material/hub:")
 
 
 def page() -> None:

@@ -2,17 +2,16 @@
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
-from streamlit.navigation.page import StreamlitPage
 
 from treering.errors import EvidenceError
 from treering.runlog.directory import RunDirectory
+from treering_dashboard import links
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.buckets import MAX_BUCKETS
 from treering_dashboard.frames.rings import RunFrames
 from treering_dashboard.frames.scores import perplexity_frame, score_frame
 from treering_dashboard.frames.summary import RunSummary
 from treering_dashboard.frames.telemetry import Telemetry
-from treering_dashboard.pages import audit, batch
 from treering_dashboard.panels.address import SWITCH, check_address
 from treering_dashboard.panels.answer import error_box
 from treering_dashboard.panels.axis import Placement, XAxis, choose_axis, choose_window
@@ -34,11 +33,6 @@ from treering_dashboard.panels.training import (
 )
 
 REFRESH_S = 5
-
-
-def link() -> StreamlitPage:
-    """The page's place in the navigation."""
-    return st.Page(page, title="Run", url_path="run", icon=":material/monitoring:")
 
 
 def page() -> None:
@@ -142,9 +136,9 @@ def _details(run: RunDirectory, frames: RunFrames, shown: RunFrames, axis: XAxis
         left, middle = st.columns(2, gap="medium")
         with left:
             st.markdown("###### Alarms")
-            batch.open_spike(run, alarm_table(run, frames))
+            links.open_spike(run, alarm_table(run, frames))
             st.markdown("###### Checkpoints")
-            audit.open_checkpoint(checkpoint_table(run))
+            links.open_checkpoint(checkpoint_table(run))
         _what_ran(run, frames, middle, wide)
     if shown.num_steps:
         with right:

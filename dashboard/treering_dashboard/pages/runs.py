@@ -4,11 +4,10 @@ import os
 
 import pandas as pd
 import streamlit as st
-from streamlit.navigation.page import StreamlitPage
 
+from treering_dashboard import links
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.summary import STATES, RunSummary
-from treering_dashboard.pages import compare, run
 from treering_dashboard.panels.choice import no_runs, unlisted
 from treering_dashboard.panels.foreign import say, shown_frame
 from treering_dashboard.panels.state import SIGNS, sign_text, state_column
@@ -20,11 +19,6 @@ REGISTRY_VARIABLE = "TREERING_MLFLOW_URL"
 
 _ROW = ROW_HEIGHT + 4
 _NUMBERS = ("Last step", "At risk", "Loss", "Validation loss", "Step", "Tokens", "Throughput", "Attempts", "Incidents")
-
-
-def link() -> StreamlitPage:
-    """The page's place in the navigation."""
-    return st.Page(page, title="Runs", url_path="runs", icon=":material/table_rows:", default=True)
 
 
 def page() -> None:
@@ -66,12 +60,12 @@ def _table() -> None:
     )
     selection = event["selection"]
     if selection["cells"]:
-        st.switch_page(run.link(), query_params={"run": summaries[selection["cells"][0][0]].id})
+        st.switch_page(links.RUN.link, query_params={"run": summaries[selection["cells"][0][0]].id})
     chosen = [summaries[row].id for row in selection["rows"]]
     if len(chosen) == 1:
-        st.page_link(run.link(), label="Open the run", query_params={"run": chosen[0]})
+        st.page_link(links.RUN.link, label="Open the run", query_params={"run": chosen[0]})
     elif chosen:
-        st.page_link(compare.link(), label=f"Compare {count(len(chosen))} runs", query_params={"runs": chosen})
+        st.page_link(links.COMPARE.link, label=f"Compare {count(len(chosen))} runs", query_params={"runs": chosen})
 
 
 def runs_frame(summaries: list[RunSummary]) -> pd.DataFrame:

@@ -4,12 +4,11 @@ from typing import Final
 
 import pandas as pd
 import streamlit as st
-from streamlit.navigation.page import StreamlitPage
 
 from treering.audit.documents.takedown import Entry, Takedown, parse_list
 from treering.errors import TreeringError, UserError
+from treering_dashboard import links
 from treering_dashboard.frames import answers
-from treering_dashboard.pages import audit, batch
 from treering_dashboard.panels.answer import command, error_box, on_input
 from treering_dashboard.panels.exposure import (
     checkpoint_table,
@@ -28,11 +27,6 @@ code:django/urls/base.py      # a document: CORPUS:ID
 source=*pubmed20n0014*        # every document of these sources
 licence=BSD-3-Clause          # every document of a licence
 """
-
-
-def link() -> StreamlitPage:
-    """The page's place in the navigation."""
-    return st.Page(page, title="Takedown", url_path="takedown", icon=":material/playlist_remove:")
 
 
 def page() -> None:
@@ -91,8 +85,8 @@ def _answer(found: Takedown) -> None:
         table(entries_frame(found.entries), "Entries of the list", numbers=numbers, rows=12, widths=widths)
         chosen = choose_document(documents, found.num_documents, key=key, more=more)
     with right:
-        audit.open_checkpoint(checkpoint_table(found.checkpoints, key=key))
-        batch.open_exposure(exposure_table(chosen))
+        links.open_checkpoint(checkpoint_table(found.checkpoints, key=key))
+        links.open_exposure(exposure_table(chosen))
 
 
 def entries_frame(entries: tuple[Entry, ...]) -> pd.DataFrame:

@@ -4,17 +4,15 @@ import shlex
 from typing import Final
 
 import streamlit as st
-from streamlit.navigation.page import StreamlitPage
 
 from treering.audit.documents.selection import Selector
 from treering.audit.documents.text_match import TextMatch
 from treering.data.ngram_index.index import NGRAM_WORDS
 from treering.errors import TreeringError
+from treering_dashboard import links
 from treering_dashboard.frames import answers
-from treering_dashboard.pages import audit, batch
 from treering_dashboard.panels.address import among, check_address, text
 from treering_dashboard.panels.answer import command, error_box, on_input
-from treering_dashboard.panels.choice import go_to
 from treering_dashboard.panels.exposure import (
     checkpoint_table,
     choose_document,
@@ -25,37 +23,26 @@ from treering_dashboard.panels.exposure import (
 )
 from treering_dashboard.panels.text import count, plural
 
-DOCUMENT: Final = "document"
 SOURCE: Final = "source"
 LICENCE: Final = "licence"
 TEXT: Final = "text"
 
 _HINTS: Final = {
-    DOCUMENT: "Name a document as CORPUS:ID or CORPUS:#NUMBER. Every step of every run that read a part is looked for.",
+    links.BY_DOCUMENT: "Name a document as CORPUS:ID or CORPUS:#NUMBER. Every step of every run that read a part is "
+    "looked for.",
     SOURCE: "Give a shell pattern over the addresses of source files, like *django*; every document of theirs counts.",
     LICENCE: "Choose a licence; every document whose row in the document table names it counts.",
     TEXT: f"Paste {NGRAM_WORDS} words or more; they are looked up in the index that `treering index` builds.",
 }
 
 
-def link() -> StreamlitPage:
-    """The page's place in the navigation."""
-    return st.Page(page, title="Trace", url_path="trace", icon=":material/travel_explore:")
-
-
-def open_document(document: str | None) -> None:
-    """Goes to what read a document, `CORPUS:ID`, where one was clicked."""
-    if document is not None:
-        go_to(link(), **{DOCUMENT: document})
-
-
 def page() -> None:
     """Draws the form, and the answer to what stands in it or in the URL."""
-    check_address(by=among((DOCUMENT, SOURCE, LICENCE, TEXT)), document=text, source=text)
+    check_address(by=among((links.BY_DOCUMENT, SOURCE, LICENCE, TEXT)), document=text, source=text)
     by = st.segmented_control(
         "Look for",
-        (DOCUMENT, SOURCE, LICENCE, TEXT),
-        default=DOCUMENT,
+        (links.BY_DOCUMENT, SOURCE, LICENCE, TEXT),
+        default=links.BY_DOCUMENT,
         required=True,
         key="by",
         bind="query-params",
@@ -85,20 +72,20 @@ def _question(by: str) -> str:
         licences = answers.licences()
         check_address(licence=among(licences, "licence"))
         return st.selectbox("Licence", licences, index=None, key=LICENCE, bind="query-params", width=420) or ""
-    label, example = ("Document", "CORPUS:ID") if by == DOCUMENT else ("Source", "*pattern*")
+    label, example = ("Document", "CORPUS:ID") if by == links.BY_DOCUMENT else ("Source", "*pattern*")
     return st.text_input(label, placeholder=example, key=by, bind="query-params", width=420).strip()
 
 
 def _documents(by: str, asked: str, limit: int) -> None:
-    selector = Selector.parse(asked) if by == DOCUMENT else Selector.parse(f"{by}={asked}")
+    selector = Selector.parse(asked) if by == links.BY_DOCUMENT else Selector.parse(f"{by}={asked}")
     found = answers.documents_trace(selector, limit)
     verdict(found.checkpoints, found.unanswered, plural(found.num_documents, "document"))
     left, right = st.columns([4, 3], gap="medium")
     with left:
         chosen = choose_document(found.documents, found.num_documents, key=str(selector))
     with right:
-        audit.open_checkpoint(checkpoint_table(found.checkpoints, key=str(selector)))
-        batch.open_exposure(exposure_table(chosen))
+        links.open_checkpoint(checkpoint_table(found.checkpoints, key=str(selector)))
+        links.open_exposure(exposure_table(chosen))
     command(f"treering trace --{by} {shlex.quote(asked)}{limit_option(limit)}")
 
 
@@ -115,8 +102,8 @@ def _text(asked: str, limit: int) -> None:
     with left:
         chosen = choose_document([each.document for each in shown], len(found.matches), key=asked, more=more)
     with right:
-        audit.open_checkpoint(checkpoint_table(found.checkpoints, key=asked))
-        batch.open_exposure(exposure_table(chosen))
+        links.open_checkpoint(checkpoint_table(found.checkpoints, key=asked))
+        links.open_exposure(exposure_table(chosen))
     command(on_input(f"treering trace{limit_option(limit)} --text", asked))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import streamlit as st
 
 import treering_dashboard
+from treering_dashboard import links
 from treering_dashboard.pages import (
     audit,
     batch,
@@ -28,15 +29,15 @@ st.set_page_config(page_title="Treering", page_icon=LOGO, layout="wide")
 st.logo(LOGO, size="medium")
 # In the top bar the pages of the unnamed section stand by themselves, the others open under the section's name.
 SECTIONS = {
-    "": [runs.link(), run.link(), compare.link()],
+    "": [links.RUNS.page(runs.page), links.RUN.page(run.page), links.COMPARE.page(compare.page)],
     "Data": [
-        audit.link(),
-        batch.link(),
-        trace.link(),
-        takedown.link(),
-        contamination.link(),
-        differences.link(),
-        megatron.link(),
+        links.AUDIT.page(audit.page),
+        links.BATCH.page(batch.page),
+        links.TRACE.page(trace.page),
+        links.TAKEDOWN.page(takedown.page),
+        links.CONTAMINATION.page(contamination.page),
+        links.DIFFERENCES.page(differences.page),
+        links.MEGATRON.page(megatron.page),
     ],
 }
 chosen = st.navigation(SECTIONS, position="top")

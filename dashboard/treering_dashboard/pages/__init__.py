@@ -1,0 +1,1 @@
+"""One module a page; a page imports no other page."""

@@ -1,0 +1,1 @@
+"""Parts of a page: boxes, tables, curves, and the words in them."""

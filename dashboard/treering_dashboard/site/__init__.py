@@ -1,0 +1,1 @@
+"""What Streamlit serves: the entry point and its configuration."""
