@@ -11,7 +11,7 @@ class Fields(griffe.Extension):
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         """Called for each class that was read."""
-        fields = [each for each in cls.attributes.values() if "instance-attribute" in each.labels]
+        fields = [each for each in cls.attributes.values() if each.annotation and "instance-attribute" in each.labels]
         if not fields or cls.docstring is None or "Attributes:" in cls.docstring.value or cls.decorators:
             return
         lines = [f"    {field.name}: {_description(field)}" for field in fields]
