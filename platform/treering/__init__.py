@@ -65,7 +65,7 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
-        "AttemptDirectory": "runlog.directory",
+        "AttemptDirectory": "runlog.attempt",
         "CheckpointDirectory": "runlog.directory",
         "ConfigError": "errors",
         "Corpus": "data.corpus.corpus",
@@ -82,9 +82,9 @@ __getattr__ = lazily(
         "TrainingError": "errors",
         "TreeringError": "errors",
         "UserError": "errors",
-        "find_checkpoint": "runlog.directory",
-        "find_run": "runlog.directory",
-        "find_runs": "runlog.directory",
+        "find_checkpoint": "runlog.find",
+        "find_run": "runlog.find",
+        "find_runs": "runlog.find",
         "load_experiment": "config.load",
     },
 )

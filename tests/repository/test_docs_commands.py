@@ -18,7 +18,7 @@ import pytest
 from treering.runlog.directory import RunDirectory
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 NOT_RUN = {
     "treering up": "it serves until Ctrl-C; tests/ship/test_up.py starts and ends it",
