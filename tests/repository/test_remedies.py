@@ -3,6 +3,7 @@
 import ast
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ SOURCES = sorted(
     if path.name != "remedies.py"
 )
 QUOTED = re.compile(r"`((?:treering|dvc|make|pip|git|python) [^`]*)`")
+OTHERS = {"git checkout dvc.lock"}
+"""Commands of other programs."""
 DVC = {"repro", "checkout", "status", "pull", "fetch", "push", "metrics", "plots"}
 
 
@@ -53,7 +56,7 @@ def test_there_are_remedies():
 def test_a_named_command_exists(named, tree):
     program, *words = shlex.split(named.replace("…", "VALUE"))
     if program == "treering":
-        command, _ = tree, None
+        command = tree
         while hasattr(command, "commands") and words and words[0] != "VALUE" and not words[0].startswith("-"):
             assert words[0] in command.commands, f"`{named}` names no command"
             command = command.commands[words.pop(0)]
@@ -70,8 +73,15 @@ def test_a_named_command_exists(named, tree):
         assert re.search(rf"^{words[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
     elif program == "pip":
         assert words[0] == "install"
-        extras = re.findall(r"treering\[(\w+)\]", named)
-        assert all(extra in (ROOT / "pyproject.toml").read_text() for extra in extras if extra != "VALUE")
+        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        assert set(re.findall(r"(?:treering|\.)\[(\w+)\]", named)) <= {*extras, "VALUE"}
+    elif program == "python":
+        assert words[0] == "-m"
+        module = words[1].replace(".", "/")
+        places = [ROOT / folder / module for folder in ("platform", "trainer", "dashboard")]
+        assert any(place.with_suffix(".py").exists() or (place / "__main__.py").exists() for place in places)
+    else:
+        assert named in OTHERS
 
 
 def test_a_remedy_applies_in_this_folder(tmp_path):
