@@ -261,7 +261,7 @@ def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def tables() -> list[str]:
-    """The tables of docs/planning.md that need no torch."""
+    """The tables of README.md beside this file that need no torch."""
     return [
         markdown(
             ("model", "TP x PP x DP", "batch", "memory", "bubble", "published PFLOP/s", "from the row above", "error",
