@@ -188,10 +188,10 @@ class Bench:
                 run=RunDirectory(folder),
                 engine=engine,
                 record=record,
-                hooks=[self._hooks],
+                hooks=self._hooks,
                 beat=beat,
             ),
-            hooks=[self._hooks],
+            hooks=self._hooks,
             stop_requested=lambda _step: False,
             beat=beat,
         )

@@ -1,6 +1,7 @@
 """Every code block of the README and of docs/ is executed by a test, or has a reason not to be.
 
-`test_docs_commands.py` runs the commands and the Python, `tests/audit/test_command.py` the Python of docs/audit.md;
+`test_docs_commands.py` runs the commands and the Python, `tests/audit/test_command.py` the Python of docs/audit.md,
+`tests/trainer/test_hooks.py` installs the package of docs/trainer.md;
 this file resolves the YAML and knows why the rest is not executed.
 """
 
@@ -19,7 +20,7 @@ from treering.config.schema import Experiment
 ROOT = Path(__file__).parents[2]
 OTHERS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "experiments/benchmarks/README.md")]
 PAGES = [*OTHERS, *sorted((ROOT / "docs").rglob("*.md"))]
-KINDS = ("bash", "python", "yaml", "sql", "text")
+KINDS = ("bash", "python", "yaml", "toml", "sql", "text")
 
 NOT_EXECUTED = {
     "runs/<id>/resolved.json": "a listing of files",
@@ -109,7 +110,7 @@ def test_yaml_resolves(block, tmp_path):
         return
     demo = yaml.safe_load((ROOT / "experiments/demo.yaml").read_text())
     for section, values in document.items():
-        demo[section] = [*demo[section], *values] if isinstance(values, list) else values
+        demo[section] = [*demo.get(section, []), *values] if isinstance(values, list) else values
     (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(demo))
     experiment = load_experiment(tmp_path / "experiment.yaml")
     for section, values in document.items():

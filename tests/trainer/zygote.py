@@ -255,6 +255,11 @@ def another_node(host, disk=None):
             raise OSError(ctypes.get_errno(), f"{call.__name__} was refused")
 
 
+def install(folder):
+    """Packages of this folder are installed."""
+    sys.path.append(folder)
+
+
 def compute_in_fp16():
     """This processor takes itself for one with fp16 instructions; torch computes the same without, only slower."""
     torch.ops.mkldnn._is_mkldnn_fp16_supported = lambda: True
@@ -301,6 +306,7 @@ FAULTS = {
         feed_another,
         full_disk,
         kill_before_end,
+        install,
         compute_in_fp16,
         kill_in_publish,
         secret_rate,

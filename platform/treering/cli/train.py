@@ -70,6 +70,8 @@ def train(  # noqa: PLR0917 - one argument an option
     2 config, 3 evidence does not hold, 5 training failed, 75 start it again (stopped, killed, or another process holds
     the run), 130 interrupted by Ctrl-C.
 
+    Section `hooks` of the config names hooks of installed packages; docs/trainer.md shows one.
+
     Example: `treering train experiments/demo.yaml --set parallel.tensor=2`
     """
     from treering.collect.launcher import rank_variables

@@ -5,7 +5,7 @@ Nothing here enters the run's id; each attempt records the values it was started
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from treering.config.model import GrowingSection, PositiveInt, Section, contradiction
 
@@ -151,3 +151,10 @@ class SpikeConfig(Section):
     window: PositiveInt = Field(256, description="unflagged points before it that a value is judged against")
     min_points: PositiveInt = Field(32, description="fewer unflagged points judge nothing")
     threshold: Annotated[float, Field(gt=0)] = Field(6.0, description="robust z-score of the logarithm")
+
+
+class HookConfig(Section):
+    """A hook of the training loop that an installed package brings."""
+
+    name: str = Field(description="as its package names it in the entry points `treering.hooks`")
+    options: dict[str, JsonValue] = Field({}, description="keyword arguments of the hook")

@@ -28,6 +28,7 @@ from treering.config.model import (
 )
 from treering.config.operation import (
     CheckpointConfig,
+    HookConfig,
     KernelConfig,
     ParallelConfig,
     SpikeConfig,
@@ -181,8 +182,10 @@ class Recipe(GrowingSection):
         return digest_json(self.model_dump(mode="json"))
 
 
-class AttemptConfig(Section):
+class AttemptConfig(GrowingSection):
     """What an attempt was started with; may change under a run."""
+
+    added = frozenset({"hooks"})
 
     parallel: ParallelConfig
     kernels: KernelConfig
@@ -190,6 +193,7 @@ class AttemptConfig(Section):
     validation: ValidationConfig | None
     telemetry: TelemetryConfig
     spikes: SpikeConfig
+    hooks: tuple[HookConfig, ...] = ()
 
 
 class Resolved(Section):
@@ -583,6 +587,7 @@ def resolve(
             checkpoint=experiment.checkpoint,
             validation=experiment.validation,
             telemetry=experiment.telemetry,
+            hooks=experiment.hooks,
             spikes=experiment.spikes,
         ),
         overrides=overrides,

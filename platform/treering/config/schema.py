@@ -28,6 +28,7 @@ from treering.config.model import (
 from treering.config.operation import (
     CheckpointConfig,
     EvaluationConfig,
+    HookConfig,
     KernelConfig,
     ParallelConfig,
     SpikeConfig,
@@ -108,6 +109,7 @@ class Experiment(Section):
     evaluation: EvaluationConfig = EvaluationConfig()
     telemetry: TelemetryConfig = TelemetryConfig()
     spikes: SpikeConfig = SpikeConfig()
+    hooks: tuple[HookConfig, ...] = Field((), description="hooks of the loop beside the built-in ones, in their order")
 
     @property
     def loss_scale(self) -> LossScaleConfig | None:
@@ -121,6 +123,7 @@ class Experiment(Section):
         yield self._best_checkpoint()
         yield self._only_fp16_is_scaled()
         yield self._layout_divides()
+        yield self._hooks_once()
 
     def _names(self) -> Iterator[PydanticCustomError]:
         names = [corpus.name for corpus in self.corpora]
@@ -151,6 +154,11 @@ class Experiment(Section):
         if self.optimizer.loss_scale is not None and self.precision != "fp16":
             found = f"a loss scale with precision {self.precision}"
             yield contradiction("optimizer.loss_scale", found, "precision fp16 beside it")
+
+    def _hooks_once(self) -> Iterator[PydanticCustomError]:
+        twice = _first_duplicate(hook.name for hook in self.hooks)
+        if twice:
+            yield contradiction("hooks", f"{twice} twice", "each name once: a checkpoint keeps state by name")
 
     def _layout_divides(self) -> Iterator[PydanticCustomError]:
         tensor, chunks = self.parallel.tensor, self.parallel.chunks

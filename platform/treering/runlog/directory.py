@@ -33,6 +33,7 @@ from treering.runlog.ring import Ring
 RunState = Literal["empty", "running", "finished", "interrupted", "failed", "broken"]
 
 MANIFEST_FILE = "manifest.json"
+HOOKS_FILE = "hooks.json"
 ATTEMPTS = "attempts"
 CHECKPOINTS = "checkpoints"
 UNIVERSAL = "universal"
@@ -73,6 +74,11 @@ class CheckpointDirectory:
     def manifest_file(self) -> Path:
         """The checkpoint's `manifest.json`."""
         return self.path / MANIFEST_FILE
+
+    @property
+    def hooks_file(self) -> Path:
+        """The state of the training's hooks; exists where a hook has state."""
+        return self.path / HOOKS_FILE
 
     @cached_property
     def _manifest(self) -> tuple[CheckpointManifest, str]:

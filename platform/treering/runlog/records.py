@@ -83,8 +83,19 @@ class Parent(Section):
     checkpoint: Digest
 
 
-class AttemptHeader(Record):
+class HookSource(Section):
+    """Where a hook's code comes from: it runs beside training and is no part of the code's digest."""
+
+    name: str
+    object: str = Field(description="module and class, as the package's entry point names them")
+    distribution: str
+    version: str
+
+
+class AttemptHeader(Record, GrowingSection):
     """What an attempt was started with; its digest is `prev` of the attempt's first ring."""
+
+    added = frozenset({"hooks"})
 
     attempt: PositiveInt
     run: Digest
@@ -118,6 +129,7 @@ class AttemptHeader(Record):
     journal: Digest | None = Field(
         None, description="the run's journal when the attempt started: digest of its last entry; None in older headers"
     )
+    hooks: tuple[HookSource, ...] = Field((), description="of the hooks that the config names")
 
     @field_validator("code", "environment")
     @classmethod

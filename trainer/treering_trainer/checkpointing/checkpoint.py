@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import torch
@@ -53,15 +54,24 @@ class Saving:
         step: the step that was just laid.
         rings: the ring writer on rank 0, None elsewhere.
         facts: fields of the manifest that the run log knows, used on rank 0.
+        documents: texts by file name that stand beside DeepSpeed's files, used on rank 0.
 
     Raises:
         OSError: the rings could not be synced.
     """
 
     def __init__(
-        self, engine: Engine, run: RunDirectory, step: int, rings: RingWriter | None, facts: Mapping[str, Any]
+        self,
+        engine: Engine,
+        run: RunDirectory,
+        step: int,
+        rings: RingWriter | None,
+        facts: Mapping[str, Any],
+        *,
+        documents: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.step = step
+        self._documents = documents
         self._run = run
         self._leads = rings is not None
         self._final = run.checkpoint_folder(step)
@@ -100,6 +110,8 @@ class Saving:
     def _begin(self) -> None:
         shutil.rmtree(self._temporary, ignore_errors=True)
         self._temporary.mkdir(parents=True)
+        for name, text in self._documents.items():
+            (self._temporary / name).write_text(text, encoding="utf-8")
 
     def _write(self, engine: Engine) -> None:
         paths = engine.save(self._temporary)

@@ -26,6 +26,8 @@ class Plan:
         applied_steps: of those, the ones that moved the weights.
         validation_loss: the newest held-out loss of the run up to there, None before the first.
         messages: what to tell the user, in order.
+        hooks: the state of hooks in the checkpoint that the run goes on from, None where it does not go on or no hook
+            had state.
     """
 
     attempt: int
@@ -39,3 +41,4 @@ class Plan:
     applied_steps: int
     validation_loss: float | None
     messages: tuple[str, ...]
+    hooks: Path | None = None

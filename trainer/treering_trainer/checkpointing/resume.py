@@ -91,7 +91,12 @@ def plan_attempt(
         manifest.applied_steps,
         manifest.validation_loss if resume else None,  # another run may measure on another blend
         tuple(messages),
+        directory.hooks_file if resume and _lists(manifest, directory.hooks_file.name) else None,
     )
+
+
+def _lists(manifest: CheckpointManifest, path: str) -> bool:
+    return any(record.path == path for record in manifest.files)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,16 @@ The loop knows this by its protocol `core.loop.CheckpointSaver`; `checkpoint` ha
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from treering.config.canonical import canonical_json
 from treering.config.resolve import Resolved
 from treering.errors import TrainingError
-from treering.runlog.directory import RunDirectory
+from treering.runlog.directory import HOOKS_FILE, RunDirectory
 from treering.runlog.incidents import Incident, append_incident
 from treering.runlog.writer import RingWriter
 from treering_trainer.checkpointing import checkpoint
@@ -44,7 +45,7 @@ class Saver:
         run: the run's directory.
         engine: what to save.
         record: the run log on rank 0, None elsewhere.
-        hooks: what is told of checkpoints and incidents.
+        hooks: all hooks as one that never raises; told of checkpoints and incidents, asked for its state.
         beat: says what this rank is at.
     """
 
@@ -55,7 +56,7 @@ class Saver:
         run: RunDirectory,
         engine: Engine,
         record: Record | None,
-        hooks: Sequence[Hook],
+        hooks: Hook,
         beat: HeartbeatWriter,
     ) -> None:
         self._resolved = resolved
@@ -88,6 +89,7 @@ class Saver:
         """
         self._beat(Part.SAVE, step)
         facts: dict[str, Any] = {}
+        documents: dict[str, str] = {}
         if self._record is not None:
             facts = {
                 **self._record.facts,
@@ -96,11 +98,13 @@ class Saver:
                 "applied_steps": applied_steps,
                 "validation_loss": validation_loss,
             }
+            states = self._hooks.state()
+            documents = {HOOKS_FILE: f"{canonical_json(states)}\n"} if states else {}
         rings = self._record.rings if self._record is not None else None
         self.finish()
         self._saving_s = 0.0
         with self._counted():
-            self._saving = checkpoint.Saving(self._engine, self._run, step, rings, facts)
+            self._saving = checkpoint.Saving(self._engine, self._run, step, rings, facts, documents=documents)
         if self._resolved.attempt.checkpoint.finish == "before_next_step" or self._is_last(step):
             self.finish()
 
@@ -121,8 +125,7 @@ class Saver:
         if failure is not None:
             self._go_on_without(saving.step, failure)
         elif self._record is not None:
-            for hook in self._hooks:
-                hook.after_checkpoint(saving.step, self._saving_s)
+            self._hooks.after_checkpoint(saving.step, self._saving_s)
 
     def take_waited_s(self) -> float | None:
         """Seconds that training has waited for saves since this was last asked; None where nothing was saved."""
@@ -143,8 +146,7 @@ class Saver:
             incident = Incident(step=step, kind="checkpoint_failed", text=failure, at=time.time())
             with suppress(OSError):  # the disk may be full to the last byte; the terminal is told as well
                 append_incident(self._record.attempt, incident)
-            for hook in self._hooks:
-                hook.after_incident(incident)
+            self._hooks.after_incident(incident)
         if self._is_last(step):
             raise TrainingError(
                 f"run {self._resolved.run_id}: the last step's checkpoint could not be saved: {failure}; expected "

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -69,7 +69,7 @@ class Loop:
         validator: held-out loss, or None.
         rings: the attempt's ring writer on rank 0, None elsewhere.
         saver: saves checkpoints.
-        hooks: what happens around the steps.
+        hooks: what happens around the steps, all hooks as one that never raises.
         stop_requested: whether this process is to stop before a step.
         beat: says what this rank is at.
     """
@@ -84,7 +84,7 @@ class Loop:
         validator: Validator | None,
         rings: RingWriter | None,
         saver: CheckpointSaver,
-        hooks: Sequence[Hook],
+        hooks: Hook,
         stop_requested: Callable[[int], bool],
         beat: HeartbeatWriter,
     ) -> None:
@@ -124,8 +124,14 @@ class Loop:
         """
         self._applied_steps = applied_steps
         self._validation_loss = validation_loss
-        for hook in self._hooks:
-            hook.before_training(start_step, self._schedule.num_steps)
+        try:
+            return self._train(start_step)
+        except Exception as error:
+            self._hooks.on_error(error)
+            raise
+
+    def _train(self, start_step: int) -> Outcome:
+        self._hooks.before_training(start_step, self._schedule.num_steps)
         for step in range(start_step + 1, self._schedule.num_steps + 1):
             try:
                 goes_on = self._step(step)
@@ -146,6 +152,10 @@ class Loop:
 
     def _step(self, step: int) -> bool:
         """One step; False if all ranks agreed to stop before it."""
+        started = time.perf_counter()
+        self._hooks.before_step(step)
+        if self._record_s is not None:
+            self._record_s += time.perf_counter() - started
         self._beat(Part.READ, step)
         started = time.perf_counter()
         lo, hi = self._schedule.sample_range(step)
@@ -239,8 +249,7 @@ class Loop:
             batch_digest=agreement.batch_digest,
             ended_at=time.time(),
         )
-        for hook in self._hooks:
-            hook.after_ring(ring)
+        self._hooks.after_ring(ring)
         return ring
 
     def _tell_own_step(self, step: int, step_s: float, batch_size: int, result: StepResult) -> None:
@@ -251,8 +260,7 @@ class Loop:
             "rank/communication": result.timing.communication_s,
             "rank/tflops": self._tflops(batch_size, step_s),
         }
-        for hook in self._hooks:
-            hook.after_step(step, values)
+        self._hooks.after_step(step, values)
 
     def _tflops(self, batch_size: int, step_s: float) -> float:
         return tflops_per_device(

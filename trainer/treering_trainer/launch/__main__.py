@@ -49,6 +49,7 @@ from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import Layout
 from treering_trainer.launch.ending import log_file, read_reason, reason_file, record_failure
 from treering_trainer.launch.job import Job, Mode, Until, write_end
+from treering_trainer.monitor.installed_hooks import make_hooks
 from treering_trainer.monitor.processes import Ranks, die_with_parent, fork_rank, redirect
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         until = Until(None if options.time_limit is None else started + options.time_limit, options.stop_after)
         target = Target(project, options.runs or project.runs, options.config, publish=not options.no_publish)
         resolved = _resolve(target, options.overrides)
+        make_hooks(resolved.attempt.hooks, str(target.config))  # an error of theirs comes before anything starts
         if "RANK" in os.environ:
             return train_as_rank(target, resolved, options.mode, until)
         return train(target, resolved, options.mode, until, arguments)

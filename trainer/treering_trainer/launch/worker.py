@@ -17,8 +17,10 @@ import torch
 import torch.distributed
 from deepspeed.accelerator import get_accelerator
 
+from treering.config.canonical import parse_json
 from treering.ending import EXIT_RESTART, heeded
 from treering.errors import TrainingError, TreeringError
+from treering.files import read_bytes
 from treering.project import Project
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import RunDirectory
@@ -33,6 +35,7 @@ from treering_trainer.core.topology import RankCoordinates, is_contact_lost, joi
 from treering_trainer.launch.job import Job, Until, write_end, write_incident
 from treering_trainer.monitor.heartbeat import HeartbeatWriter, Part
 from treering_trainer.monitor.hooks import FailOpen, Hook, Progress, Telemetry
+from treering_trainer.monitor.installed_hooks import hook_sources, make_hooks
 from treering_trainer.monitor.processes import EXIT_CONTACT_LOST, STOP_SIGNALS
 
 
@@ -133,7 +136,7 @@ def run_rank(job: Job, terminal: TextIO) -> Outcome:
         if coordinates.rank == 0:
             record = open_record(job, kernels)
             stack.callback(record.rings.close)
-        hooks = FailOpen(_hooks(job, coordinates, terminal))
+        hooks = _hooks(job, coordinates, terminal)
         stack.callback(hooks.close)
         loop = Loop(
             resolved=resolved,
@@ -142,8 +145,8 @@ def run_rank(job: Job, terminal: TextIO) -> Outcome:
             batch_reader=build_batch_reader(resolved, coordinates, corpora),
             validator=build_validator(resolved, coordinates, project),
             rings=record.rings if record is not None else None,
-            saver=Saver(resolved=resolved, run=run, engine=engine, record=record, hooks=[hooks], beat=beat),
-            hooks=[hooks],
+            saver=Saver(resolved=resolved, run=run, engine=engine, record=record, hooks=hooks, beat=beat),
+            hooks=hooks,
             stop_requested=stop,
             beat=beat,
         )
@@ -182,6 +185,7 @@ def open_record(job: Job, kernels: tuple[Kernel, ...]) -> Record:
         nodes=tuple(dict(node) for node in job.nodes) or None,
         launch=None if job.launch is None else dict(job.launch),
         converted=plan.converted,
+        hooks=hook_sources(resolved.attempt.hooks),
         journal=RunDirectory(job.run).journal.head(),
     )
     digest = header.write(AttemptDirectory(job.attempt).header_file)
@@ -204,7 +208,8 @@ def quieten() -> None:
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
 
 
-def _hooks(job: Job, coordinates: RankCoordinates, terminal: TextIO) -> list[Hook]:
+def _hooks(job: Job, coordinates: RankCoordinates, terminal: TextIO) -> FailOpen:
+    """The built-in hooks and those that the config names, with their state of the checkpoint."""
     hooks: list[Hook] = [
         Telemetry(
             job.attempt / "telemetry",
@@ -216,7 +221,10 @@ def _hooks(job: Job, coordinates: RankCoordinates, terminal: TextIO) -> list[Hoo
     ]
     if coordinates.rank == 0:
         hooks.append(Progress(terminal))
-    return hooks
+    every = FailOpen(hooks, make_hooks(job.resolved.attempt.hooks, str(job.run / "resolved.json")))
+    if job.plan.origin == "resume":
+        every.load_state({} if job.plan.hooks is None else parse_json(read_bytes(job.plan.hooks)))
+    return every
 
 
 def _until_end(

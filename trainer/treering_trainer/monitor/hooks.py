@@ -1,15 +1,18 @@
-"""What happens around the steps without being part of them: progress for people, sensors for later.
+"""What happens around the steps without being part of them: progress for people, sensors for later, hooks of users.
 
-A hook fails open: it may lose what it shows, it never ends a training. Provenance is no hook (see `loop`).
+A hook fails open: it may lose what it shows, it never ends a training. Provenance is no hook (see `core.loop`).
+`installed_hooks` finds the hooks that a config names.
 """
 
+import json
 import os
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TextIO
+from types import MappingProxyType
+from typing import Any, TextIO
 
 from treering.collect.devices import collect_devices, visible_index
 from treering.collect.nvml import open_nvml
@@ -24,25 +27,64 @@ _PLAIN_INTERVAL_S = 10.0
 
 
 class Hook:
-    """The moments of a training, in the order in which they come; a hook overrides what it needs."""
+    """The moments of a training, in the order in which they come; a hook overrides what it needs.
+
+    Training waits for every call. A hook may read what it is given, write files of its own and keep state. It must not
+    change weights, gradients, random streams or torch's settings, and it must not communicate with other ranks: they
+    need not have the hook at the same moment. What a hook raises is logged, and training goes on without the hook.
+
+    Every rank makes a hook of its own from the options in the config. The launcher makes one as well, to find errors of
+    the config. So `__init__` checks its arguments and does nothing else.
+    """
 
     def before_training(self, start_step: int, num_steps: int) -> None:
-        """Once, before the first step of this attempt."""
+        """On every rank, once, before the first step of the attempt: open files, start threads.
+
+        Args:
+            start_step: the last step that is done, 0 at the beginning of a run.
+            num_steps: the last step of the schedule.
+        """
+
+    def before_step(self, step: int) -> None:
+        """On every rank, before a step's samples are read; where training stops there, the step does not follow."""
 
     def after_step(self, step: int, values: Mapping[str, float]) -> None:
-        """On every rank, when a step is done: the rank's own numbers by their keys of the metric catalog."""
+        """On every rank, when a step is done and has no ring yet: only look.
+
+        Args:
+            step: the step.
+            values: the rank's own numbers by their keys of the metric catalog.
+        """
 
     def after_ring(self, ring: Ring) -> None:
-        """On rank 0, when a ring was laid."""
+        """On rank 0, when a step's ring is on record: the place to show or export the numbers of a step."""
 
     def after_checkpoint(self, step: int, seconds: float) -> None:
-        """On rank 0, when a checkpoint is complete."""
+        """On rank 0, when a checkpoint is complete: copy it or announce it, and never change it.
+
+        Args:
+            step: the checkpoint's step; a later step may be done already.
+            seconds: how long training waited for the checkpoint.
+        """
 
     def after_incident(self, incident: Incident) -> None:
         """On rank 0, when something went wrong that does not end the training."""
 
+    def on_error(self, error: Exception) -> None:
+        """On every rank that lives, when an error ends the training: a hook can report the error, not change it."""
+
     def close(self) -> None:
-        """Always, on the way out."""
+        """On every rank, always, on the way out, after a failure of the hook as well: close files, end threads."""
+
+    def state(self) -> Mapping[str, Any]:
+        """On rank 0, when a checkpoint begins: what the hook needs to go on from it, as JSON values; empty for none.
+
+        The steps up to the checkpoint's have been told.
+        """
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """On every rank, before `before_training`, where the run goes on from a checkpoint with the hook's state."""
 
 
 class FailOpen(Hook):
@@ -50,14 +92,21 @@ class FailOpen(Hook):
 
     Args:
         hooks: in the order in which they are told.
+        named: hooks of the config by name, told after those; their state is kept.
     """
 
-    def __init__(self, hooks: Sequence[Hook]) -> None:
-        self._hooks = list(hooks)
+    def __init__(self, hooks: Sequence[Hook], named: Mapping[str, Hook] = MappingProxyType({})) -> None:
+        self._named = dict(named)
+        self._all = [*hooks, *self._named.values()]
+        self._failed: list[Hook] = []
 
     def before_training(self, start_step: int, num_steps: int) -> None:
         """Tells every hook."""
         self._tell(lambda hook: hook.before_training(start_step, num_steps))
+
+    def before_step(self, step: int) -> None:
+        """Tells every hook."""
+        self._tell(lambda hook: hook.before_step(step))
 
     def after_step(self, step: int, values: Mapping[str, float]) -> None:
         """Tells every hook."""
@@ -75,18 +124,60 @@ class FailOpen(Hook):
         """Tells every hook."""
         self._tell(lambda hook: hook.after_incident(incident))
 
+    def on_error(self, error: Exception) -> None:
+        """Tells every hook."""
+        self._tell(lambda hook: hook.on_error(error))
+
     def close(self) -> None:
-        """Closes every hook, the last one first."""
-        self._hooks.reverse()
-        self._tell(lambda hook: hook.close())
+        """Closes every hook, the last one first; a hook that failed before as well."""
+        for hook in reversed(self._all):
+            self._try(hook, lambda each: each.close())
+
+    def state(self) -> dict[str, dict[str, Any]]:
+        """The state of each named hook that has one, by name, as JSON values."""
+        states: dict[str, dict[str, Any]] = {}
+        for name, hook in self._named.items():
+            if hook not in self._failed:
+                self._try(hook, lambda each, name=name: states.update({name: _json_values(each.state())}))
+        return {name: state for name, state in states.items() if state}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Hands each named hook its state, and says what begins anew.
+
+        Args:
+            state: what `state` gave when the checkpoint was saved.
+        """
+        for name, hook in self._named.items():
+            if name in state:
+                self._try(hook, lambda each, name=name: each.load_state(state[name]))
+            elif type(hook).load_state is not Hook.load_state:
+                say(f"hook {name} starts fresh: the checkpoint has no state of it")
+        for name in state.keys() - self._named.keys():
+            say(f"hook {name} is not in the config: its state in the checkpoint is left out")
 
     def _tell(self, moment: Callable[[Hook], None]) -> None:
-        for hook in list(self._hooks):
-            try:
-                moment(hook)
-            except Exception as error:  # noqa: BLE001 - whatever a terminal or a sensor does, training goes on
-                self._hooks.remove(hook)
+        for hook in self._all:
+            if hook not in self._failed:
+                self._try(hook, moment)
+
+    def _try(self, hook: Hook, moment: Callable[[Hook], None]) -> None:
+        try:
+            moment(hook)
+        except Exception as error:  # noqa: BLE001 - whatever a terminal or a sensor does, training goes on
+            if hook not in self._failed:
+                self._failed.append(hook)
                 say(f"{type(hook).__name__} failed and is left out: {error!r}")
+
+
+def _json_values(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a hook's state as it will be read again.
+
+    Raises:
+        TypeError: it is no mapping, or holds something that JSON cannot say.
+        ValueError: it holds a number that is not finite.
+    """
+    values: dict[str, Any] = json.loads(json.dumps(dict(state), allow_nan=False))
+    return values
 
 
 class Progress(Hook):
