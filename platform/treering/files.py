@@ -1,14 +1,18 @@
-"""Reading files that somebody else may have made: regular ones only, and small ones within a bound.
+"""Files: how one that somebody else may have made is read, and how one is replaced so that a power cut leaves it whole.
 
-Standard library only: the run log's writer stands on this file. A pipe, a device or a folder in a file's place would
-block or never end, so it is refused before it is read; `/dev/stdin` and what a shell opens as `/dev/fd/…` are read.
-Errors are those of the operating system, with the path: whoever reads handles them already.
+Standard library only: the run log's writer stands on this file. Read are regular files only, and small ones within a
+bound: a pipe, a device or a folder in a file's place would block or never end, so it is refused before it is read;
+`/dev/stdin` and what a shell opens as `/dev/fd/…` are read. Errors are those of the operating system, with the path:
+whoever reads handles them already. Every file and folder that is replaced is replaced by `write_durably` or
+`replace_durably`.
 """
 
 import errno
 import io
 import os
+import shutil
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 SMALL_FILE_BYTES = 64 << 20
@@ -94,6 +98,96 @@ def read_text(path: Path, limit: int = SMALL_FILE_BYTES, *, encoding: str = "utf
 def reason(error: Exception) -> str:
     """Why a file could not be read, for a text that names the file."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def write_durably(path: Path, content: str | bytes) -> None:
+    """Writes a small file whole or not at all: writes beside it, fsync, rename, fsync of the folder.
+
+    A pipe or a device, such as `/dev/stdout`, is written to and stays what it is.
+
+    Args:
+        path: the file.
+        content: bytes, or text, which is written as UTF-8.
+
+    Raises:
+        OSError: it cannot be written, or is a folder; with the file's own name.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not path.is_file():
+        try:
+            path.write_bytes(data)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        return
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    sync_directory(path.parent)
+
+
+def rename_durably(source: Path, target: Path) -> None:
+    """Gives a file or a folder another name, which survives a power cut; a file of that name is replaced.
+
+    Its content is not synced: whoever wrote it has done that.
+
+    Raises:
+        OSError: it cannot be renamed.
+    """
+    source.replace(target)
+    sync_directory(target.parent)
+    if source.parent != target.parent:
+        sync_directory(source.parent)
+
+
+def replace_durably(temporary: Path, target: Path) -> None:
+    """Puts a file that was written beside another one, or a folder, into its place: fsync, rename, fsync of the folder.
+
+    A folder in that place is moved aside first and removed afterwards.
+
+    Raises:
+        OSError: it cannot be synced or renamed.
+    """
+    sync_all(temporary)
+    old = target.with_name(f".{target.name}.replaced")
+    shutil.rmtree(old, ignore_errors=True)
+    if temporary.is_dir() and target.exists():
+        target.replace(old)
+    rename_durably(temporary, target)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def sync_all(path: Path) -> None:
+    """Makes a file, or a folder with all that is in it, survive a power cut."""
+    if not path.is_dir():
+        _sync(path, os.O_RDONLY)
+        return
+    for folder, _, names in os.walk(path):
+        for name in names:
+            _sync(Path(folder, name), os.O_RDONLY)
+        sync_directory(Path(folder))
+
+
+def sync_directory(path: Path) -> None:
+    """Makes renames and new names in a folder survive a power cut."""
+    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _size(count: int) -> str:

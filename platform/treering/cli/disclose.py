@@ -125,7 +125,7 @@ def _corpora(names: list[str]) -> "list[Corpus]":
 
 def _write(path: Path, text: str) -> None:
     from treering.errors import UserError
-    from treering.runlog.document import write_durably
+    from treering.files import write_durably
 
     if not path.parent.is_dir():
         raise UserError(f"{path}: its folder does not exist; make it first")

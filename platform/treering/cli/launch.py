@@ -10,7 +10,7 @@ import typer
 
 from treering.cli.output import DEFAULT_CONFIG, ConfigArgument, JsonOption, SetOption, console, print_json, project
 from treering.cli.train import ContinueOption, NoPublishOption, RunsOption, TimeLimitOption
-from treering.files import read_text
+from treering.files import read_text, write_durably
 
 if TYPE_CHECKING:
     from treering.config.resolve import Resolved
@@ -249,7 +249,7 @@ def _as_batch_job(start: "Start", text: str, output: Path | None, *, submit: boo
     keep(start, text, "sbatch")
     if output is not None:
         try:
-            output.write_text(text, encoding="utf-8")
+            write_durably(output, text)
         except OSError as error:
             raise UserError(f"--output {output}: found {error.strerror}, expected a file to write") from None
     if submit:

@@ -38,7 +38,7 @@ from treering.config.operation import (
 from treering.config.schedule import Schedule
 from treering.config.schema import SCHEMA_VERSION, Experiment
 from treering.errors import ConfigError, EvidenceError, UserError
-from treering.files import read_bytes
+from treering.files import read_bytes, write_durably
 
 CONFIG_FILE = "resolved.json"
 """A run's config, in the folder of the run."""
@@ -133,7 +133,7 @@ class ResolvedBlend(GrowingSection):
         """Writes the blend with its digest beside it, for people and for `read`'s check."""
         path.parent.mkdir(parents=True, exist_ok=True)
         document = {"digest": self.digest, **self.model_dump(mode="json")}
-        path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        write_durably(path, json.dumps(document, indent=2) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -253,8 +253,8 @@ class Resolved(Section):
         return {**self.model_dump(mode="json"), "run": self.run_id, "digests": self.digests}
 
     def write(self, path: Path) -> None:
-        """Writes `resolved.json`."""
-        path.write_text(json.dumps(self.to_json(), indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        """Writes `resolved.json` durably."""
+        write_durably(path, json.dumps(self.to_json(), indent=2, sort_keys=True) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> Self:

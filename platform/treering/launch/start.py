@@ -5,7 +5,7 @@ from pathlib import Path
 
 from treering.config.canonical import digest_bytes, short
 from treering.errors import UserError
-from treering.runlog.document import write_durably
+from treering.files import write_durably
 
 _NAME_LENGTH = 16
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from treering.files import write_durably
 from treering.report.facts import Training
 
 _MAX_POINTS = 2000
@@ -92,5 +93,5 @@ def write_chart(path: Path, specification: dict[str, Any]) -> bool:
     except ImportError:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(vl_convert.vegalite_to_svg(specification), encoding="utf-8")
+    write_durably(path, vl_convert.vegalite_to_svg(specification))
     return True

@@ -9,6 +9,7 @@ from treering.audit.corpora.content import Progress, quiet
 from treering.audit.report import AuditReport
 from treering.data.curate.decisions import STEPS
 from treering.errors import EvidenceError, UserError
+from treering.files import write_durably
 from treering.metrics.alarms import NON_FINITE, RULES, SPIKE
 from treering.project import Project
 from treering.report.chart import loss_chart, write_chart
@@ -43,10 +44,10 @@ def write_report(facts: Facts, project: Project, progress: Progress = quiet) -> 
         raise UserError("report: there is no training to report on; `dvc repro evaluate` trains and evaluates")
     audit = audit_checkpoint(facts.training.checkpoint, project, verify=True, progress=progress)
     chart = write_chart(project.plots / CHART, loss_chart(facts.training, facts.evaluations[-1].unigram_entropy))
-    project.report.write_text(render_page(facts, audit, project, chart=chart), encoding="utf-8")
+    write_durably(project.report, render_page(facts, audit, project, chart=chart))
     project.metrics.mkdir(exist_ok=True)
     text = json.dumps(report_metrics(facts, audit), indent=2) + "\n"
-    (project.metrics / METRICS).write_text(text, encoding="utf-8")
+    write_durably(project.metrics / METRICS, text)
     if not audit.holds:
         first_finding = audit.findings[0].text
         raise EvidenceError(f"audit of the published checkpoint {audit.verdict}; first: {first_finding}")

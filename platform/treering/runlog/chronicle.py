@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 from treering.errors import EvidenceError
+from treering.files import rename_durably
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import CheckpointDirectory, RunDirectory, checkpoint_name
-from treering.runlog.document import sync_directory
 from treering.runlog.journal import (
     AttemptEnded,
     CheckpointRemoved,
@@ -126,8 +126,7 @@ def write_evaluation(folder: Path, record: Evaluation) -> Evaluation:
     pending = pending_evaluation(final)
     digest = chained.write(pending)
     journal.append(_evaluated(chained, digest, found=False))
-    pending.replace(final)
-    sync_directory(folder)
+    rename_durably(pending, final)
     return chained
 
 
@@ -149,7 +148,7 @@ def finish_evaluations(folder: Path, recipe: str) -> None:
         except EvidenceError:
             entered = False
         if entered:
-            path.replace(folder / path.name.removeprefix(".").removesuffix(".pending"))
+            rename_durably(path, folder / path.name.removeprefix(".").removesuffix(".pending"))
         else:
             path.unlink()
 

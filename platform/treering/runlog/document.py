@@ -1,54 +1,12 @@
 """Small JSON documents of the run log: written whole or not at all, each under its own digest."""
 
-import errno
 import json
-import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from treering.config.canonical import digest_json, parse_json
 from treering.errors import EvidenceError
-from treering.files import read_bytes
-
-
-def write_durably(path: Path, text: str) -> None:
-    """Writes a small file whole or not at all: temporary name, fsync, rename, fsync of the folder.
-
-    A pipe or a device, such as `/dev/stdout`, is written to and stays what it is.
-
-    Raises:
-        OSError: it cannot be written, or is a folder; with the file's own name.
-    """
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if path.exists() and not path.is_file():
-        try:
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(path)) from None
-        return
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
-        raise OSError(error.errno, error.strerror, str(path)) from None
-    sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Makes renames and new names in a folder survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+from treering.files import read_bytes, write_durably
 
 
 def write_document(path: Path, content: dict[str, Any]) -> str:

@@ -31,6 +31,7 @@ from mlflow.store.db.db_types import DATABASE_ENGINES
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
 from treering.errors import StoreError, UserError
+from treering.files import replace_durably
 from treering.redact import redact
 
 _NO_TIMEOUT: Final = {"asyncpg", "pyodbc", "pymssql"}
@@ -385,12 +386,7 @@ def _publish(temporary: Path, path: Path) -> None:
     """Renames a whole database to its place; both survive a power cut."""
     with closing(sqlite3.connect(temporary)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # nothing of it is in another file any more
-    descriptor = os.open(temporary, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    temporary.replace(path)
+    replace_durably(temporary, path)
     _discard(temporary)
 
 

@@ -21,11 +21,10 @@ import torch.distributed
 from treering.config.canonical import digest_file
 from treering.config.operation import CheckpointConfig
 from treering.errors import EvidenceError
-from treering.files import open_regular
+from treering.files import open_regular, rename_durably, sync_directory
 from treering.foreign import say
 from treering.runlog.chronicle import record_removed, record_saved, record_set_aside
 from treering.runlog.directory import EVALUATIONS, MANIFEST_FILE, CheckpointDirectory, RunDirectory
-from treering.runlog.document import sync_directory
 from treering.runlog.journal import Journal
 from treering.runlog.records import CheckpointManifest, FileRecord, Record
 from treering.runlog.retention import kept_by
@@ -183,8 +182,7 @@ def seal(
         if path.is_dir():
             sync_directory(path)
     digest = describe(tuple(known[name] for name in sorted(known))).write(temporary / MANIFEST_FILE)
-    temporary.rename(final)
-    sync_directory(final.parent)
+    rename_durably(temporary, final)
     return digest
 
 
@@ -250,7 +248,7 @@ def remove_unfinished(run: RunDirectory) -> list[str]:
 
 
 def _take_name(path: Path) -> None:
-    path.rename(path.with_name(f"{_REMOVING}{path.name}"))
+    rename_durably(path, path.with_name(f"{_REMOVING}{path.name}"))
 
 
 def _remove_nameless(run: RunDirectory) -> None:
@@ -304,12 +302,12 @@ def set_aside(run: RunDirectory, checkpoint: CheckpointDirectory, attempt: int) 
     folder.mkdir(exist_ok=True)
     target = folder / checkpoint.path.name
     record_set_aside(run, checkpoint, folder)
-    checkpoint.path.rename(target)
+    rename_durably(checkpoint.path, target)
     shutil.rmtree(checkpoint.conversion, ignore_errors=True)  # nothing goes on from there
     scores = run.evaluations_folder / f"{checkpoint.path.name}.json"
     if scores.exists():
         (folder / EVALUATIONS).mkdir(exist_ok=True)
-        scores.rename(folder / EVALUATIONS / scores.name)
+        rename_durably(scores, folder / EVALUATIONS / scores.name)
     sync_directory(folder)
     return target
 

@@ -5,6 +5,7 @@ metrics and plots: the same run gives the same files.
 """
 
 import csv
+import io
 import json
 import shutil
 from collections import deque
@@ -12,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from treering.errors import EvidenceError
+from treering.files import replace_durably, write_durably
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
-from treering.runlog.document import write_durably
 from treering.runlog.extract import carry_evaluations, extract_run
 from treering.runlog.ring import Ring
 from treering_trainer.checkpointing import checkpoint
@@ -74,14 +75,9 @@ def publish(project: Project, run: RunDirectory, final: CheckpointDirectory) -> 
 
 def _replace_published(project: Project, run: RunDirectory, final: CheckpointDirectory) -> None:
     temporary = project.published.with_name(f".{project.published.name}.publishing")
-    old = project.published.with_name(f".{project.published.name}.replaced")
-    for leftover in (temporary, old):
-        shutil.rmtree(leftover, ignore_errors=True)
+    shutil.rmtree(temporary, ignore_errors=True)
     extract_run(run, final, temporary)
-    if project.published.exists():
-        project.published.rename(old)
-    temporary.rename(project.published)
-    shutil.rmtree(old, ignore_errors=True)
+    replace_durably(temporary, project.published)
     carry_evaluations(run, project.published)
 
 
@@ -109,20 +105,19 @@ def write_metrics(project: Project, run_id: str, rings: list[Ring]) -> None:
     project.metrics.mkdir(exist_ok=True)
     write_durably(_metrics(project), json.dumps(metrics, indent=2) + "\n")
     project.plots.mkdir(exist_ok=True)
-    temporary = project.plots / ".train.csv.tmp"
-    with temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(_PLOT_COLUMNS)
-        for ring in rings:
-            writer.writerow(
-                (
-                    ring.step,
-                    ring.consumed_tokens,
-                    ring.loss,
-                    "" if ring.validation_loss is None else ring.validation_loss,
-                    ring.grad_norm,
-                    ring.learning_rate,
-                    ring.global_batch_size,
-                )
+    table = io.StringIO(newline="")
+    writer = csv.writer(table)
+    writer.writerow(_PLOT_COLUMNS)
+    for ring in rings:
+        writer.writerow(
+            (
+                ring.step,
+                ring.consumed_tokens,
+                ring.loss,
+                "" if ring.validation_loss is None else ring.validation_loss,
+                ring.grad_norm,
+                ring.learning_rate,
+                ring.global_batch_size,
             )
-    temporary.replace(_plots(project))
+        )
+    write_durably(_plots(project), table.getvalue())

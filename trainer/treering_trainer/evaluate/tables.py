@@ -1,10 +1,12 @@
 """What DVC compares: the final checkpoint's scores and the scores over training; the same run gives the same files."""
 
 import csv
+import io
 import json
 from collections.abc import Sequence
 from typing import Any
 
+from treering.files import write_durably
 from treering.project import Project
 from treering.runlog.records import Evaluation
 
@@ -22,13 +24,14 @@ def write_tables(project: Project, run_id: str, records: Sequence[Evaluation]) -
     project.metrics.mkdir(exist_ok=True)
     project.plots.mkdir(exist_ok=True)
     text = json.dumps(_metrics(run_id, records[-1]), indent=2) + "\n"
-    (project.metrics / "evaluate.json").write_text(text, encoding="utf-8")
-    with (project.plots / "evaluate.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(("step", "tokens", *(columns := _columns(records[-1]))))
-        for record in records:
-            values = _values(record)
-            writer.writerow((record.step, record.consumed_tokens, *(values.get(column, "") for column in columns)))
+    write_durably(project.metrics / "evaluate.json", text)
+    table = io.StringIO(newline="")
+    writer = csv.writer(table)
+    writer.writerow(("step", "tokens", *(columns := _columns(records[-1]))))
+    for record in records:
+        values = _values(record)
+        writer.writerow((record.step, record.consumed_tokens, *(values.get(column, "") for column in columns)))
+    write_durably(project.plots / "evaluate.csv", table.getvalue())
 
 
 def _metrics(run_id: str, record: Evaluation) -> dict[str, Any]:

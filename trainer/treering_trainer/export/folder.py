@@ -11,9 +11,8 @@ from treering.config.canonical import digest_file
 from treering.config.resolve import Resolved
 from treering.data.corpus.tokenizer import check_tokenizer
 from treering.errors import UserError
-from treering.files import open_regular
+from treering.files import open_regular, replace_durably
 from treering.runlog.directory import CheckpointDirectory
-from treering.runlog.document import sync_directory
 from treering.runlog.export import EXPORT_RECORD, Export
 from treering.runlog.export_format import ExportDtype, ExportFormat
 from treering.runlog.records import CheckpointManifest, FileRecord
@@ -111,7 +110,7 @@ def export_checkpoint(
             files=_seal(temporary),
         )
         record.write(temporary / EXPORT_RECORD)
-        _replace(temporary, output)
+        replace_durably(temporary, output)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return record
@@ -139,13 +138,3 @@ def _seal(directory: Path) -> tuple[FileRecord, ...]:
             os.fsync(file.fileno())
         records.append(FileRecord(path=path.name, size=path.stat().st_size, digest=digest_file(path)))
     return tuple(records)
-
-
-def _replace(temporary: Path, output: Path) -> None:
-    old = output.with_name(f".{output.name}.replaced")
-    shutil.rmtree(old, ignore_errors=True)
-    if output.exists():
-        output.rename(old)
-    temporary.rename(output)
-    sync_directory(output.parent)
-    shutil.rmtree(old, ignore_errors=True)

@@ -8,6 +8,7 @@ from typing import Any
 from treering.config.operation import KernelConfig
 from treering.config.resolve import Resolved
 from treering.data.corpus.tokenizer import end_of_document, open_tokenizer
+from treering.files import write_durably
 from treering.runlog.directory import CheckpointDirectory
 from treering.runlog.export_format import ExportDtype
 from treering_trainer.core.model import transformer_config
@@ -51,7 +52,7 @@ def write_huggingface(directory: Path, checkpoint: CheckpointDirectory, dtype: E
         },
     )
     card = model_card(checkpoint, dtype, known, text)
-    (directory / "README.md").write_text(card, encoding="utf-8")
+    write_durably(directory / "README.md", card)
 
 
 def _model_config(resolved: Resolved, dtype: ExportDtype, end: int) -> dict[str, Any]:
@@ -83,4 +84,4 @@ def _model_config(resolved: Resolved, dtype: ExportDtype, end: int) -> dict[str,
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    write_durably(path, json.dumps(content, indent=2) + "\n")

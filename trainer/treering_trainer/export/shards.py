@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from treering.errors import UserError
+from treering.files import write_durably
 
 INDEX = "model.safetensors.index.json"
 
@@ -94,7 +95,7 @@ def write_shards(
     if len(shards) > 1:
         files = {tensor.name: name for name, shard in zip(names, shards, strict=True) for tensor in shard}
         index = {"metadata": {"total_size": total}, "weight_map": files}
-        (directory / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+        write_durably(directory / INDEX, json.dumps(index, indent=2) + "\n")
 
 
 def _split(tensors: Sequence[OutputTensor], max_size: int) -> list[list[OutputTensor]]:

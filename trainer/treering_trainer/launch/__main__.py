@@ -364,9 +364,7 @@ def _prepare(
         continue_changed=continue_changed,
         start_over=mode is Mode.START_OVER,
     )
-    temporary = run.path / ".resolved.json.tmp"
-    resolved.write(temporary)
-    temporary.replace(run.config_file)
+    resolved.write(run.config_file)
     job = Job(
         project=project.root.resolve(),
         run=run.path,

@@ -18,6 +18,7 @@ from treering.collect.code import code_difference
 from treering.collect.environment import numeric_variables
 from treering.config.resolve import ResolvedBlend
 from treering.errors import TreeringError, UserError
+from treering.files import write_durably
 from treering.project import Project
 from treering_trainer.core.batch_reader import open_corpora
 from treering_trainer.core.topology import broadcast
@@ -114,7 +115,7 @@ def check_shared(run: Path, project: Path, blend: ResolvedBlend) -> None:
     if rank == 0:
         try:
             _meeting(run, token).mkdir(parents=True)
-            (_meeting(run, token) / "token").write_text(token, encoding="utf-8")
+            write_durably(_meeting(run, token) / "token", token)
         except OSError as error:
             problem = _cannot_write(run, error)
     run, project, token, problem = broadcast((run, project, token, problem))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from treering.errors import NotFoundError, UserError
-from treering.files import read_bytes
+from treering.files import read_bytes, write_durably
 
 try:
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -133,7 +133,7 @@ def generate(path: Path) -> tuple[PrivateKey, Path]:
     pem = raw.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
         opened.write(pem)
-    public_path.write_bytes(key.public.to_pem())
+    write_durably(public_path, key.public.to_pem())
     return key, public_path
 
 

@@ -13,9 +13,9 @@ from treering.audit.evidence.agreement import check_run
 from treering.audit.evidence.path import recorded_segments_to
 from treering.audit.replay import replay_steps, replayed
 from treering.errors import EvidenceError, UserError
+from treering.files import write_durably
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory
-from treering.runlog.document import write_durably
 
 _SHOWN_FINDINGS = 3
 

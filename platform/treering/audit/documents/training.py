@@ -16,6 +16,7 @@ from treering.audit.documents.readers import missing_corpora
 from treering.audit.evidence.recovery import RecoveredAncestry, recover_ancestry
 from treering.audit.report import Level, Shortfall, lowest, messages
 from treering.errors import EvidenceError, UserError
+from treering.files import replace_durably
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory
 
@@ -87,7 +88,7 @@ class TrainingDocuments:
                 for batch in self.batches():
                     writer.write_batch(batch)
                     count += len(batch)
-            beside.replace(path)
+            replace_durably(beside, path)
         finally:
             beside.unlink(missing_ok=True)
         return count

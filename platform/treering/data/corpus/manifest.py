@@ -12,7 +12,7 @@ from typing import Any
 
 from treering.config.canonical import digest_json, parse_json
 from treering.errors import EvidenceError
-from treering.files import open_regular, read_bytes
+from treering.files import open_regular, read_bytes, write_durably
 
 CHUNK_BYTES = 4 << 20
 SCHEMA_VERSION = 1
@@ -40,7 +40,7 @@ def manifest_digest(manifest: dict[str, Any]) -> str:
 def write_manifest(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     """Completes a manifest with its digest and writes it."""
     complete = {**manifest, "digest": manifest_digest(manifest)}
-    path.write_text(json.dumps(complete, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_durably(path, json.dumps(complete, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
     return complete
 
 

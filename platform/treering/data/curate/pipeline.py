@@ -27,6 +27,7 @@ from treering.data.curate.summary import parents, summary
 from treering.data.curate.tasks import TASKS, write_tasks
 from treering.data.words import Hashes, shingles
 from treering.errors import UserError
+from treering.files import write_durably
 from treering.project import Project
 
 Say = Callable[[str], None]
@@ -190,7 +191,7 @@ def _curate(  # noqa: PLR0917 - the stage's own inner half
     library.close()
 
     result = summary(names, taken, written, num_items)
-    (out / "summary.json").write_text(json.dumps(result, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    write_durably(out / "summary.json", json.dumps(result, indent=2, sort_keys=True) + "\n")
     for corpus, steps in zip(corpora, parents(corpora, config, taken, written, ngrams.digest), strict=True):
-        (out / "provenance" / f"{corpus.name}.json").write_text(canonical_json(steps) + "\n", encoding="utf-8")
+        write_durably(out / "provenance" / f"{corpus.name}.json", canonical_json(steps) + "\n")
     return result

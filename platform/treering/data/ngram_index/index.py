@@ -25,7 +25,7 @@ from treering.config.canonical import digest_file, digest_json, parse_json, shor
 from treering.data.corpus.corpus import Corpus
 from treering.data.words import Hashes
 from treering.errors import EvidenceError, NotFoundError
-from treering.files import read_bytes
+from treering.files import read_bytes, write_durably
 
 NGRAM_WORDS = 13
 """Words of an n-gram, as in decontamination (GPT-3, arXiv 2005.14165, and MT-NLG, arXiv 2201.11990)."""
@@ -259,7 +259,7 @@ def write_document(
         "blocks": blocks_digest,
     }
     text = json.dumps({**content, "digest": digest_json(content)}, indent=1)
-    (directory / INDEX).write_text(text + "\n", encoding="utf-8")
+    write_durably(directory / INDEX, text + "\n")
 
 
 def blocks_of(num_entries: npt.NDArray[Any]) -> Numbers:
