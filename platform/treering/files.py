@@ -14,9 +14,13 @@ import shutil
 import stat
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 SMALL_FILE_BYTES = 64 << 20
 """Most bytes that are read of a file which is held in memory whole: records, manifests, lists, texts."""
+
+_TAIL_BYTES = 1 << 14
+"""First look of `last_lines`; each further one is twice as long."""
 
 _STREAMS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 _KINDS = (
@@ -93,6 +97,27 @@ def read_text(path: Path, limit: int = SMALL_FILE_BYTES, *, encoding: str = "utf
     """
     text = read_bytes(path, limit).decode(encoding, errors)
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def last_lines(file: BinaryIO, count: int, limit: int = SMALL_FILE_BYTES) -> tuple[list[bytes], bytes]:
+    """The last lines of an open file, read from its end: the cost is the same however long the file is.
+
+    Args:
+        file: the file, open for reading bytes.
+        count: most lines to return.
+        limit: most bytes to read; a line that begins further from the end is cut.
+
+    Returns:
+        The last whole lines, oldest first, each without its newline; and what follows the last newline.
+    """
+    end = file.seek(0, os.SEEK_END)
+    start, tail = end, b""
+    while start and tail.count(b"\n") <= count and len(tail) < limit:
+        start = max(0, end - limit, start - max(_TAIL_BYTES, len(tail)))
+        file.seek(start)
+        tail = file.read(end - start)
+    *lines, rest = tail.split(b"\n")
+    return lines[max(0, len(lines) - count) :], rest
 
 
 def reason(error: Exception) -> str:

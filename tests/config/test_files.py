@@ -1,16 +1,19 @@
 """Files that somebody else made: regular ones, within bounds, and no YAML that grows."""
 
+import io
 import os
 import socket
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from treering.config import yaml_file
 from treering.config.load import apply_override, read_mapping
 from treering.config.yaml_text import _FAST_LOADER, MAX_DEPTH, MAX_VALUES, check_bounds, parse_yaml
 from treering.errors import ConfigError
-from treering.files import open_regular, open_text, read_bytes, read_text
+from treering.files import last_lines, open_regular, open_text, read_bytes, read_text
 
 
 def test_a_pipe_a_socket_a_device_and_a_folder_are_refused_at_once(tmp_path):
@@ -96,3 +99,15 @@ def test_aliases_within_the_bounds_are_values():
 def test_an_override_has_the_same_bounds():
     with pytest.raises(ConfigError, match="expected a YAML value"):
         apply_override({}, f"a={'[' * 100}")
+
+
+@given(st.lists(st.integers(0, 40_000), max_size=6), st.integers(0, 9), st.integers(0, 20_000))
+def test_the_last_lines_are_those_of_the_whole_file(lengths, count, torn):
+    lines = [b"x" * length for length in lengths]
+    file = io.BytesIO(b"".join(line + b"\n" for line in lines) + b"t" * torn)
+    assert last_lines(file, count) == (lines[max(0, len(lines) - count) :], b"t" * torn)
+
+
+def test_no_more_than_the_limit_is_read_from_the_end():
+    assert last_lines(io.BytesIO(b"a\n" + b"x" * 100_000), 1, 1000) == ([], b"x" * 1000)
+    assert last_lines(io.BytesIO(b"x" * 100_000 + b"\nrest"), 1, 1000) == ([b"x" * 995], b"rest")

@@ -109,6 +109,18 @@ def test_nothing_is_appended_after_a_changed_entry(journal):
     assert journal.path.read_text() == text
 
 
+def test_the_head_is_read_from_the_last_line_alone(journal):
+    append_steps(journal.path, 1, 300)
+    head = journal.lines()[-1].digest
+    journal.path.write_text("changed\n" + journal.path.read_text() + '{"kind":"torn')
+    assert (journal.head(), journal.torn()) == (head, 13)
+    with pytest.raises(EvidenceError, match="line 1: not an entry"):
+        journal.lines()
+    journal.path.write_text(journal.path.read_text().replace('"step":300', '"step":301'))
+    with pytest.raises(EvidenceError, match=r"line 301: digest .* the entry was changed; restore"):
+        journal.head()
+
+
 def test_the_journal_of_another_run_is_named(journal):
     journal.append(saved(1))
     with pytest.raises(EvidenceError, match="or the journal is another run's"):

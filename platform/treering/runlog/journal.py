@@ -10,16 +10,18 @@ that training never waits for an evaluation.
 
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self, get_args
+from typing import BinaryIO, Literal, Self, get_args
 
 from pydantic import Field, ValidationError
 
 from treering.config.canonical import canonical_json, digest_json, parse_json, said_otherwise
 from treering.config.model import Digest, PositiveInt, Section
 from treering.errors import EvidenceError
-from treering.files import read_bytes
+from treering.files import last_lines, open_regular, read_bytes
 
 JOURNAL = "journal.jsonl"
 
@@ -147,10 +149,8 @@ class Journal:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             with os.fdopen(os.dup(descriptor), "r+b") as file:
-                lines = file.read().split(b"\n")
-                whole = sum(len(line) + 1 for line in lines[:-1])
-                prev = _parse(lines[-2], f"{self.path} line {len(lines) - 1}")[1] if len(lines) > 1 else self.first
-                content = {**entry.model_dump(mode="json"), "prev": prev}
+                content = {**entry.model_dump(mode="json"), "prev": self._head(file)}
+                whole = file.seek(0, os.SEEK_END) - len(last_lines(file, 0)[1])
                 digest = digest_json(content)
                 file.truncate(whole)
                 file.seek(whole)
@@ -171,7 +171,9 @@ class Journal:
             return []
         found: list[Line] = []
         prev = self.first
-        for number, text in enumerate(_read(self.path).split(b"\n")[:-1], 1):
+        with _readable(self.path):
+            written = read_bytes(self.path)
+        for number, text in enumerate(written.split(b"\n")[:-1], 1):
             where = f"{self.path} line {number}"
             content, digest = _parse(text, where)
             if content.pop("prev", None) != prev:
@@ -185,22 +187,43 @@ class Journal:
         return found
 
     def head(self) -> str:
-        """Digest of the last entry; `first` where there is none.
+        """Digest of the last entry; `first` where there is none. Reads the last line alone, and checks no chain.
 
         Raises:
-            EvidenceError: see `lines`.
+            EvidenceError: the last entry was changed, or the file cannot be read.
         """
-        lines = self.lines()
-        return lines[-1].digest if lines else self.first
+        if not self.exists:
+            return self.first
+        with _readable(self.path), open_regular(self.path) as file:
+            return self._head(file)
+
+    def _head(self, file: BinaryIO) -> str:
+        lines, _rest = last_lines(file, 1)
+        if not lines:
+            return self.first
+        try:
+            return _parse(lines[0], f"{self.path}, last line")[1]
+        except EvidenceError:  # only now is its number worth the reading of the whole file
+            file.seek(0)
+            number = sum(line.endswith(b"\n") for line in file)
+            return _parse(lines[0], f"{self.path} line {number}")[1]
 
     def torn(self) -> int:
-        """Bytes after the last whole line, which a killed process left."""
-        return len(_read(self.path).rpartition(b"\n")[2]) if self.exists else 0
+        """Bytes after the last whole line, which a killed process left.
+
+        Raises:
+            EvidenceError: the file cannot be read.
+        """
+        if not self.exists:
+            return 0
+        with _readable(self.path), open_regular(self.path) as file:
+            return len(last_lines(file, 0)[1])
 
 
-def _read(path: Path) -> bytes:
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
     try:
-        return read_bytes(path)
+        yield
     except OSError as error:
         raise EvidenceError(f"{path}: cannot be read ({error})") from error
 

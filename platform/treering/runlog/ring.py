@@ -3,7 +3,6 @@
 Standard library only, so that a training process that lays rings imports nothing else.
 """
 
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -11,11 +10,10 @@ from typing import Any, Self
 
 from treering.config.canonical import canonical_json, digest_json, parse_json
 from treering.errors import EvidenceError
-from treering.files import open_regular, open_text
+from treering.files import last_lines, open_regular, open_text
 
 RINGS_FILE = "rings.jsonl"
 
-_TAIL_BYTES = 1 << 14
 _NAMING = ("NaN", "Infinity", "\\")
 """Without any of these a line holds no name of a number that is not finite, not even an escaped one."""
 _NAMED_FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
@@ -226,14 +224,7 @@ def newest_rings(path: Path, count: int) -> list[Ring]:
     if not path.exists():
         return []
     with open_regular(path) as file:
-        start = file.seek(0, os.SEEK_END)
-        tail = b""
-        while start and tail.count(b"\n") < count + 1:
-            start = max(0, start - max(_TAIL_BYTES, len(tail)))
-            file.seek(start)
-            tail = file.read()
-    lines = tail.split(b"\n")[:-1]  # what follows the last newline is a torn write
-    newest = lines[-count:]
+        newest, _torn = last_lines(file, count)
     return [
         Ring.from_line(
             line.decode(errors="surrogateescape"),

@@ -15,7 +15,7 @@ from treering.audit.report import Finding
 from treering.config.resolve import Resolved
 from treering.config.schedule import Schedule
 from treering.errors import ConfigError, EvidenceError
-from treering.files import open_regular
+from treering.files import last_lines, open_regular
 from treering.project import Project
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import RunDirectory
@@ -231,8 +231,7 @@ def _unfinished(path: Path) -> bytes:
     if not path.exists():
         return b""
     with open_regular(path) as file:
-        file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-        return file.read().rpartition(b"\n")[2]
+        return last_lines(file, 0, _TAIL_BYTES)[1]
 
 
 def _begins_with_a_value(text: bytes) -> bool:
