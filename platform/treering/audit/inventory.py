@@ -15,7 +15,8 @@ from treering.audit.attestation.check import compare_records, open_attestation
 from treering.audit.attestation.dsse import Envelope
 from treering.audit.attestation.place import SUFFIX, attested_checkpoint
 from treering.audit.corpora.content import ExpectedFile, Progress, compare_files, damage_findings, quiet
-from treering.audit.evidence.agreement import check_run, contradicts_its_folder
+from treering.audit.evidence.agreement import check_run
+from treering.audit.evidence.checkpoints import contradicts_its_folder
 from treering.audit.evidence.presence import check_presence
 from treering.audit.report import Finding, FindingKind
 from treering.config.canonical import digest_file
