@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from treering.config.canonical import canonical_json, digest_json
 from treering.errors import EvidenceError, RunLockedError
 from treering.runlog.lock import acquire, is_held
-from treering.runlog.ring import Ring, last_ring, read_rings
+from treering.runlog.ring import Ring
+from treering.runlog.ring_log import RingLog
 from treering.runlog.writer import RingWriter
 
 HEADER = "sha256:" + "0" * 64
@@ -32,7 +33,7 @@ def lay(directory, steps=range(1, 4), **changes):
 
 def test_rings_come_back_equal_and_chained(tmp_path):
     laid = lay(tmp_path)
-    assert list(read_rings(tmp_path / "rings.jsonl", HEADER)) == laid
+    assert list(RingLog(tmp_path / "rings.jsonl").rings(HEADER)) == laid
     assert laid[0].prev == HEADER
     assert [ring.prev for ring in laid[1:]] == [ring.digest for ring in laid[:-1]]
 
@@ -48,7 +49,7 @@ def test_a_rings_digest_is_over_its_line_without_digest(tmp_path):
 
 def test_non_finite_numbers_survive(tmp_path):
     lay(tmp_path, steps=[1], loss=math.inf, grad_norm=math.nan)
-    (ring,) = read_rings(tmp_path / "rings.jsonl", HEADER)
+    (ring,) = RingLog(tmp_path / "rings.jsonl").rings(HEADER)
     assert ring.loss == math.inf
     assert math.isnan(ring.grad_norm)
     assert '"loss":"Infinity"' in (tmp_path / "rings.jsonl").read_text()
@@ -58,7 +59,7 @@ def test_a_torn_last_line_was_never_acknowledged(tmp_path):
     laid = lay(tmp_path)
     path = tmp_path / "rings.jsonl"
     path.write_text(path.read_text() + '{"step":4,"los')
-    assert list(read_rings(path, HEADER)) == laid
+    assert list(RingLog(path).rings(HEADER)) == laid
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_a_changed_number_names_the_ring(tmp_path, line, old, new, message):
     lines[line - 1] = lines[line - 1].replace(old, new)
     path.write_text("".join(lines))
     with pytest.raises(EvidenceError, match=message):
-        list(read_rings(path, HEADER))
+        list(RingLog(path).rings(HEADER))
 
 
 def test_a_removed_ring_is_found_at_the_next(tmp_path):
@@ -86,7 +87,7 @@ def test_a_removed_ring_is_found_at_the_next(tmp_path):
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([lines[0], lines[2]]))
     with pytest.raises(EvidenceError, match=r"line 2: ring of step 3 follows .* a ring was removed"):
-        list(read_rings(path, HEADER))
+        list(RingLog(path).rings(HEADER))
 
 
 def test_a_ring_changed_together_with_its_digest_breaks_the_chain_after_it(tmp_path):
@@ -96,7 +97,7 @@ def test_a_ring_changed_together_with_its_digest_breaks_the_chain_after_it(tmp_p
     forged = Ring.seal(laid[0].prev, **ring_values(1, loss=1.0))
     path.write_text("".join([forged.to_line() + "\n", *lines[1:]]))
     with pytest.raises(EvidenceError, match=r"line 2: ring of step 2 follows"):
-        list(read_rings(path, HEADER))
+        list(RingLog(path).rings(HEADER))
 
 
 def test_a_second_writer_cannot_open_the_same_rings(tmp_path):
@@ -174,14 +175,14 @@ def test_a_line_that_no_parser_takes(tmp_path, line, message):
     lines = path.read_bytes().splitlines()
     path.write_bytes(b"\n".join([lines[0], line, lines[2], b""]))
     with pytest.raises(EvidenceError, match=message):
-        list(read_rings(path, HEADER))
+        list(RingLog(path).rings(HEADER))
 
 
 def test_a_carriage_return_inside_a_ring_ends_no_line(tmp_path):
     lay(tmp_path)
     path = tmp_path / "rings.jsonl"
     path.write_bytes(path.read_bytes().replace(b',"loss"', b'\r,"loss"', 1))
-    assert [ring.step for ring in read_rings(path, HEADER)] == [1, 2, 3]
+    assert [ring.step for ring in RingLog(path).rings(HEADER)] == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -196,7 +197,7 @@ def test_a_sealed_ring_of_a_wrong_type_is_none(field, value):
 def test_a_step_that_is_left_out_is_found(tmp_path):
     lay(tmp_path, steps=(1, 2, 4))
     with pytest.raises(EvidenceError, match="line 3: step 4 follows step 2"):
-        list(read_rings(tmp_path / "rings.jsonl", HEADER))
+        list(RingLog(tmp_path / "rings.jsonl").rings(HEADER))
 
 
 @given(count=st.integers(0, 30), torn=st.booleans(), padding=st.integers(0, 40_000))
@@ -207,4 +208,4 @@ def test_the_last_ring_is_read_from_the_end(tmp_path_factory, count, torn, paddi
     path = directory / "rings.jsonl"
     if torn:
         path.write_bytes((path.read_bytes() if path.exists() else b"") + b'{"step": 99')
-    assert last_ring(path) == (rings[-1] if rings else None)
+    assert RingLog(path).last() == (rings[-1] if rings else None)

@@ -24,7 +24,7 @@ from typing import Final, Literal
 from treering.errors import EvidenceError
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import RunDirectory, RunState
-from treering.runlog.ring import Ring, newest_rings
+from treering.runlog.ring import Ring
 from treering.runlog.telemetry import newest_rows
 
 State = Literal[RunState, "stalled"]
@@ -104,7 +104,7 @@ def condition(run: RunDirectory, now: float | None = None) -> Condition:
         return Condition(state, 0, None, None)
     newest = attempts[-1]
     try:
-        rings = newest_rings(newest.rings_file, _LOOK_BACK)
+        rings = newest.ring_log.newest(_LOOK_BACK)
         step = rings[-1].step if rings else 0
         silent_s = now - (rings[-1].ended_at if rings else newest.header.started_at)
         limit_s = stall_limit_s(run, rings) if rings else START_S

@@ -8,7 +8,8 @@ from pathlib import Path
 from treering.errors import EvidenceError
 from treering.runlog.incidents import INCIDENTS_FILE, Incident, read_incidents
 from treering.runlog.records import AttemptEnd, AttemptHeader
-from treering.runlog.ring import RINGS_FILE, Ring, first_ring, last_ring, read_rings
+from treering.runlog.ring import RINGS_FILE, Ring
+from treering.runlog.ring_log import RingLog
 
 HEADER_FILE = "header.json"
 END_FILE = "end.json"
@@ -36,6 +37,11 @@ class AttemptDirectory:
     def rings_file(self) -> Path:
         """The attempt's `rings.jsonl`."""
         return self.path / RINGS_FILE
+
+    @property
+    def ring_log(self) -> RingLog:
+        """The reader of that file."""
+        return RingLog(self.rings_file)
 
     @property
     def incidents_file(self) -> Path:
@@ -84,7 +90,7 @@ class AttemptDirectory:
         Raises:
             EvidenceError: a ring was changed, removed or put in.
         """
-        return read_rings(self.rings_file, self.header_digest)
+        return self.ring_log.rings(self.header_digest)
 
     def headless_rings(self) -> Iterator[Ring]:
         """The rings that are there, the chain checked from the first of them on: what came before it is not known.
@@ -92,8 +98,7 @@ class AttemptDirectory:
         Raises:
             EvidenceError: a ring after the first was changed, removed or put in, or the first is none.
         """
-        first = first_ring(self.rings_file)
-        return iter(()) if first is None else read_rings(self.rings_file, first.prev)
+        return self.ring_log.rings()
 
     def first_step(self) -> int:
         """The step of the first ring that is there, 0 where there is none; no chain checked.
@@ -101,7 +106,7 @@ class AttemptDirectory:
         Raises:
             EvidenceError: that ring was changed.
         """
-        ring = first_ring(self.rings_file)
+        ring = self.ring_log.first()
         return 0 if ring is None else ring.step
 
     def last_step(self) -> int:
@@ -110,7 +115,7 @@ class AttemptDirectory:
         Raises:
             EvidenceError: the last ring was changed.
         """
-        ring = last_ring(self.rings_file)
+        ring = self.ring_log.last()
         return 0 if ring is None else ring.step
 
     @property

@@ -21,7 +21,6 @@ from treering.runlog.journal import (
     Journal,
 )
 from treering.runlog.records import AttemptEnd, CheckpointManifest, Evaluation
-from treering.runlog.ring import last_ring
 
 
 def record_left(run: RunDirectory) -> None:
@@ -53,24 +52,16 @@ def record_end(attempt: AttemptDirectory) -> None:
     Raises:
         EvidenceError: the header, the last ring, the end or the journal was changed.
     """
-    file, end = attempt.rings_file, attempt.end_file
-    ring = last_ring(file)
+    end, ring = attempt.end_file, attempt.ring_log.last()
     entry = AttemptEnded(
         at=time.time(),
         attempt=attempt.number,
         header=attempt.header_digest,
-        rings=_lines(file),
+        rings=attempt.ring_log.num_lines(),
         last_ring=None if ring is None else ring.digest,
         end=AttemptEnd.read(end)[1] if end.exists() else None,
     )
     Journal.of(attempt.path.parent.parent, attempt.header.run).append(entry)
-
-
-def _lines(file: Path) -> int:
-    if not file.exists():
-        return 0
-    with file.open("rb") as lines:
-        return sum(line.endswith(b"\n") for line in lines)
 
 
 def record_saved(run: RunDirectory, manifest: CheckpointManifest, digest: str) -> None:

@@ -3,14 +3,12 @@
 Standard library only, so that a training process that lays rings imports nothing else.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import Any, Self
 
 from treering.config.canonical import canonical_json, digest_json, parse_json
 from treering.errors import EvidenceError
-from treering.files import last_lines, open_regular, open_text
 
 RINGS_FILE = "rings.jsonl"
 
@@ -170,92 +168,3 @@ def _named_floats(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _named_floats(item) for key, item in value.items()}
     return value
-
-
-def read_rings(path: Path, first_prev: str, start: int = 1) -> Iterator[Ring]:
-    """Reads the rings of one attempt in order and checks the chain.
-
-    A last line without newline is a torn write of a process that died: it was never acknowledged and is left out.
-
-    Args:
-        path: `rings.jsonl`.
-        first_prev: digest that the first ring must carry as `prev` (the header's).
-        start: line number of the first line, for errors.
-
-    Raises:
-        EvidenceError: a ring was changed, removed or put in.
-    """
-    if not path.exists():
-        return
-    # Bytes that are no UTF-8 stay in the line as what no digest fits; a carriage return ends no line.
-    with open_text(path, errors="surrogateescape") as file:
-        yield from check_chain(complete_lines(file), first_prev, str(path), start)
-
-
-def first_ring(path: Path) -> Ring | None:
-    """The first ring of a file, None where there is none; whether it is the attempt's first is not checked.
-
-    Raises:
-        EvidenceError: it was changed.
-    """
-    if not path.exists():
-        return None
-    with open_text(path, errors="surrogateescape") as file:
-        line = next(complete_lines(file), None)
-    return None if line is None else Ring.from_line(line, f"{path} line 1")
-
-
-def last_ring(path: Path) -> Ring | None:
-    """The last durable ring of an attempt, None where there is none; costs the same however long the file is.
-
-    Raises:
-        EvidenceError: it was changed.
-    """
-    rings = newest_rings(path, 1)
-    return rings[-1] if rings else None
-
-
-def newest_rings(path: Path, count: int) -> list[Ring]:
-    """The last durable rings of an attempt, at most `count`, oldest first; read from the end, no chain checked.
-
-    Raises:
-        EvidenceError: one of them was changed.
-    """
-    if not path.exists():
-        return []
-    with open_regular(path) as file:
-        newest, _torn = last_lines(file, count)
-    return [
-        Ring.from_line(
-            line.decode(errors="surrogateescape"),
-            f"{path}, last line" if before == 0 else f"{path}, line {before} before the last",
-        )
-        for before, line in zip(range(len(newest) - 1, -1, -1), newest, strict=True)
-    ]
-
-
-def complete_lines(lines: Iterable[str]) -> Iterator[str]:
-    """The lines that end with a newline, without it."""
-    for line in lines:
-        if line.endswith("\n"):
-            yield line[:-1]
-
-
-def check_chain(lines: Iterable[str], first_prev: str, source: str, start: int = 1) -> Iterator[Ring]:
-    """Parses lines into rings, each of which must name the one before as `prev` and follow it by one step.
-
-    Raises:
-        EvidenceError: see `read_rings`.
-    """
-    prev, step = first_prev, None
-    for number, line in enumerate(lines, start):
-        ring = Ring.from_line(line, f"{source} line {number}")
-        if ring.prev != prev:
-            raise EvidenceError(
-                f"{source} line {number}: ring of step {ring.step} follows {ring.prev}, but {prev} stands before it: "
-                "a ring was removed, put in or changed"
-            )
-        if step is not None and ring.step != step + 1:
-            raise EvidenceError(f"{source} line {number}: step {ring.step} follows step {step}")
-        yield ring
-        prev, step = ring.digest, ring.step

@@ -7,14 +7,15 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 from treering.errors import EvidenceError
 from treering.files import open_regular
 from treering.runlog.ancestry import PathSegment
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import RunDirectory
-from treering.runlog.ring import Ring, check_chain
+from treering.runlog.ring import Ring
+from treering.runlog.ring_log import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +74,7 @@ class RingTail:
         self._run = run
         self._position: Position | None = None
         self._header = ""
-        self._offset = 0
-        self._lines = 0
-        self._pending = 0
+        self._place = Place("")
 
     @property
     def position(self) -> Position | None:
@@ -109,32 +108,19 @@ class RingTail:
             if self._position is None or attempt.number != self._position.attempt:
                 self._position = Position(attempt.number, 0, attempt.header_digest)
                 self._header = attempt.header_digest
-                self._offset = self._lines = 0
+                self._place = Place(self._header)
             for ring in self._read(segment):
                 yield attempt, ring
 
     def _read(self, segment: PathSegment) -> Iterator[Ring]:
-        path = segment.attempt.rings_file
-        position = self._position
-        if position is None or not path.exists():
+        attempt, last_step = segment.attempt, segment.last_step
+        if last_step is not None and self._position is not None and self._position.step >= last_step:
             return
-        with open_regular(path) as file:
-            file.seek(self._offset)
-            lines = self._counted(file, segment.last_step)
-            for ring in check_chain(lines, position.digest, str(path), self._lines + 1):
-                self._position = Position(segment.attempt.number, ring.step, ring.digest)
-                self._offset += self._pending
-                self._lines += 1
-                yield ring
-
-    def _counted(self, file: BinaryIO, last_step: int | None) -> Iterator[str]:
-        """Complete lines; how long each is stays in `_pending` until its ring has been checked."""
-        while not (last_step is not None and self._position and self._position.step >= last_step):
-            line = file.readline()
-            if not line.endswith(b"\n"):
+        for ring, place in attempt.ring_log.after(self._place):
+            self._position, self._place = Position(attempt.number, ring.step, ring.digest), place
+            yield ring
+            if ring.step == last_step:
                 return
-            self._pending = len(line)
-            yield line[:-1].decode(errors="replace")
 
     def _starts_with_same_header(self, attempt: AttemptDirectory) -> bool:
         try:

@@ -17,7 +17,7 @@ from treering.data.corpus.corpus import Corpus
 from treering.data.order.treering1 import Sample
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
-from treering.runlog.ring import Ring, first_ring
+from treering.runlog.ring import Ring
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def rings_left(run: RunDirectory) -> tuple[list[Ring], list[Shortfall]]:
     Raises:
         EvidenceError: there is no config of the run.
     """
-    newest = next((each for each in reversed(run.attempts(headless=True)) if first_ring(each.rings_file)), None)
+    newest = next((each for each in reversed(run.attempts(headless=True)) if each.ring_log.first()), None)
     if newest is None:
         return [], []
     path, shortfalls = pieces_to(run, newest.number, newest.last_step())

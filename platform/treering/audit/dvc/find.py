@@ -14,10 +14,10 @@ from treering.config.canonical import DIGEST_PREFIX, parse_json
 from treering.data.corpus.corpus import MANIFEST
 from treering.data.corpus.manifest import manifest_digest, read_manifest
 from treering.errors import EvidenceError, NotFoundError, StoreError, UserError
-from treering.files import open_text
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
 from treering.runlog.find import find_runs
+from treering.runlog.ring_log import RingLog
 
 _PREFIX = re.compile(r"^(?:sha256:|md5:)?([0-9a-f]{4,64})$")
 
@@ -125,7 +125,7 @@ def _runs(project: Project, prefix: str, fits: Callable[[str | None], bool]) -> 
             if fits(digest):
                 yield Found(what, digest, "project", str(path))
         for attempt in run.attempts():
-            yield from _rings(attempt.rings_file, prefix, f"attempt {attempt.number} of run {run.path.name}")
+            yield from _rings(attempt.ring_log, prefix, f"attempt {attempt.number} of run {run.path.name}")
 
 
 def _recorded(run: RunDirectory) -> Iterator[tuple[str, str, Path]]:
@@ -151,18 +151,15 @@ def _readable(entries: Iterator[tuple[str, str, Path]]) -> Iterator[tuple[str, s
         yield from entries
 
 
-def _rings(path: Path, prefix: str, what: str) -> Iterator[Found]:
+def _rings(log: RingLog, prefix: str, what: str) -> Iterator[Found]:
     """Rings by their own digest, from the text of their lines: the chain is the audit's matter."""
-    if not path.exists():
-        return
     pattern = re.compile(rf'"digest":"({DIGEST_PREFIX}{prefix}[0-9a-f]*)"')
     step = re.compile(r'"step":(\d+)[,}]')
-    with open_text(path, errors="replace") as file:
-        for number, line in enumerate(file, 1):
-            match = pattern.search(line)
-            if match:
-                ring = f"ring of step {', '.join(step.findall(line))}, {what}"
-                yield Found(ring, match[1], "project", f"{path}:{number}")
+    for number, line in log.texts():
+        match = pattern.search(line)
+        if match:
+            ring = f"ring of step {', '.join(step.findall(line))}, {what}"
+            yield Found(ring, match[1], "project", f"{log.path}:{number}")
 
 
 def _stored_corpora(

@@ -19,7 +19,7 @@ from treering.runlog.ancestry import PathSegment
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import AttemptHeader
-from treering.runlog.ring import Ring, first_ring
+from treering.runlog.ring import Ring
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +329,7 @@ def _rings_of(piece: Piece, recorded: Recorded) -> tuple[Iterator[Ring], int]:
     try:
         first = next(rings, None)
     except EvidenceError as error:
-        head = first_ring(attempt.rings_file)
+        head = attempt.ring_log.first()
         if head is None or head.step <= piece.first_step:
             raise
         recorded.broken(piece.first_step, str(error))

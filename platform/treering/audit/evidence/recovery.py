@@ -24,7 +24,6 @@ from treering.runlog.ancestry import PathSegment, path_of
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import AttemptHeader, CheckpointManifest
-from treering.runlog.ring import first_ring
 
 HELPS = (
     "a copy of the run log brings it back (the published checkpoint carries one; `treering find` looks for a digest), "
@@ -277,7 +276,7 @@ def _headless(
     if number is not None:
         attempt = _attempt(run, number)
         with suppress(EvidenceError):
-            ring = first_ring(attempt.rings_file)
+            ring = attempt.ring_log.first()
             if ring is not None and resolved.first_step <= ring.step <= last:
                 return attempt, ring.step
     return None, resolved.first_step

@@ -15,15 +15,12 @@ from treering.audit.report import Finding
 from treering.config.resolve import Resolved
 from treering.config.schedule import Schedule
 from treering.errors import ConfigError, EvidenceError
-from treering.files import last_lines, open_regular
 from treering.project import Project
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import RunDirectory
 from treering.runlog.lock import is_held
 from treering.runlog.records import AttemptEnd, AttemptHeader
-from treering.runlog.ring import Ring, first_ring, read_rings
-
-_TAIL_BYTES = 1 << 20
+from treering.runlog.ring import Ring
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +168,10 @@ def _check_rings(
     resolved, schedule = _config(run)
     applied, loss = 0, None
     try:
-        first = first_ring(path)
+        first = attempt.ring_log.first()
         if first is not None:
             records.first_prev, records.first_step = first.prev, first.step
-        for ring in read_rings(path, "" if first is None else first.prev):
+        for ring in attempt.headless_rings():
             wrong = "" if resolved is None or schedule is None else _differs(ring, resolved, schedule)
             if wrong:
                 text = f"{file} line {line}: ring of step {ring.step} says {wrong} by the schedule in "
@@ -191,7 +188,7 @@ def _check_rings(
         records.whole = False
         yield Finding("ring", str(error), file=file, line=line, step=None if step is None else step + 1)
         return
-    rest = _unfinished(path)
+    rest = attempt.ring_log.unfinished()
     if _begins_with_a_value(rest):
         text = f"{file} line {line}: a whole ring that no newline ends: the end of the line was changed"
         yield Finding("ring", text, file=file, line=line)
@@ -224,14 +221,6 @@ def _differs(ring: Ring, resolved: Resolved, schedule: Schedule) -> str:
         for name, value in expected.items()
         if getattr(ring, name) != value
     )
-
-
-def _unfinished(path: Path) -> bytes:
-    """What follows the last newline of a file."""
-    if not path.exists():
-        return b""
-    with open_regular(path) as file:
-        return last_lines(file, 0, _TAIL_BYTES)[1]
 
 
 def _begins_with_a_value(text: bytes) -> bool:

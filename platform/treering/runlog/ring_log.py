@@ -1,0 +1,148 @@
+"""Reads an attempt's rings from disk: the one reader of `rings.jsonl`.
+
+A last line without newline is a torn write of a process that died: it was never acknowledged and is no ring. Standard
+library only, as the rings' writer.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from treering.errors import EvidenceError
+from treering.files import last_lines, open_regular, open_text
+from treering.runlog.ring import Ring
+
+_UNFINISHED_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place between two lines of an attempt's rings.
+
+    Attributes:
+        prev: digest that the next ring must name as `prev`.
+        step: step of the ring before, None at the beginning.
+        lines: how many lines are before it.
+        offset: how many bytes are before it.
+    """
+
+    prev: str
+    step: int | None = None
+    lines: int = 0
+    offset: int = 0
+
+
+class RingLog:
+    """The rings of one attempt. A file that is missing has no rings.
+
+    Args:
+        path: `rings.jsonl`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def rings(self, prev: str | None = None) -> Iterator[Ring]:
+        """All durable rings in order, the chain checked.
+
+        Args:
+            prev: digest that the first ring must carry as `prev` (the header's). None: whatever came before the first
+                ring is not known, and the chain is checked from that ring on.
+
+        Raises:
+            EvidenceError: a ring was changed, removed or put in.
+        """
+        if prev is None:
+            first = self.first()
+            if first is None:
+                return
+            prev = first.prev
+        for ring, _place in self.after(Place(prev)):
+            yield ring
+
+    def after(self, place: Place) -> Iterator[tuple[Ring, Place]]:
+        """The durable rings after a place, each with the place after it, where a later look goes on.
+
+        Raises:
+            EvidenceError: a ring was changed, removed or put in; the text names the line.
+        """
+        if not self.path.exists():
+            return
+        with open_regular(self.path) as file:
+            file.seek(place.offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                where = f"{self.path} line {place.lines + 1}"
+                ring = _ring(line[:-1], where)
+                if ring.prev != place.prev:
+                    raise EvidenceError(
+                        f"{where}: ring of step {ring.step} follows {ring.prev}, but {place.prev} stands before it: "
+                        "a ring was removed, put in or changed"
+                    )
+                if place.step is not None and ring.step != place.step + 1:
+                    raise EvidenceError(f"{where}: step {ring.step} follows step {place.step}")
+                place = Place(ring.digest, ring.step, place.lines + 1, place.offset + len(line))
+                yield ring, place
+
+    def first(self) -> Ring | None:
+        """The first ring that is there, None where there is none; whether it is the attempt's first is not checked.
+
+        Raises:
+            EvidenceError: it was changed.
+        """
+        if not self.path.exists():
+            return None
+        with open_regular(self.path) as file:
+            line = next(file, b"")
+        return _ring(line[:-1], f"{self.path} line 1") if line.endswith(b"\n") else None
+
+    def last(self) -> Ring | None:
+        """The last durable ring, None where there is none; costs the same however long the file is.
+
+        Raises:
+            EvidenceError: it was changed.
+        """
+        rings = self.newest(1)
+        return rings[-1] if rings else None
+
+    def newest(self, count: int) -> list[Ring]:
+        """The last durable rings, at most `count`, oldest first; read from the end, no chain checked.
+
+        Raises:
+            EvidenceError: one of them was changed.
+        """
+        if not self.path.exists():
+            return []
+        with open_regular(self.path) as file:
+            lines, _torn = last_lines(file, count)
+        return [
+            _ring(line, f"{self.path}, last line" if before == 0 else f"{self.path}, line {before} before the last")
+            for before, line in zip(range(len(lines) - 1, -1, -1), lines, strict=True)
+        ]
+
+    def num_lines(self) -> int:
+        """How many whole lines there are, rings or not."""
+        if not self.path.exists():
+            return 0
+        with open_regular(self.path) as file:
+            return sum(line.endswith(b"\n") for line in file)
+
+    def texts(self) -> Iterator[tuple[int, str]]:
+        """Number (from 1) and text of every line, a torn one as well; nothing is parsed or checked."""
+        if not self.path.exists():
+            return
+        with open_text(self.path, errors="replace") as file:
+            yield from enumerate(file, 1)
+
+    def unfinished(self) -> bytes:
+        """What follows the last newline, at most the last MiB of it."""
+        if not self.path.exists():
+            return b""
+        with open_regular(self.path) as file:
+            return last_lines(file, 0, _UNFINISHED_BYTES)[1]
+
+
+def _ring(line: bytes, where: str) -> Ring:
+    """Bytes that are no UTF-8 stay in the text as what no digest fits; a carriage return ends no line."""
+    return Ring.from_line(line.decode(errors="surrogateescape"), where)
