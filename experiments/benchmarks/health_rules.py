@@ -28,8 +28,8 @@ import numpy.typing as npt
 from treering.metrics.alarms import DIVERGENCE, EARLY_BLOWUP, FLAT, GRAD_NORM, LOSS, RULES, SPIKE, TOO_GOOD
 from treering.metrics.run_summary import alarms_of
 from treering.metrics.spikes import find_spikes
+from treering.runlog.ancestry import path_left
 from treering.runlog.find import find_runs
-from treering.runlog.own import path_left
 
 _STEP = re.compile(r"^step:(\d+)/\d+ train_loss:(\S+)", re.MULTILINE)
 _LLMC = re.compile(r"^s:(\d+) trl:(\S+)(?: lr:\S+ norm:(\S+))?", re.MULTILINE)

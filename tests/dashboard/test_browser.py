@@ -11,10 +11,10 @@ from treering.audit.documents.selection import Selector
 from treering.audit.documents.trace import trace_documents
 from treering.metrics.run_summary import alarms_of
 from treering.project import Project
+from treering.runlog.ancestry import path_left
 from treering.runlog.directory import RunDirectory
 from treering.runlog.find import find_runs
 from treering.runlog.lock import acquire
-from treering.runlog.own import path_left
 from treering_dashboard.panels.tables import ROW_HEIGHT
 from treering_dashboard.picture import CHROMIUM_NAMES, chromium, find_chromium, serve, take_picture, wait_until_drawn
 

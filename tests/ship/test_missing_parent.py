@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from treering.cli import runs as runs_command
 from treering.errors import EvidenceError
 from treering.report.facts import Training
-from treering.runlog.own import path_left
+from treering.runlog.ancestry import path_left
 from treering.ship.follow import ship_once
 
 APP = str(Path(__file__).parents[2] / "dashboard" / "treering_dashboard" / "site" / "app.py")

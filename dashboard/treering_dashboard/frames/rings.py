@@ -20,12 +20,11 @@ from treering.metrics.efficiency import efficiency
 from treering.metrics.flops import ModelShape
 from treering.metrics.run_summary import judge_of, judged
 from treering.metrics.spikes import RingAlarms
-from treering.runlog.ancestry import PathSegment
+from treering.runlog.ancestry import PathSegment, broken_seam, path_left, segments_left
 from treering.runlog.attempt import HEADER_FILE, AttemptDirectory
 from treering.runlog.directory import RunDirectory
 from treering.runlog.incidents import Incident
 from treering.runlog.metric_catalog import ring_metrics
-from treering.runlog.own import path_left, segments_left
 from treering.runlog.ring import RINGS_FILE, Ring
 
 FACTS: Final = ("segment", "attempt", "step", "samples", "tokens", "wall_s", "process_s", "ended_at")
@@ -178,13 +177,9 @@ def _path_rings(segments: list[PathSegment], problems: list[str], *, whole: bool
     for segment in segments:
         before = len(rings)
         try:
-            parent = segment.attempt.header.parent
-            follows = parent is not None and (whole or before > 0)
-            if parent is not None and follows and (not rings or rings[-1].digest != parent.ring):
-                problems.append(
-                    f"{segment.attempt.path}: goes on from ring {parent.ring} of step {parent.step}, "
-                    f"but {rings[-1].digest if rings else 'nothing'} stands there"
-                )
+            broken = broken_seam(segment.attempt, rings[-1] if rings else None)
+            if broken and (whole or before > 0):
+                problems.append(broken)
             rings.extend(segment.rings())
         except EvidenceError as error:
             problems.append(str(error))

@@ -19,11 +19,10 @@ from treering.metrics.parameters import Parameters
 from treering.metrics.ranks import rank_speeds
 from treering.metrics.spikes import RingAlarms, SpikeRule
 from treering.metrics.state import condition
-from treering.runlog.ancestry import PathSegment
+from treering.runlog.ancestry import PathLeft, PathSegment, path_left, segments_left
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import RunDirectory
 from treering.runlog.find import runs_without_config
-from treering.runlog.own import PathLeft, path_left, segments_left
 from treering.runlog.ring import Ring
 
 THROUGHPUT_STEPS: Final = 100

@@ -16,8 +16,8 @@ from treering.files import read_text
 from treering.metrics.alarms import Alarm
 from treering.metrics.run_summary import alarms_of
 from treering.project import Project
+from treering.runlog.ancestry import path_left
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
-from treering.runlog.own import path_left
 from treering.runlog.records import Evaluation
 from treering.runlog.ring import Ring
 

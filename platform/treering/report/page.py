@@ -19,8 +19,8 @@ from treering.report.facts import CorpusDocuments, CorpusTokens, Facts, Missing,
 from treering.report.places import next_steps, places
 from treering.report.scores import metric_names, score_rows
 from treering.report.speed import speed
+from treering.runlog.ancestry import segments_left
 from treering.runlog.metric_catalog import describe
-from treering.runlog.own import segments_left
 from treering.runlog.records import Evaluation
 
 _NUMBER = "0123456789-"

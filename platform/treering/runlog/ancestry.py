@@ -1,15 +1,26 @@
-"""The attempts that led to a checkpoint or to the newest ring, and the rings along them."""
+"""The attempts that led to a checkpoint or to the newest ring, and the rings along them: decided here alone.
+
+`path_of` follows the headers from an attempt to the root and raises where a record is missing or differs.
+
+A run may start from another run's checkpoint. Where that run's log is missing or damaged, the path ends at the seam:
+the run's own rings still hold, and say by themselves at which step and token they stand. `treering runs`, `show`,
+`ship`, the report and the dashboard read that part with `path_left`; the audit, which must account for every sample,
+does not: `audit.evidence.recovery` derives the missing steps from the recipe.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from treering.config.canonical import short
+from treering.config.resolve import RUN_ID_LENGTH
 from treering.errors import EvidenceError
 from treering.runlog.attempt import AttemptDirectory
+from treering.runlog.records import AttemptHeader
 from treering.runlog.ring import Ring
 
 if TYPE_CHECKING:  # a run asks this module for its path
-    from treering.runlog.directory import RunDirectory
+    from treering.runlog.directory import CheckpointDirectory, RunDirectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +36,10 @@ class PathSegment:
     run: "RunDirectory"
     attempt: AttemptDirectory
     last_step: int | None
+
+    def holds(self, attempt: int, step: int) -> bool:
+        """Whether a step of an attempt of the same run lies on the stretch, or before it in the attempt."""
+        return self.attempt.number == attempt and (self.last_step is None or step <= self.last_step)
 
     def rings(self) -> Iterator[Ring]:
         """The rings of the stretch.
@@ -46,6 +61,55 @@ class PathSegment:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an attempt goes on from, by its header.
+
+    Attributes:
+        run: the run of the step.
+        attempt: number of the attempt that did the step.
+        step: the step.
+        own: whether the run is the attempt's own.
+    """
+
+    run: "RunDirectory"
+    attempt: int
+    step: int
+    own: bool
+
+
+def origin_of(run: "RunDirectory", header: AttemptHeader, recipe: str) -> Origin | None:
+    """Where an attempt goes on from, None where it begins at the root.
+
+    Args:
+        run: the run of the attempt.
+        header: the attempt's header.
+        recipe: digest of the run's recipe.
+    """
+    parent = header.parent
+    if parent is None:
+        return None
+    own = parent.run == recipe
+    return Origin(run if own else run.ancestor(parent.run), parent.attempt, parent.step, own)
+
+
+def broken_seam(attempt: AttemptDirectory, last: Ring | None) -> str:
+    """What is wrong where an attempt goes on from a ring, in words; empty where the ring is the one in its header.
+
+    Args:
+        attempt: the attempt.
+        last: the ring before its first one on the path, None where there is none.
+
+    Raises:
+        EvidenceError: the header is missing or was changed.
+    """
+    parent = attempt.header.parent
+    if parent is None or (last is not None and last.digest == parent.ring):
+        return ""
+    stands = last.digest if last else "nothing"
+    return f"{attempt.path}: goes on from ring {parent.ring} of step {parent.step}, but {stands} stands there"
+
+
 def rings_along(segments: Sequence[PathSegment], *, whole: bool = True) -> Iterator[Ring]:
     """The rings of a path, the chain checked across attempts.
 
@@ -58,12 +122,8 @@ def rings_along(segments: Sequence[PathSegment], *, whole: bool = True) -> Itera
     """
     last: Ring | None = None
     for segment in segments:
-        parent = segment.attempt.header.parent
-        if parent is not None and (whole or last is not None) and (last is None or last.digest != parent.ring):
-            raise EvidenceError(
-                f"{segment.attempt.path}: goes on from ring {parent.ring} of step {parent.step}, but "
-                f"{last.digest if last else 'nothing'} stands there"
-            )
+        if (whole or last is not None) and (broken := broken_seam(segment.attempt, last)):
+            raise EvidenceError(broken)
         for ring in segment.rings():
             if last is not None and ring.step != last.step + 1:
                 raise EvidenceError(f"{segment.attempt.rings_file}: step {ring.step} follows step {last.step}")
@@ -83,17 +143,16 @@ def path_of(last: PathSegment, *, own: bool = False) -> list[PathSegment]:
     """
     segments = [last]
     seen = {segments[0].attempt.path}
-    while (parent := segments[0].attempt.header.parent) is not None:
+    while (header := segments[0].attempt.header).parent is not None:
         run = segments[0].run
-        if parent.run != run.resolved.recipe.digest:
-            if own:
-                break
-            run = run.ancestor(parent.run)
+        origin = origin_of(run, header, run.resolved.recipe.digest)
+        if origin is None or (own and not origin.own):
+            break
         try:
-            attempt = run.attempt(parent.attempt)
+            attempt = origin.run.attempt(origin.attempt)
         except EvidenceError as error:
             raise EvidenceError(f"{segments[0].attempt.header_file}: {error}") from None
-        segments.insert(0, PathSegment(run, attempt, parent.step))
+        segments.insert(0, PathSegment(origin.run, attempt, origin.step))
         if segments[0].attempt.path in seen:
             raise EvidenceError(
                 f"{segments[0].attempt.header_file}: the attempt stands twice on its own path: a header names "
@@ -101,3 +160,68 @@ def path_of(last: PathSegment, *, own: bool = False) -> list[PathSegment]:
             )
         seen.add(segments[0].attempt.path)
     return segments
+
+
+@dataclass(frozen=True, slots=True)
+class PathLeft:
+    """What is left of the path to a checkpoint or to the newest ring.
+
+    Attributes:
+        segments: its stretches, oldest first.
+        rings: of these.
+        missing: what is missing before them, in a sentence; empty where the path is whole.
+    """
+
+    segments: tuple[PathSegment, ...]
+    rings: tuple[Ring, ...]
+    missing: str
+
+
+def segments_left(
+    run: "RunDirectory", checkpoint: "CheckpointDirectory | None" = None
+) -> tuple[list[PathSegment], str]:
+    """The stretches of the path that are there, by the headers alone, and what is missing before them.
+
+    Raises:
+        EvidenceError: a record of the run itself is missing or does not hold.
+    """
+    try:
+        return run.path_to(checkpoint), ""
+    except EvidenceError as error:
+        own = run.path_to(checkpoint, own=True)
+        if not _starts_elsewhere(own):
+            raise
+        return own, _told(own, error)
+
+
+def path_left(run: "RunDirectory", checkpoint: "CheckpointDirectory | None" = None) -> PathLeft:
+    """The rings of the path that are there.
+
+    Raises:
+        EvidenceError: a record or a ring of the run itself is missing or does not hold.
+    """
+    segments, missing = segments_left(run, checkpoint)
+    if not missing:
+        try:
+            return PathLeft(tuple(segments), tuple(run.path_rings(checkpoint)), "")
+        except EvidenceError as error:
+            segments = run.path_to(checkpoint, own=True)
+            if not _starts_elsewhere(segments):
+                raise
+            missing = _told(segments, error)
+    return PathLeft(tuple(segments), tuple(rings_along(segments, whole=False)), missing)
+
+
+def _starts_elsewhere(own: list[PathSegment]) -> bool:
+    """Whether the own part of a path starts from another run."""
+    return bool(own) and own[0].attempt.header.parent is not None
+
+
+def _told(own: list[PathSegment], error: EvidenceError) -> str:
+    parent = own[0].attempt.header.parent
+    if parent is None:
+        raise error
+    return (
+        f"the run starts from step {parent.step:,} of run {short(parent.run, RUN_ID_LENGTH)}, whose log is missing or "
+        f"damaged ({error}); its own steps are shown"
+    )

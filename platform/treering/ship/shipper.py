@@ -284,10 +284,7 @@ def _is_cut_from(checkpoint: CheckpointDirectory, segments: list[PathSegment]) -
         manifest = checkpoint.manifest
     except EvidenceError:
         return False
-    return any(
-        segment.attempt.number == manifest.attempt and (segment.last_step is None or manifest.step <= segment.last_step)
-        for segment in segments
-    )
+    return any(segment.holds(manifest.attempt, manifest.step) for segment in segments)
 
 
 def _fingerprint(run: RunDirectory, segments: list[PathSegment]) -> str:

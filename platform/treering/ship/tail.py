@@ -61,7 +61,7 @@ def is_on_path(position: Position, segments: list[PathSegment]) -> bool:
             continue
         if position.step == 0:
             return attempt.header_digest == position.digest
-        if segment.last_step is not None and position.step > segment.last_step:
+        if not segment.holds(position.attempt, position.step):
             return False
         return any(ring.step == position.step and ring.digest == position.digest for ring in attempt.rings())
     return False
@@ -88,7 +88,7 @@ class RingTail:
             return False
         for segment in segments:
             if segment.attempt.number == position.attempt:
-                ended = segment.last_step is not None and position.step > segment.last_step
+                ended = not segment.holds(position.attempt, position.step)
                 return ended or not self._starts_with_same_header(segment.attempt)
         return True
 

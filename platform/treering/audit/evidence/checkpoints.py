@@ -9,6 +9,7 @@ from treering.audit.report import Finding
 from treering.config.canonical import short
 from treering.config.resolve import RUN_ID_LENGTH
 from treering.errors import EvidenceError
+from treering.runlog.ancestry import origin_of
 from treering.runlog.directory import MANIFEST_FILE, CheckpointDirectory, checkpoint_name
 from treering.runlog.journal import CheckpointSaved, Line
 from treering.runlog.records import AttemptHeader, CheckpointManifest, ConversionManifest
@@ -107,11 +108,12 @@ def _totals(records: RunRecords, attempt: AttemptRecords, step: int) -> tuple[in
             return None, None
         applied += mark.applied
         loss = mark.validation_loss if loss is None else loss
-        if header.parent is None:
+        origin = origin_of(records.run, header, records.recipe or "")
+        if origin is None:
             return applied, loss
-        if header.parent.run != records.recipe:
+        if not origin.own:
             return None, None
-        place, step = records.attempts.get(header.parent.attempt), header.parent.step
+        place, step = records.attempts.get(origin.attempt), origin.step
     return None, None
 
 

@@ -15,7 +15,7 @@ from treering.config.schedule import Schedule
 from treering.data.order.continuation import CorpusJoin, corpus_joins, positions_after
 from treering.data.order.treering1 import DataOrder
 from treering.errors import ConfigError, EvidenceError
-from treering.runlog.ancestry import PathSegment
+from treering.runlog.ancestry import PathSegment, broken_seam
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import AttemptHeader
@@ -321,10 +321,8 @@ def _rings_of(piece: Piece, recorded: Recorded) -> tuple[Iterator[Ring], int]:
     if isinstance(piece, DerivedSegment):
         return attempt.headless_rings(), piece.first_step
     parent = attempt.header.parent
-    if parent is not None and last is not None and last.step == parent.step and last.digest != parent.ring:
-        raise EvidenceError(
-            f"{attempt.path}: goes on from ring {parent.ring} of step {parent.step}, but {last.digest} stands there"
-        )
+    if parent is not None and last is not None and last.step == parent.step and (wrong := broken_seam(attempt, last)):
+        raise EvidenceError(wrong)
     rings = attempt.rings()
     try:
         first = next(rings, None)

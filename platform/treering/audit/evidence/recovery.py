@@ -20,7 +20,7 @@ from treering.config.canonical import short
 from treering.config.resolve import ANCESTORS, RUN_ID_LENGTH, Resolved
 from treering.errors import ConfigError, EvidenceError
 from treering.project import Project
-from treering.runlog.ancestry import PathSegment, path_of
+from treering.runlog.ancestry import PathSegment, origin_of, path_of
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import AttemptHeader, CheckpointManifest
@@ -216,13 +216,13 @@ def _trace_back(
             return pieces
         header, why = _header(run, resolved, number, last, problem, seen)
         if header is not None and number is not None:
-            parent, segment = header.parent, PathSegment(run, run.attempt(number), last)
-            first = 1 if parent is None else parent.step + 1
+            segment = PathSegment(run, run.attempt(number), last)
+            origin = origin_of(run, header, resolved.recipe.digest)
+            first = 1 if origin is None else origin.step + 1
             pieces.insert(0, RecordedSegment(segment, first, last, schedule, resolved.blend))
-            if parent is None:
+            if origin is None:
                 break
-            run = run if parent.run == resolved.recipe.digest else run.ancestor(parent.run)
-            number, last = parent.attempt, parent.step
+            run, number, last = origin.run, origin.attempt, origin.step
             continue
         attempt, first = _headless(run, resolved, number, last)
         pieces.insert(0, DerivedSegment(run, attempt, first, last, schedule, resolved.blend))
