@@ -6,6 +6,7 @@ this file resolves the YAML and knows why the rest is not executed.
 """
 
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -154,3 +155,14 @@ def test_modules_that_the_pages_name_exist():
                     continue
             if parts:
                 assert re.search(rf"\b{parts[0]}\b", path.read_text()), f"{page.name}: {dotted}"
+
+
+def test_the_architecture_names_every_package_in_the_order_of_the_import_borders():
+    page = (ROOT / "docs/architecture.md").read_text()
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = (contract["layers"] for contract in contracts if contract.get("containers") == ["treering"])
+    table = page[page.index("### `platform/treering/`") : page.index("### `trainer/treering_trainer/`")]
+    rows = re.findall(r"^\| (.+?) \|", table, re.MULTILINE)[1:]
+    assert [name for row in rows for name in re.findall(r"`(\w+)/?`", row)] == layers
+    for package in (ROOT / "trainer/treering_trainer").glob("*/__init__.py"):
+        assert f"`{package.parent.name}/`" in page
