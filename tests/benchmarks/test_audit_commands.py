@@ -18,6 +18,7 @@ def benchmark(monkeypatch):
         sys.modules.pop(name, None)
 
 
+@pytest.mark.slow
 def test_every_command_ends_well(benchmark, tmp_path):
     found = benchmark.measure(tmp_path / "project", 9000, 9_000_000, 3, 32)
     assert [each["exit_code"] for each in found["commands"]] == [0] * 9

@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BENCHMARK = Path(__file__).parents[2] / "experiments/benchmarks/start_up.py"
 
 
+@pytest.mark.slow
 def test_each_command_stands_beside_its_peers(tmp_path):
     out = tmp_path / "out.json"
     done = subprocess.run(

@@ -33,18 +33,21 @@ def site(tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_every_page_is_built(site):
     wanted = {page.relative_to(ROOT / "docs").with_suffix(".html") for page in PAGES}
     wanted |= {Path("index.html"), Path("contributing.html"), Path("changelog.html")}
     assert wanted <= {page.relative_to(site) for page in site.rglob("*.html")}
 
 
+@pytest.mark.slow
 def test_pages_load_nothing_from_another_server(site):
     for page in site.rglob("*.html"):
         assert SERVERS.findall(page.read_text()) == [], page.name
     assert SERVERS.findall('<script src="https://unpkg.com/x">') == ["unpkg.com"]
 
 
+@pytest.mark.slow
 def test_words_are_linked_with_the_glossary_both_ways(site):
     assert '<a href="glossary.html#ring">ring</a>' in (site / "run-log.html").read_text()
     assert '<a href="run-log.html#rings" id="ring">ring</a>' in (site / "glossary.html").read_text()
@@ -57,6 +60,7 @@ def test_the_glossary_is_sorted_and_every_word_has_a_page():
     assert words == sorted(words)
 
 
+@pytest.mark.slow
 def test_a_ring_is_shown_with_its_fields(site):
     page = (site / "reference/run-log.html").read_text()
     assert 'id="treering.runlog.ring.Ring"' in page
@@ -95,6 +99,7 @@ def public(name, member):
     return not name.startswith("_") and isinstance(member, types.FunctionType | property | classmethod)
 
 
+@pytest.mark.slow
 def test_a_broken_link_or_reference_ends_the_build(tmp_path):
     root = tmp_path / "project"
     for name in ("docs/site", "dashboard/treering_dashboard/logo.svg", "platform/treering"):
