@@ -18,6 +18,7 @@ from treering.audit.megatron.moved import moved_path
 from treering.audit.megatron.saved import SavedRun
 from treering.config.load import read_mapping
 from treering.data.corpus.indexed import read_sequence_lengths
+from treering.data.megatron.blend import sum_in_turn
 from treering.errors import ConfigError, UserError
 
 LINEAGE: Final = "gpt-neox"
@@ -137,9 +138,9 @@ def document_weights(counts: Sequence[int], alpha: float) -> list[float]:
     whole = sum(counts)
     shares = [count / whole for count in counts]
     powers = [share**alpha for share in shares]
-    total = sum(powers)
+    total = sum_in_turn(powers)
     products = [power / total * (1 - share) for power, share in zip(powers, shares, strict=True)]
-    total = sum(products)
+    total = sum_in_turn(products)
     return [product / total for product in products]
 
 

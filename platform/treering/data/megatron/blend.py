@@ -8,9 +8,11 @@ blended_megatron_dataset_config.py; the other sources are named with each lineag
 """
 
 import math
+import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import accumulate
 from typing import Literal
 
@@ -143,7 +145,7 @@ class MegatronBlend:
             return None
         if not self.lineage.sum_in_turn:
             return normalize(weights)
-        total = sum(weights)  # one after the other
+        total = sum_in_turn(weights)
         return [weight / total for weight in weights]
 
     @property
@@ -248,6 +250,16 @@ class MegatronBlend:
             over = sum(sizes) - num_sequences
             return [0, *(end - over for end in accumulate(sizes))]
         return [round(end * float(num_sequences)) for end in accumulate([0.0, *shares])]
+
+
+def sum_in_turn(numbers: Iterable[float]) -> float:
+    """The sum as Python before 3.12 computes it: each addition is rounded.
+
+    The `sum` of Python 3.12 corrects the rounding, and then shares and samples would depend on who reads the run.
+
+    Source: docs.python.org/3/library/functions.html#sum, "Changed in version 3.12".
+    """
+    return reduce(operator.add, numbers, 0.0)
 
 
 def normalize(weights: Sequence[float]) -> list[float]:
