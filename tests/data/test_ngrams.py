@@ -128,8 +128,8 @@ def test_an_index_equals_brute_force_whoever_builds_it(corpus, tmp_path):
 
 
 def test_lookups_across_blocks(corpus, monkeypatch, tmp_path):
-    for module in ("ngrams", "ngram_build"):
-        monkeypatch.setattr(f"treering.data.{module}.BLOCK_ENTRIES", 7)
+    for module in ("index", "build"):
+        monkeypatch.setattr(f"treering.data.ngram_index.{module}.BLOCK_ENTRIES", 7)
     corpus, text_of, texts = corpus
     build_index(corpus, text_of, tmp_path, workers=1)
     index = NgramIndex(index_directory(tmp_path, corpus.digest), corpus)
@@ -179,7 +179,7 @@ import multiprocessing, os, signal, sys
 from pathlib import Path
 from treering.data.corpus.corpus import Corpus
 from treering.data.ngram_index.build import build_index
-from treering.data.corpus.text import TextOf
+from  import TextOf
 
 def progress(what, done, total):
     if what.startswith("sort"):

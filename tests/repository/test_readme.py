@@ -47,6 +47,8 @@ def test_the_readme_shows_the_commands_of_a_tour():
 def test_a_documented_command_exists_and_takes_its_arguments(app, line):
     words = [{"STEP": "1", "DIR": ".", "…": ""}.get(word, word) for word in shlex.split(line)[1:]]
     name, *arguments = [word for word in words if word]
+    if name == "--help":
+        return
     command = typer.main.get_command(app).commands[name]
     if hasattr(command, "commands") and arguments:
         name, *arguments = arguments
