@@ -179,7 +179,7 @@ import multiprocessing, os, signal, sys
 from pathlib import Path
 from treering.data.corpus.corpus import Corpus
 from treering.data.ngram_index.build import build_index
-from  import TextOf
+from treering.data.corpus.text import Detokenizer
 
 def progress(what, done, total):
     if what.startswith("sort"):
@@ -187,7 +187,7 @@ def progress(what, done, total):
         os.kill(os.getpid(), signal.SIGKILL)
 
 if __name__ == "__main__":
-    build_index(Corpus.open(Path(sys.argv[1])), TextOf(Path(sys.argv[2])), Path(sys.argv[3]), progress, 2)
+    build_index(Corpus.open(Path(sys.argv[1])), Detokenizer(Path(sys.argv[2])), Path(sys.argv[3]), progress, 2)
 """
 
 

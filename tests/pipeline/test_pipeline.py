@@ -3,7 +3,12 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
+
+from treering.data.corpus.corpus import Corpus
+from treering.data.order.treering1 import DataOrder
+from treering.runlog.directory import RunDirectory
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.slow]
 
@@ -27,8 +32,12 @@ def test_one_command_runs_every_stage(project):
     evaluate = json.loads((project.root / "metrics/evaluate.json").read_text())
     assert train["steps"] == 29, "10 steps of 4 samples and 19 of 8 reach 12,288 tokens"
     assert train["validation_loss"]["last"] < train["validation_loss"]["first"]
-    assert json.dumps(evaluate).find("lambada") >= 0
-    assert "content-bound" in (project.root / "report.md").read_text()
+    assert evaluate["step"] == 29
+    assert {task: set(shots) for task, shots in evaluate["tasks"].items()} == {
+        "cloze": {"0-shot", "1-shot"},
+        "lambada": {"0-shot", "1-shot"},
+    }
+    assert "content-bound: 29 of 29 steps" in (project.root / "report.md").read_text()
 
 
 def test_a_second_run_does_nothing(project):
@@ -57,18 +66,33 @@ def test_a_dashboard_file_reruns_nothing(project):
     assert project.status() == {}
 
 
+def first_step(run, corpus, document):
+    """The first step that read a token of a document of the first component, None for none; sample by sample."""
+    start, end = corpus.document_offsets[document : document + 2].tolist()
+    order = DataOrder(run.resolved.blend)
+    for ring in run.path_rings(run.checkpoints()[-1]):
+        components, firsts = order.token_ranges(ring.sample_start, ring.sample_end)
+        if np.any((components == 0) & (firsts < end) & (firsts + order.sequence_length >= start)):
+            return ring.step
+    return None
+
+
 def test_one_changed_byte_is_traced_to_file_corpus_document_and_step(project):
+    (folder,) = project.runs()
     path = project.root / "data/corpora/train/docs/corpus.bin"
+    corpus = Corpus.open(path.parent)
+    token = 2000 // corpus.manifest["token_width_bytes"]
+    document = int(np.searchsorted(corpus.document_offsets, token, side="right")) - 1
+    step = first_step(RunDirectory(folder), corpus, document)
+    read = "unread by this checkpoint" if step is None else f"first read by step {step}"
     whole = path.read_bytes()
     path.chmod(0o644)
     path.write_bytes(whole[:2000] + bytes([whole[2000] ^ 1]) + whole[2001:])
     failed = project.command(*AUDIT, check=False)
     path.write_bytes(whole)
     assert failed.returncode == 3
-    words = failed.stdout + failed.stderr
-    assert "docs/corpus.bin" in words
-    assert "pydoc:" in words or "document" in words
-    assert "first read by step" in words or "unread by this checkpoint" in words
+    place = f"corpus docs, document {corpus.document(document)['id']} (number {document}): {read}"
+    assert f"{path.relative_to(project.root)}: {place}" in failed.stdout + failed.stderr
 
 
 def test_one_changed_number_in_a_ring_is_named(project):
