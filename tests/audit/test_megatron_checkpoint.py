@@ -75,6 +75,7 @@ def compare(run, args, names):
             ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("group")
 @pytest.mark.parametrize("form", ["zip", "legacy", "pipeline", "distributed", "sharded", "deepspeed"])
 def test_a_checkpoint_tells_all_that_its_audit_needs(folder, form):

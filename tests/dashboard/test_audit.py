@@ -215,6 +215,7 @@ def test_a_key_that_cannot_be_read_leaves_the_audit(checkpoint, tmp_path, monkey
     assert "recorded: 15 of 15 steps" in texts(app)
 
 
+@pytest.mark.slow
 def test_a_signature_made_after_the_page_was_seen_is_seen(audited, checkpoint, tmp_path, monkeypatch):
     private, public = generate(tmp_path / "signer.pem")
     monkeypatch.setenv("TREERING_PUBLIC_KEYS", str(public))

@@ -93,6 +93,7 @@ def test_of_one_rank_one_replica_one_micro_batch(audited, run):
     assert "no rank 2, layout" in texts(page("batch", run=run.path.name, step="9", rank="2"))
 
 
+@pytest.mark.slow
 def test_a_large_batch_is_drawn_by_pages(audited):
     run = start_run(audited, "schedule.global_batch_size=40", "schedule.rampup=null")
     lay_attempt(audited, run, 1, range(1, 3))
@@ -104,6 +105,7 @@ def test_a_large_batch_is_drawn_by_pages(audited):
     assert shown(page("batch", run=run.path.name, step="2", page="2")) == [each.g for each in samples[PAGE_SIZE:]]
 
 
+@pytest.mark.slow
 def test_a_batch_that_the_corpora_do_not_give(audited):
     run = start_run(audited, "seed=8")
     false = f"sha256:{'0' * 64}"
@@ -128,6 +130,7 @@ def test_what_cannot_be_shown_says_why(audited, run):
     assert "still answered (recorded): which samples of corpus green were read" in shown
 
 
+@pytest.mark.slow
 def test_a_changed_corpus_is_seen_although_answers_are_kept(audited, run):
     assert "content-bound" in texts(page("batch", run=run.path.name, step="3"))
     tokens = audited.corpus("red") / "corpus.bin"
@@ -138,6 +141,7 @@ def test_a_changed_corpus_is_seen_although_answers_are_kept(audited, run):
     assert "another batch digest" in texts(page("batch", run=run.path.name, step="3"))
 
 
+@pytest.mark.slow
 def test_without_runs_or_steps(tmp_path, monkeypatch, lay_run):
     run = lay_run()
     for part in ("attempts", "checkpoints", "evaluations"):
@@ -195,6 +199,7 @@ def test_what_only_one_step_read(audited, run):
     assert "Every sample was read elsewhere as well." in texts(app)
 
 
+@pytest.mark.slow
 def test_a_spike_is_told(lay_run):
     run = RunDirectory(lay_run(spike_at=190))
     ring = list(run.path_rings())[190]

@@ -66,6 +66,7 @@ def test_two_runs_on_other_blends(audited, other):
     assert f"treering diff {where[0]} {where[1]}" in texts(app)
 
 
+@pytest.mark.slow
 def test_corpora_that_do_not_go_on_where_they_stopped(audited):
     run = find_runs(audited.runs)[0]
     start = (f"start_from.run='{run.id}'", "start_from.step=6", "start_from.schedule=continue")
@@ -94,6 +95,7 @@ def test_compare_leads_here_where_data_differ(audited, other):
     assert not page("compare", runs=[run.path.name, other.path.name]).get("page_link")
 
 
+@pytest.mark.slow
 def test_b_is_another_run_or_else_an_earlier_checkpoint(audited):
     run = find_runs(audited.runs)[0]
     app = page("differences", run=run.path.name)
@@ -122,6 +124,7 @@ def test_a_step_that_the_next_run_has_no_checkpoint_of(audited):
     assert "step-00000007" in texts(app)
 
 
+@pytest.mark.slow
 def test_the_same_checkpoint_twice_is_the_same_data(audited):
     run = find_runs(audited.runs)[0]
     last = run.checkpoints()[-1].path.name
@@ -131,6 +134,7 @@ def test_the_same_checkpoint_twice_is_the_same_data(audited):
     assert metrics(app)["Only A"] == "0"
 
 
+@pytest.mark.slow
 def test_a_corpus_that_is_gone_leaves_the_samples(audited):
     shutil.rmtree(audited.corpus("green"))
     app = page("differences", run=find_runs(audited.runs)[0].path.name)

@@ -48,6 +48,7 @@ def number(text):
     return int(text.replace("\u2009", ""))
 
 
+@pytest.mark.slow
 def test_what_was_read_is_what_the_audit_says(folder):
     report = AuditedRun.open(folder).report()
     app = page("megatron")
@@ -94,6 +95,7 @@ def test_a_step_and_a_document(folder):
     assert "expected PREFIX:NUMBER" in texts(app)
 
 
+@pytest.mark.slow
 def test_what_contradicts_itself_is_a_finding(folder):
     describe(folder, consumed_samples=40)
     app = audit()
@@ -103,6 +105,7 @@ def test_what_contradicts_itself_is_a_finding(folder):
     assert table(app, "Kind").iloc[0][["Kind", "File", "Step"]].tolist() == ["record", "gpt/megatron-run.yaml", "9"]
 
 
+@pytest.mark.slow
 def test_changed_data_are_read_again(folder):
     app = audit()
     assert table(app, "Weight")["Documents held"].tolist() == ["8", "4"]
@@ -125,6 +128,7 @@ def test_a_path_is_typed_and_data_lie_elsewhere(folder, tmp_path):
     assert "expected OLD=NEW" in texts(audit(path=str(folder), moved="/there"))
 
 
+@pytest.mark.slow
 def test_another_lineage_is_named_first_until_one_is_stated(folder):
     describe(folder, data=[{"prefix": "text/books"}], train_samples=110)
     app = audit(path="gpt", megatron_step="3")
@@ -144,6 +148,7 @@ def test_a_rebuild_is_asked_for_as_verify():
     assert audit(rebuild="true").code[-1].value == "treering audit --megatron-run gpt --verify"
 
 
+@pytest.mark.slow
 def test_a_checkpoint_says_how_it_was_launched(folder):
     megatron_run = pytest.importorskip("megatron_run")
     pytest.importorskip("megatron.core")

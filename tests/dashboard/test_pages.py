@@ -56,6 +56,7 @@ def header_texts(view: dict) -> list[str]:
 # runs
 
 
+@pytest.mark.slow
 def test_runs_without_runs_says_what_to_do(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TREERING_ROOT", str(tmp_path))
     app = AppTest.from_file(APP, default_timeout=30).run()
@@ -65,6 +66,7 @@ def test_runs_without_runs_says_what_to_do(tmp_path, monkeypatch) -> None:
     assert str(tmp_path / "runs") in texts(app)
 
 
+@pytest.mark.slow
 def test_runs_lists_every_state(lay_run) -> None:
     lay_run(seed=1)
     lay_run(seed=2, status="interrupted", stop_at=240)
@@ -98,6 +100,7 @@ def edit_ring(run: Path, line: int) -> None:
     path.write_text("".join(lines))
 
 
+@pytest.mark.slow
 def test_a_finished_run_shows_its_numbers(lay_run) -> None:
     run = RunDirectory(lay_run())
     last = list(run.path_rings())[-1]
@@ -111,6 +114,7 @@ def test_a_finished_run_shows_its_numbers(lay_run) -> None:
     assert [spec["vconcat"][0]["title"] for spec, _ in charts(app)] == ["Loss", "cloze: acc", "Tokens per second"]
 
 
+@pytest.mark.slow
 def test_training_health_holds_every_ring(lay_run) -> None:
     run = RunDirectory(lay_run())
     rings = list(run.path_rings())
@@ -132,6 +136,7 @@ def test_training_health_holds_every_ring(lay_run) -> None:
         panel(app, title)
 
 
+@pytest.mark.slow
 def test_parts_of_a_step_are_stacked_to_its_whole(lay_run) -> None:
     run = RunDirectory(lay_run())
     rings = list(run.path_rings())
@@ -166,6 +171,7 @@ def test_bubble_and_utilisation_stand_where_they_are_known(lay_run) -> None:
     assert [text.split()[0] for text in header_texts(view)] == ["MFU"], "nothing is recomputed: HFU is the same"
 
 
+@pytest.mark.slow
 def test_evaluation_stands_on_the_same_axis(lay_run) -> None:
     run = RunDirectory(lay_run())
     app = page("run", run=run.path.name)
@@ -186,6 +192,7 @@ def test_evaluation_stands_on_the_same_axis(lay_run) -> None:
     assert rows(layers(view, "line")[0], data)["y"].iloc[-1] == evaluations[-1].perplexity["factbook"]["perplexity"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("x", "title", "value"),
     [
@@ -208,6 +215,7 @@ def test_the_axis_stands_in_the_address(lay_run, x, title, value) -> None:
     assert rows(layers(view, "line")[0], data)["x"].iloc[99] == pytest.approx(value(run, ring))
 
 
+@pytest.mark.slow
 def test_a_window_stands_in_the_address_and_leaves_the_head_line(lay_run) -> None:
     app = page("run", run=lay_run().name, steps="last 100")
     view, data = panel(app, "Loss")
@@ -259,6 +267,7 @@ def test_no_spike_is_said_in_words(lay_run) -> None:
     assert "None. Judged by the robust z-score" in texts(page("run", run=lay_run(spike_at=0, seed=9).name))
 
 
+@pytest.mark.slow
 def test_a_restart_is_two_segments_and_its_replaced_steps_are_off_until_asked_for(lay_run) -> None:
     name = lay_run(restart_after=100, lost_steps=17).name
     view, data = panel(page("run", run=name), "Loss")
@@ -286,6 +295,7 @@ def befall(run: Path, step: int, kind: str, text: str, attempt: str = "0001", **
     append_incident(run / "attempts" / attempt, Incident(step=step, kind=kind, text=text, at=12.5, **values))
 
 
+@pytest.mark.slow
 def test_incidents_are_a_table_and_marks(lay_run) -> None:
     run = lay_run(restart_after=100, lost_steps=17)
     befall(run, 50, "checkpoint_failed", "rank 0: No space left on device")
@@ -321,6 +331,7 @@ def test_incidents_are_a_table_and_marks(lay_run) -> None:
     assert not [layer for layer in layers(view, "point") if layer["mark"].get("shape") == "diamond"]
 
 
+@pytest.mark.slow
 def test_without_incidents_it_says_so(lay_run) -> None:
     app = page("run", run=lay_run().name)
     assert "None on record." in texts(app)
@@ -334,6 +345,7 @@ def test_runs_count_their_incidents(lay_run) -> None:
     assert sorted(table["Incidents"]) == ["", "1"]
 
 
+@pytest.mark.slow
 def test_a_damaged_incident_is_named(lay_run) -> None:
     run = lay_run()
     (run / "attempts" / "0001" / "incidents.jsonl").write_text('{"step":1}\n')
@@ -404,6 +416,7 @@ def test_a_damaged_evaluation_leaves_the_curves(lay_run) -> None:
     panel(app, "Loss")
 
 
+@pytest.mark.slow
 def test_a_run_without_evaluation_names_the_command(lay_run) -> None:
     run = lay_run()
     shutil.rmtree(run / "evaluations")
@@ -411,6 +424,7 @@ def test_a_run_without_evaluation_names_the_command(lay_run) -> None:
     assert f"treering evaluate --run {run.name[:8]}" in texts(app)
 
 
+@pytest.mark.slow
 def test_kernels_and_layout_are_facts_of_the_newest_attempt(lay_run) -> None:
     app = page("run", run=lay_run(restart_after=100).name)
     kernels = next(frame.value for frame in app.dataframe if "Kernel" in frame.value)
@@ -422,6 +436,7 @@ def test_kernels_and_layout_are_facts_of_the_newest_attempt(lay_run) -> None:
     assert "megatron-2023" in facts["of the newest attempt"].tolist()
 
 
+@pytest.mark.slow
 def test_sensors_of_devices_stand_on_the_steps(lay_run) -> None:
     run = lay_run(steps=60, device="cuda")
     rings = list(RunDirectory(run).attempts()[0].rings())
@@ -452,6 +467,7 @@ def readings_of(run: Path, ranks: Iterable[int], slowest: int) -> None:
         (folder / f"rank-{rank}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
+@pytest.mark.slow
 def test_every_rank_of_2240_is_read_and_the_slowest_is_named(lay_run) -> None:
     """Rank 2,239 is the last in order of numbers, and far from the first 64 in order of texts."""
     run = lay_run(stop_at=110, ranks=2240)

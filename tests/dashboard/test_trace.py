@@ -145,6 +145,7 @@ def test_what_is_not_at_hand_is_named(audited, run):
     assert "1 document; no checkpoint in any run yet" in texts(app)
 
 
+@pytest.mark.slow
 def test_a_text(indexed):
     project, _run = indexed
     read = trace_documents(project, [Selector("source", "*")]).documents

@@ -123,6 +123,7 @@ def test_the_joins_of_continued_runs_are_even_but_for_what_was_skipped(case):
         assert bool(join_lines(joins)) == bool(jumped)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(case=chains(), data=st.data())
 def test_a_continued_order_answers_as_reading_sample_by_sample(case, data):

@@ -10,6 +10,8 @@ from treering.data.curate.pipeline import curate
 from treering.data.words import jaccard, shingles
 from treering.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 
 def quiet(_: str) -> None:
     pass

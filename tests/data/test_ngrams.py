@@ -214,6 +214,7 @@ def test_a_killed_builder_leaves_no_index_and_no_process(corpus, tmp_path):
     assert found == {"lock", index_directory(tmp_path, corpus.digest).name}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_interrupted_build_leaves_the_old_index_and_nothing_else(workers, corpus, tmp_path):
     corpus, text_of, _texts = corpus
@@ -231,6 +232,7 @@ def test_an_interrupted_build_leaves_the_old_index_and_nothing_else(workers, cor
     assert NgramIndex(directory, corpus).facts == before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_parts")
 def test_a_killed_worker_is_named(corpus, tmp_path):
     corpus, text_of, _texts = corpus

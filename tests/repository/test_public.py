@@ -55,6 +55,7 @@ def test_the_import_alone_loads_no_library():
     assert not {"pydantic", "numpy", "pyarrow", "rich", "typer"} & set(done.stdout.split())
 
 
+@pytest.mark.slow
 def test_the_example_of_the_readme_lists_the_documents_of_a_checkpoint(tmp_path):
     lay_project(tmp_path)
     (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)

@@ -33,6 +33,7 @@ def history(client, run, key):
     ]
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_complete(project, write_run, client):
     writer = write_run().start().lay(20).save().lay(5).save().evaluate(20).end()
     (report,) = ship_once(project)

@@ -64,6 +64,7 @@ def test_missing_apex_is_on_record():
     assert record(layer_norm="apex")["layer_norm"] == ("apex", "torch", "apex is not installed")
 
 
+@pytest.mark.slow
 def test_one_compiled_operation_does_not_speak_for_the_other():
     found = record(bias_gelu="compiled")
     assert found["bias_gelu"] == ("compiled", "compiled", "")
@@ -76,6 +77,7 @@ def test_random_streams_are_left_alone():
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_lean_loss_is_megatrons(dtype):
     join_alone()
