@@ -15,6 +15,7 @@ HOMES = {
     "end.json": {"runlog/attempt.py"},
     "incidents.jsonl": {"runlog/incidents.py"},
     "manifest.json": {"runlog/directory.py", "data/corpus/corpus.py"},  # of a checkpoint, and of a corpus
+    "hooks.json": {"runlog/directory.py"},
     "journal.jsonl": {"runlog/journal.py"},
     "evaluations": {"runlog/directory.py"},
 }

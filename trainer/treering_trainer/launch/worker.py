@@ -221,7 +221,7 @@ def _hooks(job: Job, coordinates: RankCoordinates, terminal: TextIO) -> FailOpen
     ]
     if coordinates.rank == 0:
         hooks.append(Progress(terminal))
-    every = FailOpen(hooks, make_hooks(job.resolved.attempt.hooks, str(job.run / "resolved.json")))
+    every = FailOpen(hooks, make_hooks(job.resolved.attempt.hooks, str(RunDirectory(job.run).config_file)))
     if job.plan.origin == "resume":
         every.load_state({} if job.plan.hooks is None else parse_json(read_bytes(job.plan.hooks)))
     return every
