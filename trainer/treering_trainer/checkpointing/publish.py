@@ -17,6 +17,7 @@ from treering.files import replace_durably, write_durably
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.extract import carry_evaluations, extract_run
+from treering.runlog.records import CheckpointManifest
 from treering.runlog.ring import Ring
 from treering_trainer.checkpointing import checkpoint
 
@@ -38,7 +39,7 @@ def is_published(project: Project, final: CheckpointDirectory) -> bool:
 
 def check_provenance(
     run: RunDirectory, cut: CheckpointDirectory, progress: Callable[[int, int], None] = lambda _done, _total: None
-) -> checkpoint.CheckpointManifest:
+) -> CheckpointManifest:
     """Checks that every file of a checkpoint has its digest and that the rings lead to it.
 
     Args:

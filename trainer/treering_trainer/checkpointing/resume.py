@@ -213,7 +213,7 @@ def _listed(names: list[str]) -> str:
 def _newest_complete(
     run: RunDirectory, messages: list[str]
 ) -> tuple[tuple[CheckpointManifest, CheckpointDirectory] | None, list[CheckpointDirectory]]:
-    damaged = []
+    damaged: list[CheckpointDirectory] = []
     for each in reversed(run.checkpoints()):
         try:
             return (check_provenance(run, each), each), damaged

@@ -17,7 +17,7 @@ from megatron.core import parallel_state
 
 def lean_cross_entropy(logits_SBV: torch.Tensor, labels_SB: torch.Tensor) -> torch.Tensor:
     """Cross-entropy of each token in nats, fp32 [S, B]; a label below 0 counts as none of the vocabulary."""
-    losses: torch.Tensor = LeanCrossEntropy.apply(logits_SBV, labels_SB)
+    losses: torch.Tensor = LeanCrossEntropy.apply(logits_SBV, labels_SB)  # type: ignore[no-untyped-call]  # torch has no types for it
     return losses
 
 
@@ -41,9 +41,10 @@ class LeanCrossEntropy(torch.autograd.Function):
         return exponentials_SB.log() - label_SB
 
     @staticmethod
-    def backward(ctx: Any, gradient_SB: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient_SB: torch.Tensor) -> tuple[torch.Tensor, None]:
         """Softmax less one at the label, in the logits' precision."""
-        return _gradient(*ctx.saved_tensors, gradient_SB), None
+        logits_SBV, columns_SB, largest_SB, exponentials_SB = ctx.saved_tensors
+        return _gradient(logits_SBV, columns_SB, largest_SB, exponentials_SB, gradient_SB), None
 
 
 @torch.compile

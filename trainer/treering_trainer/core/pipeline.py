@@ -36,7 +36,7 @@ def layer_groups(layers: Sequence[Layer], interval: int) -> Iterator[tuple[list[
             yield found[start : start + size], blocks and interval > 0
 
 
-class RecomputingModule(PipelineModule):  # type: ignore[misc]
+class RecomputingModule(PipelineModule):  # type: ignore[misc]  # DeepSpeed's classes are Any
     """A `PipelineModule` under 1F1B that recomputes groups of blocks.
 
     Random streams are put back for the second pass, so that dropout draws the same masks.
@@ -60,7 +60,7 @@ class RecomputingModule(PipelineModule):  # type: ignore[misc]
         return hidden
 
 
-class FoldedModule(RecomputingModule, DualPipeVModule):  # type: ignore[misc]
+class FoldedModule(RecomputingModule, DualPipeVModule):  # type: ignore[misc]  # DeepSpeed's classes are Any
     """The same under DualPipeV: a stage holds two chunks of layers, of which DeepSpeed shows one at a time."""
 
 

@@ -154,7 +154,8 @@ def join_alone() -> RankCoordinates:
     """A process group of this process alone, for evaluation; does nothing where there is a group already."""
     if not torch.distributed.is_initialized():
         os.environ.setdefault("LOCAL_RANK", "0")
-        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+        store = torch.distributed.HashStore()  # type: ignore[attr-defined]  # torch imports it, outside its `__all__`
+        torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
     if not parallel_state.model_parallel_is_initialized():
         parallel_state.initialize_model_parallel(1, 1)
     return RankCoordinates(0, 0, Layout(1, 1, 1), 0, 0, 0)

@@ -63,7 +63,7 @@ class CheckpointLM(TemplateLM):
     ) -> list[tuple[float, bool]]:
         wanted = [Continuation(tuple(context), tuple(tokens)) for _, context, tokens in requests]
         fitting = []
-        for continuation, (texts, _, _) in zip(wanted, requests, strict=True):
+        for continuation, (texts, _context, _tokens) in zip(wanted, requests, strict=True):
             try:
                 fitting.append(truncate(continuation, self.model.sequence_length))
             except ValueError as error:

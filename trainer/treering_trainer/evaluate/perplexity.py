@@ -76,7 +76,8 @@ def blend_unigram_entropy(corpora: Mapping[str, HeldoutCorpus]) -> float:
 
 def _frequencies(samples: NDArray[np.int64]) -> NDArray[np.float64]:
     counts = np.bincount(samples[:, 1:].ravel())
-    return counts / counts.sum()
+    frequencies: NDArray[np.float64] = counts / counts.sum()
+    return frequencies
 
 
 def _entropy(frequencies: NDArray[np.float64]) -> float:

@@ -8,6 +8,7 @@ Shape suffixes: B batch, S sequence, H hidden, N scored tokens, V padded vocabul
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -139,7 +140,8 @@ def _hidden(
     model: LanguageModel, tokens_BS: torch.Tensor, positions_BS: torch.Tensor, branch_BS: torch.Tensor
 ) -> torch.Tensor:
     """Last hidden states [S, B, H]: a token attends to the context and its own branch, at its own position."""
-    embedding, position, *blocks, norm = model.layers if model.tied else model.layers[:-1]
+    layers: list[Any] = list(model.layers if model.tied else model.layers[:-1])  # to mypy a part may be a tensor
+    embedding, position, *blocks, norm = layers
     length = tokens_BS.shape[1]
     causal = torch.ones(length, length, dtype=torch.bool, device=tokens_BS.device).tril()
     same_branch = branch_BS[:, :, None] == branch_BS[:, None, :]
@@ -147,7 +149,8 @@ def _hidden(
     hidden = embedding(tokens_BS) + position.position[positions_BS].squeeze(2).transpose(0, 1)
     for block in blocks:
         hidden, _context = block.layer(hidden, attention_mask=mask_B1SS)
-    return norm(hidden)
+    last_SBH: torch.Tensor = norm(hidden)
+    return last_SBH
 
 
 def _token_scores(

@@ -29,7 +29,7 @@ class CachedAttention(nn.Module):
     ) -> torch.Tensor:
         """Mixes values by causal attention; returns [S, B, N D]. Further arguments are megatron-core's masks."""
         first = self.keys_SBND is None or self.values_SBND is None
-        if not first:
+        if self.keys_SBND is not None and self.values_SBND is not None:
             key_SBND = torch.cat([self.keys_SBND, key_SBND])
             value_SBND = torch.cat([self.values_SBND, value_SBND])
         self.keys_SBND, self.values_SBND = key_SBND, value_SBND
@@ -51,7 +51,8 @@ class Decoder:
 
     def __init__(self, model: LanguageModel) -> None:
         self.sequence_length = model.sequence_length
-        self._embedding, self._position, *self._blocks, self._norm = model.layers if model.tied else model.layers[:-1]
+        layers: list[Any] = list(model.layers if model.tied else model.layers[:-1])  # to mypy a part may be a tensor
+        self._embedding, self._position, *self._blocks, self._norm = layers
         self._output = model.layers[0 if model.tied else -1]
         self._caches = [CachedAttention() for _ in self._blocks]
         for block, cache in zip(self._blocks, self._caches, strict=True):

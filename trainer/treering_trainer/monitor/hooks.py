@@ -138,7 +138,11 @@ class FailOpen(Hook):
         states: dict[str, dict[str, Any]] = {}
         for name, hook in self._named.items():
             if hook not in self._failed:
-                self._try(hook, lambda each, name=name: states.update({name: _json_values(each.state())}))
+
+                def keep(each: Hook, name: str = name) -> None:
+                    states[name] = _json_values(each.state())
+
+                self._try(hook, keep)
         return {name: state for name, state in states.items() if state}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -149,7 +153,11 @@ class FailOpen(Hook):
         """
         for name, hook in self._named.items():
             if name in state:
-                self._try(hook, lambda each, name=name: each.load_state(state[name]))
+
+                def load(each: Hook, name: str = name) -> None:
+                    each.load_state(state[name])
+
+                self._try(hook, load)
             elif type(hook).load_state is not Hook.load_state:
                 say(f"hook {name} starts fresh: the checkpoint has no state of it")
         for name in state.keys() - self._named.keys():
