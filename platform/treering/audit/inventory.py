@@ -216,7 +216,7 @@ def _check(
     try:
         yield from _read(artifact, project, trusted, advance, note)
     except TreeringError as error:
-        yield Finding(_FINDING_KINDS[artifact.kind], str(error), file=str(artifact.path))
+        yield Finding.from_error(error, _FINDING_KINDS[artifact.kind], artifact.path)
     except OSError as error:
         text = f"{error.filename or artifact.path}: cannot be read ({error.strerror or error})"
         yield Finding(_FINDING_KINDS[artifact.kind], text, file=str(error.filename or artifact.path))

@@ -3,9 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, Self
 
 from treering.data.order.continuation import CorpusJoin
+from treering.errors import EvidenceError
 
 
 class Level(StrEnum):
@@ -61,6 +63,23 @@ class Finding:
     start: int | None = None
     end: int | None = None
 
+    @classmethod
+    def from_error(cls, error: Exception, kind: FindingKind, file: Path | None = None) -> Self:
+        """The finding that an error is.
+
+        Line and step are those of a ring alone: a record is read as one, and its text names the line.
+
+        Args:
+            error: the error.
+            kind: what it is about.
+            file: the file concerned; default the one that the error names.
+        """
+        if not isinstance(error, EvidenceError):
+            return cls(kind, str(error), file=None if file is None else str(file))
+        place = error.file if file is None else file
+        line, step = (error.line, error.step) if kind == "ring" else (None, None)
+        return cls(kind, str(error), file=None if place is None else str(place), line=line, step=step)
+
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
@@ -82,6 +101,30 @@ class Shortfall:
     level: Level
     file: str | None = None
     corpus: str | None = None
+
+    @classmethod
+    def from_error(
+        cls,
+        error: Exception,
+        answered: str,
+        level: Level,
+        file: Path | None = None,
+        *,
+        corpus: str | None = None,
+        helps: str = "",
+    ) -> Self:
+        """The shortfall that an error is.
+
+        Args:
+            error: the error.
+            answered: what is answered without what the error is about, in words.
+            level: the level that this part of the answer still reaches.
+            file: the file concerned.
+            corpus: name of the corpus concerned.
+            helps: what helps, to follow the error's text.
+        """
+        missing = f"{error}; {helps}" if helps else str(error)
+        return cls(missing, answered, level, None if file is None else str(file), corpus)
 
     @property
     def text(self) -> str:

@@ -54,7 +54,8 @@ def _check_types(path: Path, section: Section, document: dict[str, Any]) -> None
         EvidenceError: there is one.
     """
     for field, expected, found in said_otherwise(section.model_dump(mode="json"), document):
-        raise EvidenceError(f"{path}: {field} is {found!r}, expected {expected!r}: a value of another type")
+        text = f"{path}: {field} is {found!r}, expected {expected!r}: a value of another type"
+        raise EvidenceError(text, file=path, found=found, expected=expected)
 
 
 class ResolvedComponent(Section):
@@ -152,12 +153,16 @@ class ResolvedBlend(GrowingSection):
             raise UserError(f"{path}: no blend there; `dvc repro blend` makes it") from None
         except (OSError, ValueError, KeyError, AttributeError, TypeError, ValidationError) as error:
             raise EvidenceError(
-                f"{path}: not a resolved blend ({error}); `dvc repro -f blend` makes it anew"
+                f"{path}: not a resolved blend ({error}); `dvc repro -f blend` makes it anew", file=path
             ) from error
         if claimed != blend.digest:
             raise EvidenceError(
                 f"{path}: digest {claimed} was written, {blend.digest} recomputed: the file was edited; "
-                "`dvc repro -f blend` makes it anew"
+                "`dvc repro -f blend` makes it anew",
+                file=path,
+                found=claimed,
+                expected=blend.digest,
+                remedy="`dvc repro -f blend` makes it anew",
             )
         return blend
 
@@ -271,17 +276,21 @@ class Resolved(Section):
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             place = ".".join(str(part) for part in first["loc"])
-            raise EvidenceError(f"{path}: not a resolved config ({place}: {first['msg']})") from error
+            raise EvidenceError(f"{path}: not a resolved config ({place}: {first['msg']})", file=path) from error
         except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-            raise EvidenceError(f"{path}: not a resolved config ({error})") from error
+            raise EvidenceError(f"{path}: not a resolved config ({error})", file=path) from error
         written = {name: digest_json(document[name]) for name in ("recipe", "attempt")}  # a field may have been dropped
         for name, digest in (resolved.digests | written).items():
             if digests.get(name) != digest:
                 raise EvidenceError(
-                    f"{path}: {name} digest {digests.get(name)} was written, {digest} recomputed: the file was edited"
+                    f"{path}: {name} digest {digests.get(name)} was written, {digest} recomputed: the file was edited",
+                    file=path,
+                    found=digests.get(name),
+                    expected=digest,
                 )
         if run != resolved.run_id:
-            raise EvidenceError(f"{path}: run {run} was written, {resolved.run_id} recomputed: the file was edited")
+            text = f"{path}: run {run} was written, {resolved.run_id} recomputed: the file was edited"
+            raise EvidenceError(text, file=path, found=run, expected=resolved.run_id)
         return resolved
 
 

@@ -151,7 +151,8 @@ def path_of(last: PathSegment, *, own: bool = False) -> list[PathSegment]:
         try:
             attempt = origin.run.attempt(origin.attempt)
         except EvidenceError as error:
-            raise EvidenceError(f"{segments[0].attempt.header_file}: {error}") from None
+            header_file = segments[0].attempt.header_file
+            raise EvidenceError(f"{header_file}: {error}", file=header_file) from None
         segments.insert(0, PathSegment(origin.run, attempt, origin.step))
         if segments[0].attempt.path in seen:
             raise EvidenceError(

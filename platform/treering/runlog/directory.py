@@ -207,7 +207,9 @@ class RunDirectory:
         """
         attempt = AttemptDirectory(self.attempt_folder(number))
         if not attempt.started:
-            raise EvidenceError(f"{attempt.path}: attempt {number} is named by a record but has no header")
+            raise EvidenceError(
+                f"{attempt.path}: attempt {number} is named by a record but has no header", file=attempt.header_file
+            )
         return attempt
 
     def incidents(self) -> list[tuple[int, Incident]]:
@@ -327,5 +329,8 @@ class RunDirectory:
         if checkpoint is not None and (last is None or last.digest != checkpoint.manifest.ring):
             raise EvidenceError(
                 f"{checkpoint.path}: was cut at ring {checkpoint.manifest.ring}, but the path ends at "
-                f"{last.digest if last else 'nothing'}"
+                f"{last.digest if last else 'nothing'}",
+                file=checkpoint.manifest_file,
+                found=checkpoint.manifest.ring,
+                expected=last.digest if last else None,
             )

@@ -34,7 +34,12 @@ def read_document(path: Path) -> tuple[dict[str, Any], str]:
         claimed = content.pop("digest")
         recomputed = digest_json(content)
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise EvidenceError(f"{path}: missing or no digested document ({error})") from error
+        raise EvidenceError(f"{path}: missing or no digested document ({error})", file=path) from error
     if claimed != recomputed:
-        raise EvidenceError(f"{path}: digest {claimed} is written, {recomputed} recomputed: the file was changed")
+        raise EvidenceError(
+            f"{path}: digest {claimed} is written, {recomputed} recomputed: the file was changed",
+            file=path,
+            found=claimed,
+            expected=recomputed,
+        )
     return content, recomputed

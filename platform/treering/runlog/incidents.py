@@ -70,5 +70,6 @@ def read_incidents(attempt: Path) -> list[Incident]:
         try:
             found.append(Incident.model_validate(parse_json(line)))
         except (ValueError, ValidationError) as error:
-            raise EvidenceError(f"{path} line {number}: not an incident ({error}): the line was changed") from error
+            text = f"{path} line {number}: not an incident ({error}): the line was changed"
+            raise EvidenceError(text, file=path, line=number) from error
     return found

@@ -174,17 +174,29 @@ class Journal:
         with _readable(self.path):
             written = read_bytes(self.path)
         for number, text in enumerate(written.split(b"\n")[:-1], 1):
-            where = f"{self.path} line {number}"
-            content, digest = _parse(text, where)
-            if content.pop("prev", None) != prev:
-                before = "the run's recipe" if number == 1 else f"line {number - 1}"
-                raise EvidenceError(
-                    f"{where}: prev is not {prev}, the digest of {before}: an entry was removed, put in or changed, "
-                    f"or the journal is another run's; {_REMEDY}"
-                )
-            found.append(Line(number, _entry(content, where), digest))
-            prev = digest
+            try:
+                line = self._line(number, text, prev)
+            except EvidenceError as error:
+                error.at(self.path, number)
+                raise
+            found.append(line)
+            prev = line.digest
         return found
+
+    def _line(self, number: int, text: bytes, prev: str) -> Line:
+        where = f"{self.path} line {number}"
+        content, digest = _parse(text, where)
+        found = content.pop("prev", None)
+        if found != prev:
+            before = "the run's recipe" if number == 1 else f"line {number - 1}"
+            raise EvidenceError(
+                f"{where}: prev is not {prev}, the digest of {before}: an entry was removed, put in or changed, "
+                f"or the journal is another run's; {_REMEDY}",
+                found=found,
+                expected=prev,
+                remedy=_REMEDY,
+            )
+        return Line(number, _entry(content, where), digest)
 
     def head(self) -> str:
         """Digest of the last entry; `first` where there is none. Reads the last line alone, and checks no chain.
@@ -206,7 +218,11 @@ class Journal:
         except EvidenceError:  # only now is its number worth the reading of the whole file
             file.seek(0)
             number = sum(line.endswith(b"\n") for line in file)
-            return _parse(lines[0], f"{self.path} line {number}")[1]
+            try:
+                return _parse(lines[0], f"{self.path} line {number}")[1]
+            except EvidenceError as error:
+                error.at(self.path, number)
+                raise
 
     def torn(self) -> int:
         """Bytes after the last whole line, which a killed process left.
@@ -225,7 +241,7 @@ def _readable(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise EvidenceError(f"{path}: cannot be read ({error})") from error
+        raise EvidenceError(f"{path}: cannot be read ({error})", file=path) from error
 
 
 def _parse(text: bytes, where: str) -> tuple[dict[str, object], str]:
@@ -238,7 +254,10 @@ def _parse(text: bytes, where: str) -> tuple[dict[str, object], str]:
         raise EvidenceError(f"{where}: not an entry of a journal ({error}): the line was changed; {_REMEDY}") from error
     if claimed != recomputed:
         raise EvidenceError(
-            f"{where}: digest {claimed} is written, {recomputed} recomputed: the entry was changed; {_REMEDY}"
+            f"{where}: digest {claimed} is written, {recomputed} recomputed: the entry was changed; {_REMEDY}",
+            found=claimed,
+            expected=recomputed,
+            remedy=_REMEDY,
         )
     return content, recomputed
 

@@ -38,10 +38,11 @@ class Record(Section):
             place = ".".join(str(part) for part in first["loc"])
             others = f"; and {len(more)} more fields" if more else ""
             raise EvidenceError(
-                f"{path}: {place}: {first['msg']}: not a {cls.__name__} of this version{others}"
+                f"{path}: {place}: {first['msg']}: not a {cls.__name__} of this version{others}", file=path
             ) from error
         for field, expected, found in said_otherwise(record.model_dump(mode="json"), content):
-            raise EvidenceError(f"{path}: {field} is {found!r}, expected {expected!r}: a value of another type")
+            text = f"{path}: {field} is {found!r}, expected {expected!r}: a value of another type"
+            raise EvidenceError(text, file=path, found=found, expected=expected)
         return record, digest
 
 

@@ -100,22 +100,32 @@ class Ring:
         if claimed != recomputed:
             raise EvidenceError(
                 f"{where}: ring of step {content.get('step')}: digest {claimed} is written, {recomputed} recomputed: "
-                "the ring was changed after it was laid"
+                "the ring was changed after it was laid",
+                found=claimed,
+                expected=recomputed,
             )
         if content.keys() != _FIELD_NAMES:
-            raise EvidenceError(f"{where}: ring has fields {sorted(content)}, expected {sorted(_FIELD_NAMES)}")
+            raise EvidenceError(
+                f"{where}: ring has fields {sorted(content)}, expected {sorted(_FIELD_NAMES)}",
+                found=sorted(content),
+                expected=sorted(_FIELD_NAMES),
+            )
         if any(mark in line for mark in _NAMING):
             content = _named_floats(content)
         for name, kinds in _KINDS.items():
             if type(content[name]) not in kinds:
                 raise EvidenceError(
                     f"{where}: ring of step {content['step']}: {name} is {content[name]!r}, expected "
-                    f"{' or '.join(kind.__name__ for kind in kinds)}: no trainer of this version laid it"
+                    f"{' or '.join(kind.__name__ for kind in kinds)}: no trainer of this version laid it",
+                    found=content[name],
+                    expected=" or ".join(kind.__name__ for kind in kinds),
                 )
         for name, value, expected in _wrong_inside(content):
             raise EvidenceError(
                 f"{where}: ring of step {content['step']}: {name} is {value!r}, expected {expected}: no trainer of "
-                "this version laid it"
+                "this version laid it",
+                found=value,
+                expected=expected,
             )
         return cls(**content)
 

@@ -73,17 +73,29 @@ class RingLog:
             for line in file:
                 if not line.endswith(b"\n"):
                     return
-                where = f"{self.path} line {place.lines + 1}"
-                ring = _ring(line[:-1], where)
-                if ring.prev != place.prev:
-                    raise EvidenceError(
-                        f"{where}: ring of step {ring.step} follows {ring.prev}, but {place.prev} stands before it: "
-                        "a ring was removed, put in or changed"
-                    )
-                if place.step is not None and ring.step != place.step + 1:
-                    raise EvidenceError(f"{where}: step {ring.step} follows step {place.step}")
+                try:
+                    ring = self._follower(place, line[:-1])
+                except EvidenceError as error:
+                    error.at(self.path, place.lines + 1, None if place.step is None else place.step + 1)
+                    raise
                 place = Place(ring.digest, ring.step, place.lines + 1, place.offset + len(line))
                 yield ring, place
+
+    def _follower(self, place: Place, line: bytes) -> Ring:
+        where = f"{self.path} line {place.lines + 1}"
+        ring = _ring(line, where)
+        if ring.prev != place.prev:
+            raise EvidenceError(
+                f"{where}: ring of step {ring.step} follows {ring.prev}, but {place.prev} stands before it: "
+                "a ring was removed, put in or changed",
+                found=ring.prev,
+                expected=place.prev,
+            )
+        if place.step is not None and ring.step != place.step + 1:
+            raise EvidenceError(
+                f"{where}: step {ring.step} follows step {place.step}", found=ring.step, expected=place.step + 1
+            )
+        return ring
 
     def first(self) -> Ring | None:
         """The first ring that is there, None where there is none; whether it is the attempt's first is not checked.
@@ -95,7 +107,13 @@ class RingLog:
             return None
         with open_regular(self.path) as file:
             line = next(file, b"")
-        return _ring(line[:-1], f"{self.path} line 1") if line.endswith(b"\n") else None
+        if not line.endswith(b"\n"):
+            return None
+        try:
+            return _ring(line[:-1], f"{self.path} line 1")
+        except EvidenceError as error:
+            error.at(self.path, 1)
+            raise
 
     def last(self) -> Ring | None:
         """The last durable ring, None where there is none; costs the same however long the file is.

@@ -112,7 +112,7 @@ def check_attestation(
         key, statement = open_attestation(file, trusted)
     except EvidenceError as error:
         where = None if checkpoint is None else str(checkpoint.path)
-        finding = Finding("attestation", str(error), file=str(file))
+        finding = Finding.from_error(error, "attestation", file)
         return AttestationCheck(str(file), None, None, where, (finding,), ())
     if checkpoint is None:
         nothing = ("No checkpoint lies beside the attestation and none was named: its files were not compared.",)
@@ -163,7 +163,7 @@ def attested(
     try:
         key, statement = open_attestation(path, trusted)
     except EvidenceError as error:
-        return replace(report, findings=(*report.findings, Finding("attestation", str(error), file=str(path))))
+        return replace(report, findings=(*report.findings, Finding.from_error(error, "attestation", path)))
     found = _statement_findings(path, statement, checkpoint, report)
     if report.findings or found:
         return replace(report, findings=(*report.findings, *found))

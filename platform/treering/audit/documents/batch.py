@@ -209,7 +209,7 @@ class _Texts:
             self._decode = _decoder(project, blend.tokenizer)
         except EvidenceError as error:
             answered = "samples and documents, without text"
-            shortfalls.append(Shortfall(str(error), answered, Level.CONTENT_BOUND, str(project.tokenizer)))
+            shortfalls.append(Shortfall.from_error(error, answered, Level.CONTENT_BOUND, project.tokenizer))
         self._corpora: dict[int, Corpus] = {}
         self._rows: dict[tuple[int, int], tuple[dict[str, Any], int]] = {}
         self._tokens: dict[int, Any] = {}

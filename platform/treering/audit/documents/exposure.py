@@ -170,7 +170,7 @@ class ExposureIndex:
             try:
                 self._reads[key] += self._read(piece)
             except EvidenceError as error:
-                self.shortfalls.append(Shortfall(str(error), "the other runs", Level.DECLARED, str(piece.run.path)))
+                self.shortfalls.append(Shortfall.from_error(error, "the other runs", Level.DECLARED, piece.run.path))
         return self._reads[key]
 
     def _read(self, piece: Piece) -> Iterator[_Read]:

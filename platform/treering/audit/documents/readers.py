@@ -51,7 +51,7 @@ def recover_ancestries(
             try:
                 ancestries.append(recover_ancestry(checkpoint, project))
             except EvidenceError as error:
-                lost.append(Shortfall(str(error), "the other checkpoints", Level.DECLARED, str(checkpoint.path)))
+                lost.append(Shortfall.from_error(error, "the other checkpoints", Level.DECLARED, checkpoint.path))
     return ancestries, lost
 
 
@@ -79,8 +79,7 @@ def attempts_of(run: RunDirectory) -> tuple[list[Piece], list[Shortfall]]:
     try:
         resolved, schedule = run.resolved, run.resolved.schedule
     except (EvidenceError, ConfigError) as error:
-        missing = f"{error}; {HELPS}"
-        return [], [Shortfall(missing, "the other runs", Level.DECLARED, str(run.config_file))]
+        return [], [Shortfall.from_error(error, "the other runs", Level.DECLARED, run.config_file, helps=HELPS)]
     pieces: list[Piece] = []
     shortfalls = []
     needed = _needed_steps(run)

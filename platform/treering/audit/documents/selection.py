@@ -149,7 +149,7 @@ def find_readable(
         return find_documents(corpus, catalog, selectors)
     except EvidenceError as error:
         answered = f"the documents of other corpora; none of corpus {corpus.name} could be looked up"
-        shortfalls.append(Shortfall(str(error), answered, Level.DECLARED, corpus=corpus.name))
+        shortfalls.append(Shortfall.from_error(error, answered, Level.DECLARED, corpus=corpus.name))
         return {}
 
 

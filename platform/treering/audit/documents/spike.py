@@ -167,7 +167,7 @@ def rings_left(run: RunDirectory) -> tuple[list[Ring], list[Shortfall]]:
             rings += held.values()
             if problem and isinstance(piece, RecordedSegment):
                 answered = f"{len(held)} of the steps {piece.first_step} to {piece.last_step}"
-                shortfalls.append(Shortfall(f"{problem}; {HELPS}", answered, Level.REDERIVED))
+                shortfalls.append(Shortfall.from_error(problem, answered, Level.REDERIVED, helps=HELPS))
     return rings, shortfalls
 
 

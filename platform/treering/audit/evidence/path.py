@@ -127,7 +127,9 @@ def recorded_segments_of(path: Sequence[PathSegment]) -> list[RecordedSegment]:
         try:
             schedule = resolved.schedule
         except ConfigError as error:
-            raise EvidenceError(f"{segment.run.config_file}: no schedule can be made of it ({error})") from error
+            raise EvidenceError(
+                f"{segment.run.config_file}: no schedule can be made of it ({error})", file=segment.run.config_file
+            ) from error
         _check_start(segment, found)
         found.append(RecordedSegment(segment, done + 1, last, schedule, resolved.blend))
         done = last
@@ -173,7 +175,10 @@ def _check_continuation(segment: PathSegment, before: Sequence[RecordedSegment])
     if found != expected:
         raise EvidenceError(
             f"{segment.run.config_file}: blend.continues lets the corpora go on at positions "
-            f"{list(found)}, expected {list(expected)}, where the runs before stopped reading them"
+            f"{list(found)}, expected {list(expected)}, where the runs before stopped reading them",
+            file=segment.run.config_file,
+            found=list(found),
+            expected=list(expected),
         )
 
 
@@ -187,7 +192,10 @@ def _check_start(segment: PathSegment, before: Sequence[RecordedSegment]) -> Non
     if came_from != expected:
         raise EvidenceError(
             f"{segment.attempt.header_file}: the path comes from {_place(came_from)}, expected "
-            f"{_place(expected)} by start_from in {segment.run.config_file}"
+            f"{_place(expected)} by start_from in {segment.run.config_file}",
+            file=segment.attempt.header_file,
+            found=came_from,
+            expected=expected,
         )
     if before:
         _check_continuation(segment, before)

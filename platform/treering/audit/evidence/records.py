@@ -101,7 +101,7 @@ def read_records(run: RunDirectory, project: Project, note: Callable[[str], None
         try:
             records.scored.append(Scored(path, *Evaluation.read(path)))
         except EvidenceError as error:
-            records.found.append(Finding("record", str(error), file=str(path)))
+            records.found.append(Finding.from_error(error, "record"))
     for path in sorted(run.conversions_folder.glob(f"step-*/{MANIFEST_FILE}")):
         try:
             records.conversions[int(path.parent.name.removeprefix("step-"))] = ConversionManifest.read(path)
@@ -155,7 +155,7 @@ def _journal(records: RunRecords, folder: Path, note: Callable[[str], None]) -> 
     try:
         lines = journal.lines()
     except EvidenceError as error:
-        records.found.append(Finding("record", str(error), file=str(journal.path)))
+        records.found.append(Finding.from_error(error, "record", journal.path))
         records.journals_hold = False
         return []
     if journal.torn() and not is_held(records.run.lock):

@@ -133,9 +133,8 @@ def readable_run(run: RunDirectory, project: Project) -> tuple[RunDirectory, tup
         published = RunDirectory(project.published)
         with suppress(EvidenceError):
             if published.id == run.path.resolve().name:
-                missing = f"{error}; {HELPS}"
                 answered = f"everything of it, by the published run log in {published.path}"
-                return published, (Shortfall(missing, answered, Level.RECORDED, str(config)),)
+                return published, (Shortfall.from_error(error, answered, Level.RECORDED, config, helps=HELPS),)
         raise EvidenceError(f"{error}; without it nothing says what a step reads; {HELPS}") from None
     return run, ()
 
@@ -158,7 +157,7 @@ def _at_home(
             f"what run {checkpoint.run.id} reads up to step {checkpoint.step}, which is the step of the folder's name; "
             "nothing binds the files to it"
         )
-        shortfalls.append(Shortfall(f"{error}; {HELPS}", answered, Level.REDERIVED, str(file)))
+        shortfalls.append(Shortfall.from_error(error, answered, Level.REDERIVED, file, helps=HELPS))
         return checkpoint, None
     if own == manifest.run:
         return checkpoint, manifest
@@ -212,7 +211,7 @@ def _trace_back(
             resolved, schedule = run.resolved, run.resolved.schedule
         except (EvidenceError, ConfigError) as error:
             if pieces or not shortfalls:  # of the checkpoint's own run it has been said
-                shortfalls.append(_without_config(run, last, str(error), pieces))
+                shortfalls.append(_without_config(run, last, error, pieces))
             return pieces
         header, why = _header(run, resolved, number, last, problem, seen)
         if header is not None and number is not None:
@@ -297,9 +296,9 @@ def _without_header(piece: Piece, resolved: Resolved, number: int, why: str) -> 
     return Shortfall(missing, answered, level, str(_attempt(piece.run, number).header_file))
 
 
-def _without_config(run: RunDirectory, last: int, why: str, pieces: list[Piece]) -> Shortfall:
+def _without_config(run: RunDirectory, last: int, why: Exception, pieces: list[Piece]) -> Shortfall:
     rest = (
         f"steps {pieces[0].first_step} to {pieces[-1].last_step}; of steps 1 to {last}" if pieces else "nothing; of it"
     )
     answered = f"{rest} only that they were done, by the recipe that goes on from them"
-    return Shortfall(f"{why}; {HELPS}", answered, Level.DECLARED, str(run.config_file))
+    return Shortfall.from_error(why, answered, Level.DECLARED, run.config_file, helps=HELPS)

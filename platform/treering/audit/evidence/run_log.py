@@ -129,17 +129,17 @@ def _read_attempt(
     try:
         records.header, records.digest = AttemptHeader.read(records.header_file)
     except EvidenceError as error:
-        found.append(Finding("record", str(error), file=str(records.header_file)))
+        found.append(Finding.from_error(error, "record"))
     if end.exists() or end.is_symlink():
         try:
             records.end, records.end_digest = AttemptEnd.read(end)
         except EvidenceError as error:
-            found.append(Finding("record", str(error), file=str(end)))
+            found.append(Finding.from_error(error, "record"))
     found += _check_rings(run, records, wanted(attempt.number), note)
     try:
         late = [each for each in attempt.incidents() if records.whole and each.step > records.last_step]
     except EvidenceError as error:
-        found.append(Finding("record", str(error), file=str(attempt.incidents_file)))
+        found.append(Finding.from_error(error, "record", attempt.incidents_file))
         late = []
     found += [
         Finding(
@@ -158,7 +158,7 @@ def _check_rings(
     run: RunDirectory, records: AttemptRecords, wanted: set[int], note: Callable[[str], None]
 ) -> Iterator[Finding]:
     """The chain of an attempt's rings from the first of them on, and each against the schedule."""
-    attempt, line, step = records.directory, 1, None
+    attempt, line = records.directory, 1
     path, file = attempt.rings_file, str(attempt.rings_file)
     if not path.is_file():
         if path.exists() or path.is_symlink():
@@ -178,7 +178,7 @@ def _check_rings(
                 text += f"{run.config_file}"
                 yield Finding("ring", text, file=file, line=line, step=ring.step)
                 schedule = None  # one is enough: the others would say the same
-            line, step = line + 1, ring.step
+            line += 1
             applied += ring.applied
             loss = ring.validation_loss if ring.validation_loss is not None else loss
             records.rings, records.last = records.rings + 1, ring
@@ -186,7 +186,7 @@ def _check_rings(
                 records.marks[ring.step] = Mark(ring, applied, loss)
     except EvidenceError as error:
         records.whole = False
-        yield Finding("ring", str(error), file=file, line=line, step=None if step is None else step + 1)
+        yield Finding.from_error(error, "ring")
         return
     rest = attempt.ring_log.unfinished()
     if _begins_with_a_value(rest):

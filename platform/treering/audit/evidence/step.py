@@ -63,7 +63,7 @@ def find_step(run: RunDirectory, step: int, project: Project) -> FoundStep:
             if ring is None:
                 answered = "the rings of other attempts, and what the recipe says"
             level = Level.REDERIVED if ring is None else Level.RECORDED
-            shortfalls.append(Shortfall(f"{problem}; {HELPS}", answered, level, str(attempt.path)))
+            shortfalls.append(Shortfall.from_error(problem, answered, level, attempt.path, helps=HELPS))
         if ring is not None:
             segment = PathSegment(run, attempt, step)
             piece = _piece(segment, step)
@@ -84,7 +84,7 @@ def _piece(segment: PathSegment, step: int) -> Piece:
     return DerivedSegment(run, segment.attempt, step, step, resolved.schedule, resolved.blend)
 
 
-def rings_of(attempt: AttemptDirectory, first: int, last: int) -> tuple[dict[int, Ring], str]:
+def rings_of(attempt: AttemptDirectory, first: int, last: int) -> tuple[dict[int, Ring], EvidenceError | None]:
     """The rings of steps [first, last] that an attempt has, by step; and what does not hold on the way to them."""
     found: dict[int, Ring] = {}
     try:
@@ -92,8 +92,8 @@ def rings_of(attempt: AttemptDirectory, first: int, last: int) -> tuple[dict[int
     except EvidenceError as error:
         with suppress(EvidenceError):
             _collect(attempt.headless_rings(), first, last, found)
-        return found, str(error)
-    return found, ""
+        return found, error
+    return found, None
 
 
 def _collect(rings: Iterator[Ring], first: int, last: int, found: dict[int, Ring]) -> None:
