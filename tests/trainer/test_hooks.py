@@ -163,6 +163,20 @@ def test_a_hook_that_raises_is_left_out_and_a_new_one_starts_fresh(zygote, proje
 
 @pytest.mark.slow
 @pytest.mark.trainer
+def test_state_goes_along_into_another_layout(zygote, project, installed, tmp_path):
+    told, runs = tmp_path / "told", tmp_path / "runs"
+    hooks = f"--set=hooks=[{counter(told)}]"
+    zygote.train(project, runs, hooks, "--stop-after=6", expect=75, install={"folder": installed})
+    options = ("--set=parallel.data=1", "--continue-changed")
+    zygote.train(project, runs, hooks, *options, install={"folder": installed})
+    run = run_of(runs)
+    assert run.attempts()[-1].header.converted is not None
+    assert json.loads((told / "told-0.json").read_text())[:2] == [["load_state", 6], ["before_training", 6, 15]]
+    assert json.loads(run.checkpoints()[-1].hooks_file.read_text()) == {"counter": {"rings": 15}}
+
+
+@pytest.mark.slow
+@pytest.mark.trainer
 def test_an_error_of_the_config_ends_the_start(zygote, project, installed, tmp_path):
     printed = zygote.train(project, tmp_path, "--set=hooks=[{name: best_los}]", expect=2, install={"folder": installed})
     assert (
