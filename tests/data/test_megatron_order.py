@@ -11,7 +11,7 @@ import pytest
 
 from treering.data.corpus.indexed import TokenFile, read_sequence_lengths
 from treering.data.megatron import greedy
-from treering.data.megatron.blend import MegatronBlend
+from treering.data.megatron.blend import MegatronBlend, sum_in_turn
 from treering.data.megatron.greedy import interleave
 from treering.data.megatron.lineage import LINEAGES
 from treering.data.megatron.order import MegatronOrder
@@ -273,3 +273,7 @@ def test_older_lineages_round_a_share_once(num_samples, asked, core):
     assert newest.shares[0] == float.fromhex("0x1.999999999999ap-4")
     assert (legacy.size([]), once.size([])) == (num_samples, sum(asked))
     assert replace(twice, surplus=0.5).requested() == core, "no argument of that lineage"
+
+
+def test_a_sum_does_not_depend_on_the_python_that_reads():
+    assert sum_in_turn([0.1] * 10) == 0.9999999999999999, "Python 3.12's own sum is 1.0"
