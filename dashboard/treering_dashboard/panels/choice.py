@@ -106,18 +106,7 @@ def choose_run(runs: Sequence[RunDirectory], side: str = "") -> RunDirectory:
     last = st.session_state.get(_LAST_RUN)
     preferred = last if last in by_name else next(iter(by_name))
     keep_choice(key, preferred, by_name)
-    name = st.selectbox(
-        "Run",
-        list(by_name),
-        index=None,
-        required=True,
-        key=key,
-        bind="query-params",
-        label_visibility="collapsed",
-        width=190,
-    )
-    _settle(key)
-    name = name or preferred
+    name = _box("Run", by_name, key) or preferred
     if not side:
         st.session_state[_LAST_RUN] = name
     return by_name[name]
@@ -146,9 +135,14 @@ def choose_checkpoint(runs: Sequence[RunDirectory], side: str = "") -> Checkpoin
         gone("checkpoint", str(asked), checkpoints)
     st.session_state[of] = run.path
     keep_choice(key, next(iter(checkpoints)), checkpoints)
+    return checkpoints[_box("Checkpoint", checkpoints, key) or next(iter(checkpoints))]
+
+
+def _box(label: str, names: Collection[str], key: str) -> str | None:
+    """A box whose choice is in the URL; None until the visitor's browser has answered."""
     name = st.selectbox(
-        "Checkpoint",
-        list(checkpoints),
+        label,
+        list(names),
         index=None,
         required=True,
         key=key,
@@ -157,7 +151,7 @@ def choose_checkpoint(runs: Sequence[RunDirectory], side: str = "") -> Checkpoin
         width=190,
     )
     _settle(key)
-    return checkpoints[name or next(iter(checkpoints))]
+    return name
 
 
 def no_checkpoint() -> None:

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -45,15 +46,7 @@ def table(
         widths: pixels of columns that leave the rest to the others.
         columns: columns that are no text.
     """
-    st.dataframe(
-        shown_frame(frame),
-        hide_index=True,
-        row_height=ROW_HEIGHT,
-        height=height(min(len(frame), rows)),
-        alt=alt,
-        placeholder=NOTHING,
-        column_config={**_columns(numbers, widths), **(columns or {})},
-    )
+    _draw(frame, alt, rows, {**_columns(numbers, widths), **(columns or {})})
 
 
 def choose_row(
@@ -77,18 +70,16 @@ def choose_row(
         widths: pixels of columns that leave the rest to the others.
         default: the row that is chosen at first.
     """
-    event = st.dataframe(
-        shown_frame(frame),
-        hide_index=True,
-        row_height=ROW_HEIGHT,
-        height=height(min(len(frame), rows)),
+    chosen_first = {"selection": {"rows": [default]}}
+    event = _draw(
+        frame,
+        alt,
+        rows,
+        _columns(numbers, widths),
         on_select="rerun",
         selection_mode="single-row",
-        selection_default={"selection": {"rows": [default]}},
+        selection_default=chosen_first,
         key=key,
-        alt=alt,
-        placeholder=NOTHING,
-        column_config=_columns(numbers, widths),
     )
     chosen = event["selection"]["rows"]
     return chosen[0] if chosen and chosen[0] < len(frame) else default
@@ -104,20 +95,24 @@ def clicked_row(
     columns: Mapping[str, ColumnConfig] | None = None,
 ) -> int | None:
     """A table whose rows lead somewhere; the row that was clicked just now. Arguments as of `table`, `choose_row`."""
-    event = st.dataframe(
+    shown = {**_columns(numbers), **(columns or {})}
+    event = _draw(frame, alt, rows, shown, on_select="rerun", selection_mode="single-cell", key=key)
+    cells = event["selection"]["cells"]
+    return int(cells[0][0]) if cells and cells[0][0] < len(frame) else None
+
+
+def _draw(frame: pd.DataFrame, alt: str, rows: int, columns: Mapping[str, ColumnConfig], **selection: Any) -> Any:
+    """Every table of the dashboard's panels; what a visitor selects is in what it returns."""
+    return st.dataframe(
         shown_frame(frame),
         hide_index=True,
         row_height=ROW_HEIGHT,
         height=height(min(len(frame), rows)),
-        on_select="rerun",
-        selection_mode="single-cell",
-        key=key,
         alt=alt,
         placeholder=NOTHING,
-        column_config={**_columns(numbers), **(columns or {})},
+        column_config=dict(columns),
+        **selection,
     )
-    cells = event["selection"]["cells"]
-    return int(cells[0][0]) if cells and cells[0][0] < len(frame) else None
 
 
 def _columns(numbers: Sequence[str], widths: Mapping[str, int] | None = None) -> dict[str, ColumnConfig]:
