@@ -21,7 +21,7 @@ import torch.distributed
 from treering.config.canonical import digest_file
 from treering.config.operation import CheckpointConfig
 from treering.errors import EvidenceError
-from treering.files import open_regular, rename_durably, sync_directory
+from treering.files import open_regular, rename_durably, sync_directory, write_durably
 from treering.foreign import say
 from treering.runlog.chronicle import record_removed, record_saved, record_set_aside
 from treering.runlog.directory import EVALUATIONS, MANIFEST_FILE, CheckpointDirectory, RunDirectory
@@ -110,7 +110,7 @@ class Saving:
         shutil.rmtree(self._temporary, ignore_errors=True)
         self._temporary.mkdir(parents=True)
         for name, text in self._documents.items():
-            (self._temporary / name).write_text(text, encoding="utf-8")
+            write_durably(self._temporary / name, text)
 
     def _write(self, engine: Engine) -> None:
         paths = engine.save(self._temporary)
