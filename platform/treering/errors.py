@@ -18,7 +18,6 @@ one of them.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
 
 from treering.redact import redact
 
@@ -99,7 +98,7 @@ class EvidenceError(TreeringError):
     """A digest differs or a record is missing: what is claimed cannot be shown.
 
     Args:
-        text: the whole text; `of` makes it from the fields.
+        text: the whole text: problem, place, what was expected, what helps.
         file: the file concerned.
         line: line of `file`, from 1.
         step: step of the ring concerned.
@@ -128,33 +127,6 @@ class EvidenceError(TreeringError):
         self.found = found
         self.expected = expected
         self.remedy = remedy
-
-    @classmethod
-    def of(
-        cls,
-        problem: str,
-        *,
-        file: Path | None = None,
-        line: int | None = None,
-        step: int | None = None,
-        found: object = None,
-        expected: object = None,
-        remedy: str | None = None,
-    ) -> Self:
-        """An error whose text is made from its fields: the problem, the place, what was expected, and what helps."""
-        places = (
-            str(file) if file is not None else "",
-            f"line {line}" if line is not None else "",
-            f"step {step}" if step is not None else "",
-        )
-        place = " ".join(each for each in places if each)
-        said = (
-            f"found {found}" if found is not None else "",
-            f"expected {expected}" if expected is not None else "",
-        )
-        text = ": ".join(each for each in (problem, place, ", ".join(each for each in said if each)) if each)
-        text = f"{text}; {remedy}" if remedy is not None else text
-        return cls(text, file=file, line=line, step=step, found=found, expected=expected, remedy=remedy)
 
     def at(self, file: Path, line: int, step: int | None = None) -> None:
         """Notes the place, for a reader that knows it where the check that failed did not."""
