@@ -118,7 +118,7 @@ def test_stuck_while_saving(zygote, project, reference, tmp_path):
 
 @pytest.mark.parametrize("layout", ["parallel.data=2", "parallel.pipeline=2"])
 def test_a_rank_that_sleeps_where_the_others_wait_is_named(layout, zygote, project, tmp_path):
-    """As in a deadlock: kernel and marks see no difference, but it waits in no collective."""
+    """As in a deadlock: kernel and heartbeats see no difference, but it waits in no collective."""
     printed = zygote.train(project, tmp_path, SHORT, f"--set={layout}", expect=75, sleep={"rank": 0, "step": 6})
     assert "rank 0 has given no sign for 4 s while training step 6; all ranks were ended" in printed
     assert "in patched" in log_file(run_of(tmp_path).attempts()[0].path, 0).read_text(), "where it sleeps"
@@ -154,7 +154,7 @@ def running(command, project, runs):
 
 
 def test_ranks_with_an_interpreter_each_are_watched_too(project, tmp_path):
-    """How ranks start where there are GPUs: the launcher learns from their marks which attempt it is."""
+    """How ranks start where there are GPUs: the launcher learns from their heartbeats which attempt it is."""
     start = (
         "import sys; from treering_trainer.launch import __main__ as launch; "
         "from treering.runlog.directory import RunDirectory; "
@@ -172,7 +172,7 @@ def test_ranks_with_an_interpreter_each_are_watched_too(project, tmp_path):
 
 
 def test_under_an_outer_launcher_rank_0_records_that_contact_was_lost(project, tmp_path):
-    """torchrun has nobody who looks at marks: a collective fails by its timeout."""
+    """torchrun has nobody who looks at heartbeats: a collective fails by its timeout."""
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "treering_trainer.launch"]
     with running(command, project, tmp_path) as (launcher, ranks):
         ranks[1].suspend()

@@ -1,4 +1,4 @@
-"""Which rank is to blame, told from marks."""
+"""Which rank is to blame, found from heartbeats."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ def sleepers():
 
 def pens(heartbeats, monkeypatch):
     """The pens of two ranks, opened as ranks open theirs."""
-    monkeypatch.setenv("TREERING_MARKS", str(heartbeats.descriptor))
+    monkeypatch.setenv("TREERING_HEARTBEATS", str(heartbeats.descriptor))
     found = []
     for rank in range(2):
         monkeypatch.setenv("RANK", str(rank))
@@ -44,7 +44,7 @@ def looks(watchdog, processes, seconds):
     return found
 
 
-def test_marks_arrive(monkeypatch):
+def test_heartbeats_arrive(monkeypatch):
     heartbeats = Heartbeats(2)
     first, second = pens(heartbeats, monkeypatch)
     first.begin(3, 40)
@@ -55,13 +55,13 @@ def test_marks_arrive(monkeypatch):
     assert heartbeats.of(1) == second.last == Heartbeat(2, Part.SAVE, 41)
     assert str(heartbeats.of(1)) == "saving the checkpoint of step 41"
     assert (first.shared, str(first.last)) == (True, "starting")
-    monkeypatch.delenv("TREERING_MARKS")
+    monkeypatch.delenv("TREERING_HEARTBEATS")
     alone = HeartbeatWriter.of_this_process()
     alone(Part.TRAIN, 2)
     assert (alone.shared, str(alone.last)) == (False, "training step 2")
 
 
-def test_the_one_with_the_fewest_marks_is_behind(sleepers, monkeypatch):
+def test_the_one_with_the_fewest_heartbeats_is_behind(sleepers, monkeypatch):
     heartbeats = Heartbeats(2)
     first, second = pens(heartbeats, monkeypatch)
     for part in (Part.READ, Part.AGREE, Part.TRAIN):
@@ -99,8 +99,8 @@ def test_among_equals_one_that_waits_in_no_collective_is_to_blame(sleepers, monk
     second.waits(True)
     assert looks(Watchdog(heartbeats, TIMEOUT_S), sleepers, 60).ranks == (0, 1)
     first(Part.VALIDATE, 5)
-    assert heartbeats.of(0) == Heartbeat(2, Part.VALIDATE, 5, waits=False), "a mark begins anew"
-    assert looks(Watchdog(heartbeats, TIMEOUT_S), sleepers, 60).ranks == (1,), "the fewest marks count first"
+    assert heartbeats.of(0) == Heartbeat(2, Part.VALIDATE, 5, waits=False), "a heartbeat begins anew"
+    assert looks(Watchdog(heartbeats, TIMEOUT_S), sleepers, 60).ranks == (1,), "the fewest heartbeats count first"
 
 
 def test_the_first_step_has_the_patience_of_a_start(sleepers, monkeypatch):

@@ -146,7 +146,7 @@ class Loop:
                 return Outcome("interrupted", step - 1)
             if step == start_step + 1:  # what is slow once, such as compiling, is over
                 timeout_s = self._resolved.attempt.parallel.rank_timeout_s
-                # A launcher that looks at the marks can name the stuck rank, so it speaks first.
+                # A launcher that looks at the heartbeats can name the stuck rank, so it speaks first.
                 limit_waiting(timeout_s * _LAUNCHER_FIRST if self._beat.shared else timeout_s)
         return Outcome("finished", self._schedule.num_steps)
 

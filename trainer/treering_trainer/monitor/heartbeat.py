@@ -1,8 +1,8 @@
-"""What each rank did last: marks in memory that the launcher shares with the ranks of its machine.
+"""What each rank did last: heartbeats in memory that the launcher shares with the ranks of its machine.
 
-A rank sets a mark before each part of a step. That is a store into memory: no file, no lock, nothing to wait for. All
-ranks set the same marks in the same order, so the one with the fewest is the one that the others wait for; among equals
-it is the one that waits in no collective.
+A rank sends a heartbeat before each part of a step. That is a store into memory: no file, no lock, nothing to wait for.
+All ranks send the same heartbeats in the same order, so the others wait for the rank with the fewest. Among equals they
+wait for the rank that waits in no collective.
 """
 
 import mmap
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar, Final
 
-VARIABLE: Final = "TREERING_MARKS"
+VARIABLE: Final = "TREERING_HEARTBEATS"
 """Names the descriptor of the shared memory in a rank's environment; missing under an outer launcher."""
 
 _ATTEMPT = struct.Struct("<QQ")
-_MARK = struct.Struct("<QQQQ")
+_HEARTBEAT = struct.Struct("<QQQQ")
 _WAITS = struct.Struct("<Q")
-_WAITS_AT = _MARK.size - _WAITS.size
+_WAITS_AT = _HEARTBEAT.size - _WAITS.size
 
 
 class Part(IntEnum):
@@ -54,7 +54,7 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A rank's newest mark.
+    """A rank's newest heartbeat.
 
     Attributes:
         count: how many it has set.
@@ -74,11 +74,11 @@ class Heartbeat:
 
 
 class HeartbeatWriter:
-    """One rank's pen for its marks.
+    """Writes one rank's heartbeats.
 
     Args:
         memory: shared with the launcher, or this process's own where nobody looks.
-        rank: whose marks.
+        rank: whose heartbeats.
         shared: whether a launcher looks at them.
     """
 
@@ -87,16 +87,16 @@ class HeartbeatWriter:
 
     def __init__(self, memory: mmap.mmap, rank: int, *, shared: bool) -> None:
         self._memory = memory
-        self._offset = _ATTEMPT.size + rank * _MARK.size
+        self._offset = _ATTEMPT.size + rank * _HEARTBEAT.size
         self._count = 0
         self.shared = shared
 
     @classmethod
     def of_this_process(cls) -> "HeartbeatWriter":
-        """The pen of the rank that the environment names."""
+        """The writer of the rank that the environment names."""
         descriptor = os.environ.get(VARIABLE)
         if descriptor is None:
-            cls.current = cls(mmap.mmap(-1, _ATTEMPT.size + _MARK.size), 0, shared=False)
+            cls.current = cls(mmap.mmap(-1, _ATTEMPT.size + _HEARTBEAT.size), 0, shared=False)
         else:
             cls.current = cls(mmap.mmap(int(descriptor), 0), int(os.environ["RANK"]), shared=True)
         return cls.current
@@ -106,14 +106,14 @@ class HeartbeatWriter:
         _ATTEMPT.pack_into(self._memory, 0, attempt, start_step)
 
     def __call__(self, part: Part, step: int = 0) -> None:
-        """Sets a mark.
+        """Sends a heartbeat.
 
         Args:
             part: what begins now.
             step: the step that it belongs to.
         """
         self._count += 1
-        _MARK.pack_into(self._memory, self._offset, self._count, part, step, False)
+        _HEARTBEAT.pack_into(self._memory, self._offset, self._count, part, step, False)
 
     def waits(self, now: bool) -> None:
         """Says whether a collective is waited in."""
@@ -121,12 +121,12 @@ class HeartbeatWriter:
 
     @property
     def last(self) -> Heartbeat:
-        """The newest mark."""
+        """The newest heartbeat."""
         return _read(self._memory, self._offset)
 
 
 class Heartbeats:
-    """The marks of all ranks, as their launcher sees them.
+    """The heartbeats of all ranks, as their launcher sees them.
 
     Args:
         world_size: number of ranks.
@@ -136,8 +136,8 @@ class Heartbeats:
     """
 
     def __init__(self, world_size: int) -> None:
-        size = _ATTEMPT.size + world_size * _MARK.size
-        self.descriptor = os.memfd_create("treering-marks")
+        size = _ATTEMPT.size + world_size * _HEARTBEAT.size
+        self.descriptor = os.memfd_create("treering-heartbeats")
         os.ftruncate(self.descriptor, size)
         self._memory = mmap.mmap(self.descriptor, size)
 
@@ -152,10 +152,10 @@ class Heartbeats:
         return int(_ATTEMPT.unpack_from(self._memory)[1])
 
     def of(self, rank: int) -> Heartbeat:
-        """A rank's newest mark."""
-        return _read(self._memory, _ATTEMPT.size + rank * _MARK.size)
+        """A rank's newest heartbeat."""
+        return _read(self._memory, _ATTEMPT.size + rank * _HEARTBEAT.size)
 
 
 def _read(memory: mmap.mmap, offset: int) -> Heartbeat:
-    count, part, step, waits = _MARK.unpack_from(memory, offset)
+    count, part, step, waits = _HEARTBEAT.unpack_from(memory, offset)
     return Heartbeat(count, Part(part), step, bool(waits))

@@ -65,7 +65,7 @@ class Ranks:
         ended: how ranks ended, in order.
         stuck: the ranks that gave no sign for too long and were ended for it, if any.
         stop_signal: the first signal of the user, if any.
-        marks: what each rank did last, once they are started.
+        heartbeats: what each rank did last, once they are started.
     """
 
     running: dict[int, int] = field(default_factory=dict)
