@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from treering.audit.corpora.catalog import Catalog, agree, order_of
 from treering.audit.corpora.content import Progress, quiet
@@ -71,6 +72,14 @@ def _reads(places: Iterable[tuple[_Range, int]]) -> list[DocumentReads]:
         DocumentReads(each.order.read_counts(position, each.lo, each.hi), each.order.sequence_length)
         for each, position in places
     ]
+
+
+def joined_reads(
+    reads: Sequence[DocumentReads], offsets: NDArray[np.int64]
+) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """What all ranges of a path read of some neighbouring documents: arguments and result as of `DocumentReads.of`."""
+    held, tokens = zip(*(each.of(offsets) for each in reads), strict=True)
+    return np.logical_or.reduce(held), np.sum(tokens, axis=0)
 
 
 def corpus_reads(pieces: Sequence[Piece], catalog: Catalog) -> Iterator[tuple[Corpus, list[DocumentReads]]]:
@@ -242,8 +251,7 @@ def _walk(corpus: Corpus, reads: Sequence[DocumentReads], catalog: Catalog, held
     rows = _Rows(corpus, ("licence", "tokens") if held_out is None else ("licence", "tokens", "digest"))
     for first, end, batch in rows:
         part = offsets[first : end + 1]
-        each_held, each_tokens = zip(*(each.of(part) for each in reads), strict=True)
-        held, tokens = np.logical_or.reduce(each_held), np.sum(each_tokens, axis=0)
+        held, tokens = joined_reads(reads, part)
         touched += int(np.count_nonzero(held))
         if batch is None or rows.damage is not None:
             continue

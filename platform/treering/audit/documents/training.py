@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from treering.audit.corpora.catalog import Catalog, agree, find_corpora
-from treering.audit.corpora.usage import corpus_reads
+from treering.audit.corpora.usage import corpus_reads, joined_reads
 from treering.audit.documents.readers import missing_corpora
 from treering.audit.evidence.recovery import RecoveredAncestry, recover_ancestry
 from treering.audit.report import Level, Shortfall, lowest, messages
@@ -62,12 +62,12 @@ class TrainingDocuments:
             for first, rows in corpus.batches(*_COLUMNS):
                 part = offsets[first : first + len(rows) + 1]
                 agree(corpus, range(first, first + len(rows)), np.diff(part), rows["tokens"])
-                held, tokens = zip(*(each.of(part) for each in reads), strict=True)
-                at = np.flatnonzero(np.logical_or.reduce(held))
+                held, tokens = joined_reads(reads, part)
+                at = np.flatnonzero(held)
                 read = rows.take(pa.array(at))
                 columns = [pa.array([corpus.name] * len(at)), pa.array(first + at)]
                 columns += [read[name] for name in _COLUMNS]
-                columns += [pa.array(np.sum(tokens, axis=0)[at])]
+                columns += [pa.array(tokens[at])]
                 yield pa.RecordBatch.from_arrays(
                     [column.cast(field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
                 )
