@@ -16,7 +16,7 @@ from treering_dashboard.panels.choice import go_to
 from treering_dashboard.panels.foreign import label
 
 BY_DOCUMENT: Final = "document"
-"""The Trace page looks for a document; the document's name stands in the URL under the same word."""
+"""The Trace page looks for a document. The URL holds the document's name under the same word."""
 
 STEPS_BEFORE: Final = "steps before"
 """The Batch page shows what the steps before the chosen one read."""
@@ -100,8 +100,8 @@ def open_exposure(exposure: Exposure | None) -> None:
     """Goes to the micro-batch that held a sample, where one was clicked."""
     if exposure is not None:
         place = {"replica": exposure.replica, "micro_batch": exposure.micro_batch}
-        told = {name: value for name, value in place.items() if value is not None}
-        go_to(BATCH.link, run=exposure.run, step=exposure.step, **told)
+        known = {name: value for name, value in place.items() if value is not None}
+        go_to(BATCH.link, run=exposure.run, step=exposure.step, **known)
 
 
 def open_spike(run: RunDirectory, step: int | None) -> None:
