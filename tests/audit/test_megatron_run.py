@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from treering.audit.megatron.run import AuditedRun
 from treering.cli import app, commands
-from treering.config.schedule import Rampup, Schedule
+from treering.config.batch_schedule import Rampup
+from treering.config.schedule import Schedule
 from treering.data.megatron.blend import MegatronBlend
 from treering.errors import ConfigError, EvidenceError, NotFoundError, UserError
 

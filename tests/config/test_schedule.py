@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from treering.config.batch_schedule import Rampup, parse_tokens
 from treering.config.model import OptimizerConfig, ScheduleConfig
-from treering.config.schedule import Rampup, Schedule, parse_tokens
+from treering.config.schedule import Schedule
 from treering.errors import ConfigError
 
 

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from treering.config.batch_schedule import Rampup
 from treering.config.load import load_experiment
 from treering.config.model import ModelConfig
 from treering.config.operation import ParallelConfig
 from treering.config.resolve import declared_blend, resolve
-from treering.config.schedule import Rampup, Schedule
+from treering.config.schedule import Schedule
 from treering.errors import ConfigError, UserError
 from treering.metrics.flops import ptdp_2021
 from treering.plan.estimate import (

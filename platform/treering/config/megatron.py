@@ -4,8 +4,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from treering.config.batch_schedule import (
+    BatchSchedule,
+    Rampup,
+    explicit_thresholds,
+    rampup_thresholds,
+    resumed_schedule,
+)
 from treering.config.model import PositiveInt, RampConfig, Section, contradiction
-from treering.config.schedule import Rampup, explicit_thresholds, rampup_thresholds
 
 
 class MegatronData(Section):
@@ -95,13 +101,22 @@ class MegatronRun(Section):
         """Samples that the training asks for."""
         return self.train_samples or (self.train_iters or 0) * self.global_batch_size
 
-    @property
-    def batch_sizes(self) -> list[tuple[int, int]]:
-        """The batch schedule as (consumed samples from which on, batch size), ascending from 0.
+    def batch_schedule(self, steps: int = 0, consumed: int = 0) -> BatchSchedule:
+        """The samples of each step of a launch of the run.
+
+        A sequential sampler continues where the launch before it stopped.
+
+        Args:
+            steps: steps before the first one of the launch.
+            consumed: samples that those steps consumed.
 
         Raises:
             ConfigError: the ramp does not lead up to the global batch size, or the steps cannot be read.
         """
+        return resumed_schedule(self._batch_sizes(), steps, consumed)
+
+    def _batch_sizes(self) -> list[tuple[int, int]]:
+        """Batch sizes as (consumed samples from which on, batch size), ascending from 0."""
         if self.batch_steps is not None:
             return explicit_thresholds(self.batch_steps, self.sequence_length)
         if self.rampup is None:

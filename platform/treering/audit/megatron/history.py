@@ -14,7 +14,6 @@ from typing import Any, Final
 from treering.audit.megatron.arguments import Launch
 from treering.audit.megatron.report import Unbound
 from treering.audit.megatron.saved import SavedRun, checkpoint_times, tracked_iteration
-from treering.audit.megatron.steps import Steps
 from treering.config.megatron import MegatronData, MegatronRun
 from treering.config.model import RampConfig
 from treering.data.megatron.lineage import lineage_named
@@ -271,7 +270,7 @@ def _consumed(before: Point, step: int, after: Point) -> int | None:
     """The samples consumed at a checkpoint by a run that took its arguments after a step; None without a schedule."""
     try:
         middle = _samples_after(before, step)
-        return Steps.of(after.run, step, middle).samples_before(after.iteration + 1)
+        return after.run.batch_schedule(step, middle).sample_range(after.iteration)[1]
     except ConfigError:
         return None
 
@@ -280,18 +279,18 @@ def _samples_after(before: Point, step: int) -> int:
     """The samples consumed after a step that followed a checkpoint with its arguments."""
     consumed = before.consumed
     if consumed is None:
-        return Steps.of(before.run).samples_before(step + 1)
+        return before.run.batch_schedule().samples_after(step)
     return (
         consumed
         if step == before.iteration
-        else Steps.of(before.run, before.iteration, consumed).samples_before(step + 1)
+        else before.run.batch_schedule(before.iteration, consumed).sample_range(step)[1]
     )
 
 
 def _from_nothing(point: Point) -> bool:
     """Whether the samples consumed at a checkpoint are those of its own arguments from the first step on."""
     try:
-        return Steps.of(point.run).samples_before(point.iteration + 1) == point.consumed
+        return point.run.batch_schedule().samples_after(point.iteration) == point.consumed
     except ConfigError:
         return False
 

@@ -14,8 +14,8 @@ from treering.audit.megatron.alternatives import OtherOrder, other_orders
 from treering.audit.megatron.bound import bind_by_cache
 from treering.audit.megatron.report import LaunchedSteps, Unbound
 from treering.audit.megatron.source import Launched, blend_by
-from treering.audit.megatron.steps import Steps
 from treering.audit.report import Finding
+from treering.config.batch_schedule import BatchSchedule
 from treering.config.megatron import MegatronRun
 from treering.data.corpus.corpus import DOCUMENTS
 from treering.data.corpus.document_table import DocumentTable
@@ -41,7 +41,7 @@ class OrderedLaunch:
 
     Attributes:
         launched: what it says.
-        steps: which samples each step read.
+        schedule: which samples each step read.
         done: steps before its first one.
         last_step: its last step up to the checkpoint.
         end_sample: samples consumed after that.
@@ -53,7 +53,7 @@ class OrderedLaunch:
     """
 
     launched: Launched
-    steps: Steps
+    schedule: BatchSchedule
     done: int
     last_step: int
     end_sample: int
@@ -76,8 +76,8 @@ class OrderedLaunch:
         done, first = (0, 0) if before is None else (before.last_step, before.end_sample)
         by_steps = before is not None and launched.lineages[0].resumes_by_steps
         first = done * run.global_batch_size if by_steps else first
-        steps = Steps.of(run, done, first)
-        last_step, end, findings = _progress(launched.file, run, steps, counted=not by_steps)
+        schedule = run.batch_schedule(done, first)
+        last_step, end, findings = _progress(launched.file, run, schedule, counted=not by_steps)
         if before is not None and before.makes_order_of(launched):
             launched = replace(launched, lineages=before.launched.lineages)
             cache, open_ends, told = before.cache, before.open_ends, before.told_by_cache  # other steps, the same order
@@ -106,7 +106,7 @@ class OrderedLaunch:
                 f"{launched.file}: {end} samples consumed, the order ends after {cache.order.num_samples}; was the run "
                 f"launched with {run.num_samples} train samples?"
             )
-        return cls(launched, steps, done, last_step, end, cache, tuple(findings), open_ends, told, binding.bound)
+        return cls(launched, schedule, done, last_step, end, cache, tuple(findings), open_ends, told, binding.bound)
 
     def makes_order_of(self, launched: Launched) -> bool:
         """Whether another launch has the same order, and only other steps of it."""
@@ -122,7 +122,7 @@ class OrderedLaunch:
     @property
     def first_sample(self) -> int:
         """Samples consumed before its first step."""
-        return self.steps.first_sample
+        return self.schedule.skipped_samples
 
     @cached_property
     def others(self) -> list[OtherOrder]:
@@ -152,7 +152,7 @@ class OrderedLaunch:
 
     def sample_range(self, step: int) -> tuple[int, int]:
         """The samples [start, end) of a step."""
-        start, end = self.steps.samples_before(step), self.steps.samples_before(step + 1)
+        start, end = self.schedule.sample_range(step)
         return min(start, self.end_sample), min(end, self.end_sample)
 
     def told(self) -> LaunchedSteps:
@@ -301,19 +301,21 @@ def _check_epochs(launched: Launched, lengths: Sequence[NDArray[np.int32]]) -> N
             )
 
 
-def _progress(source: Path, run: MegatronRun, steps: Steps, *, counted: bool) -> tuple[int, int, list[Finding]]:
+def _progress(
+    source: Path, run: MegatronRun, schedule: BatchSchedule, *, counted: bool
+) -> tuple[int, int, list[Finding]]:
     """Steps done and the last sample of the checkpoint, and whether what is said of them fits the schedule.
 
     Args:
         source: what describes the run.
         run: the description.
-        steps: the steps of the launch.
+        schedule: of the launch.
         counted: whether the samples consumed say where the launch stands in its order.
     """
     iteration, consumed = run.iteration, run.consumed_samples if counted else None
     if iteration is None:
-        iteration = steps.step_of_sample((consumed or 1) - 1)
-    expected = steps.samples_before(iteration + 1)
+        iteration = schedule.step_of_sample((consumed or 1) - 1)
+    expected = schedule.sample_range(iteration)[1]
     if consumed is None or consumed == expected:
         return iteration, expected, []
     text = (

@@ -208,7 +208,7 @@ class AuditedRun:
         """
         prefix, number = self._named(document)
         return tuple(
-            self._read(launch, launch.order.sample(g), launch.steps.step_of_sample(g), number)
+            self._read(launch, launch.order.sample(g), launch.schedule.step_of_sample(g), number)
             for launch in self.launches
             for g in launch.holders(launch.order, prefix, number).tolist()
         )

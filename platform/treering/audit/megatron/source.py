@@ -25,7 +25,6 @@ from treering.audit.megatron.saved import (
     named_weights,
     read_checkpoint,
 )
-from treering.audit.megatron.steps import Steps
 from treering.audit.report import Finding
 from treering.config.load import validate_section
 from treering.config.megatron import MegatronRun
@@ -370,7 +369,7 @@ def _whole(file: Path, run: MegatronRun) -> int:
     Raises:
         ConfigError: the training is shorter than a step.
     """
-    steps = Steps.of(run).steps_within(run.num_samples)
+    steps = run.batch_schedule().steps_within(run.num_samples)
     if not steps:
         raise ConfigError(str(file), "train_samples", str(run.num_samples), "at least the samples of a step")
     return steps
