@@ -39,6 +39,7 @@ from treering.config.model import ModelConfig, OptimizerConfig
 from treering.config.operation import KernelConfig, ParallelConfig
 from treering.runlog.directory import RunDirectory
 from treering.runlog.records import Layout as LayoutRecord
+from treering.runlog.ring import RINGS_FILE, Ring
 from treering.runlog.writer import RingWriter
 from treering_trainer.checkpointing.checkpoint import Saving, record_file
 from treering_trainer.core.engine import Engine
@@ -82,7 +83,7 @@ class Bench:
         layout = LayoutRecord(
             tensor=1, pipeline=1, data=ranks, micro_batch_size=1, world_size=ranks, device="cpu", backend="gloo"
         )
-        self.rings = RingWriter(folder, digest) if self.leads else None
+        self.rings = RingWriter(folder / RINGS_FILE, Ring, digest) if self.leads else None
         names = ("run", "blend", "tokenizer", "code", "environment")
         numbers = dict.fromkeys(("attempt", "consumed_samples", "consumed_tokens", "applied_steps"), 1)
         self.facts: dict[str, Any] = {**dict.fromkeys(names, digest), **numbers, "upstream": None, "layout": layout}

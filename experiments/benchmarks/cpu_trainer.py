@@ -46,6 +46,7 @@ from treering.data.order.treering1 import DataOrder
 from treering.metrics.flops import ModelShape
 from treering.metrics.parameters import Parameters
 from treering.runlog.directory import RunDirectory
+from treering.runlog.ring import RINGS_FILE, Ring
 from treering.runlog.writer import RingWriter
 from treering_trainer.checkpointing.saver import Record, Saver
 from treering_trainer.core.batch_reader import BatchReader
@@ -174,7 +175,7 @@ class Bench:
             folder / "telemetry", rank=0, local_rank=0, on_accelerator=False, interval_s=attempt.telemetry.interval_s
         )
         self._hooks = FailOpen([telemetry, Progress((folder / "progress").open("w"))])
-        record = Record(folder, RingWriter(folder, self.resolved.recipe.digest), {})
+        record = Record(folder, RingWriter(folder / RINGS_FILE, Ring, self.resolved.recipe.digest), {})
         beat = HeartbeatWriter.of_this_process()
         return Loop(
             resolved=self.resolved,

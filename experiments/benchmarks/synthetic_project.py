@@ -30,6 +30,7 @@ from treering.project import Project
 from treering.runlog.attempt import HEADER_FILE
 from treering.runlog.directory import MANIFEST_FILE, RunDirectory, checkpoint_name
 from treering.runlog.records import AttemptHeader, CheckpointManifest, Layout
+from treering.runlog.ring import RINGS_FILE, Ring
 from treering.runlog.writer import RingWriter
 
 LENGTH = 2048
@@ -163,7 +164,7 @@ def _lay(run: Path, resolved: Resolved) -> None:
         upstream=None,
     )
     sample = hashlib.sha256(bytes(4 * (LENGTH + 1))).digest()
-    with RingWriter(attempt, header.write(attempt / HEADER_FILE)) as writer:
+    with RingWriter(attempt / RINGS_FILE, Ring, header.write(attempt / HEADER_FILE)) as writer:
         for step in range(1, schedule.num_steps + 1):
             lo, hi = schedule.sample_range(step)
             ring = writer.append(

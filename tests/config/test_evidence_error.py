@@ -10,6 +10,7 @@ from treering.audit.report import Finding, Level, Shortfall
 from treering.errors import EvidenceError
 from treering.runlog.document import read_document, write_document
 from treering.runlog.journal import CheckpointRemoved, Journal
+from treering.runlog.ring import Ring
 from treering.runlog.ring_log import RingLog
 from treering.runlog.writer import RingWriter
 
@@ -37,13 +38,13 @@ def test_a_changed_document_names_its_file_and_both_digests(tmp_path):
 
 
 def test_a_changed_ring_names_line_and_step(tmp_path):
-    with RingWriter(tmp_path, RECIPE) as writer:
+    with RingWriter(tmp_path / "rings.jsonl", Ring, RECIPE) as writer:
         for step in (1, 2, 3):
             writer.append(**run_records.ring_values(step, ((step - 1) * 4, step * 4), 32))
     path = tmp_path / "rings.jsonl"
     path.write_text(path.read_text().replace('"step":3,', '"step":9,', 1))
     with pytest.raises(EvidenceError, match="line 3: ring of step 9") as caught:
-        list(RingLog(path).rings(RECIPE))
+        list(RingLog(path, Ring).rings(RECIPE))
     error = caught.value
     assert (error.file, error.line, error.step) == (path, 3, 3)
     assert Finding.from_error(error, "ring") == Finding("ring", str(error), file=str(path), line=3, step=3)

@@ -292,7 +292,7 @@ def make_run(plan: RunPlan) -> Path:
         header = header_of(plan, resolved, number, parent, clock.now)
         written = header.write(attempt / "header.json")
         ended_at: list[float] = []
-        with RingWriter(attempt, written) as writer:
+        with RingWriter(attempt / "rings.jsonl", Ring, written) as writer:
             for step in range(first, last + 1):
                 ring = writer.append(**ring_values(plan, resolved, step, clock, random))
                 ended_at.append(ring.ended_at)

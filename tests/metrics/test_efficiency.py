@@ -26,7 +26,7 @@ def resolved():
 
 
 def ring(**changes):
-    return Ring.seal("sha256:0", **run_records.ring_values(1, (0, 1920), 2048, **changes))
+    return Ring.sealed(**run_records.ring_values(1, (0, 1920), 2048, **changes), prev="sha256:0")[0]
 
 
 def header(resolved, devices=("NVIDIA A100-SXM4-80GB",), layout=LAYOUT, recompute="full"):

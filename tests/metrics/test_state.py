@@ -12,6 +12,7 @@ from treering.metrics.state import SAVE_S, START_S, condition, rank_names
 from treering.runlog.directory import RunDirectory
 from treering.runlog.find import find_runs
 from treering.runlog.lock import acquire
+from treering.runlog.ring import Ring
 from treering.runlog.writer import RingWriter
 
 
@@ -26,7 +27,7 @@ def begin(tmp_path, request):
         attempt = run.path / "attempts" / "0003"
         attempt.mkdir()
         digest = run_records.header(resolved, 3, started_at=at).write(attempt / "header.json")
-        with RingWriter(attempt, digest) as writer:
+        with RingWriter(attempt / "rings.jsonl", Ring, digest) as writer:
             for step in range(1, steps + 1):
                 lo, hi = resolved.schedule.sample_range(step)
                 times = {"step": step_s * (hi - lo) / 16, **changed.get(f"step_{step}", {})}

@@ -14,6 +14,7 @@ from treering.runlog.directory import RunDirectory, checkpoint_name
 from treering.runlog.find import find_checkpoint, find_run, find_runs, named_checkpoint
 from treering.runlog.lock import acquire
 from treering.runlog.records import AttemptEnd, Parent
+from treering.runlog.ring import Ring
 from treering.runlog.writer import RingWriter
 
 DIGEST = digest_bytes(b"anything")
@@ -47,7 +48,7 @@ def lay_attempt(run: RunDirectory, number: int, steps: range, parent: Parent | N
     directory = run.path / "attempts" / f"{number:04d}"
     directory.mkdir(parents=True)
     digest = run_records.header(run.resolved, number, parent=parent).write(directory / "header.json")
-    with RingWriter(directory, digest) as writer:
+    with RingWriter(directory / "rings.jsonl", Ring, digest) as writer:
         return [
             writer.append(**run_records.ring_values(step, (4 * (step - 1), 4 * step), 32, loss=loss - step / 10))
             for step in steps

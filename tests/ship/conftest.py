@@ -110,7 +110,7 @@ class Writer:
             ),
         }
         header = run_records.header(self.resolved, self.attempt, **(values | changes))
-        self.writer = RingWriter(self.directory, header.write(self.directory / "header.json"))
+        self.writer = RingWriter(self.directory / "rings.jsonl", Ring, header.write(self.directory / "header.json"))
         self.step = parent.step if parent else 0
         return self
 

@@ -18,6 +18,7 @@ from treering.data.order.treering1 import DataOrder
 from treering.project import Project
 from treering.runlog.directory import RunDirectory, checkpoint_name
 from treering.runlog.records import FileRecord
+from treering.runlog.ring import Ring
 from treering.runlog.writer import RingWriter
 
 LENGTH = 16
@@ -110,7 +111,7 @@ def lay_attempt(project, run, number, steps, parent=None, **changed):
     directory.mkdir(parents=True)
     digest = run_records.header(resolved, number, parent=parent).write(directory / "header.json")
     rings = []
-    with RingWriter(directory, digest) as writer:
+    with RingWriter(directory / "rings.jsonl", Ring, digest) as writer:
         for step in steps:
             lo, hi = resolved.schedule.sample_range(step)
             fields = {

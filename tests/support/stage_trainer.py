@@ -22,6 +22,7 @@ from treering.data.order.treering1 import DataOrder
 from treering.project import Project
 from treering.runlog.directory import RunDirectory, checkpoint_name
 from treering.runlog.records import FileRecord
+from treering.runlog.ring import Ring
 from treering.runlog.writer import RingWriter
 
 EVERY = 6
@@ -60,7 +61,7 @@ def train(project, run, done, options):
     folder.mkdir(parents=True)
     parent = None if done is None else run_records.parent(done)
     digest = run_records.header(resolved, number, parent=parent).write(folder / "header.json")
-    with RingWriter(folder, digest) as writer:
+    with RingWriter(folder / "rings.jsonl", Ring, digest) as writer:
         for step in range(1 if done is None else done.step + 1, resolved.schedule.num_steps + 1):
             lo, hi = resolved.schedule.sample_range(step)
             fields = {

@@ -8,6 +8,7 @@ import run_records
 from trained import resolved
 
 from treering.runlog.attempt import AttemptDirectory
+from treering.runlog.ring import Ring
 from treering.runlog.writer import RingWriter
 from treering_trainer.launch.ending import reason_file, record_failure
 from treering_trainer.monitor.heartbeat import Heartbeat, Part
@@ -22,7 +23,9 @@ def attempt(project, tmp_path):
     """An attempt with five rings."""
     path = tmp_path / "0001"
     (path / "logs").mkdir(parents=True)
-    with RingWriter(path, run_records.header(resolved(project), 1).write(path / "header.json")) as rings:
+    with RingWriter(
+        path / "rings.jsonl", Ring, run_records.header(resolved(project), 1).write(path / "header.json")
+    ) as rings:
         for step in range(1, 6):
             rings.append(**run_records.ring_values(step, (4 * step - 4, 4 * step), 16))
     return AttemptDirectory(path)

@@ -39,9 +39,9 @@ class AttemptDirectory:
         return self.path / RINGS_FILE
 
     @property
-    def ring_log(self) -> RingLog:
+    def ring_log(self) -> RingLog[Ring]:
         """The reader of that file."""
-        return RingLog(self.rings_file)
+        return RingLog(self.rings_file, Ring)
 
     @property
     def incidents_file(self) -> Path:

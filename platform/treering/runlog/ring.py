@@ -5,10 +5,11 @@ Standard library only, so that a training process that lays rings imports nothin
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from treering.config.canonical import canonical_json, digest_json, parse_json
 from treering.errors import EvidenceError
+from treering.runlog.chained_line import seal
 
 RINGS_FILE = "rings.jsonl"
 
@@ -44,6 +45,8 @@ class Ring:
         digest: digest of this ring without this field.
     """
 
+    consecutive: ClassVar[bool] = True
+
     step: int
     sample_start: int
     sample_end: int
@@ -66,10 +69,14 @@ class Ring:
     digest: str
 
     @classmethod
-    def seal(cls, prev: str, **values: Any) -> Self:
-        """Builds the ring that follows `prev`; `values` are all other fields but `digest`."""
-        content = {**values, "prev": prev}
-        return cls(**content, digest=digest_json(content))
+    def sealed(cls, **values: Any) -> tuple[Self, str]:
+        """Builds a ring from all fields but `digest`.
+
+        Returns:
+            The ring, and its line without the newline.
+        """
+        line, digest = seal(values)
+        return cls(**values, digest=digest), line
 
     @property
     def validation_loss(self) -> float | None:
@@ -111,7 +118,7 @@ class Ring:
                 expected=sorted(_FIELD_NAMES),
             )
         if any(mark in line for mark in _NAMING):
-            content = _named_floats(content)
+            content = named_floats(content)
         for name, kinds in _KINDS.items():
             if type(content[name]) not in kinds:
                 raise EvidenceError(
@@ -171,10 +178,10 @@ _KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
-def _named_floats(value: Any) -> Any:
+def named_floats(value: Any) -> Any:
     """Turns the names of non-finite numbers back into floats."""
     if isinstance(value, str):
         return _NAMED_FLOATS.get(value, value)
     if isinstance(value, dict):
-        return {key: _named_floats(item) for key, item in value.items()}
+        return {key: named_floats(item) for key, item in value.items()}
     return value

@@ -7,12 +7,42 @@ library only, as the rings' writer.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from treering.errors import EvidenceError
 from treering.files import last_lines, open_regular, open_text
-from treering.runlog.ring import Ring
 
 _UNFINISHED_BYTES = 1 << 20
+
+
+class ChainedRing(Protocol):
+    """What every kind of ring has."""
+
+    consecutive: ClassVar[bool]
+    """Whether each step must follow the step before it by one."""
+
+    @property
+    def step(self) -> int:
+        """The step that the ring is of."""
+
+    @property
+    def prev(self) -> str:
+        """Digest of the ring before, or of the attempt's header."""
+
+    @property
+    def digest(self) -> str:
+        """Digest of the ring."""
+
+    @classmethod
+    def sealed(cls, **values: Any) -> tuple[Self, str]:
+        """Builds a ring from all fields but `digest`; returns the ring and its line without the newline."""
+
+    @classmethod
+    def from_line(cls, line: str, where: str) -> Self:
+        """Parses a line and checks its digest; `where` names it in errors."""
+
+
+R = TypeVar("R", bound=ChainedRing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +62,19 @@ class Place:
     offset: int = 0
 
 
-class RingLog:
+class RingLog(Generic[R]):
     """The rings of one attempt. A file that is missing has no rings.
 
     Args:
         path: `rings.jsonl`.
+        kind: the kind of its rings.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, kind: type[R]) -> None:
         self.path = path
+        self._kind = kind
 
-    def rings(self, prev: str | None = None) -> Iterator[Ring]:
+    def rings(self, prev: str | None = None) -> Iterator[R]:
         """All durable rings in order, the chain checked.
 
         Args:
@@ -60,7 +92,7 @@ class RingLog:
         for ring, _place in self.after(Place(prev)):
             yield ring
 
-    def after(self, place: Place) -> Iterator[tuple[Ring, Place]]:
+    def after(self, place: Place) -> Iterator[tuple[R, Place]]:
         """The durable rings after a place, each with the place after it, where a later look goes on.
 
         Raises:
@@ -81,9 +113,9 @@ class RingLog:
                 place = Place(ring.digest, ring.step, place.lines + 1, place.offset + len(line))
                 yield ring, place
 
-    def _follower(self, place: Place, line: bytes) -> Ring:
+    def _follower(self, place: Place, line: bytes) -> R:
         where = f"{self.path} line {place.lines + 1}"
-        ring = _ring(line, where)
+        ring = self._ring(line, where)
         if ring.prev != place.prev:
             raise EvidenceError(
                 f"{where}: ring of step {ring.step} follows {ring.prev}, but {place.prev} stands before it: "
@@ -91,13 +123,16 @@ class RingLog:
                 found=ring.prev,
                 expected=place.prev,
             )
-        if place.step is not None and ring.step != place.step + 1:
+        if place.step is not None and not self._follows(ring.step, place.step):
             raise EvidenceError(
                 f"{where}: step {ring.step} follows step {place.step}", found=ring.step, expected=place.step + 1
             )
         return ring
 
-    def first(self) -> Ring | None:
+    def _follows(self, step: int, before: int) -> bool:
+        return step == before + 1 if self._kind.consecutive else step > before
+
+    def first(self) -> R | None:
         """The first ring that is there, None where there is none; whether it is the attempt's first is not checked.
 
         Raises:
@@ -110,12 +145,12 @@ class RingLog:
         if not line.endswith(b"\n"):
             return None
         try:
-            return _ring(line[:-1], f"{self.path} line 1")
+            return self._ring(line[:-1], f"{self.path} line 1")
         except EvidenceError as error:
             error.at(self.path, 1)
             raise
 
-    def last(self) -> Ring | None:
+    def last(self) -> R | None:
         """The last durable ring, None where there is none; costs the same however long the file is.
 
         Raises:
@@ -124,7 +159,7 @@ class RingLog:
         rings = self.newest(1)
         return rings[-1] if rings else None
 
-    def newest(self, count: int) -> list[Ring]:
+    def newest(self, count: int) -> list[R]:
         """The last durable rings, at most `count`, oldest first; read from the end, no chain checked.
 
         Raises:
@@ -135,7 +170,9 @@ class RingLog:
         with open_regular(self.path) as file:
             lines, _torn = last_lines(file, count)
         return [
-            _ring(line, f"{self.path}, last line" if before == 0 else f"{self.path}, line {before} before the last")
+            self._ring(
+                line, f"{self.path}, last line" if before == 0 else f"{self.path}, line {before} before the last"
+            )
             for before, line in zip(range(len(lines) - 1, -1, -1), lines, strict=True)
         ]
 
@@ -160,7 +197,6 @@ class RingLog:
         with open_regular(self.path) as file:
             return last_lines(file, 0, _UNFINISHED_BYTES)[1]
 
-
-def _ring(line: bytes, where: str) -> Ring:
-    """Bytes that are no UTF-8 stay in the text as what no digest fits; a carriage return ends no line."""
-    return Ring.from_line(line.decode(errors="surrogateescape"), where)
+    def _ring(self, line: bytes, where: str) -> R:
+        """Bytes that are no UTF-8 stay in the text as what no digest fits; a carriage return ends no line."""
+        return self._kind.from_line(line.decode(errors="surrogateescape"), where)

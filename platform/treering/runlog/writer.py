@@ -1,43 +1,63 @@
-"""Lays rings, so that a process may die at any moment.
+"""Appends rings so that a process may die at any moment.
 
 Each ring is one `write(2)` of a whole line on an unbuffered file: a killed process loses no ring that `append`
-returned. `sync` makes them survive the machine as well; the trainer calls it before every checkpoint.
+returned. A thread makes the rings survive the machine once a second, so that a power cut costs the last second at most;
+`sync` does it at once, which the trainer asks for before every checkpoint. Standard library only.
 """
 
 import os
+import threading
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Generic, Self, TypeVar
 
-from treering.runlog.ring import RINGS_FILE, Ring
+from treering.runlog.ring_log import ChainedRing
+
+SYNC_SECONDS: Final = 1.0
+
+R = TypeVar("R", bound=ChainedRing)
 
 
-class RingWriter:
-    """Appends rings to one attempt's `rings.jsonl`.
+class RingWriter(Generic[R]):
+    """Appends rings to one file, which must not exist yet.
 
-    Not thread-safe: the training thread of one process owns it.
+    The thread that trains owns the writer.
 
     Args:
-        directory: the attempt's directory.
-        header_digest: digest of its header, which the first ring names.
+        path: the file.
+        kind: the kind of its rings.
+        header_digest: digest of the attempt's header, which the first ring names.
     """
 
-    def __init__(self, directory: Path, header_digest: str) -> None:
+    def __init__(self, path: Path, kind: type[R], header_digest: str) -> None:
+        self._path = path
+        self._kind = kind
         self._prev = header_digest
-        self._descriptor = os.open(directory / RINGS_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        self._unsynced = False
+        self._sync_error: OSError | None = None
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._sync_regularly, name="treering-sync", daemon=True)
+        self._thread.start()
 
-    def append(self, **values: Any) -> Ring:
-        """Lays the next ring; when this returns, the death of the process cannot take it back.
+    def append(self, **values: Any) -> R:
+        """Appends the next ring; when this returns, the death of the process cannot take the ring back.
+
+        Args:
+            values: all fields of the ring but `prev` and `digest`.
 
         Raises:
-            OSError: the ring could not be written whole; the run must not go on.
+            OSError: the ring could not be written whole, or earlier rings could not be synced; training must not go on.
         """
-        ring = Ring.seal(self._prev, **values)
-        line = (ring.to_line() + "\n").encode()
-        written = os.write(self._descriptor, line)
-        if written != len(line):
-            raise OSError(f"ring of step {ring.step}: {written} of {len(line)} bytes written")
+        if self._sync_error is not None:
+            raise self._sync_error
+        ring, line = self._kind.sealed(**values, prev=self._prev)
+        data = f"{line}\n".encode()
+        written = os.write(self._descriptor, data)
+        if written != len(data):
+            raise OSError(f"{self._path}: ring of step {ring.step}: {written} of {len(data)} bytes written")
         self._prev = ring.digest
+        self._unsynced = True
         return ring
 
     @property
@@ -46,13 +66,38 @@ class RingWriter:
         return self._prev
 
     def sync(self) -> None:
-        """Makes all rings survive the machine."""
+        """Makes all rings survive the machine.
+
+        Raises:
+            OSError: the file cannot be synced.
+        """
+        self._unsynced = False
         os.fsync(self._descriptor)
 
     def close(self) -> None:
-        """Syncs and closes."""
-        self.sync()
-        os.close(self._descriptor)
+        """Syncs and closes; more than once does nothing.
+
+        Raises:
+            OSError: the file cannot be synced.
+        """
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        self._thread.join()
+        try:
+            self.sync()
+        finally:
+            os.close(self._descriptor)
+
+    def _sync_regularly(self) -> None:
+        while not self._closing.wait(SYNC_SECONDS):
+            if not self._unsynced:
+                continue
+            try:
+                self.sync()
+            except OSError as error:
+                self._sync_error = OSError(error.errno, error.strerror, str(self._path))
+                return
 
     def __enter__(self) -> Self:
         return self

@@ -28,6 +28,7 @@ from treering.runlog.directory import EVALUATIONS, MANIFEST_FILE, CheckpointDire
 from treering.runlog.journal import Journal
 from treering.runlog.records import CheckpointManifest, FileRecord, Record
 from treering.runlog.retention import kept_by
+from treering.runlog.ring import Ring
 from treering.runlog.writer import RingWriter
 from treering_trainer.core.engine import STATE_TAG, Engine
 
@@ -64,7 +65,7 @@ class Saving:
         engine: Engine,
         run: RunDirectory,
         step: int,
-        rings: RingWriter | None,
+        rings: RingWriter[Ring] | None,
         facts: Mapping[str, Any],
         *,
         documents: Mapping[str, str] = MappingProxyType({}),

@@ -15,6 +15,7 @@ from treering.config.resolve import Resolved
 from treering.errors import TrainingError
 from treering.runlog.directory import HOOKS_FILE, RunDirectory
 from treering.runlog.incidents import Incident, append_incident
+from treering.runlog.ring import Ring
 from treering.runlog.writer import RingWriter
 from treering_trainer.checkpointing import checkpoint
 from treering_trainer.core.engine import Engine
@@ -33,7 +34,7 @@ class Record:
     """
 
     attempt: Path
-    rings: RingWriter
+    rings: RingWriter[Ring]
     facts: dict[str, Any]
 
 

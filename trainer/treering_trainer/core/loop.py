@@ -82,7 +82,7 @@ class Loop:
         engine: Engine,
         batch_reader: BatchReader,
         validator: Validator | None,
-        rings: RingWriter | None,
+        rings: RingWriter[Ring] | None,
         saver: CheckpointSaver,
         hooks: Hook,
         stop_requested: Callable[[int], bool],
@@ -217,7 +217,7 @@ class Loop:
 
     def _append_ring(
         self,
-        rings: RingWriter,
+        rings: RingWriter[Ring],
         step: int,
         *,
         agreement: Agreement,

@@ -25,6 +25,7 @@ from treering.project import Project
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import RunDirectory
 from treering.runlog.records import AttemptHeader, Kernel
+from treering.runlog.ring import RINGS_FILE, Ring
 from treering.runlog.writer import RingWriter
 from treering_trainer.checkpointing.saver import Record, Saver
 from treering_trainer.core.batch_reader import open_corpora
@@ -199,7 +200,7 @@ def open_record(job: Job, kernels: tuple[Kernel, ...]) -> Record:
         "upstream": job.upstream,
         "layout": job.layout,
     }
-    return Record(job.attempt, RingWriter(job.attempt, digest), facts)
+    return Record(job.attempt, RingWriter(job.attempt / RINGS_FILE, Ring, digest), facts)
 
 
 def quieten() -> None:

@@ -17,6 +17,7 @@ from treering.errors import EvidenceError, NotFoundError, StoreError, UserError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
 from treering.runlog.find import find_runs
+from treering.runlog.ring import Ring
 from treering.runlog.ring_log import RingLog
 
 _PREFIX = re.compile(r"^(?:sha256:|md5:)?([0-9a-f]{4,64})$")
@@ -151,7 +152,7 @@ def _readable(entries: Iterator[tuple[str, str, Path]]) -> Iterator[tuple[str, s
         yield from entries
 
 
-def _rings(log: RingLog, prefix: str, what: str) -> Iterator[Found]:
+def _rings(log: RingLog[Ring], prefix: str, what: str) -> Iterator[Found]:
     """Rings by their own digest, from the text of their lines: the chain is the audit's matter."""
     pattern = re.compile(rf'"digest":"({DIGEST_PREFIX}{prefix}[0-9a-f]*)"')
     step = re.compile(r'"step":(\d+)[,}]')
