@@ -10,7 +10,7 @@ import streamlit as st
 from treering.audit.megatron.report import Alternative, MegatronReport, ReadSample, Setting
 from treering.audit.megatron.run import AuditedRun
 from treering.config.canonical import short
-from treering.data.megatron.lineage import LINEAGES
+from treering.data.megatron.lineage import LINEAGE_NAMES
 from treering.errors import TreeringError
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.audits import megatron_run, megatron_runs
@@ -47,7 +47,7 @@ _ORIGINS: Final = {
 
 def page() -> None:
     """Draws the audit of the run that is chosen or whose path is typed."""
-    check_address(path=text, moved=text, rebuild=SWITCH, lineage=among(LINEAGES))
+    check_address(path=text, moved=text, rebuild=SWITCH, lineage=among(LINEAGE_NAMES))
     found = megatron_runs()
     if found:
         keep_choice("path", found[0])
@@ -75,7 +75,7 @@ def page() -> None:
         )
         lineage = st.selectbox(
             "Lineage",
-            list(LINEAGES),
+            list(LINEAGE_NAMES),
             index=None,
             key="lineage",
             bind="query-params",

@@ -8,17 +8,19 @@ megatron/checkpointing.py, megatron/data/data_utils.py; DeepSpeed, runtime/engin
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
 from treering.audit.megatron.arguments import TOLD, Arguments, Launch
 from treering.audit.megatron.moved import moved_path
+from treering.audit.megatron.report import Unbound
 from treering.audit.megatron.saved import SavedRun
 from treering.config.load import read_mapping
 from treering.data.corpus.indexed import read_sequence_lengths
-from treering.data.megatron.blend import sum_in_turn
+from treering.data.megatron.blend import compensated_sum, sum_in_turn
+from treering.data.megatron.lineage import Lineage, lineage_named
 from treering.errors import ConfigError, UserError
 
 LINEAGE: Final = "gpt-neox"
@@ -74,8 +76,14 @@ def _normalized(document: Mapping[str, Any]) -> dict[str, Any]:
     return {str(key).replace("-", "_"): value for key, value in document.items()}
 
 
-def _data(keys: Arguments, moved: Mapping[str, str]) -> tuple[str, list[dict[str, Any]]]:
-    """Which key named the data of the training, and its entries."""
+def _data(keys: Arguments, moved: Mapping[str, str], stated: Lineage | None) -> tuple[str, list[dict[str, Any]]]:
+    """Which key named the data of the training, and its entries.
+
+    Args:
+        keys: of the launch.
+        moved: where folders lie today.
+        stated: the lineage that a description states, which may name the version of Python.
+    """
     paths = keys.held("train_data_paths")
     if not paths:
         path = keys.held("data_path")
@@ -93,7 +101,10 @@ def _data(keys: Arguments, moved: Mapping[str, str]) -> tuple[str, list[dict[str
     rows = zip(paths, weights, strict=True)
     entries = [{"prefix": path, "weight": float(weight)} for path, weight in rows]
     if keys.truth("weight_by_num_documents"):
-        _weigh(entries, keys.decimal("weighted_sampler_alpha"), moved)
+        by_version = _weights_by_python(keys, [entry["prefix"] for entry in entries], moved)
+        newer = stated is not None and stated.compensated
+        for entry, weight in zip(entries, by_version[newer], strict=True):
+            entry["weight"] = weight
     return "train_data_paths", entries
 
 
@@ -120,11 +131,21 @@ def _batch_size(keys: Arguments, state: Mapping[str, Any]) -> tuple[str, int]:
     return "train_micro_batch_size_per_gpu", keys.needed("train_micro_batch_size_per_gpu") * steps * replicas
 
 
+def _stated_lineage(stated: Mapping[str, Any]) -> Lineage | None:
+    """The lineage that a description states, None where there is none; a wrong name is refused with the description."""
+    try:
+        return lineage_named(str(stated["lineage"])) if "lineage" in stated else None
+    except UserError:
+        return None
+
+
 def _positive(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-def document_weights(counts: Sequence[int], alpha: float) -> list[float]:
+def document_weights(
+    counts: Sequence[int], alpha: float, add: Callable[[Sequence[float]], float] = sum_in_turn
+) -> list[float]:
     """The weights of `weight_by_num_documents`, in double precision and in GPT-NeoX's order of operations.
 
     Source: megatron/data/data_utils.py there, weights_by_num_docs.
@@ -132,15 +153,16 @@ def document_weights(counts: Sequence[int], alpha: float) -> list[float]:
     Args:
         counts: sequences of each data set.
         alpha: `weighted_sampler_alpha`.
+        add: Python's `sum`: `sum_in_turn` up to Python 3.11, `compensated_sum` later.
     """
     if len(counts) == 1:
         return [1.0]
     whole = sum(counts)
     shares = [count / whole for count in counts]
     powers = [share**alpha for share in shares]
-    total = sum_in_turn(powers)
+    total = add(powers)
     products = [power / total * (1 - share) for power, share in zip(powers, shares, strict=True)]
-    total = sum_in_turn(products)
+    total = add(products)
     return [product / total for product in products]
 
 
@@ -169,9 +191,11 @@ def neox_launch(
             " rebuilt"
         )
     state: Mapping[str, Any] = {} if saved is None else saved.state
+    lineage = _stated_lineage(stated)
+    python_stated = lineage is not None and lineage.name != lineage.base
     asked: dict[str, Callable[[], tuple[str | None, Any]]] = {
         "lineage": lambda: (None, LINEAGE),
-        "data": lambda: _data(keys, moved),
+        "data": lambda: _data(keys, moved, lineage),
         "seed": lambda: ("seed", _number(keys, "seed")),
         "sequence_length": lambda: ("seq_length", _number(keys, "seq_length")),
         "train_iters": lambda: ("train_iters", _number(keys, "train_iters")),
@@ -189,7 +213,10 @@ def neox_launch(
         told={key: keys.shown(key) for key in TOLD if keys.held(key) is not None},
         lineages=(LINEAGE,),
         open_ends=tuple(keys.open_ends()),
-        unbound=tuple(keys.unbound()),
+        unbound=(
+            *keys.unbound(),
+            *(() if python_stated or "data" in stated else _unbound_python(keys, moved)),
+        ),
     )
 
 
@@ -198,12 +225,29 @@ def _number(keys: Arguments, key: str) -> int:
     return keys.needed(key) if keys.held(key) is not None or key not in _DEFAULTS else int(_DEFAULTS[key])
 
 
-def _weigh(entries: list[dict[str, Any]], alpha: float | None, moved: Mapping[str, str]) -> None:
-    """Gives data sets the weights of `weight_by_num_documents`, by the sequences that their indices list today."""
-    counts = [len(read_sequence_lengths(_index(entry["prefix"], moved))) for entry in entries]
+def _weights_by_python(
+    keys: Arguments, prefixes: Sequence[str], moved: Mapping[str, str]
+) -> tuple[list[float], list[float]]:
+    """The weights of `weight_by_num_documents` up to Python 3.11 and later, by the sequences that are listed today."""
+    counts = [len(read_sequence_lengths(_index(prefix, moved))) for prefix in prefixes]
+    alpha = keys.decimal("weighted_sampler_alpha")
     exponent = _DEFAULTS["weighted_sampler_alpha"] if alpha is None else alpha
-    for entry, weight in zip(entries, document_weights(counts, exponent), strict=True):
-        entry["weight"] = weight
+    return document_weights(counts, exponent), document_weights(counts, exponent, compensated_sum)
+
+
+def _unbound_python(keys: Arguments, moved: Mapping[str, str]) -> Iterator[Unbound]:
+    """That the version of Python is not known, where it changes the weights by documents."""
+    paths = keys.held("train_data_paths")
+    if not (paths and keys.truth("weight_by_num_documents")):
+        return
+    older, newer = _weights_by_python(keys, paths, moved)
+    if older != newer:
+        yield Unbound(
+            "The version of Python that trained",
+            "GPT-NeoX adds the weights of weight_by_num_documents with Python's `sum`, which rounds otherwise since "
+            "Python 3.12. The answer is by Python 3.11 or earlier.",
+            f"State it with --lineage {LINEAGE}-python3.12 or {LINEAGE}-python3.11.",
+        )
 
 
 def _index(prefix: str, moved: Mapping[str, str]) -> Path:

@@ -214,12 +214,19 @@ class _Told:
     def lineages(self, run: MegatronRun, launch: Launch | None) -> tuple[Lineage, ...]:
         """The lineages that may have launched a run, by whoever says so; the one for the answers first.
 
-        Where the user names a lineage that the arguments rule out, those that they allow remain possible.
+        Where the user names a lineage that the arguments rule out, those that they allow remain possible. A checkpoint
+        does not hold the version of Python: where Python 3.12 gives other weights, that is one more possible lineage.
         """
+        fitting = self._fitting(run, launch)
+        return (*fitting, *filter(None, (_by_newer_python(each, run) for each in fitting)))
+
+    def _fitting(self, run: MegatronRun, launch: Launch | None) -> tuple[Lineage, ...]:
+        """The same, whatever Python they ran on."""
         allowed = () if launch is None else tuple(LINEAGES[name] for name in launch.lineages)
         if self.document.get("lineage") is not None:
             own = lineage_named(self.document["lineage"])
-            return (own,) if own in allowed or not allowed else (own, *allowed)
+            ruled_out = allowed and own.base not in {each.name for each in allowed}
+            return (own, *allowed) if ruled_out else (own,)
         if run.generation is not None:
             covered = lineages_of_generation(run.generation)
             return tuple(each for each in covered if each in allowed) or (*covered, *allowed)
@@ -301,6 +308,19 @@ def blend_by(lineage: Lineage, run: MegatronRun) -> MegatronBlend:
         renormalized=bool(run.renormalized),
         exact_epochs=run.exact_epochs,
     )
+
+
+def _by_newer_python(lineage: Lineage, run: MegatronRun) -> Lineage | None:
+    """The lineage on Python 3.12, where its `sum` gives a run other weights or shares; None elsewhere."""
+    if lineage.python_sums == "none" or lineage.name != lineage.base:
+        return None
+    newer = lineage.on_python(12)
+    try:
+        old, new = blend_by(lineage, run), blend_by(newer, run)
+        same = (old.shares, old.split_shares) == (new.shares, new.split_shares)
+    except UserError:
+        return None
+    return None if same else newer
 
 
 def _accepts(lineage: Lineage, run: MegatronRun) -> bool:

@@ -145,8 +145,12 @@ class MegatronBlend:
             return None
         if not self.lineage.sum_in_turn:
             return normalize(weights)
-        total = sum_in_turn(weights)
+        total = self._sum_of(weights, by_python=self.lineage.python_sums == "split and weights")
         return [weight / total for weight in weights]
+
+    def _sum_of(self, numbers: Sequence[float], *, by_python: bool) -> float:
+        """A sum as the program computes it; `by_python`: with Python's `sum`."""
+        return compensated_sum(numbers) if by_python and self.lineage.compensated else sum_in_turn(numbers)
 
     @property
     def margin(self) -> float:
@@ -211,9 +215,10 @@ class MegatronBlend:
         """
         if self.ranges is not None:
             return self._ranged(self.ranges[component], num_sequences, component)
-        if self.split is None:
+        shares = self.split_shares
+        if shares is None:
             return 0, num_sequences
-        ends = self._ends(self.split, num_sequences)
+        ends = self._ends(shares, num_sequences)
         position = _SPLITS.index(self.index_split)
         first, end = ends[position], ends[position + 1]
         if first >= end:
@@ -233,8 +238,16 @@ class MegatronBlend:
             )
         return first, end
 
-    def _ends(self, split: str, num_sequences: int) -> list[int]:
-        """Where the splits end, from 0."""
+    @property
+    def split_shares(self) -> list[float] | None:
+        """The shares of train, valid and test, which sum to 1; None where the prefixes are this split's own.
+
+        Raises:
+            UserError: the split does not have up to three shares.
+        """
+        split = self.split
+        if split is None:
+            return None
         try:
             parts = [float(number) for number in _NUMBERS.findall(split)]
         except ValueError:
@@ -244,7 +257,13 @@ class MegatronBlend:
                 f"megatron blend: split {split!r}, expected up to three shares of train, valid and test, as '969,30,1'"
             )
         parts += [0.0] * (len(_SPLITS) - len(parts))
-        shares = normalize(parts)
+        if self.lineage.python_sums == "none":
+            return normalize(parts)
+        total = self._sum_of(parts, by_python=True)
+        return [part / total for part in parts]
+
+    def _ends(self, shares: Sequence[float], num_sequences: int) -> list[int]:
+        """Where the splits end, from 0."""
         if self.lineage.split_rounding == "sizes":
             sizes = [round(share * float(num_sequences)) for share in shares]
             over = sum(sizes) - num_sequences
@@ -253,13 +272,28 @@ class MegatronBlend:
 
 
 def sum_in_turn(numbers: Iterable[float]) -> float:
-    """The sum as Python before 3.12 computes it: each addition is rounded.
+    """The sum as a loop computes it, and `sum` of Python 3.11 and earlier: each addition is rounded.
 
-    The `sum` of Python 3.12 corrects the rounding, and then shares and samples would depend on who reads the run.
-
-    Source: docs.python.org/3/library/functions.html#sum, "Changed in version 3.12".
+    Python's own `sum` must not be used in this package: the answer would depend on the Python that reads the run.
     """
     return reduce(operator.add, numbers, 0.0)
+
+
+def compensated_sum(numbers: Iterable[float]) -> float:
+    """The sum as `sum` of Python 3.12 and later computes it: the rounding errors are added at the end.
+
+    Weights of one or two decimals often give another last bit than `sum_in_turn`, and the greedy rule of a blend then
+    breaks near ties otherwise.
+
+    Source: CPython 3.12, Python/bltinmodule.c, builtin_sum_impl (Neumaier's algorithm).
+    """
+    total = error = 0.0
+    for number in numbers:
+        added = total + number
+        larger, smaller = (total, number) if abs(total) >= abs(number) else (number, total)
+        error += (larger - added) + smaller
+        total = added
+    return total + error if error and math.isfinite(error) else total
 
 
 def normalize(weights: Sequence[float]) -> list[float]:

@@ -157,7 +157,7 @@ class _Search:
 
     def named(self) -> Iterator[CachedIndex]:
         """Those whose names say all that is said."""
-        neox = self.blend.lineage.name == "gpt-neox"
+        neox = self.blend.lineage.base == "gpt-neox"
         for component, (place, asked) in enumerate(zip(self.places, self.blend.requested(), strict=True)):
             config = f"indexmap_{asked}ns_{self.blend.sequence_length}sl_{self.blend.seed}s"
             fitting: list[Path] = []
@@ -170,7 +170,7 @@ class _Search:
         """The name that the program gives to a dataset, as a pattern."""
         if self.blend.ranges is not None:
             return "*"  # bigscience's group name is not kept
-        several = self.blend.lineage.name == "gpt-neox" and self.blend.split is None
+        several = self.blend.lineage.base == "gpt-neox" and self.blend.split is None
         return f"{self.blend.index_split}_{component}" if several else self.blend.index_split
 
     def is_dataset(self, told: Mapping[str, Any], asked: int | None) -> bool:
@@ -239,7 +239,7 @@ def find_cache(blend: MegatronBlend, folder: Path | None, places: Sequence[Path]
         folder: `--data-cache-path`, None where the run named none.
         places: where the prefixes lie today; a description may name either. One of another place is not taken.
     """
-    search, lineage = _Search(blend, folder, places), blend.lineage.name
+    search, lineage = _Search(blend, folder, places), blend.lineage.base
     found: list[CachedIndex] = []
     if lineage.startswith(_CORE):
         found += search.core()

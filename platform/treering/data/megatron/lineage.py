@@ -5,10 +5,13 @@ dataset is asked for, in when the last epoch stands apart, and in some roundings
 sample after it, so an order is right only with the rules of the program that trained.
 
 A lineage has the name of its program and of the first release with its rules. docs/data-order.md lists them.
+
+Some programs add weights or the shares of a split with Python's `sum`, which rounds otherwise since Python 3.12. Such a
+lineage has two more names, for runs whose version of Python is known: `gpt-neox-python3.11` and `gpt-neox-python3.12`.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from treering.errors import UserError
@@ -17,6 +20,9 @@ _MEGATRON_LM: Final = "github.com/NVIDIA/Megatron-LM"
 _CORE: Final = "megatron/core/datasets: blended_megatron_dataset_builder.py, blended_dataset.py, gpt_dataset.py"
 _FORK: Final = "megatron/data: gpt_dataset.py, blendable_dataset.py, dataset_utils.py"
 _CORE_RELEASE: Final = re.compile(r"megatron-core-(?:v|r)?(\d+)\.(\d+)(?:\.\d+)?(?:rc\d+)?")
+_PYTHON: Final = re.compile(r"(.+)-python3\.(\d{1,2})")
+_COMPENSATED: Final = 12
+"""Python 3.12 is the first whose `sum` of floats is compensated. Source: its "What's New", "Other Language Changes"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,8 @@ class Lineage:
         last_epoch_excess: samples that the last epoch may give above a whole epoch's; the program ends otherwise.
         split_rounding: whether the bounds of the splits are rounded, or their sizes.
         sum_in_turn: whether weights are added one after the other; numpy adds eight side by side.
+        python_sums: what the program adds with Python's `sum`: nothing, the split's shares, or these and the weights.
+        compensated: whether the program ran on Python 3.12 or later, whose `sum` corrects the rounding.
         without_weights: what several data paths without weights mean: they weigh by their lengths, they weigh equally,
             or the program ends.
         zero_weight: whether a weight of 0 is accepted. Such a path can still give one sample, where all errors of the
@@ -61,6 +69,8 @@ class Lineage:
     last_epoch_excess: int = 1
     split_rounding: Literal["bounds", "sizes"] = "sizes"
     sum_in_turn: bool = True
+    python_sums: Literal["none", "split", "split and weights"] = "split"
+    compensated: bool = False
     without_weights: Literal["lengths", "equal", "refused"] = "refused"
     zero_weight: bool = True
     holds_empty: Literal["never", "always", "own"] = "never"
@@ -73,6 +83,18 @@ class Lineage:
     exact_epochs: bool = False
     parts: bool = False
 
+    @property
+    def base(self) -> str:
+        """The name without a version of Python."""
+        found = _PYTHON.fullmatch(self.name)
+        return self.name if found is None else found[1]
+
+    def on_python(self, minor: int) -> "Lineage":
+        """The lineage whose programs ran on Python 3.`minor`."""
+        compensated = minor >= _COMPENSATED
+        version = _COMPENSATED if compensated else _COMPENSATED - 1
+        return replace(self, name=f"{self.base}-python3.{version}", compensated=compensated)
+
     def differences(self, other: "Lineage") -> list[tuple[str, str]]:
         """The rules that move samples and are not the other lineage's: attribute, and this lineage's rule in words."""
         return [(field, text) for field, text in self._rules() if getattr(self, field) != getattr(other, field)]
@@ -82,6 +104,7 @@ class Lineage:
         if self.apart_below is not None:
             apart = f"the last epoch is shuffled apart below {self.apart_below:.0%} of its samples"
         once = "once, with its margin" if self.share_rounding == "once" else "before its margin and after it"
+        added = "weights" if self.python_sums == "split and weights" else "the shares of the split"
         one = {"weighted": "only with a weight", "always": "always", "never": "never"}[self.blends_one_path]
         alone = {"lengths": "weigh by their lengths", "equal": "weigh equally", "refused": "are refused"}
         return (
@@ -89,6 +112,10 @@ class Lineage:
             ("apart_below", apart),
             ("split_rounding", f"the {self.split_rounding} of the splits are rounded"),
             ("sum_in_turn", f"weights are added {'one after the other' if self.sum_in_turn else 'side by side'}"),
+            (
+                "compensated",
+                f"{added} are added by Python {'3.12 or later' if self.compensated else '3.11 or earlier'}",
+            ),
             ("without_weights", f"paths without weights {alone[self.without_weights]}"),
             ("blends_one_path", f"one path of the split's own is a blend {one}"),
             ("zero_weight", f"a weight of 0 is {'accepted' if self.zero_weight else 'refused'}"),
@@ -101,6 +128,7 @@ def _core(release: str, programs: str, source: str, **rules: object) -> Lineage:
     common = {
         "split_rounding": "bounds",
         "sum_in_turn": False,
+        "python_sums": "none",
         "without_weights": "lengths",
         "zero_weight": False,
         "blends_one_path": "never",
@@ -184,6 +212,7 @@ _ALL: Final = (
         "blendable_dataset.py",
         blend_length="datasets",
         apart_below=None,
+        python_sums="split and weights",
         without_weights="equal",
         blends_one_path="always",
         reads_last_sample=False,
@@ -192,6 +221,16 @@ _ALL: Final = (
 )
 LINEAGES: Final = {lineage.name: lineage for lineage in _ALL}
 """All lineages by name, the newest megatron-core first."""
+LINEAGE_NAMES: Final = (
+    *LINEAGES,
+    *(
+        lineage.on_python(minor).name
+        for lineage in _ALL
+        if lineage.python_sums != "none"
+        for minor in (_COMPENSATED - 1, _COMPENSATED)
+    ),
+)
+"""Every name that states a lineage."""
 MAX_PATHS: Final = max(lineage.max_paths for lineage in _ALL)
 """The most data paths that a blend of any lineage can hold."""
 _CORE_STARTS: Final = ((13, "0.13"), (11, "0.11"), (7, "0.7"), (5, "0.5"), (4, "0.4"))
@@ -210,6 +249,9 @@ def lineage_named(name: str) -> Lineage:
     Raises:
         UserError: no lineage has that name.
     """
+    python = _PYTHON.fullmatch(name)
+    if python is not None and python[1] in LINEAGES and LINEAGES[python[1]].python_sums != "none":
+        return LINEAGES[python[1]].on_python(int(python[2]))
     release = _CORE_RELEASE.fullmatch(name)
     if release is not None and release[1] == "0":
         minor = int(release[2])
