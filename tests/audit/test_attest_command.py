@@ -3,20 +3,14 @@
 import json
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from treering.cli import attest as attest_command
-from treering.cli import audit as audit_command
-from treering.cli import verify as verify_command
+from treering.cli import app
 from treering.errors import EvidenceError, UserError
 
 
 @pytest.fixture
 def invoke(built):  # noqa: ARG001 - its working directory
-    app = typer.Typer()
-    for command in (attest_command, audit_command, verify_command):
-        command.register(app)
     return lambda *arguments: CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
 
 

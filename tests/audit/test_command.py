@@ -5,11 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from treering.cli import audit as audit_command
-from treering.cli import blend as blend_command
+from treering.cli import app
 from treering.config.canonical import digest_file
 from treering.config.resolve import ResolvedBlend
 from treering.data.corpus.manifest import write_manifest
@@ -20,9 +18,6 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def invoke(built):  # noqa: ARG001 - its working directory
-    app = typer.Typer()
-    audit_command.register(app)
-    blend_command.register(app)
     return lambda *arguments: CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
 
 

@@ -5,7 +5,6 @@ import re
 
 import mlcroissant
 import pytest
-import typer
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from typer.testing import CliRunner
@@ -16,7 +15,7 @@ from treering.audit.disclosure.bom import bill_of_materials, validate
 from treering.audit.disclosure.croissant import croissant
 from treering.audit.disclosure.facts import gather, licences
 from treering.audit.disclosure.training_summary import text_size, training_summary
-from treering.cli import disclose
+from treering.cli import app
 from treering.data.corpus.manifest import write_manifest
 from treering.data.curate.decisions import STEPS
 from treering.errors import EvidenceError, NotFoundError, UserError
@@ -290,8 +289,6 @@ def test_nothing_is_told_of_what_does_not_hold(built):
 
 @pytest.fixture
 def invoke(built):  # noqa: ARG001 - its working directory
-    app = typer.Typer()
-    disclose.register(app)
     return lambda *arguments: CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
 
 

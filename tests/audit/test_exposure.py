@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import run_records
-import typer
 from typer.testing import CliRunner
 
 from treering.audit.documents.difference import compare_checkpoints
@@ -18,7 +17,7 @@ from treering.audit.documents.readers import recover_ancestries
 from treering.audit.documents.selection import Selector, select
 from treering.audit.documents.spike import spike_data
 from treering.audit.documents.takedown import read_list, takedown
-from treering.cli import trace as trace_command
+from treering.cli import app
 from treering.data.curate.decisions import SCHEMA
 from treering.data.order.treering1 import DataOrder
 from treering.errors import NotFoundError, UserError
@@ -272,8 +271,6 @@ def test_lists_that_cannot_be_read(tmp_path):
 
 @pytest.fixture
 def invoke(built):  # noqa: ARG001 - its working directory
-    app = typer.Typer()
-    trace_command.register(app)
     return lambda *arguments: CliRunner().invoke(app, arguments, catch_exceptions=False)
 
 

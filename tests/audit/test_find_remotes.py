@@ -7,7 +7,6 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-import typer
 from dvc_data.hashfile.db import HashFileDB
 from dvc_objects.fs.memory import MemoryFileSystem
 from typer.testing import CliRunner
@@ -16,7 +15,7 @@ from versioned_project import dvc, run
 from treering.audit.dvc.find import find_digest
 from treering.audit.dvc.remotes import RemoteStore, open_remotes
 from treering.audit.dvc.stores import Store, named_trees
-from treering.cli import verify
+from treering.cli import app
 from treering.data.corpus.corpus import Corpus
 from treering.errors import NotFoundError
 
@@ -147,8 +146,6 @@ def test_what_no_lock_file_names_is_copied_from_the_remote(served, tmp_path):
 
 def test_the_command_says_whom_it_asks_apart_from_the_answer(served, monkeypatch):
     monkeypatch.chdir(served.root)
-    app = typer.Typer()
-    verify.register(app)
     result = CliRunner().invoke(app, ["find", served.digests["red"], "--json"], catch_exceptions=False)
     assert [each["place"] for each in json.loads(result.stdout)] == ["DVC's remote web"]
     assert f"asking DVC's remote web ({served.url})" in result.stderr

@@ -5,7 +5,6 @@ import shutil
 
 import pytest
 import run_records
-import typer
 import yaml
 from typer.testing import CliRunner
 
@@ -16,7 +15,7 @@ from treering.audit.documents.spike import spike_data
 from treering.audit.documents.takedown import takedown
 from treering.audit.documents.trace import trace_documents
 from treering.audit.report import Level
-from treering.cli import audit as audit_command
+from treering.cli import app
 from treering.errors import EvidenceError, NotFoundError
 from treering.runlog.directory import CheckpointDirectory
 from treering.runlog.find import find_checkpoint, named_checkpoint
@@ -217,8 +216,6 @@ def test_checkpoints_that_do_not_exist(built):
 
 
 def command(*words):
-    app = typer.Typer()
-    audit_command.register(app)
     return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
 
 

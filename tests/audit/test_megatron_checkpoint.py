@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from treering.audit.megatron.pickled import read_saved
 from treering.audit.megatron.run import AuditedRun
-from treering.cli import app, commands
+from treering.cli import app
 from treering.errors import ConfigError, EvidenceError, NotFoundError, TreeringError, UserError
 
 LENGTHS = {"wiki": [9, 30, 14, 3, 40, 21, 8, 33], "books": [150, 90, 120, 60], "code": [4, 7, 2, 9, 12, 5]}
@@ -39,8 +39,6 @@ def group():
 
 
 def call(*arguments):
-    app.registered_commands.clear()
-    commands.register(app)
     return CliRunner().invoke(app, ["audit", "--megatron-run", *map(str, arguments)], env={"COLUMNS": "200"})
 
 

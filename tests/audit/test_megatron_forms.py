@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from treering.audit.megatron.neox import document_weights
 from treering.audit.megatron.run import AuditedRun
-from treering.cli import app, commands
+from treering.cli import app
 from treering.data.corpus.indexed import index_bytes
 from treering.errors import ConfigError, EvidenceError, TreeringError, UserError
 
@@ -298,8 +298,6 @@ def test_a_file_of_no_known_form_names_those_that_are_accepted(name, content, fo
         os.mkfifo(name)
     else:
         Path(name).write_bytes(content)
-    app.registered_commands.clear()
-    commands.register(app)
     result = CliRunner().invoke(app, ["audit", "--megatron-run", name])
     assert isinstance(result.exception, UserError)
     text = str(result.exception)

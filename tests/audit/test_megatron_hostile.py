@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from treering.audit.megatron.run import AuditedRun
-from treering.cli import app, commands
+from treering.cli import app
 from treering.errors import TreeringError
 
 pytestmark = pytest.mark.slow
@@ -74,8 +74,6 @@ def test_a_hostile_folder_ends_in_an_answer_or_in_an_error_of_ours(tmp_path, mon
 
 
 def test_the_command_ends_without_a_traceback(tmp_path, monkeypatch):
-    app.registered_commands.clear()
-    commands.register(app)
     for seed in range(13):
         root = tmp_path / str(seed)
         root.mkdir()

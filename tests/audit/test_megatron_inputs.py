@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from treering.audit.megatron.inputs import HARMLESS, POINTERS, READ, REFUSED, is_set, unknown_arguments
 from treering.audit.megatron.run import AuditedRun
-from treering.cli import app, commands
+from treering.cli import app
 from treering.errors import EvidenceError, UserError
 
 CASES = Path(__file__).with_name("megatron_cases")
@@ -37,8 +37,6 @@ def case(tmp_path, monkeypatch):
 
 
 def call(*arguments):
-    app.registered_commands.clear()
-    commands.register(app)
     return CliRunner().invoke(app, ["audit", "--megatron-run", *map(str, arguments)], env={"COLUMNS": "200"})
 
 

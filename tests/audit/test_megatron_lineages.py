@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import treering.cli.audit as commands
 from treering.audit.megatron.recognise import recognise
 from treering.audit.megatron.run import AuditedRun
 from treering.cli import app
@@ -29,8 +28,6 @@ def case(request, tmp_path, monkeypatch):
 
 
 def call(*arguments):
-    app.registered_commands.clear()
-    commands.register(app)
     return CliRunner().invoke(app, ["audit", "--megatron-run", *map(str, arguments)], env={"COLUMNS": "400"})
 
 

@@ -10,7 +10,7 @@ import yaml
 from typer.testing import CliRunner
 
 from treering.audit.megatron.run import AuditedRun
-from treering.cli import app, commands
+from treering.cli import app
 from treering.config.batch_schedule import Rampup
 from treering.config.schedule import Schedule
 from treering.data.megatron.blend import MegatronBlend
@@ -72,8 +72,6 @@ def read_by_megatron(dataset, count):
 
 
 def call(*arguments):
-    app.registered_commands.clear()
-    commands.register(app)
     return CliRunner().invoke(app, ["audit", "--megatron-run", *map(str, arguments)], env={"COLUMNS": "200"})
 
 

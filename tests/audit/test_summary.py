@@ -4,21 +4,18 @@ import json
 import shutil
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.report import Level
 from treering.audit.summary import summarize
-from treering.cli import audit as audit_command
+from treering.cli import app
 from treering.config.canonical import digest_json
 from treering.errors import UserError
 
 
 @pytest.fixture
 def invoke(built):  # noqa: ARG001 - its working directory
-    app = typer.Typer()
-    audit_command.register(app)
     return lambda *arguments: CliRunner().invoke(app, ["audit", *arguments], catch_exceptions=False)
 
 

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 import run_records
 import text_project
-import typer
 from typer.testing import CliRunner
 
 from treering.audit.documents.contamination import find_contamination
@@ -18,7 +17,7 @@ from treering.audit.documents.exposure import corpora_of, project_runs
 from treering.audit.documents.text import trace_text
 from treering.audit.documents.text_match import TextFinder
 from treering.audit.inventory import verify_paths
-from treering.cli import trace as trace_command
+from treering.cli import app
 from treering.config.canonical import digest_file
 from treering.config.load import load_experiment
 from treering.config.resolve import resolve
@@ -334,8 +333,6 @@ def test_scores_are_split_by_what_was_read(planted, tasks):
 
 def test_commands(planted, tasks, tmp_path, monkeypatch):
     monkeypatch.chdir(planted.project.root)
-    app = typer.Typer()
-    trace_command.register(app)
 
     def invoke(*arguments):
         result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)

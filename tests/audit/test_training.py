@@ -6,12 +6,11 @@ from collections import defaultdict
 import pyarrow.parquet as pq
 import pytest
 import run_records
-import typer
 from typer.testing import CliRunner
 
 from treering.audit.documents.training import SCHEMA, training_documents
 from treering.audit.report import Level
-from treering.cli import audit as audit_command
+from treering.cli import app
 from treering.data.order.treering1 import DataOrder
 from treering.errors import EvidenceError, UserError
 
@@ -84,8 +83,6 @@ def test_a_table_that_contradicts_its_index_is_an_error(built):
 
 @pytest.fixture
 def invoke(built):  # noqa: ARG001 - its working directory
-    app = typer.Typer()
-    audit_command.register(app)
     return lambda *arguments: CliRunner().invoke(app, ["audit", *map(str, arguments)], catch_exceptions=False)
 
 

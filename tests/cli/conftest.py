@@ -4,8 +4,6 @@ import copy
 
 import pytest
 
-from treering.cli import app, commands
-
 
 @pytest.fixture(scope="session")
 def nasty_root(tmp_path_factory):
@@ -42,8 +40,6 @@ def treering(monkeypatch, capsys):
     from treering.ending import run_command
 
     def run(*words):
-        app.registered_commands.clear()
-        app.registered_groups.clear()
         monkeypatch.setattr("sys.argv", ["treering", *map(str, words)])
         try:
             code = run_command(_run)
@@ -51,5 +47,4 @@ def treering(monkeypatch, capsys):
             code = end.code
         return code, *capsys.readouterr()
 
-    assert commands.PANELS
     return run

@@ -5,10 +5,9 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from treering.cli import plan as plan_command
+from treering.cli import app
 from treering.config.load import load_experiment
 from treering.config.resolve import ResolvedBlend, ResolvedComponent
 from treering.errors import ConfigError
@@ -38,9 +37,6 @@ PUBLISHED = {
 @pytest.fixture
 def invoke(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    plan_command.register(app)
     return lambda *arguments: CliRunner().invoke(app, ["plan", *map(str, arguments)], catch_exceptions=False)
 
 

@@ -4,10 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from treering.cli import data
+from treering.cli import app
 from treering.errors import NotFoundError
 
 pytestmark = pytest.mark.slow
@@ -18,10 +17,6 @@ DEMO = Path(__file__).parents[2] / "experiments" / "demo.yaml"
 class Commands:
     """The commands in a project of one corpus, your own, with the demo's other sections."""
 
-    def __init__(self) -> None:
-        self.app = typer.Typer()
-        data.register(self.app)
-
     def run(self, *arguments: str) -> str:
         sets = [
             'corpora=[{name: own, licence: CC0-1.0, jsonl: own.jsonl}, {name: b, licence: "?", declared_tokens: 9}]',
@@ -31,7 +26,7 @@ class Commands:
             "tokenizer.vocabulary_size=600",
         ]
         options = [part for value in sets for part in ("--set", value)]
-        result = CliRunner().invoke(self.app, [*arguments, str(DEMO), *options], catch_exceptions=False)
+        result = CliRunner().invoke(app, [*arguments, str(DEMO), *options], catch_exceptions=False)
         assert result.exit_code == 0, result.output
         return result.output
 

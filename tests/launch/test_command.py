@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 import text_project
-import typer
 from typer.testing import CliRunner
 
-from treering.cli import launch as launch_command
+from treering.cli import app
 from treering.config.canonical import digest_file
 from treering.errors import ConfigError, UserError
 
@@ -35,9 +34,6 @@ def project(tmp_path_factory):
 @pytest.fixture
 def invoke(project, monkeypatch):
     monkeypatch.chdir(project.root)
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    launch_command.register(app)
     return lambda *arguments: CliRunner().invoke(app, ["launch", *map(str, arguments)], catch_exceptions=False)
 
 

@@ -6,10 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from treering.cli import plan as plan_command
+from treering.cli import app
 from treering.errors import ConfigError, UserError
 
 MT_NLG = Path(__file__).parents[2] / "experiments" / "mt-nlg-530b.yaml"
@@ -18,9 +17,6 @@ MT_NLG = Path(__file__).parents[2] / "experiments" / "mt-nlg-530b.yaml"
 @pytest.fixture
 def invoke(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    plan_command.register(app)
     return lambda *arguments: CliRunner().invoke(
         app, ["plan", str(MT_NLG), *map(str, arguments)], catch_exceptions=False
     )

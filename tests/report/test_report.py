@@ -9,7 +9,6 @@ import pytest
 from typer.testing import CliRunner
 
 from treering.cli import app
-from treering.cli.commands import register
 from treering.errors import EvidenceError, UserError
 from treering.report.facts import Missing
 from treering.report.scores import ScoreRow
@@ -173,8 +172,6 @@ def test_a_published_checkpoint_of_another_config_is_not_reported(copy, facts_of
 
 
 def run_cli(project, *arguments):
-    if not app.registered_commands:
-        register(app)
     with contextlib.chdir(project.root):
         return CliRunner().invoke(app, arguments)
 

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from treering.cli import commands
+from treering.cli import app
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -30,13 +30,6 @@ def every(program):
     return sorted({line for text in DOCS for line in lines_of(text, program)})
 
 
-@pytest.fixture(scope="module")
-def app():
-    made = typer.Typer(rich_markup_mode="markdown")
-    commands.register(made)
-    return made
-
-
 def test_the_readme_shows_the_commands_of_a_tour():
     words = {line.split()[1] for line in lines_of(README, "treering")}
     assert {"runs", "show", "audit", "batch", "plan", "up", "fetch"} <= words
@@ -44,7 +37,7 @@ def test_the_readme_shows_the_commands_of_a_tour():
 
 
 @pytest.mark.parametrize("line", every("treering"))
-def test_a_documented_command_exists_and_takes_its_arguments(app, line):
+def test_a_documented_command_exists_and_takes_its_arguments(line):
     words = [{"STEP": "1", "DIR": ".", "…": ""}.get(word, word) for word in shlex.split(line)[1:]]
     name, *arguments = [word for word in words if word]
     if name == "--help":
@@ -67,14 +60,14 @@ def test_a_documented_make_target_exists(line):
     assert set(targets) <= TARGETS
 
 
-def test_every_help_shows_an_example_in_80_columns(app):
+def test_every_help_shows_an_example_in_80_columns():
     for name, command in typer.main.get_command(app).commands.items():
-        help_fits(app, name)
+        help_fits(name)
         for below in getattr(command, "commands", ()):
-            help_fits(app, name, below)
+            help_fits(name, below)
 
 
-def help_fits(app, *words):
+def help_fits(*words):
     result = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb"})
     assert result.exit_code == 0
     assert f"Example: treering {' '.join(words)}" in result.output
@@ -84,7 +77,7 @@ def help_fits(app, *words):
 
 @pytest.mark.slow
 @pytest.mark.trainer
-def test_the_tour_runs_on_a_small_project(app, scored_project, scored_run, monkeypatch):
+def test_the_tour_runs_on_a_small_project(scored_project, scored_run, monkeypatch):
     monkeypatch.chdir(scored_project.root)
     (scored_project.root / "experiments").mkdir(exist_ok=True)
     shutil.copy(ROOT / "experiments/mt-nlg-530b.yaml", scored_project.root / "experiments")

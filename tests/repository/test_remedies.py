@@ -10,7 +10,7 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from treering.cli import app, commands
+from treering.cli import app
 from treering.remedies import applicable
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,9 +42,6 @@ NAMED = sorted({found for path in SOURCES for text in _texts(path) for found in 
 
 @pytest.fixture(scope="module")
 def tree():
-    app.registered_commands.clear()
-    app.registered_groups.clear()
-    commands.register(app)
     return get_command(app)
 
 
@@ -98,8 +95,3 @@ def test_a_remedy_applies_in_this_folder(tmp_path):
     assert applicable(text, tmp_path) == "no run there; the pipeline from `treering fetch CONFIG` on makes one"
     (tmp_path / "Makefile").touch()
     assert applicable(text, tmp_path) == text
-
-
-def test_every_command_is_in_a_group_of_the_help(tree):
-    grouped = [name for names in commands.PANELS.values() for name in names]
-    assert sorted(grouped) == sorted(tree.commands)

@@ -5,11 +5,11 @@ import math
 
 import mlflow
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from treering.cli import runs as runs_command
-from treering.cli.runs import age
+from treering.cli import app
+from treering.cli.commands.runs import _shown_length
+from treering.cli.numbers import age
 from treering.errors import EvidenceError, NotFoundError
 from treering.runlog.records import Layout
 from treering.ship.follow import follow
@@ -19,8 +19,6 @@ from treering.ship.projection import attempt_tags
 @pytest.fixture
 def call(project, monkeypatch):
     monkeypatch.chdir(project.root)
-    app = typer.Typer()
-    runs_command.register(app)
 
     def invoke(*arguments):
         result = CliRunner().invoke(app, list(arguments), catch_exceptions=False, env={"COLUMNS": "300"})
@@ -220,9 +218,7 @@ def test_incidents_are_counted_in_the_list_and_told_on_the_page(call, write_run)
 def test_show_fits_80_columns_and_names_folders_from_here(project, write_run, monkeypatch):
     monkeypatch.chdir(project.root)
     writer = write_run(overrides=("seed=1", "blend.components.0.weight=0.75")).start().lay(20).save().end()
-    app = typer.Typer()
-    app.command("show")(runs_command.show)
-    text = CliRunner().invoke(app, [writer.resolved.run_id, "--full"], env={"COLUMNS": "80"}).output
+    text = CliRunner().invoke(app, ["show", writer.resolved.run_id, "--full"], env={"COLUMNS": "80"}).output
     lines = text.splitlines()
     assert f"folder      runs/{writer.resolved.run_id}" in lines
     assert "set         seed=1  blend.components.0.weight=0.75" in lines
@@ -269,7 +265,7 @@ def test_the_list_fits_80_columns_and_tells_runs_apart(call, write_run):
     lines = call("runs").splitlines()
     assert max(len(line.rstrip()) for line in lines) <= 80
     assert lines[-1] == f"{told.resolved.run_id}: 1 incident; `treering show RUN --full` lists them"
-    assert runs_command._shown_length(["0123456789ab", "0123456789cd"]) == 11
+    assert _shown_length(["0123456789ab", "0123456789cd"]) == 11
 
 
 def test_ship_says_what_it_sent(call, write_run, uri):

@@ -20,7 +20,7 @@ from mlflow.store.db import utils as mlflow_database
 from mlflow.store.db.base_sql_model import Base  # noqa: F401 - makes MLflow register its tables
 from mlflow.store.tracking.dbmodels.initial_models import Base as InitialBase
 
-from treering.cli import up
+from treering.cli.commands import up
 from treering.errors import StoreError, UserError
 from treering.project import Project
 from treering.ship.follow import ship_once

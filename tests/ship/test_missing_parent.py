@@ -6,12 +6,11 @@ from pathlib import Path
 
 import mlflow
 import pytest
-import typer
 from dashboard_page import metrics, page, texts
 from streamlit.testing.v1 import AppTest
 from typer.testing import CliRunner
 
-from treering.cli import runs as runs_command
+from treering.cli import app
 from treering.errors import EvidenceError
 from treering.report.facts import Training
 from treering.runlog.ancestry import path_left
@@ -76,8 +75,7 @@ def test_runs_show_and_ship(pair, damage, project, uri, monkeypatch):
         assert result.exit_code == 0, result.output
         return result.output
 
-    app, client = typer.Typer(), mlflow.MlflowClient(uri)
-    runs_command.register(app)
+    client = mlflow.MlflowClient(uri)
     monkeypatch.chdir(project.root)
     parent, child = pair
     damage(parent)
@@ -108,11 +106,11 @@ def test_the_dashboard(pair, damage, project, monkeypatch):
     parent, child = pair
     damage(parent)
     monkeypatch.setenv("TREERING_ROOT", str(project.root))
-    app = page("run", run=child.run.path.name)
-    assert ":material/check_circle: finished" in texts(app)
-    assert metrics(app)["Loss"] == "3.97"
-    assert [error.value for error in app.error] == ["The run that this one starts from is missing."]
-    assert f"step 10 of run {parent.resolved.run_id}" in texts(app)
+    shown = page("run", run=child.run.path.name)
+    assert ":material/check_circle: finished" in texts(shown)
+    assert metrics(shown)["Loss"] == "3.97"
+    assert [error.value for error in shown.error] == ["The run that this one starts from is missing."]
+    assert f"step 10 of run {parent.resolved.run_id}" in texts(shown)
     table = AppTest.from_file(APP, default_timeout=30).run().dataframe[0].value
     row = next(row for row in table.to_dict("records") if row["Run"] == child.run.path.name)
     assert (row["State"], row["Step"]) == (["✔ finished"], "30 of 400")

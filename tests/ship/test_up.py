@@ -15,11 +15,11 @@ import psutil
 import pytest
 from signal_states import started_with
 
+from treering.cli.commands.up import dashboard_environment, training_runs_page
 from treering.cli.serving import Service, choose_port
-from treering.cli.up import dashboard_environment, training_runs_page
 from treering.errors import TreeringError, UserError
 
-UP = "import typer; from treering.cli import up; app = typer.Typer(); up.register(app); app()"
+UP = "import typer; from treering.cli.commands.up import up; typer.run(up)"
 
 
 @pytest.fixture

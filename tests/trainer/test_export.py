@@ -8,12 +8,11 @@ import shutil
 
 import pytest
 import torch
-import typer
 from safetensors import safe_open
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from treering.cli import audit as audit_command
+from treering.cli import app
 from treering.data.corpus.tokenize import load_tokenizer
 from treering.errors import NotFoundError, UserError
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
@@ -136,8 +135,6 @@ def test_the_record_leads_back_to_the_checkpoint(export, reference, tmp_path):
 
 
 def test_an_export_is_audited_by_its_checkpoint(export, project, reference, tmp_path, monkeypatch):
-    app = typer.Typer()
-    audit_command.register(app)
 
     def audit(*words):
         return CliRunner().invoke(app, ["audit", *words])

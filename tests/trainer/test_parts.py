@@ -13,7 +13,7 @@ import pytest
 from recorded_project import unpack
 from trained import resolved
 
-from treering.cli.train import train
+from treering.cli.commands.train import train
 from treering.collect.code import code_record
 from treering.data.order.batch import read_samples, sample_digests
 from treering.data.order.treering1 import DataOrder

@@ -8,12 +8,11 @@ import signal
 import psutil
 import pytest
 import torch
-import typer
 from trained import eventually, numbers, rings, run_of
 from typer.testing import CliRunner
 
 from treering.audit.checkpoint import audit_checkpoint
-from treering.cli import commands
+from treering.cli import app
 from treering.metrics.run_summary import run_line, run_page
 from treering.runlog.find import find_runs
 from treering.runlog.records import CheckpointManifest, ConversionManifest
@@ -202,8 +201,6 @@ def test_a_conversion_that_is_there_is_taken(converted, zygote, project, referen
 
 def test_the_list_shows_what_is_converted_and_why_it_stays(converted, monkeypatch):
     runs, source = converted
-    app = typer.Typer()
-    commands.register(app)
     monkeypatch.chdir(runs.parent)  # a project's folder, as far as this command looks
     shown = CliRunner().invoke(app, ["checkpoint", "list", source.run.id[:6], "--json"], catch_exceptions=False)
     listed = json.loads(shown.stdout)

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from treering.audit.attestation.check import attested, check_attestation
@@ -12,7 +11,7 @@ from treering.audit.attestation.sign import attest
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.replay import replay_steps, replayed
 from treering.audit.report import NOT_REPLAYED, Level
-from treering.cli import audit, verify
+from treering.cli import app
 from treering.errors import TrainingError
 from treering.runlog.directory import RunDirectory
 
@@ -82,9 +81,6 @@ def test_what_was_replayed_is_signed_and_not_lent(project, reference, tmp_path, 
     assert (report.attestation.signed_level, report.attestation.signed_replay) == (Level.REPLAYED, said.replay.steps)
     assert report.replay is None
     assert NOT_REPLAYED in report.not_proven
-    app = typer.Typer()
-    verify.register(app)
-    audit.register(app)
     for command in ("verify", "audit"):
         arguments = [command, str(checkpoint.path), "--attestation", str(path), "--public-key", str(public)]
         shown = CliRunner().invoke(app, arguments, catch_exceptions=False).stdout

@@ -4,12 +4,14 @@ import sys
 
 import typer
 
+from treering.cli.group import CommandGroup
 from treering.ending import EXIT_INTERRUPTED, run_command
 from treering.errors import UserError
 
 app = typer.Typer(
     name="treering",
     help="Reproducibility and experiment tracking for large-scale language-model training.",
+    cls=CommandGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
@@ -19,15 +21,17 @@ app = typer.Typer(
 )
 
 
+@app.callback()
+def treering() -> None:
+    """Makes the application a group; every command is in `treering.cli.commands`."""
+
+
 def main() -> None:
     """Entry point of `treering`: an error is one clear text and its exit code."""
     sys.exit(run_command(_run))
 
 
 def _run() -> int:
-    from treering.cli import commands
-
-    commands.register(app)
     try:
         code = app(standalone_mode=False)
     except typer.Abort:

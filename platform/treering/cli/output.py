@@ -10,50 +10,27 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from treering.foreign import shown
-from treering.project import Project
 from treering.remedies import applicable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from treering.audit.attestation.keys import PublicKey
-
-ConfigArgument = Annotated[Path, typer.Argument(help="The experiment's YAML file.", show_default=True)]
-SetOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Override one value of the config; repeatable.")
-]
-NamedCheckpoint = Annotated[
-    str,
-    typer.Argument(
-        metavar="CHECKPOINT",
-        help="A checkpoint's folder, or that of a run or a published checkpoint, or a prefix of a run's id "
-        "(its newest one).",
-    ),
-]
-TokenizerOption = Annotated[
-    Path | None, typer.Option("--tokenizer", help="The run's tokenizer.json; default: the project's.")
-]
-PublicKeyOption = Annotated[
-    list[Path] | None,
-    typer.Option("--public-key", metavar="FILE", help="A key whose signature counts, in PEM; repeatable."),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-
-DEFAULT_CONFIG = Path("experiments/demo.yaml")
 
 # Curation steps whose names would make a table wider than a terminal; `heldout` drops twins of held-out documents.
 STEP_TITLES = {"heldout": "twins", "decontaminate": "decontam."}
 
+
 _NARROW = 60
 """Columns of a terminal under which a table is printed as one line a cell."""
+
+
 _PIPE = 1 << 20
 """Columns of a pipe: more than any row has."""
+
+
 _LABEL = re.compile(r"\s*\S.{0,10}?\s{2,}|\s+(?:[-*] )?")
 """The beginning of a line that its continuations are indented by: `label       ` or `  - `."""
 
@@ -141,20 +118,6 @@ def _wrapped(line: str, width: int) -> list[str]:
 
 console = Output()
 print_table = console.print_table
-
-
-def project() -> Project:
-    """The project that commands work on: the working directory."""
-    return Project(Path.cwd())
-
-
-def trusted_keys(files: list[Path] | None) -> "list[PublicKey]":
-    """The keys of `PublicKeyOption`."""
-    if not files:
-        return []
-    from treering.audit.attestation.keys import PublicKey
-
-    return [PublicKey.read(file) for file in files]
 
 
 def print_json(value: Any) -> None:

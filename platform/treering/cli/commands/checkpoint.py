@@ -8,27 +8,26 @@ from typing import Annotated, Any
 
 import typer
 
-from treering.cli.output import JsonOption, console, print_json, print_table, project
+from treering.cli.options import JsonOption, RunArgument, project
+from treering.cli.output import console, print_json, print_table
 
-SourceArgument = Annotated[Path, typer.Argument(help="A checkpoint's folder, or that of a run (its newest one).")]
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the group."""
-    group = typer.Typer(no_args_is_help=True)
-    group.command("list")(list_)
-    group.command("convert")(convert)
-    app.add_typer(group, name="checkpoint", help=_HELP)
-
+SourceArgument = Annotated[
+    Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint's folder, or that of a run (its newest one).")
+]
 
 _HELP = """Show the checkpoints of a run, or make one ready for another layout.
 
 Example: `treering checkpoint list 0123`
 """
 
+checkpoint = typer.Typer(
+    name="checkpoint", help=_HELP, no_args_is_help=True, add_completion=False, rich_markup_mode="markdown"
+)
 
+
+@checkpoint.command("list")
 def list_(
-    run: Annotated[str, typer.Argument(help="Any unique prefix of a run's id, or its folder.")],
+    run: RunArgument,
     json: JsonOption = False,
 ) -> None:
     """List a run's checkpoints: layout, size, held-out loss, whether it is converted, and the rules that keep it.
@@ -68,7 +67,8 @@ def _row(each: dict[str, Any]) -> list[str]:
     ]
 
 
-def convert(checkpoint: SourceArgument, json: JsonOption = False) -> None:
+@checkpoint.command("convert")
+def convert(source: SourceArgument, json: JsonOption = False) -> None:
     """Convert a checkpoint, so that any layout can go on from it: a tensor a parameter instead of a part a rank.
 
     Every file is checked first. The conversion is written to `universal/` in the run's folder and stays as long as its
@@ -78,6 +78,6 @@ def convert(checkpoint: SourceArgument, json: JsonOption = False) -> None:
 
     Example: `treering checkpoint convert runs/0123456789abcdef/checkpoints/step-00000300`
     """
-    arguments = [sys.executable, "-m", "treering_trainer.checkpointing.convert", str(checkpoint)]
+    arguments = [sys.executable, "-m", "treering_trainer.checkpointing.convert", str(source)]
     arguments += ["--json"] if json else []
     os.execv(sys.executable, arguments)  # noqa: S606 - becomes the trainer, which this package never imports

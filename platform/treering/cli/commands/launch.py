@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from treering.cli.output import DEFAULT_CONFIG, ConfigArgument, JsonOption, SetOption, console, print_json, project
-from treering.cli.train import ContinueOption, NoPublishOption, RunsOption, TimeLimitOption
+from treering.cli.commands.train import ContinueOption, NoPublishOption, RunsOption, TimeLimitOption
+from treering.cli.options import DEFAULT_CONFIG, ConfigArgument, JsonOption, SetOption, project
+from treering.cli.output import console, print_json
 from treering.files import read_text, write_durably
 
 if TYPE_CHECKING:
@@ -50,11 +51,6 @@ PythonOption = Annotated[
     str, typer.Option(help="Interpreter with the trainer, the same path on every node.", show_default="this one")
 ]
 DryOption = Annotated[bool, typer.Option("--dry-run", help="Check and print only; nothing is written or started.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command("launch")(launch)
 
 
 def launch(
@@ -169,7 +165,7 @@ def _resolve(
     config: Path, here: "Project", overrides: list[str], runs: Path | None, *, no_publish: bool, dry_run: bool
 ) -> "Resolved":
     """The config with the blend that its ranks will read; a plan's declared one will do for looking only."""
-    from treering.cli.plan import choose_blend
+    from treering.cli.commands.plan import choose_blend
     from treering.config.load import load_experiment
     from treering.config.resolve import ResolvedBlend
     from treering.data.blend import resolve_blend

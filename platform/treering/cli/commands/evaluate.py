@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from treering.cli.output import DEFAULT_CONFIG, ConfigArgument, JsonOption, SetOption, project
+from treering.cli.options import DEFAULT_CONFIG, ConfigArgument, JsonOption, SetOption, project
 
 RunOption = Annotated[
     str | None,
@@ -16,11 +16,6 @@ NoPublishOption = Annotated[
     bool,
     typer.Option("--no-publish", help="Outside the pipeline: resolve the blend here; metrics/ and plots/ stay."),
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command("evaluate")(evaluate)
 
 
 def evaluate(

@@ -1,92 +1,19 @@
-"""`treering runs`, `show` and `ship`: what runs there are, one of them, and MLflow brought up to date."""
+"""`treering show`: one run."""
 
-import math
 import statistics
 import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from treering.cli.alarms import alarm_counts, print_alarms
-from treering.cli.output import JsonOption, console, print_json, print_table, project
+from treering.cli.numbers import age, number_text, plain_numbers, short_count
+from treering.cli.options import JsonOption, RunArgument, project
+from treering.cli.output import console, print_json, print_table
 from treering.config.canonical import short
 
-if TYPE_CHECKING:
-    from treering.metrics.run_summary import RunLine
-    from treering.project import Project
-    from treering.ship.shipper import ShipReport
-
-RunArgument = Annotated[str, typer.Argument(help="Any unique prefix of a run's id, or its folder.")]
-ShipArgument = Annotated[str | None, typer.Argument(help="Any unique prefix of a run's id; all runs if left out.")]
-FollowOption = Annotated[
-    bool, typer.Option("--follow", help="Go on until nothing trains any more and everything has arrived.")
-]
 FullOption = Annotated[bool, typer.Option("--full", help="Also recipe, attempts, kernels, checkpoints and scores.")]
-SHOWN_ID = 8
-"""Characters of a run's id in a list, more where they do not tell the runs apart: a unique prefix names a run."""
-
-_UNITS = ("", "K", "M", "B", "T")
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands."""
-    app.command("runs")(runs)
-    app.command("show")(show)
-    app.command("ship")(ship)
-
-
-def runs(json: JsonOption = False) -> None:
-    """List the runs of this project, newest activity last, as their run logs tell.
-
-    Example: `treering runs --json`
-    """
-    from treering.metrics.run_summary import run_line, unlisted_runs
-    from treering.runlog.find import find_runs
-
-    here = project().runs
-    lines = [run_line(run) for run in find_runs(here)]
-    notes = [f"{line.id}: {note}" for line in lines for note in _notes(line)]
-    notes += unlisted_runs(here)
-    if json:
-        print_json([_plain(line.to_json()) for line in lines])
-        return
-    if lines:
-        columns = ("run", "experiment", "state", "step", "loss", "val. loss", "tokens", "saves", "age")
-        shown = _shown_length([line.id for line in lines])
-        print_table(columns, [_row(line, shown) for line in lines], numbers=columns[3:])
-    elif not notes:
-        console.print(_no_runs(project()))
-    if notes:
-        console.print("", *notes)
-
-
-def _shown_length(ids: list[str]) -> int:
-    """Characters that tell the ids apart, `SHOWN_ID` at least."""
-    return next((size for size in range(SHOWN_ID, 64) if len({each[:size] for each in ids}) == len(set(ids))), 64)
-
-
-def _no_runs(here: "Project") -> str:
-    if here.runs.is_dir() or (here.root / "dvc.yaml").exists():
-        data = "; `make repro` makes its data as well" if (here.root / "Makefile").exists() else ""
-        return f"No runs yet. `treering train CONFIG` starts one{data}."
-    return (
-        f"No runs here: {here.root} has no runs/. Change to a project's folder, or start a run: `treering train CONFIG`"
-    )
-
-
-def _notes(line: "RunLine") -> Iterator[str]:
-    """What the table has no column for."""
-    if line.stall:
-        yield f"stalled: {line.stall}"
-    if line.alarms:
-        yield f"alarms: {alarm_counts(line.alarms)}"
-    if line.incidents:
-        counted = "1 incident" if line.incidents == 1 else f"{line.incidents} incidents"
-        yield f"{counted}; `treering show RUN --full` lists them"
-    if line.problem:
-        yield line.problem
 
 
 def show(run: RunArgument, full: FullOption = False, json: JsonOption = False) -> None:
@@ -99,102 +26,13 @@ def show(run: RunArgument, full: FullOption = False, json: JsonOption = False) -
 
     page = run_page(find_run(project().runs, run))
     if json:
-        print_json(_plain(page))
+        print_json(plain_numbers(page))
         return
     _print_state(page, full=full)
     if full:
         _print_page(page)
     else:
         console.print("more        --full: recipe, attempts, kernels, alarms, checkpoints, scores")
-
-
-def ship(run: ShipArgument = None, follow: FollowOption = False, json: JsonOption = False) -> None:
-    """Bring MLflow up to date with the run logs; what has arrived is not sent again.
-
-    MLflow is `MLFLOW_TRACKING_URI`, or mlflow.db of this project. The command says where it ships to, what was new in
-    each run, and which runs it skipped. With `--follow` it goes on beside a training, waits for a server that is down,
-    and ends when nothing trains any more. Exit codes: 0 everything arrived, 2 the URI or the database's driver is
-    wrong, 3 a run was skipped because its log does not hold, 4 MLflow did not answer.
-
-    Example: `treering ship --follow`
-    """
-    from dataclasses import asdict
-
-    from treering.redact import redact
-    from treering.runlog.find import find_run, find_runs
-    from treering.ship import follow as following
-    from treering.store.registry import default_uri
-
-    here = project()
-    registry = redact(default_uri(here))
-    runs = find_runs(here.runs) if run is None else [find_run(here.runs, run)]
-    if not runs and not follow:
-        print_json([]) if json else console.print(_no_runs(here))
-        return
-    reports: list[ShipReport] = []
-
-    def report(done: "ShipReport") -> None:
-        reports.append(done)
-        if not json:
-            console.print(_shipped(done))
-
-    if not json:
-        console.print(f"shipping {'all runs' if follow and run is None else _counted(len(runs), 'run')} to {registry}")
-    try:
-        if follow:
-            following.follow(here, run, report=report)
-        else:
-            following.ship_once(here, run, report=report)
-    finally:
-        if json:
-            print_json([{**asdict(each), "registry": registry} for each in reports])
-    if not json and (follow or len(runs) > 1):
-        console.print(_total(reports))
-
-
-def _shipped(done: "ShipReport") -> str:
-    """What became of one run, in a line."""
-    if done.problem is not None:
-        return f"{done.run} skipped: its run log does not hold or cannot be read; the reason is at the end"
-    if done.mlflow_run is None:
-        return f"{done.run} {done.state}: no attempt yet, nothing to ship"
-    if not done.news:
-        return f"{done.run} {done.state}: nothing new"
-    return f"{done.run} {done.state}: {_sent([done])}" + (", an abandoned branch put aside" if done.abandoned else "")
-
-
-def _total(reports: "Sequence[ShipReport]") -> str:
-    """What arrived of all runs, in a line."""
-    new = {each.run for each in reports if each.news}
-    sent = f"{_sent(reports)} of {_counted(len(new), 'run')}" if new else "nothing new"
-    return f"up to date: {sent}"
-
-
-def _sent(reports: "Sequence[ShipReport]") -> str:
-    counts = (
-        _counted(sum(each.rings for each in reports), "ring"),
-        _counted(sum(each.models for each in reports), "checkpoint"),
-        _counted(sum(each.evaluations for each in reports), "evaluation"),
-    )
-    return ", ".join(counts)
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
-
-
-def _row(line: "RunLine", shown: int) -> list[str]:
-    return [
-        line.id[:shown],
-        line.experiment,
-        line.state,
-        f"{line.step:,}/{line.num_steps:,}",
-        _number(line.loss),
-        _number(line.validation_loss),
-        _short_count(line.consumed_tokens),
-        str(line.checkpoints),
-        age(line.age_s),
-    ]
 
 
 def _print_state(page: dict[str, Any], *, full: bool) -> None:
@@ -210,8 +48,8 @@ def _print_state(page: dict[str, Any], *, full: bool) -> None:
     console.print(
         f"progress    step {run['step']:,} of {run['num_steps']:,}{done}, {run['consumed_tokens']:,} tokens{since}"
     )
-    heldout = "" if run["validation_loss"] is None else f"; held out {_number(run['validation_loss'])}"
-    console.print(f"loss        {_number(run['loss']) or 'no step yet'}{heldout}")
+    heldout = "" if run["validation_loss"] is None else f"; held out {number_text(run['validation_loss'])}"
+    console.print(f"loss        {number_text(run['loss']) or 'no step yet'}{heldout}")
     _print_best(page["checkpoints"])
     if speed is not None and not full:
         mfu = "" if speed["mfu"] is None else f", MFU {speed['mfu']:.1%}"
@@ -235,7 +73,7 @@ def _print_best(checkpoints: list[dict[str, Any]]) -> None:
     measured = [each for each in checkpoints if each["validation_loss"] is not None]
     best, newest = min(measured, key=lambda each: each["validation_loss"], default=None), checkpoints[-1]
     if best is not None:
-        console.print(f"best        {Path(best['path']).name}, held-out loss {_number(best['validation_loss'])}")
+        console.print(f"best        {Path(best['path']).name}, held-out loss {number_text(best['validation_loss'])}")
     if best is not newest:
         console.print(f"newest      {Path(newest['path']).name}" + ("; no held-out loss on record" if not best else ""))
 
@@ -249,7 +87,7 @@ def _print_page(page: dict[str, Any]) -> None:
     for name, digest in page["digests"].items():
         console.print(f"{name:<11} {digest}")
     console.print(
-        f"model       {_short_count(page['parameters'])} parameters: {model['num_layers']} layers, hidden "
+        f"model       {short_count(page['parameters'])} parameters: {model['num_layers']} layers, hidden "
         f"{model['hidden_size']:,}, {model['num_attention_heads']} heads; {recipe['precision']}, seed {recipe['seed']}"
     )
     blend = ", ".join(f"{component['corpus']} {component['weight']}" for component in page["blend"]["components"])
@@ -348,7 +186,7 @@ def _print_checkpoints(page: dict[str, Any]) -> None:
         rows = [
             [
                 f"{c['step']:,}",
-                _short_count(c["consumed_tokens"]),
+                short_count(c["consumed_tokens"]),
                 f"{c['bytes'] / 1e6:,.1f}",
                 short(c["digest"]),
                 str(Path(c["path"]).relative_to(page["path_to_run"])),
@@ -363,11 +201,11 @@ def _print_scores(evaluations: list[dict[str, Any]]) -> None:
     rows = []
     for evaluation in evaluations:
         step = f"{evaluation['step']:,}"
-        rows.append([step, "held-out loss", "", _number(evaluation["validation_loss"]), ""])
+        rows.append([step, "held-out loss", "", number_text(evaluation["validation_loss"]), ""])
         for task, by_shots in evaluation["scores"].items():
             for shots, metrics in by_shots.items():
                 rows.extend(
-                    [step, f"{task} {metric}", shots, _number(value), _number(metrics[f"{metric}_stderr"])]
+                    [step, f"{task} {metric}", shots, number_text(value), number_text(metrics[f"{metric}_stderr"])]
                     for metric, value in metrics.items()
                     if f"{metric}_stderr" in metrics
                 )
@@ -382,33 +220,3 @@ def _from_here(path: str) -> str:
     """The path as a person would type it here; whole where it lies elsewhere."""
     here = Path.cwd()
     return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
-
-
-def age(seconds: float | None) -> str:
-    """A time span for people: `42s`, `7m`, `3.5h`, `2d`."""
-    if seconds is None:
-        return ""
-    for limit, divisor, unit in ((120, 1, "s"), (7200, 60, "m"), (172_800, 3600, "h")):
-        if seconds < limit:
-            return f"{seconds / divisor:.0f}{unit}"
-    return f"{seconds / 86_400:.0f}d"
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
-
-
-def _short_count(value: float) -> str:
-    power = 0
-    while value >= 1000 and power < len(_UNITS) - 1:
-        value, power = value / 1000, power + 1
-    return f"{value:.3g}{_UNITS[power]}"
-
-
-def _plain(value: Any) -> Any:
-    """Non-finite numbers by their names: JSON has no such numbers."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

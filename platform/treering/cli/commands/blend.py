@@ -1,13 +1,7 @@
 """`treering blend`: stage `blend` of the pipeline."""
 
-import typer
-
-from treering.cli.output import DEFAULT_CONFIG, ConfigArgument, JsonOption, console, print_json, print_table, project
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command("blend")(blend)
+from treering.cli.options import DEFAULT_CONFIG, ConfigArgument, JsonOption, project
+from treering.cli.output import console, print_json, print_table
 
 
 def blend(config: ConfigArgument = DEFAULT_CONFIG, json: JsonOption = False) -> None:

@@ -1,24 +1,23 @@
-"""`treering verify` and `treering find`: is everything what it was, and where is what is gone."""
+"""`treering verify`: files digested again, or a signed statement checked."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treering.cli.output import (
+from treering.cli.options import (
     JsonOption,
     PublicKeyOption,
-    console,
-    print_json,
-    print_table,
     project,
     trusted_keys,
 )
-from treering.foreign import say
+from treering.cli.output import console, print_json, print_table
+from treering.cli.progress import progress_bars
 
 if TYPE_CHECKING:
     from treering.audit.attestation.check import AttestationCheck
     from treering.audit.inventory import Inventory
+
 
 PathsArgument = Annotated[
     list[Path] | None,
@@ -30,12 +29,6 @@ AttestationOption = Annotated[
     Path | None,
     typer.Option("--attestation", metavar="FILE", help="Check this signed statement; PATH is its checkpoint then."),
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands."""
-    app.command("verify")(verify)
-    app.command("find")(find)
 
 
 def verify(
@@ -54,7 +47,6 @@ def verify(
     Example: `treering verify published --attestation published.attestation.json --public-key signer.pub.pem`
     """
     from treering.audit.inventory import verify_paths
-    from treering.cli.audit import progress_bars
     from treering.errors import EvidenceError
 
     with progress_bars() as progress:
@@ -74,7 +66,6 @@ def verify(
 def _check(attestation: Path, public_key: list[Path] | None, paths: list[Path]) -> "AttestationCheck":
     from treering.audit.attestation.check import check_attestation
     from treering.audit.attestation.place import attested_checkpoint
-    from treering.cli.audit import progress_bars
     from treering.errors import UserError
     from treering.runlog.find import find_checkpoint
 
@@ -109,28 +100,3 @@ def _print(result: "AttestationCheck | Inventory") -> None:
     for finding in result.findings:
         console.print(f"FAILED       {finding.text}")
     console.print("", result.verdict)
-
-
-def find(
-    digest: Annotated[str, typer.Argument(help="A digest, or its first 4 or more characters.")],
-    json: JsonOption = False,
-) -> None:
-    """Find what a digest names: corpora in the project, DVC's cache and remotes; runs, rings and checkpoints.
-
-    Of what is not in its place it prints the command that brings it back. Remotes that are no folders (S3, HTTP, …) are
-    asked through DVC, and only for what lies nowhere else.
-
-    Example: `treering find sha256:0123abcd`
-    """
-    from dataclasses import asdict
-
-    from treering.audit.dvc.find import find_digest
-
-    found = find_digest(project(), digest, say)
-    if json:
-        print_json([asdict(each) for each in found])
-        return
-    for each in found:
-        console.print(each.what, f"  digest  {each.digest}", f"  where   {each.place}, {each.path}")
-        if each.command:
-            console.print(f"  bring   {each.command}")

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from treering.cli.output import JsonOption, SetOption, console, print_json, print_table, project
+from treering.cli.options import JsonOption, SetOption, project
+from treering.cli.output import console, print_json, print_table
 
 if TYPE_CHECKING:
     from treering.config.resolve import Resolved, ResolvedBlend
@@ -22,11 +23,6 @@ EfficiencyOption = Annotated[
 ]
 SearchOption = Annotated[bool, typer.Option("--search", help="Rank all layouts of the nodes instead.")]
 PlanArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The experiment's YAML file.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command("plan")(plan)
 
 
 def plan(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from treering.cli.output import JsonOption, NamedCheckpoint, TokenizerOption
+from treering.cli.options import JsonOption, NamedCheckpoint, TokenizerOption
 
 PromptOption = Annotated[
     str | None, typer.Option("--prompt", metavar="TEXT", help="What to continue; default: the beginning of a document.")
@@ -26,11 +26,6 @@ StopOption = Annotated[
 StreamOption = Annotated[
     bool | None, typer.Option("--stream/--no-stream", help="Print text as it comes; default: on a terminal.")
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command("generate")(generate)
 
 
 def generate(  # noqa: PLR0917 - one argument an option

@@ -1,49 +1,15 @@
-"""`treering report` and `treering summary`: the pipeline's page, and its last words."""
+"""`treering summary`: what the pipeline has made so far."""
 
 from typing import Any
 
-import typer
-
 from treering.cli.alarms import alarm_counts
-from treering.cli.output import (
+from treering.cli.options import (
     DEFAULT_CONFIG,
-    STEP_TITLES,
     ConfigArgument,
     JsonOption,
-    console,
-    print_json,
-    print_table,
     project,
 )
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands."""
-    app.command("report")(report)
-    app.command("summary")(summary)
-
-
-def report(config: ConfigArgument = DEFAULT_CONFIG, json: JsonOption = False) -> None:
-    """Audit the published checkpoint and write report.md, plots/loss.svg and metrics/report.json.
-
-    Ends with exit code 3 where the audit finds something that does not hold.
-
-    Example: `treering report experiments/demo.yaml`
-    """
-    from treering.cli.audit import progress_bars
-    from treering.config.load import load_experiment
-    from treering.report.facts import read_facts
-    from treering.report.write import report_metrics, write_report
-
-    here = project()
-    facts = read_facts(here, load_experiment(config), str(config))
-    with progress_bars() as progress:
-        audit = write_report(facts, here, progress)
-    if json:
-        print_json(report_metrics(facts, audit))
-        return
-    console.print(f"audit   {audit.verdict}")
-    console.print(f"report  {here.report.relative_to(here.root)}")
+from treering.cli.output import STEP_TITLES, console, print_json, print_table
 
 
 def summary(config: ConfigArgument = DEFAULT_CONFIG, json: JsonOption = False) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from treering.cli.output import DEFAULT_CONFIG, ConfigArgument, SetOption, project
+from treering.cli.options import DEFAULT_CONFIG, ConfigArgument, SetOption, project
 from treering.errors import UserError
 
 ContinueOption = Annotated[
@@ -45,11 +45,6 @@ StopAfterOption = Annotated[
     typer.Option("--stop-after", min=1, metavar="STEP", help="Stop after this step as a signal would, exit code 75."),
 ]
 RunsOption = Annotated[Path | None, typer.Option("--runs", help="Folder of run directories; default: runs/.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command("train")(train)
 
 
 def train(  # noqa: PLR0917 - one argument an option

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treering.cli.output import JsonOption, PublicKeyOption, console, print_json, project, trusted_keys
+from treering.cli.options import JsonOption, PublicKeyOption, project, trusted_keys
+from treering.cli.output import console, print_json
 from treering.ending import heeded
 from treering.foreign import say
 
@@ -41,11 +42,6 @@ DashboardPort = Annotated[
         help=f"Port of the dashboard; default {DASHBOARD_PORT}, or any free one if that is taken.",
     ),
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command("up")(up)
 
 
 def up(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from treering.cli.output import JsonOption, NamedCheckpoint, TokenizerOption
+from treering.cli.options import JsonOption, NamedCheckpoint, TokenizerOption
 from treering.runlog.export_format import ExportDtype, ExportFormat
 
 OutputArgument = Annotated[Path, typer.Argument(help="The folder to write; appears when it is whole.")]
@@ -23,11 +23,6 @@ ShardOption = Annotated[
     str, typer.Option("--max-shard-size", metavar="SIZE", help="Largest weight file, like 5GB, 500MB, 2GiB.")
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace an earlier export.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command("export")(export)
 
 
 def export(  # noqa: PLR0917 - one argument an option

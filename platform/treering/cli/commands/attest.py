@@ -1,45 +1,26 @@
-"""`treering keygen` and `treering attest`: a signature under what the audit has found."""
+"""`treering attest`: a signature under what the audit found."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from treering.cli.audit import ReplayOption
-from treering.cli.output import JsonOption, NamedCheckpoint, console, print_json, project
+from treering.cli.options import (
+    JsonOption,
+    NamedCheckpoint,
+    ReplayOption,
+    VerifyOption,
+    project,
+)
+from treering.cli.output import console, print_json
+from treering.cli.progress import progress_bars
 
 KeyOption = Annotated[Path, typer.Option("--key", metavar="FILE", help="The private key, ed25519 in PEM.")]
 OutputOption = Annotated[
     Path | None,
     typer.Option("--output", metavar="FILE", help="Default: <checkpoint>.attestation.json beside the checkpoint."),
 ]
-VerifyOption = Annotated[bool, typer.Option("--verify", help="Read the corpora too: recompute every batch digest.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace an earlier attestation.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands."""
-    app.command("keygen")(keygen)
-    app.command("attest")(attest)
-
-
-def keygen(
-    key: Annotated[Path, typer.Argument(help="The private key's file; the public one is <name>.pub.pem beside it.")],
-    json: JsonOption = False,
-) -> None:
-    """Make an ed25519 key pair for `treering attest`; the same as `openssl genpkey -algorithm ed25519` makes.
-
-    Keep the private key away from the machines that train; give the public key to whoever checks.
-
-    Example: `treering keygen signer.pem`
-    """
-    from treering.audit.attestation.keys import generate
-
-    made, public = generate(key)
-    if json:
-        print_json({"key": made.id, "private": str(key), "public": str(public)})
-    else:
-        console.print(f"key      {made.id}", f"private  {key}", f"public   {public}")
 
 
 def attest(  # noqa: PLR0917 - one argument an option
@@ -60,7 +41,6 @@ def attest(  # noqa: PLR0917 - one argument an option
     """
     from treering.audit.attestation.keys import PrivateKey
     from treering.audit.attestation.sign import attest as sign
-    from treering.cli.audit import progress_bars
     from treering.runlog.find import named_checkpoint
 
     here, signer = project(), PrivateKey.read(key)

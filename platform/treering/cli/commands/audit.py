@@ -1,0 +1,225 @@
+"""`treering audit`: from a checkpoint to the documents that trained it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from treering.cli.audit_report import print_report, print_summary
+from treering.cli.megatron import audit_megatron
+from treering.cli.options import (
+    JsonOption,
+    NamedCheckpoint,
+    PublicKeyOption,
+    ReplayOption,
+    VerifyOption,
+    project,
+    trusted_keys,
+)
+from treering.cli.output import console, print_json
+from treering.cli.progress import progress_bars
+
+if TYPE_CHECKING:
+    from treering.audit.report import AuditReport
+    from treering.errors import TreeringError
+    from treering.runlog.directory import CheckpointDirectory
+
+
+MegatronRunOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--megatron-run",
+        metavar="PATH",
+        help="A checkpoint or save folder of Megatron or GPT-NeoX, a description (YAML), a YAML file of GPT-NeoX, or a"
+        " launch script.",
+    ),
+]
+DataRootOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--data-root", metavar="OLD=NEW", help="Of a Megatron run: where a folder of it lies today; repeatable."
+    ),
+]
+LineageOption = Annotated[
+    str | None,
+    typer.Option(
+        "--lineage",
+        metavar="NAME",
+        help="Of a Megatron run: whose data order it followed, as megatron-core-0.12, bigscience or gpt-neox.",
+    ),
+]
+StepOption = Annotated[int | None, typer.Option("--step", min=1, help="Of a Megatron run: the documents of a step.")]
+DocumentOption = Annotated[
+    str | None,
+    typer.Option("--document", metavar="PREFIX:NUMBER", help="Of a Megatron run: what read a document."),
+]
+DocumentsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--documents", metavar="FILE", help="Also write every document that was read, and how much of it, as Parquet."
+    ),
+]
+AttestationOption = Annotated[
+    Path | None, typer.Option("--attestation", metavar="FILE", help="Default: the one beside the checkpoint.")
+]
+SummaryOption = Annotated[
+    bool, typer.Option("--summary", help="Samples, tokens and epochs by the records alone, within milliseconds.")
+]
+
+
+def audit(
+    checkpoint: NamedCheckpoint = "",
+    *,
+    verify: VerifyOption = False,
+    replay: ReplayOption = None,
+    summary: SummaryOption = False,
+    documents: DocumentsOption = None,
+    public_key: PublicKeyOption = None,
+    attestation: AttestationOption = None,
+    megatron_run: MegatronRunOption = None,
+    data_root: DataRootOption = None,
+    lineage: LineageOption = None,
+    step: StepOption = None,
+    document: DocumentOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show which data trained a checkpoint, and how much of that is proven.
+
+    Of an exported folder, it audits the checkpoint that it was made from. With `--public-key` it checks the attestation
+    beside the checkpoint, and what was signed raises the level of assurance. `--replay` verifies, then has the trainer
+    run random steps again in a copy of the run; one that does not come out the same to the last bit does not hold.
+
+    With `--megatron-run` it audits a checkpoint of a run that Megatron trained without Treering, by the arguments
+    inside the checkpoint, or by files that say how it was launched; `--step` and `--document` ask of that.
+    Programs order the same data in several ways; `--lineage` says whose way it was where the arguments fit several.
+
+    Where a record is missing it says what helps, and answers at a lower level what is known without it.
+
+    `--documents FILE` lists every document that was read: corpus, number, id, source, licence, tokens, tokens read.
+
+    `--summary` reads neither rings nor corpora: what was read of each corpus, by records and data order, and whether
+    the records fit each other.
+
+    Ends with exit code 3 where something does not hold, is missing, or is not bound.
+
+    Example: `treering audit runs/0123456789abcdef/checkpoints/step-00000300 --verify`
+    """
+    from treering.audit.attestation.check import attested
+    from treering.errors import EvidenceError
+
+    _check_usage(checkpoint, megatron_run, (step, document, data_root, lineage), documents)
+    try:
+        if summary:
+            others = (verify, replay, documents, public_key, attestation, megatron_run)
+            _summarize(checkpoint, alone=not any(others), json=json)
+            return
+        if megatron_run is not None:
+            holds = audit_megatron(
+                megatron_run,
+                data_root=data_root or (),
+                lineage=lineage,
+                step=step,
+                document=document,
+                verify=verify,
+                json=json,
+            )
+            if not holds:
+                raise typer.Exit(EvidenceError.exit_code)
+            return
+        found, report = _audited(checkpoint, verify=verify or replay is not None)
+        report, unreplayed = (report, None) if replay is None else _replayed(report, found, replay)
+        report = attested(report, found, trusted_keys(public_key), attestation)
+        listed = _list_documents(found, documents)
+    except EvidenceError as error:
+        if json:  # a machine gets its verdict even where there is nothing left to audit
+            finding = {"kind": "record", "text": str(error)}
+            asked = checkpoint or str(megatron_run)
+            print_json({"verdict": f"FAILED: {error}", "holds": False, "checkpoint": asked, "findings": [finding]})
+            raise typer.Exit(error.exit_code) from None
+        raise
+    if json:
+        print_json(report.to_json())
+    else:
+        print_report(report)
+        if listed:
+            console.print(*listed)
+    if unreplayed is not None:
+        raise unreplayed
+    if not report.holds:
+        raise typer.Exit(EvidenceError.exit_code)
+
+
+def _check_usage(
+    checkpoint: str, megatron_run: Path | None, of_megatron: "Sequence[object]", documents: Path | None
+) -> None:
+    from treering.errors import UserError
+
+    if (megatron_run is None) == (not checkpoint) or (megatron_run is None and any(of_megatron)):
+        raise UserError(
+            "audit: expected a CHECKPOINT, or --megatron-run PATH, to which --step, --document, --data-root and "
+            "--lineage belong"
+        )
+    if megatron_run is not None and documents is not None:
+        raise UserError("audit: --documents belongs to a CHECKPOINT of Treering's own trainer")
+
+
+def _list_documents(checkpoint: "CheckpointDirectory", file: Path | None) -> list[str]:
+    """Writes the documents that a checkpoint read, if there is a file to write; returns the lines about it."""
+    from treering.audit.documents.training import training_documents
+
+    if file is None:
+        return []
+    documents = training_documents(checkpoint, project())
+    return ["", f"documents    {documents.write(file):,} written to {file}, at most level {documents.level}"]
+
+
+def _summarize(checkpoint: str, *, alone: bool, json: bool) -> None:
+    """Prints the summary of a checkpoint."""
+    from treering.audit.summary import summarize
+    from treering.errors import EvidenceError, UserError
+    from treering.runlog.find import named_checkpoint
+
+    if not alone:
+        raise UserError("audit: --summary reads records alone and goes with no other option but --json")
+    found = summarize(named_checkpoint(project().runs, checkpoint))
+    if json:
+        print_json(found.to_json())
+    else:
+        print_summary(found)
+    if not found.holds:
+        raise typer.Exit(EvidenceError.exit_code)
+
+
+def _audited(checkpoint: str, *, verify: bool) -> "tuple[CheckpointDirectory, AuditReport]":
+    """The audit of a checkpoint, of a run's folder, of a published or of an exported one."""
+    from dataclasses import replace
+
+    from treering.audit.checkpoint import audit_checkpoint
+    from treering.audit.export import exported_checkpoint
+    from treering.runlog.export import EXPORT_RECORD
+    from treering.runlog.find import named_checkpoint
+
+    here, folder = project(), Path(checkpoint)
+    found, shortfalls = (
+        exported_checkpoint(folder, here)
+        if (folder / EXPORT_RECORD).exists()
+        else (named_checkpoint(here.runs, checkpoint), ())
+    )
+    with progress_bars() as progress:
+        report = audit_checkpoint(found, here, verify, progress)
+    findings = (*(each.finding() for each in shortfalls), *report.findings)
+    return found, replace(report, findings=findings, shortfalls=(*shortfalls, *report.shortfalls))
+
+
+def _replayed(
+    report: "AuditReport", checkpoint: "CheckpointDirectory", count: int
+) -> "tuple[AuditReport, TreeringError | None]":
+    """The report with a replay; where that cannot be done the report as it is, which stands all the same, and why."""
+    from treering.audit.replay import replay_steps, replayed
+    from treering.errors import TreeringError
+
+    try:
+        return replayed(report, replay_steps(checkpoint, count)), None
+    except TreeringError as error:
+        return report, error

@@ -1,0 +1,77 @@
+"""`treering batch`: the documents of a step's batch."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from treering.cli.options import JsonOption, RunArgument, project
+from treering.cli.output import console, print_json
+from treering.cli.shortfalls import print_shortfalls
+
+if TYPE_CHECKING:
+    from treering.audit.documents.batch import StepBatch
+
+
+RankOption = Annotated[
+    int | None, typer.Option("--rank", min=0, help="Only the samples that this rank's data-parallel replica read.")
+]
+
+
+def batch(
+    run: RunArgument,
+    step: Annotated[int, typer.Argument(min=1, help="The step, from 1.")],
+    rank: RankOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show the documents of a step's batch with their text, of the whole batch or of one rank's replica.
+
+    What is not at hand is named: without a corpus its samples are shown without documents, without a ring what schedule
+    and blend give the step.
+
+    Ends with exit code 3 where the corpora do not give the batch digest that the ring recorded, or one is missing.
+
+    Example: `treering batch 0123 120`
+    """
+    from treering.audit.documents.batch import step_batch
+    from treering.errors import EvidenceError
+    from treering.runlog.find import find_run
+
+    here = project()
+    found = step_batch(find_run(here.runs, run), step, here, rank)
+    if json:
+        print_json(found.to_json())
+    else:
+        _print_batch(found)
+    if not found.content_bound or found.shortfalls:
+        raise typer.Exit(EvidenceError.exit_code)
+
+
+def _print_batch(found: "StepBatch") -> None:
+    whose = "" if found.rank is None else f" of rank {found.rank}"
+    attempt = "no attempt on record" if found.attempt is None else f"attempt {found.attempt}"
+    console.print(f"run {found.run}, {attempt}, step {found.step}: {len(found.samples)} samples{whose}")
+    if found.recorded_digest is None:
+        console.print("batch digest not on record")
+    elif found.recomputed_digest is None:
+        console.print(f"batch digest {found.recorded_digest} is the ring's; not recomputed")
+    else:
+        equal = "equals" if found.content_bound else "DIFFERS FROM"
+        console.print(f"batch digest {found.recomputed_digest}", f"             {equal} the ring's")
+        if not found.content_bound:
+            console.print(f"ring's       {found.recorded_digest}")
+    console.print(f"assurance    {found.level}")
+    print_shortfalls(found.shortfalls, missing=True)
+    for sample in found.samples:
+        place = "" if sample.replica is None else f", replica {sample.replica}, micro-batch {sample.micro_batch}"
+        console.heading(
+            f"sample {sample.g:,}: {sample.corpus}, epoch {sample.epoch}, index {sample.index:,}, tokens "
+            f"{sample.first_token:,} to {sample.end_token:,}{place}"
+        )
+        for part in sample.documents:
+            console.print(
+                f"{part.document}  tokens {part.start:,} to {part.end:,} of {part.num_tokens:,}  {part.source}  "
+                f"{part.licence}",
+                style="bold",
+            )
+            if part.text is not None:
+                console.print_text(part.text)

@@ -1,0 +1,34 @@
+"""`treering curate`: stage `curate` of the pipeline."""
+
+from treering.cli.options import DEFAULT_CONFIG, ConfigArgument, JsonOption, SetOption, project
+from treering.cli.output import STEP_TITLES, console, print_json, print_table
+from treering.cli.progress import stage_progress
+
+
+def curate(config: ConfigArgument = DEFAULT_CONFIG, overrides: SetOption = None, json: JsonOption = False) -> None:
+    """Clean the fetched text: extract, filter, deduplicate, hold out, make tasks, decontaminate, shuffle.
+
+    Every document's fate stands in `data/curated/decisions/<corpus>.parquet`.
+
+    Example: `treering curate experiments/demo.yaml --set curation.heldout.fraction=0.05`
+    """
+    from treering.config.load import load_experiment
+    from treering.data.curate.decisions import STEPS
+    from treering.data.curate.pipeline import curate as run
+
+    experiment = load_experiment(config, overrides or ())
+    here = project()
+    summary = run(experiment.corpora, experiment.curation, here, stage_progress(json=json))
+    if json:
+        print_json(summary)
+        return
+    columns = ["documents", *(STEP_TITLES.get(step, step) for step in STEPS), "train", "held out"]
+    rows = [
+        [name, f"{entry['taken']['documents']:,}"]
+        + [f"{sum(entry['dropped'][step].values()):,}" for step in STEPS]
+        + [f"{entry['documents'][split]:,}" for split in ("train", "heldout")]
+        for name, entry in summary["corpora"].items()
+    ]
+    print_table(["corpus", *columns], rows, numbers=columns)
+    where = here.curated.relative_to(here.root)
+    console.print(f"Columns between are documents dropped by each step; a row a document: {where}/decisions/")

@@ -1,0 +1,58 @@
+"""`treering diff`: what two checkpoints read differently."""
+
+from treering.cli.audit_report import print_joins
+from treering.cli.exposures import known_count, print_unanswered
+from treering.cli.options import (
+    JsonOption,
+    NamedCheckpoint,
+    project,
+)
+from treering.cli.output import console, print_json, print_table
+from treering.cli.progress import progress_bars
+from treering.cli.shortfalls import exit_if_incomplete
+
+
+def diff(a: NamedCheckpoint, b: NamedCheckpoint, json: JsonOption = False) -> None:
+    """Show what two checkpoints read differently: effective blends, samples of only one, the first step that differs.
+
+    Example: `treering diff 430e51 c6afcc`
+    """
+    from treering.audit.documents.difference import compare_checkpoints
+    from treering.runlog.find import named_checkpoint
+
+    here = project()
+    with progress_bars() as progress:
+        found = compare_checkpoints(named_checkpoint(here.runs, a), named_checkpoint(here.runs, b), here, progress)
+    if json:
+        print_json(found.to_json())
+        exit_if_incomplete(found.shortfalls)
+        return
+    for name, side in (("A", found.a), ("B", found.b)):
+        console.print(
+            f"{name}  run {side.run}, step {side.step:,}, {side.consumed_samples:,} samples: {side.checkpoint}"
+        )
+    console.print(
+        "",
+        f"{'same data' if found.same_data else f'first difference: step {found.first_step:,}'}, {found.reason}",
+        "",
+    )
+    print_joins(found.joins)
+    print_table(
+        ("corpus", "share A", "share B", "only A", "only B", "both", "documents only A", "only B "),
+        [
+            [
+                each.corpus,
+                f"{each.share_a:.4f}",
+                f"{each.share_b:.4f}",
+                f"{each.only_a:,}",
+                f"{each.only_b:,}",
+                f"{each.both:,}",
+                known_count(each.documents_only_a),
+                known_count(each.documents_only_b),
+            ]
+            for each in found.corpora
+        ],
+        numbers=("share A", "share B", "only A", "only B", "both", "documents only A", "only B "),
+    )
+    print_unanswered(found.missing)
+    exit_if_incomplete(found.shortfalls)

@@ -1,0 +1,39 @@
+"""`treering fetch`: stage `fetch` of the pipeline."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from treering.cli.options import (
+    DEFAULT_CONFIG,
+    ConfigArgument,
+    JsonOption,
+    SetOption,
+    project,
+)
+from treering.cli.output import print_json
+from treering.cli.progress import stage_progress
+
+FromOption = Annotated[
+    Path | None, typer.Option("--from", metavar="DIR", help="Take the files from a folder; the network is not touched.")
+]
+
+
+def fetch(
+    config: ConfigArgument = DEFAULT_CONFIG,
+    source: FromOption = None,
+    overrides: SetOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Lay down the corpora's files in `data/raw`, each checked against its pinned hash.
+
+    Example: `treering fetch experiments/demo.yaml --from /media/wheels`
+    """
+    from treering.config.load import load_experiment
+    from treering.data.sources.fetch import fetch as run
+
+    experiment = load_experiment(config, overrides or ())
+    files = run(experiment.corpora, project(), source=source, say=stage_progress(json=json))
+    if json:
+        print_json({"files": [{"path": str(file), "bytes": file.stat().st_size} for file in files]})

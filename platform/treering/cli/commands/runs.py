@@ -1,0 +1,84 @@
+"""`treering runs`: the runs of the project."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from treering.cli.alarms import alarm_counts
+from treering.cli.numbers import age, number_text, plain_numbers, short_count
+from treering.cli.options import JsonOption, project
+from treering.cli.output import console, print_json, print_table
+
+if TYPE_CHECKING:
+    from treering.metrics.run_summary import RunLine
+    from treering.project import Project
+
+
+SHOWN_ID = 8
+"""Characters of a run's id in a list, more where they do not tell the runs apart: a unique prefix names a run."""
+
+
+def runs(json: JsonOption = False) -> None:
+    """List the runs of this project, newest activity last, as their run logs tell.
+
+    Example: `treering runs --json`
+    """
+    from treering.metrics.run_summary import run_line, unlisted_runs
+    from treering.runlog.find import find_runs
+
+    here = project().runs
+    lines = [run_line(run) for run in find_runs(here)]
+    notes = [f"{line.id}: {note}" for line in lines for note in _notes(line)]
+    notes += unlisted_runs(here)
+    if json:
+        print_json([plain_numbers(line.to_json()) for line in lines])
+        return
+    if lines:
+        columns = ("run", "experiment", "state", "step", "loss", "val. loss", "tokens", "saves", "age")
+        shown = _shown_length([line.id for line in lines])
+        print_table(columns, [_row(line, shown) for line in lines], numbers=columns[3:])
+    elif not notes:
+        console.print(no_runs_text(project()))
+    if notes:
+        console.print("", *notes)
+
+
+def _shown_length(ids: list[str]) -> int:
+    """Characters that tell the ids apart, `SHOWN_ID` at least."""
+    return next((size for size in range(SHOWN_ID, 64) if len({each[:size] for each in ids}) == len(set(ids))), 64)
+
+
+def _notes(line: "RunLine") -> Iterator[str]:
+    """What the table has no column for."""
+    if line.stall:
+        yield f"stalled: {line.stall}"
+    if line.alarms:
+        yield f"alarms: {alarm_counts(line.alarms)}"
+    if line.incidents:
+        counted = "1 incident" if line.incidents == 1 else f"{line.incidents} incidents"
+        yield f"{counted}; `treering show RUN --full` lists them"
+    if line.problem:
+        yield line.problem
+
+
+def _row(line: "RunLine", shown: int) -> list[str]:
+    return [
+        line.id[:shown],
+        line.experiment,
+        line.state,
+        f"{line.step:,}/{line.num_steps:,}",
+        number_text(line.loss),
+        number_text(line.validation_loss),
+        short_count(line.consumed_tokens),
+        str(line.checkpoints),
+        age(line.age_s),
+    ]
+
+
+def no_runs_text(here: "Project") -> str:
+    """What to do in a folder without runs."""
+    if here.runs.is_dir() or (here.root / "dvc.yaml").exists():
+        data = "; `make repro` makes its data as well" if (here.root / "Makefile").exists() else ""
+        return f"No runs yet. `treering train CONFIG` starts one{data}."
+    return (
+        f"No runs here: {here.root} has no runs/. Change to a project's folder, or start a run: `treering train CONFIG`"
+    )

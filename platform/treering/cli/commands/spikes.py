@@ -1,0 +1,75 @@
+"""`treering spikes`: the alarms of a run, and what was read before a step."""
+
+from typing import Annotated
+
+import typer
+
+from treering.cli.alarms import print_alarms
+from treering.cli.options import JsonOption, RunArgument, project
+from treering.cli.output import console, print_json, print_table
+from treering.cli.shortfalls import exit_if_incomplete, print_shortfalls
+from treering.config.canonical import short
+from treering.foreign import say
+
+BeforeOption = Annotated[int, typer.Option("--before", min=0, help="How many steps before the spike to show.")]
+
+
+def spikes(
+    run: RunArgument,
+    step: Annotated[int | None, typer.Argument(min=1, help="A step; without it the alarms are listed.")] = None,
+    before: BeforeOption = 5,
+    json: JsonOption = False,
+) -> None:
+    """List the alarms of a run (spikes and the other rules of health), or show what was read before a step.
+
+    With a step: the samples of the steps before it, and where else each was read.
+
+    Example: `treering spikes 0123`, then `treering spikes 0123 1187`
+    """
+    from treering.audit.documents.spike import rings_left, spike_data
+    from treering.metrics.run_summary import alarms_in
+    from treering.runlog.find import find_run
+
+    here = project()
+    directory = find_run(here.runs, run)
+    if step is None:
+        rings, shortfalls = rings_left(directory)
+        for shortfall in shortfalls:
+            say(f"missing: {shortfall.text}")
+        found = alarms_in(directory, rings)
+        if json:
+            print_json([alarm.to_dict() for alarm in found])
+        else:
+            print_alarms([alarm.to_dict() for alarm in found])
+        exit_if_incomplete(shortfalls)
+        return
+    data = spike_data(directory, step, here, before)
+    if json:
+        print_json(data.to_json())
+        exit_if_incomplete(data.shortfalls)
+        return
+    print_shortfalls(data.shortfalls, missing=True)
+    for each in data.steps:
+        attempt = "no attempt on record" if each.attempt is None else f"attempt {each.attempt}"
+        numbers = "no ring is left"
+        if each.loss is not None and each.grad_norm is not None:
+            numbers = f"loss {each.loss:.4f}, gradient norm {each.grad_norm:.3f}"
+        console.heading(f"step {each.step:,}, {attempt}: {numbers}")
+        print_table(
+            ("sample", "corpus", "epoch", "documents", "also read by step"),
+            [
+                [
+                    f"{sample.sample:,}",
+                    sample.corpus,
+                    str(sample.epoch),
+                    ", ".join(sample.documents),
+                    ", ".join(
+                        f"{reading.step:,}" + ("" if reading.run == data.run else f" of {short(reading.run, 8)}")
+                        for reading in sample.elsewhere
+                    ),
+                ]
+                for sample in each.samples
+            ],
+            numbers=("sample", "epoch"),
+        )
+    exit_if_incomplete(data.shortfalls)

@@ -1,0 +1,60 @@
+"""`treering takedown`: the checkpoints that saw any document of a list."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from treering.cli.exposures import print_checkpoints, print_documents, print_unanswered
+from treering.cli.options import (
+    JsonOption,
+    LimitOption,
+    project,
+)
+from treering.cli.output import console, print_json, print_table
+from treering.cli.progress import progress_bars
+from treering.cli.shortfalls import exit_if_incomplete
+
+
+def takedown(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="LIST", help="One entry a line: CORPUS:ID, CORPUS:#NUMBER, source=PATTERN or licence=NAME."
+        ),
+    ],
+    limit: LimitOption = 20,
+    json: JsonOption = False,
+) -> None:
+    """Show which checkpoints saw any document of a list, or a recorded near-duplicate of one, and which are clean.
+
+    Example: `treering takedown removals.txt --json`
+    """
+    from treering.audit.documents.takedown import read_list
+    from treering.audit.documents.takedown import takedown as find
+
+    with progress_bars() as progress:
+        found = find(project(), read_list(file), limit=limit, progress=progress)
+    if json:
+        print_json(found.to_json())
+        exit_if_incomplete(found.shortfalls)
+        return
+    print_table(
+        ("entry", "documents", "near-duplicates", "curation"),
+        [
+            [
+                entry.asked,
+                f"{entry.documents:,}",
+                f"{entry.near_duplicates:,}",
+                "; ".join(f"{count:,} {words}" for words, count in entry.fate.items())
+                or ("no record" if entry.known else "unknown to every corpus at hand and to curation"),
+            ]
+            for entry in found.entries
+        ],
+        numbers=("documents", "near-duplicates"),
+    )
+    console.print()
+    print_documents([taken.document for taken in found.documents], found.num_documents)
+    print_checkpoints(found.checkpoints)
+    print_unanswered(found.unanswered)
+    exit_if_incomplete(found.shortfalls)

@@ -1,0 +1,108 @@
+"""`treering trace`: the steps that read a document or a text."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from treering.cli.exposures import print_checkpoints, print_document, print_documents, print_unanswered
+from treering.cli.options import (
+    JsonOption,
+    LimitOption,
+    project,
+)
+from treering.cli.output import console, print_json
+from treering.cli.progress import progress_bars
+from treering.cli.shortfalls import exit_if_incomplete
+from treering.files import read_text, reason
+
+if TYPE_CHECKING:
+    from treering.project import Project
+
+
+DocumentOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--document", metavar="CORPUS:ID", help="A document by its id, or its number as CORPUS:#123; repeatable."
+    ),
+]
+SourceOption = Annotated[
+    list[str] | None,
+    typer.Option("--source", metavar="PATTERN", help="Documents by source URI, a shell pattern; repeatable."),
+]
+LicenceOption = Annotated[
+    list[str] | None, typer.Option("--licence", metavar="NAME", help="Documents of a licence; repeatable.")
+]
+TextOption = Annotated[
+    Path | None,
+    typer.Option("--text", metavar="FILE", help="Documents that hold the text of a file, or a run of 13 words of it."),
+]
+
+
+def trace(
+    *,
+    document: DocumentOption = None,
+    source: SourceOption = None,
+    licence: LicenceOption = None,
+    text: TextOption = None,
+    limit: LimitOption = 20,
+    json: JsonOption = False,
+) -> None:
+    """Show every step that read some documents or a text, in every run, and which checkpoints saw them.
+
+    Example: `treering trace --document code:django/urls/base.py`, or `treering trace --licence MIT --limit 0`
+    """
+    from treering.audit.documents.selection import Selector
+    from treering.audit.documents.trace import trace_documents
+    from treering.errors import UserError
+
+    selectors = [
+        *(Selector.parse(text) for text in document or ()),
+        *(Selector("source", text) for text in source or ()),
+        *(Selector("licence", text) for text in licence or ()),
+    ]
+    if bool(selectors) == (text is not None):
+        given = "both documents and a text" if selectors else "nothing to look for"
+        raise UserError(f"trace: found {given}, expected --document, --source and --licence, or --text")
+    here = project()
+    if text is not None:
+        _trace_text(here, text, limit, json=json)
+        return
+    with progress_bars() as progress:
+        found = trace_documents(here, selectors, limit=limit, progress=progress)
+    if json:
+        print_json(found.to_json())
+        exit_if_incomplete(found.shortfalls)
+        return
+    print_documents(found.documents, found.num_documents)
+    print_checkpoints(found.checkpoints)
+    print_unanswered(found.unanswered)
+    exit_if_incomplete(found.shortfalls)
+
+
+def _trace_text(here: "Project", file: Path, limit: int, *, json: bool) -> None:
+    from treering.audit.documents.text import trace_text
+    from treering.errors import UserError
+
+    try:
+        content = read_text(file, encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file}: found an unreadable file ({reason(error)}), expected UTF-8 text") from None
+    with progress_bars() as progress:
+        found = trace_text(here, content, progress)
+    if json:
+        print_json(found.to_json())
+        exit_if_incomplete(found.shortfalls)
+        return
+    if not found.matches:
+        console.print(f"no document at hand holds one of its {found.num_ngrams:,} runs of 13 words", "")
+    for each in found.matches[:limit]:
+        part = f"{each.match.ngrams:,} of {found.num_ngrams:,} runs of 13 words"
+        spans = ", ".join(f"{start:,} to {end:,}" for start, end in each.match.spans)
+        console.print(f"{'the whole text' if each.match.exact else part} in tokens {spans} of")
+        print_document(each.document)
+    if len(found.matches) > limit:
+        console.print(f"{len(found.matches) - limit:,} more documents; --limit shows more of them")
+    print_checkpoints(found.checkpoints)
+    print_unanswered(found.unanswered)
+    exit_if_incomplete(found.shortfalls)

@@ -1,0 +1,34 @@
+"""`treering training-summary`: a summary of the training content."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from treering.cli.disclosure import model_facts, write_document
+from treering.cli.options import JsonOption, NamedCheckpoint, PublicKeyOption, VerifyOption
+from treering.cli.output import console, print_json
+
+
+def training_summary(
+    checkpoint: NamedCheckpoint,
+    output: Annotated[Path, typer.Option("--output", help="The file to write.")] = Path("training-content.md"),
+    verify: VerifyOption = False,
+    public_key: PublicKeyOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Write a summary of the training content after the template of the EU AI Act for general-purpose models.
+
+    What only the provider knows is left as a named blank. Exit code 3 where the audit finds something.
+
+    Example: `treering training-summary published --output training-content.md`
+    """
+    from treering.audit.disclosure.training_summary import training_summary as write
+
+    text = write(model_facts(checkpoint, public_key, verify=verify))
+    write_document(output, text)
+    blanks = text.count("**[provider: ")
+    if json:
+        print_json({"path": str(output), "blanks": blanks, "text": text})
+    else:
+        console.print(f"{output}: {blanks} blanks are left to the provider, marked **[provider: …]**")
