@@ -11,7 +11,28 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import megatron_data
+from typer.testing import CliRunner
+
+from treering.cli import app
+
 SPLITS = ("train", "valid", "test")
+LENGTHS = {"wiki": [9, 30, 14, 3, 40, 21, 8, 33], "books": [150, 90, 120, 60], "code": [4, 7, 2, 9, 12, 5]}
+"""Tokens of each sequence of the data paths that `write_data` writes."""
+BLEND = ["3", "data/wiki", "5", "data/books", "2", "data/code"]
+STEPS = 7
+
+
+def write_data(folder: Path) -> None:
+    """Writes the data paths of `BLEND` into a folder; each token stands for its place in all of them."""
+    first = 0
+    for name, lengths in LENGTHS.items():
+        first += len(megatron_data.write_pair(folder / "data" / name, lengths, first))
+
+
+def audit_command(*arguments: object) -> Any:
+    """The result of `treering audit --megatron-run` with arguments."""
+    return CliRunner().invoke(app, ["audit", "--megatron-run", *map(str, arguments)], env={"COLUMNS": "200"})
 
 
 def arguments(**changes: Any) -> argparse.Namespace:

@@ -1,34 +1,16 @@
-"""The arguments that a Megatron run was launched with, as its checkpoints hold them, in the terms of `MegatronRun`.
+"""Launch arguments of Megatron by name: read with their types, and refused where the data order cannot be rebuilt."""
 
-Megatron-LM and Megatron-DeepSpeed save their argparse namespace whole. Names and meanings have kept from 2021 to
-megatron-core 0.16: what a lineage does not know is absent here. What the data order depends on and cannot be rebuilt
-is refused.
-
-Source: Megatron-LM, megatron/training/arguments.py, utils.py (get_blend_and_blend_per_split), training.py
-(get_train_valid_test_num_samples) and core/num_microbatches_calculator.py; Megatron-DeepSpeed, megatron/arguments.py.
-"""
-
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from reprlib import Repr
-from types import MappingProxyType
 from typing import Any, Final
 
 from treering.audit.megatron.inputs import POINTERS, REFUSED, is_set, unknown_arguments
-from treering.audit.megatron.moved import moved_path
-from treering.audit.megatron.recognise import recognise
 from treering.audit.megatron.report import Unbound
-from treering.audit.megatron.saved import SavedRun
 from treering.audit.megatron.unpickle import Inert
 from treering.audit.megatron.weights import other_kind
-from treering.data.megatron.lineage import MAX_PATHS
 from treering.errors import EvidenceError, UserError
-from treering.files import read_text
 
-_SPLIT: Final = "969, 30, 1"
-"""What `--data-path` without `--split` means."""
 _SUFFIXES: Final = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 _GPT_TYPES: Final = (1, "encoder_or_decoder")
 """Megatron's `model_type` of a GPT: the number and the name of the member of its enumeration."""
@@ -48,106 +30,6 @@ _LARGEST: Final = 10**15
 _MOST_NAMED: Final = 20
 _SHORT: Final = Repr()
 _SHORT.maxlevel, _SHORT.maxother = 3, 80
-TOLD: Final = (
-    "tokenizer_type",
-    "tokenizer_model",
-    "vocab_file",
-    "eod_mask_loss",
-    "reset_position_ids",
-    "reset_attention_mask",
-)
-"""Arguments that the report repeats, though the order does not depend on them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """What the arguments say.
-
-    Attributes:
-        values: fields of `MegatronRun` with their values, as a YAML file would have them.
-        arguments: of each field, the argument that said so, as a flag; None where it is Megatron's default.
-        told: other arguments that a reader wants to see.
-        lineages: lineages of Megatron that may have saved such arguments, the one in `values` first.
-        open_ends: what they leave open, in words.
-        unbound: what decides the order and is not confirmed.
-    """
-
-    values: dict[str, Any]
-    arguments: dict[str, str | None]
-    told: dict[str, Any]
-    lineages: tuple[str, ...]
-    open_ends: tuple[str, ...]
-    unbound: tuple[Unbound, ...]
-
-
-def launch_of(saved: SavedRun, moved: Mapping[str, str], stated: Mapping[str, Any] = MappingProxyType({})) -> Launch:
-    """Reads saved arguments.
-
-    Args:
-        saved: the checkpoint that holds them.
-        moved: where folders lie today, by where the run saw them; for files of data paths.
-        stated: fields of a description, which are not asked of the arguments.
-
-    Raises:
-        UserError: the run's data order cannot be rebuilt, or a file of its data paths is missing.
-        EvidenceError: an argument is missing or no value that Megatron could have worked with.
-    """
-    held = saved.arguments
-    told = Arguments(saved.file, held)
-    told.refuse(saved.weights)
-    values: dict[str, Any] = {}
-    arguments: dict[str, str | None] = {}
-
-    def take(field: str, name: str | None, value: Any) -> None:
-        if value is not None and field not in stated:
-            values[field] = value
-            arguments[field] = None if name is None else flag(name)
-
-    name, listed = None, None
-    if "data" not in stated:
-        name, values["data"], listed = _data(told, moved)
-        arguments["data"] = flag(name)
-    if name in ("data_path", "data_args_path"):
-        split = told.text("split")
-        take("split", None if split is None else "split", split or _SPLIT)
-    for field, argument in (("seed", "seed"), ("sequence_length", "seq_length")):
-        if field not in stated:
-            take(field, argument, told.needed(argument))
-    _take_steps(told, take, stated, values.get("sequence_length", stated.get("sequence_length")))
-    take("rampup", "rampup_batch_size", told.rampup())
-    take("iterations_to_skip", "iterations_to_skip", told.numbers("iterations_to_skip") or None)
-    take("consumed_samples", "consumed_train_samples", told.number("consumed_train_samples"))
-    take("cache", "data_cache_path", told.text("data_cache_path"))
-    take("surplus", "mid_level_dataset_surplus", told.decimal("mid_level_dataset_surplus"))
-    take("extra_token", "add_extra_token_to_sequence", told.truth("add_extra_token_to_sequence"))
-    take("renormalized", "renormalize_blend_weights", told.truth("renormalize_blend_weights") or None)
-    take("exact_epochs", "train_data_exact_num_epochs", told.number("train_data_exact_num_epochs"))
-    recognised = recognise(held, deepspeed=saved.deepspeed)
-    take("lineage", recognised.argument, recognised.lineages[0].name)
-    unbound = list(told.unbound())
-    if name is not None and listed is not None:
-        unbound.append(_unbound_file(listed, name, saved.file))
-    repeated = {name: told.shown(name) for name in TOLD if held.get(name) is not None}
-    lineages = tuple(lineage.name for lineage in recognised.lineages)
-    return Launch(values, arguments, repeated, lineages, tuple(told.open_ends()), tuple(unbound))
-
-
-def _take_steps(
-    told: "Arguments", take: Callable[[str, str | None, Any], None], stated: Mapping[str, Any], length: Any
-) -> None:
-    """Takes the batch schedule, and the samples or iterations of the training."""
-    sizes = told.batch_steps(length) if isinstance(length, int) and length > 0 else None
-    if sizes is not None:  # Megatron takes no other
-        take("batch_steps", "step_batch_size_schedule", sizes)
-        take("global_batch_size", "step_batch_size_schedule", int(sizes.rpartition(":")[2]))
-    elif "global_batch_size" not in stated:
-        take("global_batch_size", "global_batch_size", told.needed("global_batch_size"))
-    if {"train_samples", "train_iters"} & stated.keys():
-        return
-    if told.number("train_samples"):
-        take("train_samples", "train_samples", told.number("train_samples"))
-    else:
-        take("train_iters", "train_iters", told.needed("train_iters"))
 
 
 def flag(name: str) -> str:
@@ -366,130 +248,6 @@ class Arguments:
             f"{self.file}: argument {name}: found {found}, expected {expected}; give it in megatron-run.yaml, with "
             "`checkpoint:` or `launch:` for the rest (docs/megatron.md)"
         )
-
-
-def _unbound_file(listed: Path, name: str, checkpoint: Path) -> Unbound:
-    """The file of data paths that a checkpoint names, and whose content it does not hold."""
-    newer = listed.stat().st_mtime > checkpoint.stat().st_mtime
-    return Unbound(
-        what=f"{listed}: the file of data paths ({flag(name)})",
-        why="The checkpoint holds its name, not its content, which decides every data path and weight."
-        + (" It was changed after the checkpoint was written." if newer else ""),
-        remedy="Give `data` in megatron-run.yaml as it was at the launch (docs/megatron.md).",
-        field="data",
-    )
-
-
-def _data(told: Arguments, moved: Mapping[str, str]) -> tuple[str, list[dict[str, Any]], Path | None]:
-    """Which argument named the data of the training, its entries, and the file that listed them, if one did."""
-    for name in ("data_path", "train_data_path"):
-        words = told.words(name)
-        if words:
-            return name, blend_of(told.file, name, words), None
-    for name in ("train_weighted_split_paths", "train_weighted_split_paths_path"):
-        entries, source = _weighted_splits(told, name, moved)
-        if entries:
-            return name, entries, source
-    for name in ("data_args_path", "per_split_data_args_path"):
-        listed = told.text(name)
-        if listed is None:
-            continue
-        place = moved_path(listed, moved)
-        try:
-            text = read_text(place)
-            words = text.split() if name == "data_args_path" else json.loads(text)["train"]
-        except OSError as error:
-            raise UserError(
-                f"{told.file}: its data paths are in {listed} ({flag(name)}); {place}: {error.strerror}; say where it "
-                "lies with --data-root OLD=NEW, or name the data in megatron-run.yaml"
-            ) from None
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            reason = str(error) if isinstance(error, ValueError) else repr(error)
-            form = "words" if name == "data_args_path" else "JSON"
-            raise EvidenceError(
-                f"{place}: {reason[:200]}; expected the {form} that {flag(name)} reads"
-                + (", with `train`" if form == "JSON" else "")
-            ) from None
-        if isinstance(words, list) and words:
-            return name, blend_of(place, name, [str(word) for word in words]), place
-    raise UserError(
-        f"{told.file}: the arguments name no training data (data_path, data_args_path, train_data_path, "
-        "per_split_data_args_path, train_weighted_split_paths): Megatron then reads made-up data; if it did not, name "
-        "the data in megatron-run.yaml"
-    )
-
-
-def _weighted_splits(told: Arguments, name: str, moved: Mapping[str, str]) -> tuple[list[dict[str, Any]], Path | None]:
-    """The data of `--train-weighted-split-paths`, and the file that listed them, if one did; bigscience's.
-
-    A checkpoint holds the words taken apart, a launch script holds `NAME: WEIGHT START:END PREFIX, WEIGHT ...`.
-
-    Source: bigscience-workshop/Megatron-DeepSpeed 8387ae17, megatron/arguments.py, parse_data_paths.
-    """
-    found = told.held(name)
-    listed: Path | None = None
-    if not found:
-        return [], None
-    if name.endswith("_path"):
-        listed = moved_path(str(told.text(name)), moved)
-        try:
-            found = [read_text(listed).strip().strip('"')]
-        except (OSError, ValueError) as error:
-            raise UserError(
-                f"{told.file}: its data paths are in {told.text(name)} ({flag(name)}); {listed}: {error}; say where it "
-                "lies with --data-root OLD=NEW, or name the data in megatron-run.yaml"
-            ) from None
-    expected = "one group: NAME: WEIGHT START:END PREFIX, WEIGHT START:END PREFIX"
-    if not isinstance(found, list | tuple) or len(found) != 1:
-        raise told.wrong(name, expected)
-    if isinstance(found[0], str):
-        rows = [part.split() for part in found[0].partition(":")[2].split(",")]
-    else:
-        told_apart = [told.held(name.replace("paths", part)) for part in ("weights", "splits")]
-        if not all(isinstance(each, list) and len(each) == 1 and isinstance(each[0], list) for each in told_apart):
-            raise told.wrong(
-                name, "its weights and splits too (train_weighted_split_weights, train_weighted_split_splits)"
-            )
-        rows = [list(map(str, row)) for row in zip(*(each[0] for each in told_apart), found[0], strict=False)]
-    entries = []
-    for row in rows:
-        weight = _weight(row[0]) if len(row) == 3 else None
-        part = [_weight(bound) for bound in row[1].split(":")] if len(row) == 3 else []
-        if weight is None or len(part) != 2 or None in part:
-            raise told.wrong(name, expected)
-        entries.append({"prefix": row[2], "weight": weight, "part": part})
-    return entries, listed
-
-
-def blend_of(file: Path, name: str, words: list[str]) -> list[dict[str, Any]]:
-    """The words of `--data-path` as prefixes with weights, or without where none of them is a number.
-
-    Source: megatron-core 0.16.1, megatron/core/datasets/utils.py, get_blend_from_list.
-
-    Raises:
-        UserError: there are more data paths than any lineage takes.
-        EvidenceError: some weights are numbers and some are not.
-    """
-    if len(words) > 2 * MAX_PATHS:
-        raise UserError(
-            f"{file}: argument {name}: found {len(words):,} words, expected at most {MAX_PATHS:,} data paths, which is "
-            "the most that any lineage takes (docs/data-order.md)"
-        )
-    weights = [_weight(word) for word in words[::2]] if len(words) % 2 == 0 else [None]
-    if all(weight is None for weight in weights):
-        return [{"prefix": word.strip()} for word in words]
-    if any(weight is None for weight in weights):
-        raise EvidenceError(
-            f"{file}: argument {name}: found {' '.join(words)[:80]!r}, expected WEIGHT PREFIX, in pairs"
-        )
-    return [{"prefix": word.strip(), "weight": weight} for weight, word in zip(weights, words[1::2], strict=True)]
-
-
-def _weight(word: str) -> float | None:
-    try:
-        return float(word)
-    except ValueError:
-        return None
 
 
 def _scaled(text: str) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from treering.audit.megatron.arguments import Launch, launch_of
+from treering.audit.megatron.launch_arguments import Launch, launch_of
 from treering.audit.megatron.neox import CONFIGS, MARKS, is_neox_config, neox_launch, read_neox_configs, saved_configs
 from treering.audit.megatron.saved import SavedRun
 from treering.audit.megatron.script import read_script, script_launch

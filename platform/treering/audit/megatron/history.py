@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final
 
-from treering.audit.megatron.arguments import Launch
+from treering.audit.megatron.launch_arguments import Launch
 from treering.audit.megatron.report import Unbound
 from treering.audit.megatron.saved import SavedRun, checkpoint_times, tracked_iteration
 from treering.config.megatron import MegatronData, MegatronRun

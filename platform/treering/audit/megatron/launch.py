@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from treering.audit.megatron.alternatives import OtherOrder, other_orders
 from treering.audit.megatron.bound import bind_by_cache
+from treering.audit.megatron.launched import Launched, blend_by
 from treering.audit.megatron.report import LaunchedSteps, Unbound
-from treering.audit.megatron.source import Launched, blend_by
 from treering.audit.report import Finding
 from treering.config.batch_schedule import BatchSchedule
 from treering.config.megatron import MegatronRun

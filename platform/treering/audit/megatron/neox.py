@@ -13,7 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from treering.audit.megatron.arguments import TOLD, Arguments, Launch
+from treering.audit.megatron.arguments import Arguments
+from treering.audit.megatron.launch_arguments import TOLD, Launch
 from treering.audit.megatron.moved import moved_path
 from treering.audit.megatron.report import Unbound
 from treering.audit.megatron.saved import SavedRun

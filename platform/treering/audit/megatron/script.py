@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from treering.audit.megatron.arguments import Launch, launch_of
+from treering.audit.megatron.launch_arguments import Launch, launch_of
 from treering.audit.megatron.report import Unbound
 from treering.audit.megatron.saved import SavedRun
 from treering.audit.megatron.shell import Command, Unresolved, Word, commands_of

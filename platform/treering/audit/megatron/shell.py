@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from treering.audit.megatron.shell_words import ASSIGNMENT, NAME, RawWord, Tokens, WordPart
+
 MAX_WORDS: Final = 1_000_000
 """Words that a script may come to; names that name each other may multiply."""
-_ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)(\+?)=")
-_NAME: Final = re.compile(r"[A-Za-z_]\w*")
-_HEREDOC: Final = re.compile(r"<<-?\s*(['\"]?)([\w.-]+)\1")
 _OPENING: Final = frozenset({"if", "for", "while", "until", "case", "select", "{"})
 _CLOSING: Final = frozenset({"fi", "done", "esac", "}"})
 _LEADING: Final = frozenset({"if", "while", "until", "then", "else", "elif", "do", "{", "!", "time"}) | _CLOSING
@@ -75,183 +74,6 @@ class Command:
     depth: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A part of a word: plain text, or an expansion that is still to be made."""
-
-    text: str
-    quoted: bool
-    expands: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Raw:
-    """A word before expansion, an operator (`;`, `&&`, `(` ...), or an array; `adjoins`: with no blank before it."""
-
-    parts: tuple[_Part, ...]
-    line: int
-    operator: bool = False
-    adjoins: bool = False
-    array: "tuple[_Raw, ...] | None" = None
-
-    @property
-    def text(self) -> str:
-        return "".join(part.text for part in self.parts)
-
-    @property
-    def plain(self) -> str | None:
-        """The word where nothing of it is quoted or expanded."""
-        return None if any(part.quoted or part.expands for part in self.parts) else self.text
-
-
-class _Tokens:
-    """The raw words of a script."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text.replace("\r\n", "\n")
-        self._at = 0
-        self._line = 1
-        self._heredocs: list[str] = []
-
-    def words(self) -> Iterator[_Raw]:
-        """Words and operators; a line's end is the operator `;`."""
-        while self._at < len(self._text):
-            character = self._text[self._at]
-            if character == "\n":
-                yield _Raw((_Part(";", False, False),), self._line, operator=True)
-                self._newline()
-            elif character in " \t":
-                self._at += 1
-            elif self._text.startswith("\\\n", self._at):
-                self._at += 2
-                self._line += 1
-            elif character == "#":
-                end = self._text.find("\n", self._at)
-                self._at = len(self._text) if end < 0 else end
-            elif character in ";&|()<>":
-                yield from self._operator()
-            else:
-                yield self._word()
-
-    def _newline(self) -> None:
-        self._at += 1
-        self._line += 1
-        for end in self._heredocs:
-            while self._at < len(self._text):
-                line, _, _ = self._text[self._at :].partition("\n")
-                self._at += len(line) + 1
-                self._line += 1
-                if line.strip() == end:
-                    break
-        self._heredocs.clear()
-
-    def _operator(self) -> Iterator[_Raw]:
-        heredoc = _HEREDOC.match(self._text, self._at)
-        if heredoc and not self._text.startswith("<<<", self._at):
-            self._heredocs.append(heredoc[2])
-            self._at = heredoc.end()
-            return
-        start = self._at
-        self._at += 1
-        following = self._text[self._at : self._at + 1]
-        if following and following in {"(": "(", ")": ""}.get(self._text[start], "&|;<>"):
-            self._at += 1
-        adjoins = start > 0 and not self._text[start - 1].isspace()
-        yield _Raw((_Part(self._text[start : self._at], False, False),), self._line, operator=True, adjoins=adjoins)
-
-    def _word(self) -> _Raw:
-        parts, line = [], self._line
-        while self._at < len(self._text) and self._text[self._at] not in " \t\n;&|()<>":
-            parts += self._part()
-            assignment = _ASSIGNMENT.fullmatch("".join(part.text for part in parts))
-            if assignment and len(parts) == 1 and self._text.startswith("(", self._at):
-                return _Raw(tuple(parts), line, array=tuple(self._array()))
-        return _Raw(tuple(parts), line)
-
-    def _array(self) -> Iterator[_Raw]:
-        self._at += 1
-        for word in self.words():
-            if word.operator and word.text == ")":
-                return
-            if not word.operator:
-                yield word
-
-    def _part(self) -> list[_Part]:
-        character = self._text[self._at]
-        if character == "'":
-            return [_Part(self._until("'", 1), True, False)]
-        if character == '"':
-            self._at += 1
-            return self._double()
-        if character in "$`":
-            return [self._expansion(quoted=False)]
-        if character == "\\":
-            taken = self._text[self._at + 1 : self._at + 2]
-            self._at += 2
-            if taken == "\n":
-                self._line += 1
-                return []
-            return [_Part(taken, True, False)]
-        start = self._at
-        while self._at < len(self._text) and self._text[self._at] not in " \t\n;&|()<>'\"$`\\":
-            self._at += 1
-            if self._text[self._at - 1] == "=" and self._text.startswith("(", self._at):
-                break
-        return [_Part(self._text[start : self._at], False, False)]
-
-    def _until(self, end: str, skip: int) -> str:
-        start = self._at + skip
-        stop = self._text.find(end, start)
-        stop = len(self._text) if stop < 0 else stop
-        self._at = stop + len(end)
-        self._line += self._text.count("\n", start, stop)
-        return self._text[start:stop]
-
-    def _double(self) -> list[_Part]:
-        parts, text = [_Part("", True, False)], ""
-        while self._at < len(self._text) and self._text[self._at] != '"':
-            character = self._text[self._at]
-            if character in "$`":
-                parts += [_Part(text, True, False), self._expansion(quoted=True)]
-                text = ""
-                continue
-            if character == "\\" and self._text[self._at + 1 : self._at + 2] in '$`"\\\n':
-                self._at += 1
-                character = self._text[self._at : self._at + 1].replace("\n", "")
-                self._line += not character
-            self._line += character == "\n"
-            text += character
-            self._at += 1
-        self._at += 1
-        return [*parts, _Part(text, True, False)]
-
-    def _expansion(self, *, quoted: bool) -> _Part:
-        start = self._at
-        if self._text[start] == "`":
-            self._at += 1
-            self._until("`", 0)
-        elif self._text[start + 1 : start + 2] in ("(", "{"):
-            self._balanced()
-        else:
-            name = _NAME.match(self._text, start + 1)
-            self._at = name.end() if name else start + 2
-            if not name and self._text[start + 1 : start + 2] in ("", " ", "\t", "\n", '"'):
-                self._at = start + 1
-                return _Part("$", quoted, False)
-        return _Part(self._text[start : self._at], quoted, True)
-
-    def _balanced(self) -> None:
-        """Goes behind the bracket that closes the one after `$`."""
-        depth = 0
-        while self._at < len(self._text):
-            character = self._text[self._at]
-            self._line += character == "\n"
-            depth += (character in "({") - (character in ")}")
-            self._at += 1
-            if depth == 0 and character in ")}":
-                return
-
-
 @dataclass
 class _Shell:
     """Names that a script assigned so far."""
@@ -260,7 +82,7 @@ class _Shell:
     arrays: set[str] = field(default_factory=set)
     spent: int = 0
 
-    def assign(self, raw: _Raw, assignment: re.Match[str], depth: int) -> None:
+    def assign(self, raw: RawWord, assignment: re.Match[str], depth: int) -> None:
         """Takes `NAME=value`, `NAME+=value`, and the same with an array."""
         name, adds = assignment[1], bool(assignment[2])
         if raw.array is not None:
@@ -285,7 +107,7 @@ class _Shell:
             if not any(isinstance(word, Unresolved) for word in self.names.get(name, ())):
                 self.names[name] = (Unresolved(f"${name}", line, reason),)
 
-    def expand(self, raw: _Raw) -> tuple[Word, ...]:
+    def expand(self, raw: RawWord) -> tuple[Word, ...]:
         """The words that a raw word becomes."""
         items = self._items(raw)
         if items is not None:
@@ -319,7 +141,7 @@ class _Shell:
                 current, begun = "", False
         return self._spend((*found, current) if begun else tuple(found))
 
-    def _items(self, raw: _Raw) -> tuple[Word, ...] | None:
+    def _items(self, raw: RawWord) -> tuple[Word, ...] | None:
         """The items of an array where the word is one, None elsewhere."""
         whole = [part for part in raw.parts if part.text]
         name = _array_of(whole[0].text) if len(whole) == 1 and whole[0].expands else None
@@ -334,18 +156,18 @@ class _Shell:
             raise OverflowError(f"its names come to more than {MAX_WORDS:,} words")
         return words
 
-    def _value(self, name: str, raw: _Raw) -> tuple[Word, ...]:
+    def _value(self, name: str, raw: RawWord) -> tuple[Word, ...]:
         if name in self.names:
             return self.names[name]
         return (Unresolved(f"${name}", raw.line, f"the script does not assign {name}"),)
 
-    def _scalar(self, text: str, raw: _Raw) -> Word:
+    def _scalar(self, text: str, raw: RawWord) -> Word:
         if text.startswith(("`", "$(")) and not text.startswith("$(("):
             return Unresolved("␣".join(text.split()), raw.line, "a command gives it")
         if text.startswith("$(("):
             return self._arithmetic(text, raw)
         inner = text[2:-1] if text.startswith("${") else text[1:]
-        name = _array_of(text) or (inner if _NAME.fullmatch(inner) else None)
+        name = _array_of(text) or (inner if NAME.fullmatch(inner) else None)
         if name is None:
             return Unresolved("␣".join(text.split()), raw.line, "the shell or its arguments give it")
         if text.endswith("[@]}"):  # beside other text: its first and last word stick to that
@@ -355,7 +177,7 @@ class _Shell:
             values = values[:1]  # an array without an index is its first item
         return _joined(tuple(word for value in values for word in (" ", value))[1:]) if values else ""
 
-    def _arithmetic(self, text: str, raw: _Raw) -> Word:
+    def _arithmetic(self, text: str, raw: RawWord) -> Word:
         """Whole numbers with + - * / % and brackets."""
         body = text[3:-2].replace("${", "").replace("}", "").replace("$", "")
         try:
@@ -366,7 +188,7 @@ class _Shell:
             pass
         return Unresolved("␣".join(text.split()), raw.line, "arithmetic that needs a shell")
 
-    def _number(self, node: ast.expr, raw: _Raw) -> int:
+    def _number(self, node: ast.expr, raw: RawWord) -> int:
         match node:
             case ast.Constant(value=int() as value) if not isinstance(value, bool):
                 return value
@@ -426,11 +248,11 @@ def commands_of(text: str) -> Iterator[Command]:
         depends = end in ("&&", "||")
 
 
-def _statements(text: str) -> Iterator[tuple[list[_Raw], str]]:
+def _statements(text: str) -> Iterator[tuple[list[RawWord], str]]:
     """The words up to each operator, without redirections, and the operator."""
-    statement: list[_Raw] = []
+    statement: list[RawWord] = []
     redirects = False
-    for raw in (*_Tokens(text).words(), _Raw((_Part(";", False, False),), 0, operator=True)):
+    for raw in (*Tokens(text).words(), RawWord((WordPart(";", False, False),), 0, operator=True)):
         if not raw.operator:
             if not redirects:
                 statement.append(raw)
@@ -444,7 +266,7 @@ def _statements(text: str) -> Iterator[tuple[list[_Raw], str]]:
             statement, redirects = ([raw] if raw.text == "((" else []), False
 
 
-def _command(shell: _Shell, statement: list[_Raw], depth: int, *, depends: bool) -> Iterator[Command]:
+def _command(shell: _Shell, statement: list[RawWord], depth: int, *, depends: bool) -> Iterator[Command]:
     """One command; its assignments are made."""
     words, first = list(statement), statement[0].plain
     if first in _FOREIGN:
@@ -452,11 +274,11 @@ def _command(shell: _Shell, statement: list[_Raw], depth: int, *, depends: bool)
         shell.forget(list(shell.names), words[0].line, f"`{text}` may assign it")
     elif first in _ASSIGNING:
         text = " ".join(raw.text for raw in words)[:80]
-        names = {name for raw in words[1:] for name in _NAME.findall(raw.text)}
+        names = {name for raw in words[1:] for name in NAME.findall(raw.text)}
         shell.forget(names, words[0].line, f"`{text}` assigns it")
     while words and (words[0].plain in _PREFIXES or (words != statement and (words[0].plain or "").startswith("-"))):
         words = words[1:]
-    while words and not words[0].parts[0].quoted and (match := _ASSIGNMENT.match(words[0].parts[0].text)):
+    while words and not words[0].parts[0].quoted and (match := ASSIGNMENT.match(words[0].parts[0].text)):
         shell.assign(words[0], match, depth + depends)
         words = words[1:]
     if words:

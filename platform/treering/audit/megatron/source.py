@@ -10,9 +10,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from treering.audit.megatron.arguments import Launch, flag
+from treering.audit.megatron.arguments import flag
 from treering.audit.megatron.forms import DESCRIPTION, EXPECTED, form_of, launch_in, saved_launch
 from treering.audit.megatron.history import History, Point, differences, folder_of, history_of, way_to
+from treering.audit.megatron.launch_arguments import Launch
+from treering.audit.megatron.launched import Launched, accepts, by_newer_python
 from treering.audit.megatron.moved import moved_path
 from treering.audit.megatron.report import Setting, Unbound
 from treering.audit.megatron.saved import (
@@ -28,7 +30,6 @@ from treering.audit.megatron.saved import (
 from treering.audit.report import Finding
 from treering.config.load import validate_section
 from treering.config.megatron import MegatronRun
-from treering.data.megatron.blend import MegatronBlend
 from treering.data.megatron.lineage import LINEAGES, Lineage, lineage_named, lineages_of_generation
 from treering.errors import ConfigError, NotFoundError, TreeringError, UserError
 
@@ -46,31 +47,6 @@ _ALTERNATIVES: Final = {
     )
 } | {frozenset({"data", "split"}): frozenset({"data"})}
 """Fields that say one thing: where a description has one of the second set, the launch's of the first do not count."""
-
-
-@dataclass(frozen=True, slots=True)
-class Launched:
-    """Steps of a run that were launched alike.
-
-    Attributes:
-        file: what says how: the YAML file where there is one, else the newest checkpoint of them.
-        run: what it says; its iteration and samples are those after the last of the steps.
-        places: where the data of each entry lie, without `.bin` and `.idx`.
-        cache: where Megatron's index cache lies, None where the run named none.
-        changed: which arguments differ from those of the steps before, in words.
-        lineages: lineages of Megatron that may have launched the run; the answers are by the first.
-        open_ends: what the arguments leave open.
-        unbound: what decides the order of these steps and is not confirmed.
-    """
-
-    file: Path
-    run: MegatronRun
-    places: tuple[Path, ...]
-    cache: Path | None
-    changed: tuple[str, ...]
-    lineages: tuple[Lineage, ...]
-    open_ends: tuple[str, ...]
-    unbound: tuple[Unbound, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +194,7 @@ class _Told:
         does not hold the version of Python: where Python 3.12 gives other weights, that is one more possible lineage.
         """
         fitting = self._fitting(run, launch)
-        return (*fitting, *filter(None, (_by_newer_python(each, run) for each in fitting)))
+        return (*fitting, *filter(None, (by_newer_python(each, run) for each in fitting)))
 
     def _fitting(self, run: MegatronRun, launch: Launch | None) -> tuple[Lineage, ...]:
         """The same, whatever Python they ran on."""
@@ -231,7 +207,7 @@ class _Told:
             covered = lineages_of_generation(run.generation)
             return tuple(each for each in covered if each in allowed) or (*covered, *allowed)
         fitting = allowed or tuple(LINEAGES.values())
-        return tuple(each for each in fitting if _accepts(each, run)) or fitting
+        return tuple(each for each in fitting if accepts(each, run)) or fitting
 
     def launched(self, file: Path, run: MegatronRun, launch: Launch | None = None) -> Launched:
         """A launch with its paths as they are today."""
@@ -286,49 +262,6 @@ class _Told:
 
     def _place(self, field: str, name: str) -> Path:
         return moved_path(name, self.moved, self.folder if field in self.document else None)
-
-
-def blend_by(lineage: Lineage, run: MegatronRun) -> MegatronBlend:
-    """The blend of a run by the rules of a lineage.
-
-    Raises:
-        UserError: no run of the lineage can have such a blend.
-    """
-    return MegatronBlend(
-        prefixes=tuple(entry.prefix for entry in run.data),
-        weights=run.weights,
-        seed=run.seed,
-        sequence_length=run.sequence_length,
-        num_samples=run.num_samples,
-        split=run.split,
-        surplus=run.surplus,
-        extra_token=run.extra_token,
-        lineage=lineage,
-        ranges=run.parts,
-        renormalized=bool(run.renormalized),
-        exact_epochs=run.exact_epochs,
-    )
-
-
-def _by_newer_python(lineage: Lineage, run: MegatronRun) -> Lineage | None:
-    """The lineage on Python 3.12, where its `sum` gives a run other weights or shares; None elsewhere."""
-    if lineage.python_sums == "none" or lineage.name != lineage.base:
-        return None
-    newer = lineage.on_python(12)
-    try:
-        old, new = blend_by(lineage, run), blend_by(newer, run)
-        same = (old.shares, old.split_shares) == (new.shares, new.split_shares)
-    except UserError:
-        return None
-    return None if same else newer
-
-
-def _accepts(lineage: Lineage, run: MegatronRun) -> bool:
-    try:
-        blend_by(lineage, run)
-    except UserError:
-        return False
-    return True
 
 
 def _linked(launches: Sequence[Launched]) -> tuple[Launched, ...]:

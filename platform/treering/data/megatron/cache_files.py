@@ -18,7 +18,6 @@ bigscience-workshop/Megatron-DeepSpeed 8387ae17, megatron/data/gpt_dataset.py an
 EleutherAI/gpt-neox, v1.0 to ea7aefd8, megatron/data/gpt2_dataset.py and data_utils.py.
 """
 
-import json
 import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treering.data.megatron.blend import MegatronBlend
+from treering.data.megatron.cache_descriptions import Parsed, parse_json, parse_lines, prefix_of
 from treering.errors import EvidenceError
 from treering.files import read_text
 
@@ -121,14 +121,14 @@ class _Search:
         """Those of megatron-core."""
         for component, (place, asked) in enumerate(zip(self.places, self.blend.requested(), strict=True)):
             folder = self.folder or place / "cache" / "GPTDataset_indices"
-            named = self._naming(component, folder, "GPTDataset", _json)
+            named = self._naming(component, folder, "GPTDataset", parse_json)
             fitting = [path for path, told in named if self.is_dataset(told["datasets"][0], asked)]
             yield from _newest(fitting, component, _core_files(_ARRAYS))
         if self.folder is None or not self.blend.blended:
             return  # the blend is not cached
         fitting = [
             path
-            for path, told in self._naming(0, self.folder, "BlendedDataset", _json)
+            for path, told in self._naming(0, self.folder, "BlendedDataset", parse_json)
             if self._fits(told, self.is_dataset)
         ]
         yield from _newest(fitting, None, _core_files(("dataset",)))
@@ -139,7 +139,7 @@ class _Search:
             fitting: dict[Path, int | None] = {}
             for folder in dict.fromkeys(filter(None, (place.parent / "index-cache", self.folder))):
                 if not fitting:  # the program looks into the second folder where the first one has none
-                    named = self._naming(component, folder, "GPT Dataset", _lines)
+                    named = self._naming(component, folder, "GPT Dataset", parse_lines)
                     fitting = {
                         path: _whole(told["datasets"][0].get("Number of epochs"))
                         for path, told in named
@@ -150,7 +150,7 @@ class _Search:
             return
         blends = [
             path
-            for path, told in self._naming(0, self.folder, "Blendable dataset", _lines)
+            for path, told in self._naming(0, self.folder, "Blendable dataset", parse_lines)
             if self._fits(told, self._is_described)
         ]
         yield from _newest(blends, None, lambda path: {"dataset": path.with_name(f"{path.stem}_index.npy")})
@@ -200,7 +200,7 @@ class _Search:
         """Whether a description of a blend names all datasets of this one."""
         parts, asked = told["datasets"], self.blend.requested()
         return len(parts) == len(asked) and all(
-            _prefix_of(part) in self._names(component) and check(part, number)
+            prefix_of(part) in self._names(component) and check(part, number)
             for component, (part, number) in enumerate(zip(parts, asked, strict=True))
         )
 
@@ -209,19 +209,19 @@ class _Search:
         place = self.places[component]
         return tuple(dict.fromkeys((self.blend.prefixes[component], str(place), str(place.resolve()))))
 
-    def _naming(self, component: int, folder: Path, kind: str, parse: Callable[[str, str], "Parsed"]) -> list[Told]:
+    def _naming(self, component: int, folder: Path, kind: str, parse: Callable[[str, str], Parsed]) -> list[Told]:
         """The descriptions of a kind in a folder that name a prefix first."""
         if (folder, kind) not in self._read:
             found: dict[str, list[Told]] = {}
             for path, told in self.descriptions(folder, kind, parse):
-                found.setdefault(_prefix_of(told["datasets"][0]), []).append((path, told))
+                found.setdefault(prefix_of(told["datasets"][0]), []).append((path, told))
             self._read[folder, kind] = found
         by_prefix = self._read[folder, kind]
         return [told for name in self._names(component) for told in by_prefix.get(name, ())]
 
-    def descriptions(self, folder: Path, kind: str, parse: Callable[[str, str], "Parsed"]) -> Iterator[Told]:
+    def descriptions(self, folder: Path, kind: str, parse: Callable[[str, str], Parsed]) -> Iterator[Told]:
         """The descriptions of a kind in a folder, with what they say."""
-        for path in _globbed(folder, "*.dsc" if parse is _lines else f"*-{kind}-*description.txt"):
+        for path in _globbed(folder, "*.dsc" if parse is parse_lines else f"*-{kind}-*description.txt"):
             try:
                 told = parse(read_text(path), kind)
             except (OSError, ValueError, RecursionError) as error:
@@ -277,7 +277,7 @@ def described_blends(blend: MegatronBlend, folder: Path | None) -> list[Describe
     """
     found = []
     search = _Search(blend, folder, ())
-    for path, told in search.descriptions(folder, "BlendedDataset", _json) if folder is not None else ():
+    for path, told in search.descriptions(folder, "BlendedDataset", parse_json) if folder is not None else ():
         parts = told["datasets"]
         if all(search.is_dataset(each, each.get("num_samples")) for each in parts):
             weights = told["weights"] if isinstance(told["weights"], list) else []
@@ -285,7 +285,7 @@ def described_blends(blend: MegatronBlend, folder: Path | None) -> list[Describe
             found.append(
                 DescribedBlend(
                     path=path,
-                    prefixes=tuple(_prefix_of(each) for each in parts),
+                    prefixes=tuple(prefix_of(each) for each in parts),
                     requested=tuple(each.get("num_samples") for each in parts),
                     weights=tuple(map(float, weights)) if numbers else None,
                 )
@@ -298,44 +298,6 @@ def _globbed(folder: Path, pattern: str) -> list[Path]:
         return sorted(folder.glob(pattern))
     except (OSError, ValueError):
         return []  # no folder that there could be
-
-
-Parsed = dict[str, Any] | None
-"""What a description says: `datasets`, at least one, each by name; None where it is of another kind."""
-
-
-def _json(text: str, kind: str) -> Parsed:
-    """The description of megatron-core."""
-    told = json.loads(text)
-    datasets = told.get("datasets", [told]) if isinstance(told, dict) else None
-    if not isinstance(datasets, list) or not datasets or not all(isinstance(each, dict) for each in datasets):
-        raise ValueError("no description of datasets")
-    return {"datasets": datasets, "weights": told.get("weights")} if told.get("class", kind) == kind else None
-
-
-def _lines(text: str, kind: str) -> Parsed:
-    """A description of lines of text."""
-    lines = text.splitlines()
-    if not lines or lines[0] not in ("GPT Dataset", "Blendable dataset"):
-        raise ValueError(f"found {text[:40]!r}")
-    if lines[0] != kind:
-        return None
-    names = ("Data prefix", "Dataset name", "Number of samples", "Number of epochs", "Sequence length", "Random seed")
-    found: list[dict[str, str]] = [{}] if kind == "GPT Dataset" else []
-    for line in lines[1:]:
-        if line == "GPT Dataset":
-            found.append({})
-        for name in (*names, "Split"):
-            if found and line.startswith(f"{name} "):
-                found[-1].setdefault(name, line[len(name) + 1 :])
-    if not found:
-        raise ValueError("no description of datasets")
-    return {"datasets": found}
-
-
-def _prefix_of(told: Mapping[str, Any]) -> str:
-    """The prefix that a description of a dataset names; megatron-core 0.4 has another key."""
-    return str(told.get("Data prefix") or told.get("dataset_path") or told.get("path_prefix"))
 
 
 def _newest(

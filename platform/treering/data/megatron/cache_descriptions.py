@@ -1,0 +1,42 @@
+"""What the description of a cached index says: JSON of megatron-core, lines of text of older programs."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+Parsed = dict[str, Any] | None
+"""What a description says: `datasets`, at least one, each by name; None where it is of another kind."""
+
+
+def parse_json(text: str, kind: str) -> Parsed:
+    """The description of megatron-core."""
+    told = json.loads(text)
+    datasets = told.get("datasets", [told]) if isinstance(told, dict) else None
+    if not isinstance(datasets, list) or not datasets or not all(isinstance(each, dict) for each in datasets):
+        raise ValueError("no description of datasets")
+    return {"datasets": datasets, "weights": told.get("weights")} if told.get("class", kind) == kind else None
+
+
+def parse_lines(text: str, kind: str) -> Parsed:
+    """A description of lines of text."""
+    lines = text.splitlines()
+    if not lines or lines[0] not in ("GPT Dataset", "Blendable dataset"):
+        raise ValueError(f"found {text[:40]!r}")
+    if lines[0] != kind:
+        return None
+    names = ("Data prefix", "Dataset name", "Number of samples", "Number of epochs", "Sequence length", "Random seed")
+    found: list[dict[str, str]] = [{}] if kind == "GPT Dataset" else []
+    for line in lines[1:]:
+        if line == "GPT Dataset":
+            found.append({})
+        for name in (*names, "Split"):
+            if found and line.startswith(f"{name} "):
+                found[-1].setdefault(name, line[len(name) + 1 :])
+    if not found:
+        raise ValueError("no description of datasets")
+    return {"datasets": found}
+
+
+def prefix_of(told: Mapping[str, Any]) -> str:
+    """The prefix that a description of a dataset names; megatron-core 0.4 has another key."""
+    return str(told.get("Data prefix") or told.get("dataset_path") or told.get("path_prefix"))
