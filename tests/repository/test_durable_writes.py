@@ -16,7 +16,7 @@ EXCEPTIONS = {
     "platform/treering/ship/launch.py": "a log, which grows",
     "platform/treering/collect/telemetry.py": "readings, which grow; telemetry may be lost",
     "platform/treering/runlog/extract.py": "in a new folder, which `replace_durably` syncs whole",
-    "platform/treering/store/database.py": "moves a damaged database aside under a free name; nothing is replaced",
+    "platform/treering/store/sqlite_database.py": "moves a damaged database to a free name; nothing is replaced",
     "platform/treering/data/corpus/tokenize.py": STAGE,
     "platform/treering/data/curate/finalize.py": STAGE,
     "platform/treering/data/curate/ingest.py": STAGE,

@@ -10,6 +10,7 @@ import time
 import urllib.request
 from pathlib import Path
 
+import mlflow
 import pytest
 import run_records
 
@@ -293,3 +294,8 @@ def uri(project, empty_database, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     (project.root / "mlflow.db").write_bytes(empty_database.read_bytes())
     return f"sqlite:///{project.root / 'mlflow.db'}"
+
+
+@pytest.fixture
+def client(uri):
+    return mlflow.MlflowClient(uri)

@@ -179,7 +179,7 @@ def test_a_database_that_another_program_makes_is_waited_for(database, empty_dat
     command = [sys.executable, "-c", script, str(database)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as maker:
         maker.stdout.readline()
-        monkeypatch.setattr("treering.store.database._PATIENCE_S", 0.3)
+        monkeypatch.setattr("treering.store.sqlite_database._PATIENCE_S", 0.3)
         with pytest.raises(
             StoreError, match=f"is locked or not whole, and process {maker.pid} has it open; end that process"
         ):

@@ -297,6 +297,6 @@ def _artifact_location(uri: str) -> str | None:
     """Beside an embedded database, since MLflow's own default is the working directory; a server knows its own."""
     if not uri.startswith("sqlite:///"):
         return None
-    from treering.store.database import artifact_location  # noqa: PLC0415 - as above
+    from treering.store.sqlite_database import artifact_location  # noqa: PLC0415 - as above
 
     return artifact_location(Path(uri.removeprefix("sqlite:///")).resolve())
