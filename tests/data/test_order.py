@@ -219,7 +219,10 @@ def test_questions_that_have_no_answer():
         (lambda: order.samples(5, 4), UserError, r"samples \[5, 4\) asked for"),
         (lambda: order.samples(0, 2**63 + 1), UserError, "expected a range within"),
         (lambda: order.exposures(0, 2, 5), NotFoundError, "corpus 'a': no document 2, expected 0 to 1"),
-        (lambda: order.exposures(1, 0, 5), UserError, "corpus 'b' are asked for, but it was opened without document"),
+        (lambda: order.exposures(1, 0, 5), UserError, "corpus 'b' was opened without document offsets, expected"),
+        (lambda: order.exposures(2, 0, 5), UserError, "no component 2, expected 0 to 1"),
+        (lambda: order.touched(-1, 5), UserError, "no component -1, expected 0 to 1"),
+        (lambda: order.index_exposures(2, np.array([0]), 0, 5), UserError, "no component 2, expected 0 to 1"),
         (lambda: order.documents_touched(1, 5), UserError, "opened without document offsets"),
     ):
         with pytest.raises(error, match=message):

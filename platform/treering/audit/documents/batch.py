@@ -15,8 +15,8 @@ from treering.config.canonical import digest_file
 from treering.config.resolve import ResolvedBlend
 from treering.data.corpus.corpus import BIN, Corpus
 from treering.data.corpus.text import Detokenizer
+from treering.data.order.contract import Sample
 from treering.data.order.spans import Span
-from treering.data.order.treering1 import Sample
 from treering.errors import EvidenceError, NotFoundError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory

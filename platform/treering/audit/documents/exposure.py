@@ -18,7 +18,7 @@ from treering.audit.evidence.step import layout_of
 from treering.audit.report import Level, Shortfall
 from treering.config.schedule import Schedule
 from treering.data.corpus.corpus import MANIFEST, Corpus
-from treering.data.order.treering1 import Exposures
+from treering.data.order.contract import Exposures
 from treering.errors import EvidenceError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory

@@ -14,7 +14,7 @@ from treering.audit.evidence.recovery import HELPS, pieces_to
 from treering.audit.evidence.step import find_step, rings_of
 from treering.audit.report import Finding, Level, Shortfall, lowest
 from treering.data.corpus.corpus import Corpus
-from treering.data.order.treering1 import Sample
+from treering.data.order.contract import Sample
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
 from treering.runlog.ring import Ring

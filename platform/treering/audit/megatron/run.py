@@ -26,9 +26,8 @@ from treering.audit.report import Finding, Level
 from treering.config.canonical import digest_file
 from treering.config.megatron import MegatronRun
 from treering.data.megatron.order import MegatronOrder
-from treering.data.order.contract import UNDEFINED_EPOCH
+from treering.data.order.contract import UNDEFINED_EPOCH, Sample
 from treering.data.order.spans import Span
-from treering.data.order.treering1 import Sample
 from treering.errors import NotFoundError, UserError
 
 _NAMES = ("id", "source", "licence")

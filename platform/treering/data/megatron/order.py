@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from treering.data.megatron.blend import MegatronBlend
 from treering.data.megatron.greedy import interleave
 from treering.data.megatron.indices import DatasetIndices, IndexPlan
+from treering.data.order.contract import Sample, SampleArrays
 from treering.data.order.spans import Span
-from treering.data.order.treering1 import Sample, SampleArrays
 from treering.errors import NotFoundError, UserError
 
 ALGORITHM = "megatron"

@@ -6,15 +6,61 @@ brute force.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from treering.data.order.treering1 import Sample, SampleArrays
+from treering.data.order.spans import Span
 
 UNDEFINED_EPOCH = -1
 """The epoch of a sample where the order shuffles several epochs of a corpus into one another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Where one sample comes from.
+
+    Attributes:
+        g: its number in the order.
+        component: its component, by position in the blend.
+        epoch: how often the component's samples were all read before, from 0.
+        index: its number inside the corpus; its tokens begin at index * sequence_length.
+        spans: the parts of documents that it holds, in order; empty if the order was opened without documents.
+    """
+
+    g: int
+    component: int
+    epoch: int
+    index: int
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleArrays:
+    """Samples [lo, hi), int64 arrays of shape [hi - lo]; meanings as in `Sample`."""
+
+    component: NDArray[np.int64]
+    epoch: NDArray[np.int64]
+    index: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Exposures:
+    """Samples that hold a part of something, int64 arrays of one length, sorted by `item`, then by `sample`.
+
+    Attributes:
+        item: which of the things that were asked for, by its position among them.
+        sample: the sample's number.
+        epoch: as in `Sample`.
+        index: as in `Sample`.
+    """
+
+    item: NDArray[np.int64]
+    sample: NDArray[np.int64]
+    epoch: NDArray[np.int64]
+    index: NDArray[np.int64]
 
 
 class OrderedCorpus(Protocol):

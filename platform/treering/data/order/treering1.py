@@ -16,166 +16,18 @@ The permutation is keyed by the corpus digest, so a corpus is shuffled alike whe
 digest may stand in a blend once.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from treering.data.order.feistel import Permutation
+from treering.data.order.component import Blend, Component
+from treering.data.order.contract import Exposures, Sample, SampleArrays
 from treering.data.order.spans import Offsets, Span, SpanArrays, overlapping, spans_of, touched_chunks
 from treering.data.order.weyl import MAX_SAMPLES, Interleave, parse_weights
 from treering.errors import NotFoundError, UserError
 
 ALGORITHM = "treering-1"
-_CHUNK = 1 << 19
-
-
-class BlendComponent(Protocol):
-    """What the order reads of one component of a blend."""
-
-    @property
-    def corpus(self) -> str:
-        """Name of the corpus."""
-
-    @property
-    def digest(self) -> str | None:
-        """Digest of the corpus; None for a declared one, which can be planned and never read."""
-
-    @property
-    def weight(self) -> str:
-        """Share of the samples, a decimal string."""
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens of the corpus."""
-
-
-class Continued(Protocol):
-    """Where an order begins that goes on from another one."""
-
-    @property
-    def sample(self) -> int:
-        """Number of the first sample."""
-
-    @property
-    def positions(self) -> Sequence[int]:
-        """By component: how many samples of its corpus lie before that sample."""
-
-
-class Blend(Protocol):
-    """What the order reads of a blend, as `treering.config.resolve.ResolvedBlend` has it."""
-
-    @property
-    def algorithm(self) -> str:
-        """Name of the data order's algorithm."""
-
-    @property
-    def seed(self) -> int:
-        """Seed of the order."""
-
-    @property
-    def sequence_length(self) -> int:
-        """Tokens a sample counts; it is read with one more, the last label."""
-
-    @property
-    def components(self) -> Sequence[BlendComponent]:
-        """The components in declared order."""
-
-    @property
-    def continues(self) -> Continued | None:
-        """Where the order begins if it goes on from another one, None if it begins with sample 0."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """Where one sample comes from.
-
-    Attributes:
-        g: its number in the order.
-        component: its component, by position in the blend.
-        epoch: how often the component's samples were all read before, from 0.
-        index: its number inside the corpus; its tokens begin at index * sequence_length.
-        spans: the parts of documents that it holds, in order; empty if the order was opened without documents.
-    """
-
-    g: int
-    component: int
-    epoch: int
-    index: int
-    spans: tuple[Span, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SampleArrays:
-    """Samples [lo, hi), int64 arrays of shape [hi - lo]; meanings as in `Sample`."""
-
-    component: NDArray[np.int64]
-    epoch: NDArray[np.int64]
-    index: NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Exposures:
-    """Samples that hold a part of something, int64 arrays of one length, sorted by `item`, then by `sample`.
-
-    Attributes:
-        item: which of the things that were asked for, by its position among them.
-        sample: the sample's number.
-        epoch: as in `Sample`.
-        index: as in `Sample`.
-    """
-
-    item: NDArray[np.int64]
-    sample: NDArray[np.int64]
-    epoch: NDArray[np.int64]
-    index: NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Component:
-    """One corpus of a blend, as the order sees it.
-
-    Attributes:
-        corpus: name.
-        digest: corpus digest, None if declared.
-        weight: decimal string.
-        num_tokens: T.
-        num_samples: n, samples of one epoch.
-        unread_tokens: tokens after the last sample, which no epoch reads.
-        document_offsets: [num_documents + 1], token offsets of the documents with the end, or None.
-    """
-
-    corpus: str
-    digest: str | None
-    weight: str
-    num_tokens: int
-    num_samples: int
-    unread_tokens: int
-    document_offsets: Offsets | None
-
-    @classmethod
-    def of(cls, part: BlendComponent, sequence_length: int, offsets: Offsets | None) -> "Component":
-        """Cuts a corpus into samples.
-
-        Raises:
-            UserError: the corpus is shorter than one sample, or the document offsets are not those of this corpus.
-        """
-        num_samples = (part.num_tokens - 1) // sequence_length
-        if num_samples < 1:
-            raise UserError(
-                f"blend: corpus {part.corpus!r} has {part.num_tokens} tokens, expected at least {sequence_length + 1} "
-                f"(one sample of sequence_length {sequence_length} and its last label); give it more text, shorten "
-                f"`blend.sequence_length`, or remove it from `blend`"
-            )
-        if offsets is not None and (len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != part.num_tokens):
-            raise UserError(
-                f"blend: the document offsets of corpus {part.corpus!r} do not lead from 0 to its {part.num_tokens} "
-                f"tokens, so they belong to another corpus; run `dvc repro tokenize`"
-            )
-        unread = part.num_tokens - (num_samples * sequence_length + 1)
-        return cls(part.corpus, part.digest, part.weight, part.num_tokens, num_samples, unread, offsets)
 
 
 class DataOrder:
@@ -221,9 +73,7 @@ class DataOrder:
         self.seed = blend.seed
         self.sequence_length = blend.sequence_length
         self._interleave = Interleave.of(blend.seed, parse_weights(names, [part.weight for part in blend.components]))
-        self.components = tuple(
-            Component.of(part, blend.sequence_length, offsets.get(part.corpus)) for part in blend.components
-        )
+        self.components = tuple(Component.of(part, blend, offsets.get(part.corpus)) for part in blend.components)
         continues = blend.continues
         self.first_sample = 0 if continues is None else continues.sample
         positions = [0] * len(names) if continues is None else continues.positions
@@ -290,7 +140,7 @@ class DataOrder:
         for component in np.unique(components).tolist():
             where = np.flatnonzero(components == component)
             first = self.count(component, lo)
-            arrays.epoch[where], arrays.index[where] = self._indices(component, first, first + len(where))
+            arrays.epoch[where], arrays.index[where] = self.components[component].indices(first, first + len(where))
         return arrays
 
     def sample_components(self, lo: int, hi: int) -> NDArray[np.int64]:
@@ -376,7 +226,8 @@ class DataOrder:
             UserError: as `exposures`.
             NotFoundError: no such document.
         """
-        offsets = self._offsets(component)
+        self._check(component, 0)
+        offsets = self.components[component].offsets()
         outside = documents[(documents < 0) | (documents >= len(offsets) - 1)]
         if outside.size:
             raise NotFoundError(
@@ -390,7 +241,7 @@ class DataOrder:
         items = np.repeat(np.arange(len(documents), dtype=np.int64), lengths)
         before = np.cumsum(lengths) - lengths
         indices = first[items] + np.arange(len(items), dtype=np.int64) - before[items]
-        return self._readings(component, items, indices, lo, hi)
+        return self._exposures(component, items, indices, lo, hi)
 
     def index_exposures(self, component: int, indices: NDArray[np.int64], lo: int, hi: int) -> Exposures:
         """When samples of a component, by index in its corpus, are read among samples [lo, hi): once an epoch.
@@ -398,49 +249,34 @@ class DataOrder:
         Raises:
             UserError: no such component, a declared one, or no such index.
         """
+        self._check(component, 0)
         n = self.components[component].num_samples
         outside = indices[(indices < 0) | (indices >= n)]
         if outside.size:
             corpus = self.components[component].corpus
             raise UserError(f"data order: no index {outside[0]} in {corpus!r}, expected 0 to {n - 1}")
-        return self._readings(component, np.arange(len(indices), dtype=np.int64), indices, lo, hi)
+        return self._exposures(component, np.arange(len(indices), dtype=np.int64), indices, lo, hi)
 
-    def _readings(
+    def _exposures(
         self, component: int, items: NDArray[np.int64], indices: NDArray[np.int64], lo: int, hi: int
     ) -> Exposures:
-        start, end = self.count(component, lo), self.count(component, hi)
-        n = self.components[component].num_samples
-        found = [np.empty((4, 0), dtype=np.int64)]
-        for epoch in range(start // n, -(-end // n) if len(indices) else 0):
-            ks = epoch * n + self._permutation(component, epoch).inverse(indices)
-            read = np.flatnonzero((ks >= start) & (ks < end))
-            read = read[np.argsort(ks[read])]
-            found.append(np.stack((items[read], ks[read], np.full(len(read), epoch), indices[read])))
-        item, k, epochs, index = np.concatenate(found, axis=1)
+        first, end = self.count(component, lo), self.count(component, hi)
+        which, k, epochs = self.components[component].readings(indices, first, end)
         sample = self._interleave.selects(component, k - self._shifts[component])
+        item = items[which]
         order = np.argsort(item, kind="stable")
-        return Exposures(item[order], sample[order], epochs[order], index[order])
+        return Exposures(item[order], sample[order], epochs[order], indices[which][order])
 
     def read_counts(self, component: int, lo: int, hi: int) -> NDArray[np.int32]:
         """How often samples [lo, hi) read each sample of an epoch of a component: int32 [num_samples].
 
-        Whole epochs cost nothing; the others a permutation of what they read.
+        Whole epochs cost nothing; each of the others costs a permutation of what is read in it.
 
         Raises:
             UserError: no such component, or a declared one.
         """
-        start, end = self.count(component, lo), self.count(component, hi)
-        n = self.components[component].num_samples
-        whole = max(end // n - -(-start // n), 0)
-        counts = np.full(n, whole, dtype=np.int32)
-        for epoch in dict.fromkeys((start // n, end // n)):
-            first, last = max(start - epoch * n, 0), min(end - epoch * n, n)
-            if last - first == n or first >= last:
-                continue
-            permutation = self._permutation(component, epoch)
-            for chunk in range(first, last, _CHUNK):
-                counts[permutation.permute(np.arange(chunk, min(chunk + _CHUNK, last), dtype=np.int64))] += 1
-        return counts
+        first, end = self.count(component, lo), self.count(component, hi)
+        return self.components[component].read_counts(first, end)
 
     def documents_touched(self, component: int, g: int) -> int:
         """How many distinct documents of a component the samples of this order below g hold at least one token of.
@@ -462,7 +298,8 @@ class DataOrder:
         return np.concatenate(list(self._touched(component, g)))
 
     def _touched(self, component: int, g: int) -> Iterator[NDArray[np.bool_]]:
-        offsets, n = self._offsets(component), self.components[component].num_samples
+        self._check(component, 0)
+        offsets, n = self.components[component].offsets(), self.components[component].num_samples
         first, end = self.count(component, self.first_sample), self.count(component, g)
         holds_an_epoch = end // n > -(-first // n)
         read = np.full(n, holds_an_epoch) if holds_an_epoch else self.read_counts(component, self.first_sample, g) > 0
@@ -480,35 +317,6 @@ class DataOrder:
             raise UserError(
                 f"data order: sample {number} asked for, expected a number in [{first}, 2**63)" + self._whose
             )
-
-    def _offsets(self, component: int) -> Offsets:
-        offsets = self.components[component].document_offsets
-        if offsets is None:
-            raise UserError(
-                f"data order: the documents of corpus {self.components[component].corpus!r} are asked for, but it was "
-                f"opened without document offsets; run `dvc repro tokenize`, then open its corpus"
-            )
-        return offsets
-
-    def _permutation(self, component: int, epoch: int) -> Permutation:
-        part = self.components[component]
-        if part.digest is None:
-            raise UserError(
-                f"data order: corpus {part.corpus!r} is declared and has no digest, so its samples can be counted but "
-                f"not read; tokenize its text (`dvc repro tokenize`) to give it one"
-            )
-        return Permutation.of_epoch(part.num_samples, self.seed, part.digest, epoch)
-
-    def _indices(self, component: int, first: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Epochs and indices of a component's samples k in [first, end)."""
-        n = self.components[component].num_samples
-        epochs, indices = np.empty(end - first, dtype=np.int64), np.empty(end - first, dtype=np.int64)
-        for epoch in range(first // n, -(-end // n)):
-            start, stop = max(first, epoch * n), min(end, (epoch + 1) * n)
-            positions = np.arange(start - epoch * n, stop - epoch * n, dtype=np.int64)
-            epochs[start - first : stop - first] = epoch
-            indices[start - first : stop - first] = self._permutation(component, epoch).permute(positions)
-        return epochs, indices
 
     def _spans(self, arrays: SampleArrays) -> SpanArrays:
         found = [np.empty((4, 0), dtype=np.int64)]
