@@ -18,7 +18,7 @@ from typing import Any
 
 from treering.config.load import load_experiment
 from treering.config.resolve import resolve
-from treering.data.blend import resolve_blend
+from treering.data.blend.corpora import resolve_blend
 from treering.errors import TreeringError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory

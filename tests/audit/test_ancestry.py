@@ -14,7 +14,7 @@ from treering.audit.documents.difference import compare_checkpoints
 from treering.audit.documents.exposure import corpora_of, find_exposures
 from treering.audit.documents.readers import recover_ancestries
 from treering.audit.report import Level, PassedOver
-from treering.data.order.continuation import start_lines
+from treering.data.blend.joins import start_lines
 from treering.data.order.treering1 import DataOrder
 from treering.errors import ConfigError
 from treering.runlog.directory import RunDirectory

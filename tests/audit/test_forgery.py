@@ -15,7 +15,7 @@ from treering.audit.inventory import verify_paths
 from treering.audit.report import Level
 from treering.config.canonical import digest_json
 from treering.config.load import load_experiment
-from treering.data.blend import resolve_blend
+from treering.data.blend.corpora import resolve_blend
 from treering.errors import EvidenceError, NotFoundError, UserError
 from treering.runlog.find import find_checkpoint
 

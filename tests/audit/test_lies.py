@@ -14,7 +14,7 @@ import yaml
 
 from treering.audit.checkpoint import audit_checkpoint
 from treering.config.load import load_experiment
-from treering.data.blend import resolve_blend
+from treering.data.blend.corpora import resolve_blend
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
 

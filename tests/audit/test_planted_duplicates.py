@@ -12,7 +12,7 @@ from treering.audit.documents.selection import Selector
 from treering.audit.documents.takedown import takedown
 from treering.config.load import load_experiment
 from treering.config.resolve import resolve
-from treering.data.blend import resolve_blend
+from treering.data.blend.corpora import resolve_blend
 from treering.data.corpus.corpus import Corpus
 from treering.data.corpus.tokenize import tokenize
 from treering.data.curate.pipeline import curate

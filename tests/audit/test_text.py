@@ -21,7 +21,7 @@ from treering.cli import app
 from treering.config.canonical import digest_file
 from treering.config.load import load_experiment
 from treering.config.resolve import resolve
-from treering.data.blend import resolve_blend
+from treering.data.blend.corpora import resolve_blend
 from treering.data.corpus.corpus import Corpus
 from treering.data.corpus.text import Detokenizer
 from treering.data.corpus.tokenize import load_tokenizer

@@ -159,7 +159,7 @@ OUTSIDE = {
     "treering.config.canonical": "makes digests, which no number depends on",
     "treering.config.operation": "what an attempt may choose anew: its values are in the header",
     "treering.config.schema": "what people write: the values that it resolves to are in the run's id",
-    "treering.data.blend": "refuses a corpus that is not the blend's",
+    "treering.data.blend.corpora": "refuses a corpus that is not the blend's",
     "treering.data.corpus.chunks": "digests ranges of files",
     "treering.data.corpus.document_table": "names documents; tokens are read without it",
     "treering.data.corpus.manifest": "reads what a corpus's digest covers",

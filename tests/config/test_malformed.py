@@ -13,8 +13,8 @@ from tiny_experiment import BASE
 
 from treering.config.load import load_experiment
 from treering.config.resolve import declared_blend
-from treering.data.order.component_counts import component_shares
-from treering.data.order.continuation import resolve_run
+from treering.data.blend.continuation import resolve_run
+from treering.data.blend.shares import component_shares
 from treering.errors import TreeringError
 
 TEXT = yaml.safe_dump(BASE, sort_keys=False)

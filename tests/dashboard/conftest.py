@@ -19,7 +19,7 @@ from treering.config.canonical import digest_bytes
 from treering.config.load import load_experiment
 from treering.config.resolve import Resolved, ResolvedBlend, resolve
 from treering.config.schema import Experiment
-from treering.data.blend import resolve_blend
+from treering.data.blend.corpora import resolve_blend
 from treering.data.corpus.corpus import Corpus
 from treering.data.corpus.text import Detokenizer
 from treering.data.ngram_index.build import build_index

@@ -9,7 +9,7 @@ from dashboard_page import metrics, page, table, texts
 from run_records import parent
 
 from treering.audit.documents.difference import compare_checkpoints
-from treering.data.order.continuation import join_lines
+from treering.data.blend.joins import join_lines
 from treering.runlog.find import find_runs
 from treering_dashboard.pages import differences
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treering.config.resolve import Continuation, FoundStart, ReadRange, ResolvedBlend, ResolvedComponent
-from treering.data.order.continuation import continued, corpus_joins, join_lines, positions_after
+from treering.data.blend.continuation import continued, positions_after
+from treering.data.blend.joins import corpus_joins, join_lines
 from treering.data.order.treering1 import DataOrder
 from treering.errors import UserError
 

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from treering.config.load import load_experiment
-from treering.data.blend import resolve_blend
+from treering.data.blend.corpora import resolve_blend
 from treering.data.corpus.tokenize import tokenize
 from treering.project import Project
 

@@ -6,7 +6,7 @@ import streamlit as st
 from treering.audit.attestation.place import find_attestation
 from treering.audit.report import AuditReport, Level
 from treering.config.canonical import short
-from treering.data.order.continuation import join_lines
+from treering.data.blend.joins import join_lines
 from treering.errors import EvidenceError, UserError
 from treering.runlog.directory import CheckpointDirectory
 from treering_dashboard.frames import cached

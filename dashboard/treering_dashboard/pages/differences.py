@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from treering.audit.documents.difference import CheckpointDifference
-from treering.data.order.continuation import join_lines
+from treering.data.blend.joins import join_lines
 from treering.errors import TreeringError
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering_dashboard import links

@@ -6,7 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from treering.data.order.continuation import CorpusJoin
+from treering.data.blend.joins import CorpusJoin
 from treering.errors import EvidenceError
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from treering.audit.corpora.usage import path_usage
 from treering.audit.evidence.path import Recorded, check_records, passed_over, path_joins, recorded_segments_to
 from treering.audit.report import AttemptOnPath, CorpusUsage, Finding, Level, PassedOver
-from treering.data.order.continuation import CorpusJoin
+from treering.data.blend.joins import CorpusJoin
 from treering.runlog.directory import CheckpointDirectory
 
 

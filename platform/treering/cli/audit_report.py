@@ -10,7 +10,7 @@ from treering.config.canonical import short
 if TYPE_CHECKING:
     from treering.audit.report import AttemptOnPath, AuditReport
     from treering.audit.summary import CheckpointSummary
-    from treering.data.order.continuation import CorpusJoin
+    from treering.data.blend.joins import CorpusJoin
 
 
 def print_report(report: "AuditReport") -> None:
@@ -98,7 +98,7 @@ def print_summary(found: "CheckpointSummary") -> None:
 
 def print_joins(joins: "Sequence[CorpusJoin]") -> None:
     """Prints where corpora do not go on where they stopped, for each run that starts from another run."""
-    from treering.data.order.continuation import join_lines
+    from treering.data.blend.joins import join_lines
 
     for line in join_lines(joins):
         console.print(line)

@@ -553,7 +553,7 @@ def resolve(
     runs: Path = Path("runs"),
     continue_blend: Continue | None = None,
 ) -> Resolved:
-    """Joins an experiment and a resolved blend; `data.order.continuation.resolve_run` is the way in for commands.
+    """Joins an experiment and a resolved blend; commands call `treering.data.blend.continuation.resolve_run`.
 
     Args:
         experiment: the authored config.
@@ -573,7 +573,7 @@ def resolve(
         found = resolve_start(experiment.start_from, experiment, runs, source)
         if experiment.start_from.data == "continue":
             check_orders_alike(blend, found.other, source)
-            assert continue_blend is not None, "resolve_run of treering.data.order.continuation knows how"  # noqa: S101
+            assert continue_blend is not None, "resolve_run of treering.data.blend.continuation knows how"  # noqa: S101
             blend = continue_blend(blend, found)
     model = experiment.model
     resolved = Resolved(

@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 from treering.config.resolve import Resolved, ResolvedBlend
 from treering.config.schema import Experiment
+from treering.data.blend.continuation import resolve_run
+from treering.data.blend.shares import component_shares
 from treering.data.corpus.corpus import Corpus
 from treering.data.curate.decisions import STEPS
-from treering.data.order.component_counts import component_shares
-from treering.data.order.continuation import resolve_run
 from treering.errors import ConfigError, NotFoundError, TreeringError
 from treering.files import read_text
 from treering.metrics.alarms import Alarm

@@ -15,8 +15,8 @@ os.environ["OMP_NUM_THREADS"] = "1"
 from treering.config.canonical import canonical_json
 from treering.config.load import load_experiment
 from treering.config.resolve import Resolved, ResolvedBlend
-from treering.data.blend import resolve_blend
-from treering.data.order.continuation import resolve_run
+from treering.data.blend.continuation import resolve_run
+from treering.data.blend.corpora import resolve_blend
 from treering.ending import run_command
 from treering.errors import NotFoundError, TrainingError
 from treering.foreign import say

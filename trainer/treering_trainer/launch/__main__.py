@@ -31,8 +31,9 @@ from treering.collect.upstream import upstream_digest
 from treering.config.duration import parse_duration
 from treering.config.load import load_experiment
 from treering.config.resolve import Resolved, ResolvedBlend
-from treering.data.blend import resolve_blend
-from treering.data.order.continuation import resolve_run, start_lines
+from treering.data.blend.continuation import resolve_run
+from treering.data.blend.corpora import resolve_blend
+from treering.data.blend.joins import start_lines
 from treering.ending import EXIT_RESTART, run_command
 from treering.errors import (
     ConfigError,

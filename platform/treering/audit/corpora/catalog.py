@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from treering.audit.report import Finding
 from treering.config.resolve import CONFIG_FILE, ResolvedBlend, ResolvedComponent
-from treering.data.blend import check_component
+from treering.data.blend.corpora import check_component
 from treering.data.corpus.corpus import DOCUMENTS, IDX, MANIFEST, Corpus
 from treering.data.corpus.manifest import read_manifest
 from treering.data.order.spans import Offsets

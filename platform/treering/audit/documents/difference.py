@@ -14,8 +14,8 @@ from treering.audit.evidence.recovery import RecoveredAncestry, recover_ancestry
 from treering.audit.report import Level, Shortfall, lowest, messages
 from treering.config.canonical import short
 from treering.config.resolve import RUN_ID_LENGTH
+from treering.data.blend.joins import CorpusJoin
 from treering.data.corpus.corpus import Corpus
-from treering.data.order.continuation import CorpusJoin
 from treering.data.order.spans import held_documents
 from treering.errors import EvidenceError
 from treering.project import Project

@@ -12,7 +12,8 @@ from treering.audit.report import AttemptOnPath, Finding, Level, PassedOver, Sho
 from treering.config.canonical import short
 from treering.config.resolve import CONFIG_FILE, RUN_ID_LENGTH, ReadRange, ResolvedBlend
 from treering.config.schedule import Schedule
-from treering.data.order.continuation import CorpusJoin, corpus_joins, positions_after
+from treering.data.blend.continuation import positions_after
+from treering.data.blend.joins import CorpusJoin, corpus_joins
 from treering.data.order.treering1 import DataOrder
 from treering.errors import ConfigError, EvidenceError
 from treering.runlog.ancestry import PathSegment, broken_seam

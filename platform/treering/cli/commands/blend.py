@@ -10,9 +10,9 @@ def blend(config: ConfigArgument = DEFAULT_CONFIG, json: JsonOption = False) -> 
     Example: `treering blend experiments/demo.yaml`
     """
     from treering.config.load import load_experiment
-    from treering.data.blend import resolve_blend
-    from treering.data.order.component_counts import component_shares
-    from treering.data.order.continuation import resolve_run
+    from treering.data.blend.continuation import resolve_run
+    from treering.data.blend.corpora import resolve_blend
+    from treering.data.blend.shares import component_shares
 
     here = project()
     experiment = load_experiment(config)

@@ -168,8 +168,8 @@ def _resolve(
     from treering.cli.commands.plan import choose_blend
     from treering.config.load import load_experiment
     from treering.config.resolve import ResolvedBlend
-    from treering.data.blend import resolve_blend
-    from treering.data.order.continuation import resolve_run
+    from treering.data.blend.continuation import resolve_run
+    from treering.data.blend.corpora import resolve_blend
     from treering.errors import UserError
 
     experiment = load_experiment(config, overrides)

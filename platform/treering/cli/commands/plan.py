@@ -12,7 +12,7 @@ from treering.cli.output import console, print_json, print_table
 if TYPE_CHECKING:
     from treering.config.resolve import Resolved, ResolvedBlend
     from treering.config.schema import Experiment
-    from treering.data.order.component_counts import ComponentShare
+    from treering.data.blend.shares import ComponentShare
     from treering.project import Project
 
 NodesOption = Annotated[int | None, typer.Option(min=1, help="Plan memory and time on so many nodes.")]
@@ -49,7 +49,8 @@ def plan(
 
     from treering.cli.cluster import ClusterOptions, cluster_document, print_cluster
     from treering.config.load import load_experiment
-    from treering.data.order.continuation import resolve_run, start_joins, start_lines
+    from treering.data.blend.continuation import resolve_run
+    from treering.data.blend.joins import start_joins, start_lines
     from treering.errors import EvidenceError, UserError
 
     if search and nodes is None:
@@ -98,7 +99,7 @@ def plan_document(experiment: "Experiment", resolved: "Resolved", blend_source: 
     """The resolved config with its digests, and under `plan` what follows from it."""
     from dataclasses import asdict
 
-    from treering.data.order.component_counts import component_shares
+    from treering.data.blend.shares import component_shares
     from treering.metrics.parameters import Parameters
 
     schedule = resolved.schedule

@@ -1,10 +1,9 @@
-"""Where each corpus goes on when a run starts from another run: whether samples are read again or are never read.
+"""Where a run starts from another run: which samples of each corpus are read again, and which are never read.
 
 A run that starts from another run reads a data order of its own. Unless the order is the same one, or goes on from the
 other one (`start_from.data: continue`), the position of a corpus where the other run stopped is not the position where
-the new run begins. `corpus_joins` counts what follows from that; `continued` makes a blend that has no such gap.
-
-A *position* of a corpus is a number k in its order: sample k mod n of epoch k // n, n samples an epoch.
+the new run begins. `corpus_joins` counts what follows from that; `treering.data.blend.continuation` makes a blend that
+has no such gap.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,16 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from treering.config.resolve import (
-    Continuation,
-    FoundStart,
-    ReadRange,
-    Resolved,
-    ResolvedBlend,
-    ranges_before,
-    resolve,
-)
-from treering.config.schema import Experiment
+from treering.config.resolve import ReadRange, Resolved, ResolvedBlend, ranges_before
 from treering.data.order.treering1 import DataOrder
 from treering.errors import EvidenceError
 
@@ -100,66 +90,6 @@ def join_lines(joins: Sequence[CorpusJoin]) -> list[str]:
         seed = "" if all(join.same_seed for join in mine) else "; it needs the blend.seed of the run before"
         lines.append(f"  `start_from.data: continue` lets every corpus go on where it stopped{seed}")
     return lines
-
-
-def continued(blend: ResolvedBlend, found: FoundStart) -> ResolvedBlend:
-    """The blend that lets every corpus go on at the position where the runs before stopped reading it.
-
-    A blend whose order has these positions by itself, or in the form in which a run before has it, stays in that form:
-    one order has one identity.
-
-    Args:
-        blend: corpora, weights and seed from the start on; its seed and sequence length are those of the run before.
-        found: where it starts.
-
-    Raises:
-        EvidenceError: the config of a run before is missing or was changed.
-    """
-    before = found.before
-    positions = positions_after(blend, before)
-    forms = [None, *(each.blend.continues for each in reversed(before))]
-    for form in forms:
-        if form is not None and (len(form.positions) != len(positions) or form.sample > found.first_sample):
-            continue
-        candidate = blend.model_copy(update={"continues": form})
-        if DataOrder(candidate).counts(found.first_sample) == positions:
-            return candidate
-    return blend.model_copy(update={"continues": Continuation(sample=found.first_sample, positions=positions)})
-
-
-def positions_after(blend: ResolvedBlend, before: Sequence[ReadRange]) -> tuple[int, ...]:
-    """By component of a blend: where the last run that read its corpus in the blend's shuffle stopped, 0 for a new one.
-
-    Args:
-        blend: the blend; a declared component is found by its name.
-        before: what was read, from the root on.
-    """
-    positions: dict[str, int] = {}
-    for each in before:
-        if (each.blend.seed, each.blend.sequence_length) == (blend.seed, blend.sequence_length):
-            counts = DataOrder(each.blend).counts(each.hi)
-            for component, count in zip(each.blend.components, counts, strict=True):
-                positions[component.digest or component.corpus] = positions[component.corpus] = count
-    return tuple(positions.get(component.digest or component.corpus, 0) for component in blend.components)
-
-
-def resolve_run(
-    experiment: Experiment, blend: ResolvedBlend, source: str, overrides: tuple[str, ...] = (), *, runs: Path
-) -> Resolved:
-    """Joins an experiment and a resolved blend, which goes on from the run before where the experiment says so.
-
-    Args:
-        experiment: the authored config.
-        blend: what stage `blend` wrote, or `declared_blend`.
-        source: the experiment's file, for errors.
-        overrides: the `--set` texts that led to `experiment`, kept on record.
-        runs: folder of run directories, for an experiment that starts from another run.
-
-    Raises:
-        ConfigError: as `treering.config.resolve.resolve`.
-        EvidenceError: the config of a run before is missing or was changed.
-    """
-    return resolve(experiment, blend, source, overrides, runs=runs, continue_blend=continued)
 
 
 def start_joins(resolved: Resolved, runs: Path) -> tuple[CorpusJoin, ...]:
