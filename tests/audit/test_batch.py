@@ -76,10 +76,10 @@ def test_a_step_of_the_schedule_that_has_no_ring(built):
     assert (batch.attempt, batch.recorded_digest, batch.level) == (None, None, Level.REDERIVED)
     assert batch.recomputed_digest == whole.recomputed_digest
     assert [replace(each, replica=None, micro_batch=None) for each in whole.samples] == list(batch.samples)
-    [shortfall] = batch.shortfalls
-    assert "its rings go to step 6 (attempt 1: steps 1 to 6)" in shortfall.missing
+    [gap] = batch.gaps
+    assert "its rings go to step 6 (attempt 1: steps 1 to 6)" in gap.missing
     lo, hi = built.schedule.sample_range(9)
-    assert shortfall.answered == f"what schedule and blend give step 9: samples {lo} to {hi}"
+    assert gap.answered == f"what schedule and blend give step 9: samples {lo} to {hi}"
 
 
 @pytest.mark.parametrize("instead", [None, "green"])
@@ -95,16 +95,16 @@ def test_without_a_corpus(built, instead):
     )
     assert (batch.level, batch.recorded_digest) == (Level.RECORDED, whole.recorded_digest)
     assert (batch.recomputed_digest, batch.content_bound) == (None, False)
-    [shortfall] = batch.shortfalls
-    assert (shortfall.corpus, "is not at hand" in shortfall.missing) == ("red", True)
-    assert instead is None or built.corpora[instead].digest in shortfall.missing
+    [gap] = batch.gaps
+    assert (gap.corpus, "is not at hand" in gap.missing) == ("red", True)
+    assert instead is None or built.corpora[instead].digest in gap.missing
 
 
 def test_without_a_corpus_and_without_the_ring(built):
     shutil.rmtree(built.project.corpus("red"))
     (built.run.path / "attempts" / "0002" / "rings.jsonl").write_text("")
     batch = step_batch(built.run, 12, built.project)
-    assert (batch.level, [each.level for each in batch.shortfalls]) == (Level.REDERIVED, [Level.REDERIVED] * 2)
+    assert (batch.level, [each.level for each in batch.gaps]) == (Level.REDERIVED, [Level.REDERIVED] * 2)
     assert [each.g for each in batch.samples] == list(range(*built.schedule.sample_range(12)))
 
 
@@ -120,9 +120,9 @@ def test_with_another_tokenizer(built, how):
     for each, other in zip(batch.samples, whole.samples, strict=True):
         assert [part.text for part in each.documents] == [None] * len(other.documents)
         assert [part.document for part in each.documents] == [part.document for part in other.documents]
-    [shortfall] = batch.shortfalls
-    assert "the run's corpora were cut by tokenizer sha256:" in shortfall.missing
-    assert how == "another" or "nothing lies there" in shortfall.missing
+    [gap] = batch.gaps
+    assert "the run's corpora were cut by tokenizer sha256:" in gap.missing
+    assert how == "another" or "nothing lies there" in gap.missing
 
 
 @pytest.mark.parametrize("file", ["corpus.bin", "corpus.idx", "documents.parquet"])
@@ -131,7 +131,7 @@ def test_without_a_file_of_a_corpus(built, file):
     (built.project.corpus("red") / file).unlink()
     batch = step_batch(built.run, 3, built.project)
     assert (batch.content_bound, batch.level) == (False, Level.RECORDED)
-    assert f"{file} is missing" in batch.shortfalls[0].missing
+    assert f"{file} is missing" in batch.gaps[0].missing
     for each, other in zip(batch.samples, whole.samples, strict=True):
         assert [(part.number, part.start, part.end) for part in each.documents] == [
             (part.number, part.start, part.end) for part in other.documents
@@ -152,11 +152,11 @@ def test_without_the_header_of_the_attempt(built):
     (built.run.path / "attempts" / "0002" / "header.json").unlink()
     batch = step_batch(built.run, 9, built.project, 1)
     assert (batch.samples, batch.attempt) == (whole.samples, 2)  # the checkpoint's manifest tells the layout
-    assert (batch.content_bound, batch.level, len(batch.shortfalls)) == (True, Level.RECORDED, 1)
+    assert (batch.content_bound, batch.level, len(batch.gaps)) == (True, Level.RECORDED, 1)
     shutil.rmtree(built.last.path)
     batch = step_batch(built.run, 9, built.project, 1)
     assert (batch.rank, len(batch.samples)) == (None, 2 * len(whole.samples))
-    assert "the whole batch, not that of one rank" in batch.shortfalls[1].answered
+    assert "the whole batch, not that of one rank" in batch.gaps[1].answered
 
 
 def test_the_published_run_log_tells_of_a_run_without_config(built):

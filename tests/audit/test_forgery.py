@@ -235,8 +235,8 @@ def test_a_batch_names_no_document_from_such_a_table(built, how):
     whole = step_batch(built.run, 3, built.project)
     edit_table(built, TABLES[how])
     batch = step_batch(built.run, 3, built.project)
-    [shortfall] = batch.shortfalls
-    assert re.search(r"documents\.parquet: found .* rows of .*, expected 30 of id, source", shortfall.missing)
+    [gap] = batch.gaps
+    assert re.search(r"documents\.parquet: found .* rows of .*, expected 30 of id, source", gap.missing)
     parts, others = ([part for each in one.samples for part in each.documents] for one in (batch, whole))
     assert [part.text for part in parts] == [part.text for part in others]
     assert {part.document for part in parts if part.corpus == "green"} == {

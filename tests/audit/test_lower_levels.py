@@ -74,21 +74,21 @@ def test_the_audit_goes_on_without_it(built, fault, verify):
     assert (report.holds, report.level, report.steps_recorded) == (False, level, recorded)
     assert report.corpora == whole.corpora
     assert (report.step, report.consumed_samples, report.consumed_tokens) == (15, 168, 2688)
-    [shortfall] = report.shortfalls
-    assert shortfall.level is level
-    assert shortfall.missing in {finding.text for finding in report.findings}
-    assert str(built.run.path) in shortfall.missing
+    [gap] = report.gaps
+    assert gap.level is level
+    assert gap.missing in {finding.text for finding in report.findings}
+    assert str(built.run.path) in gap.missing
     assert report.steps_content_bound == (recorded if verify else None)
-    assert json.loads(json.dumps(report.to_json()))["shortfalls"][0]["answered"] == shortfall.answered
+    assert json.loads(json.dumps(report.to_json()))["shortfalls"][0]["answered"] == gap.answered
 
 
 def test_what_rings_prove_and_what_is_derived_is_told_apart(built):
     keep_lines(attempt(built, 2, "rings.jsonl"), slice(0, 5))
-    [shortfall] = audit_checkpoint(built.last, built.project).shortfalls
-    assert "recorded are the steps 1 to 11; the others as schedule and blend" in shortfall.answered
+    [gap] = audit_checkpoint(built.last, built.project).gaps
+    assert "recorded are the steps 1 to 11; the others as schedule and blend" in gap.answered
     keep_lines(attempt(built, 1, "rings.jsonl"), slice(2, None))
     report = audit_checkpoint(built.last, built.project)
-    assert "recorded are the steps 3 to 11;" in report.shortfalls[0].answered
+    assert "recorded are the steps 3 to 11;" in report.gaps[0].answered
     assert [(finding.line, finding.step) for finding in report.findings] == [(1, 1), (6, 12)]
 
 
@@ -116,10 +116,10 @@ def test_without_a_config_the_manifest_is_told(built):
         14,
     )
     assert report.digests["blend"] == built.last.manifest.blend
-    [shortfall] = report.shortfalls
-    assert shortfall.file == str(built.run.path / "resolved.json")
-    assert "`treering find`" in shortfall.missing
-    assert f"blend {built.last.manifest.blend}" in shortfall.answered
+    [gap] = report.gaps
+    assert gap.file == str(built.run.path / "resolved.json")
+    assert "`treering find`" in gap.missing
+    assert f"blend {built.last.manifest.blend}" in gap.answered
 
 
 def publish(built):
@@ -137,7 +137,7 @@ def test_the_published_run_log_stands_in_for_one_without_its_config(built):
     report = audit_checkpoint(CheckpointDirectory(built.last.path), built.project)
     assert (report.level, report.steps_recorded, report.holds) == (Level.RECORDED, 15, False)
     assert report.corpora == whole.corpora
-    assert f"by the run log in {built.project.published}" in report.shortfalls[0].answered
+    assert f"by the run log in {built.project.published}" in report.gaps[0].answered
 
 
 def test_a_run_without_its_config_beside_a_published_copy_that_dvc_tracks(built):
@@ -189,8 +189,8 @@ def test_a_run_whose_ancestor_is_gone(built, annealed):
     report = audit_checkpoint(CheckpointDirectory(checkpoint.path), built.project)
     assert (report.level, report.steps_recorded, report.step) == (Level.DECLARED, 4, 10)
     assert sum(usage.samples for usage in report.corpora) == whole.consumed_samples - before
-    assert "still" not in report.shortfalls[0].answered
-    assert report.shortfalls[0].answered.startswith("steps 7 to 10; of steps 1 to 6 only that they were done")
+    assert "still" not in report.gaps[0].answered
+    assert report.gaps[0].answered.startswith("steps 7 to 10; of steps 1 to 6 only that they were done")
 
 
 def test_a_run_whose_ancestor_has_lost_its_attempts(built, annealed):
@@ -236,7 +236,7 @@ def test_the_command_says_what_is_missing_and_answers(built):
 def test_a_lost_record_makes_no_document_look_unread(built, fault, ask):
     selectors = [Selector.parse("licence=MIT"), Selector.parse("red:red-3")]
     whole = ask(built.project, selectors)
-    assert whole.shortfalls == ()
+    assert whole.gaps == ()
     FAULTS[fault][0](built)
     found = ask(built.project, selectors)
     (first, last), (first_before, last_before) = found.checkpoints, whole.checkpoints
@@ -245,8 +245,8 @@ def test_a_lost_record_makes_no_document_look_unread(built, fault, ask):
     )  # fmt: skip
     assert (first.documents, first.exposures) == (first_before.documents, first_before.exposures)
     silent = fault in {"first rings of all", "first rings of an attempt"}  # an attempt's ends tell which steps it did
-    assert bool(found.shortfalls) is not silent
-    assert set(found.unanswered) >= {each.text for each in found.shortfalls}
+    assert bool(found.gaps) is not silent
+    assert set(found.unanswered) >= {each.text for each in found.gaps}
 
 
 def test_a_document_of_a_corpus_that_is_gone(built):
@@ -256,7 +256,7 @@ def test_a_document_of_a_corpus_that_is_gone(built):
         trace_documents(built.project, [Selector.parse("red:red-3")])
     found = takedown(built.project, [Selector.parse("licence=MIT")])
     assert not found.checkpoints[-1].clean
-    assert [each.corpus for each in found.shortfalls] == ["red"]
+    assert [each.corpus for each in found.gaps] == ["red"]
 
 
 def test_documents_need_no_tokens(built):
@@ -265,14 +265,14 @@ def test_documents_need_no_tokens(built):
     remove(built.project.corpus("red") / "corpus.bin")
     found = trace_documents(built.project, selectors)
     assert (found.documents, found.checkpoints) == (whole.documents, whole.checkpoints)
-    assert "corpus.bin is missing" in found.shortfalls[0].missing
+    assert "corpus.bin is missing" in found.gaps[0].missing
 
 
 def test_a_run_without_a_config_is_not_passed_over(built):
     remove(built.run.path / "resolved.json")
     found = takedown(built.project, [Selector.parse("licence=MIT")])
     assert found.checkpoints == ()
-    assert found.shortfalls[0].file == str(built.run.path / "resolved.json")
+    assert found.gaps[0].file == str(built.run.path / "resolved.json")
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -282,7 +282,7 @@ def test_checkpoints_are_compared_by_the_recipe_where_rings_are_gone(built, anne
     FAULTS[fault][0](built)
     found = compare_checkpoints(CheckpointDirectory(built.last.path), other, built.project)
     assert (found.corpora, found.first_step) == (whole.corpora, whole.first_step)
-    assert found.shortfalls
+    assert found.gaps
     assert found.level is not Level.CONTENT_BOUND
 
 

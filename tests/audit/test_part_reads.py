@@ -59,7 +59,7 @@ def test_a_batch_reads_the_row_groups_of_its_documents(divided):
         row_groups.spoil(table(divided, name), keep=numbers)
     assert step_batch(divided.run, 3, divided.project) == before
     batch = step_batch(divided.run, 14, divided.project)
-    assert re.search(r"documents\.parquet: unreadable \(rows \d+ to \d+", batch.shortfalls[0].missing)
+    assert re.search(r"documents\.parquet: unreadable \(rows \d+ to \d+", batch.gaps[0].missing)
     assert batch.content_bound
 
 
@@ -142,7 +142,7 @@ def test_table_and_index_that_disagree_answer_nothing_about_the_document(divided
         spike_data(divided.run, step, divided.project, before=0),
         takedown(divided.project, [Selector.parse("licence=MIT")]),
     ):
-        assert re.search(said, answer.shortfalls[0].missing)
+        assert re.search(said, answer.gaps[0].missing)
     assert not takedown(divided.project, [Selector.parse("licence=MIT")]).num_documents
     assert exposed(divided, "green:green-6").num_documents == 1
     report = audit_checkpoint(divided.last, divided.project)

@@ -42,7 +42,7 @@ def test_every_document_that_was_read_with_its_tokens(built):
     rows = listed(documents)
     last = built.run.resolved.schedule.num_steps
     assert {key: row["tokens_read"] for key, row in rows.items()} == brute(built, [(built.run, 1, last)])
-    assert (documents.shortfalls, documents.level) == ((), Level.RECORDED)
+    assert (documents.gaps, documents.level) == ((), Level.RECORDED)
     assert sum(row["tokens_read"] for row in rows.values()) == built.last.manifest.consumed_tokens
     assert any(row["tokens_read"] > row["tokens"] for row in rows.values()), "red is read more than once"
     for (name, number), row in rows.items():
@@ -67,7 +67,7 @@ def test_documents_of_a_missing_corpus_are_not_listed_and_it_is_named(built):
     shutil.rmtree(built.project.corpus("green"))
     documents = training_documents(built.last, built.project)
     assert {name for name, _ in listed(documents)} == {"red", "blue"}
-    assert [each.corpus for each in documents.shortfalls] == ["green"]
+    assert [each.corpus for each in documents.gaps] == ["green"]
     assert documents.level is Level.REDERIVED
 
 

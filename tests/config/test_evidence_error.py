@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import run_records
 
-from treering.audit.report import Finding, Level, Shortfall
+from treering.audit.report import Finding, Gap, Level
 from treering.errors import EvidenceError
 from treering.runlog.document import read_document, write_document
 from treering.runlog.journal import CheckpointRemoved, Journal
@@ -64,8 +64,8 @@ def test_a_changed_entry_names_its_line_and_what_helps(tmp_path):
     assert (finding.file, finding.line) == (str(journal.path), None)  # the text names the line
 
 
-def test_a_shortfall_says_what_helps_after_the_error():
+def test_a_gap_says_what_helps_after_the_error():
     error = EvidenceError("a.json: missing", file=FILE)
-    found = Shortfall.from_error(error, "the rest", Level.RECORDED, Path("b"), helps="bring it back")
-    assert found == Shortfall("a.json: missing; bring it back", "the rest", Level.RECORDED, "b", None)
-    assert Shortfall.from_error(error, "the rest", Level.DECLARED, corpus="code").file is None
+    found = Gap.from_error(error, "the rest", Level.RECORDED, Path("b"), helps="bring it back")
+    assert found == Gap("a.json: missing; bring it back", "the rest", Level.RECORDED, "b", None)
+    assert Gap.from_error(error, "the rest", Level.DECLARED, corpus="code").file is None

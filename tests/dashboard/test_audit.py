@@ -136,7 +136,7 @@ def test_what_is_missing_and_what_is_answered_all_the_same(audited, checkpoint):
     report = audit_checkpoint(checkpoint, audited)
     app = show(checkpoint)
     assert report.verdict in texts(app)
-    (missing,) = report.shortfalls
+    (missing,) = report.gaps
     assert f"{missing.answered} (level {missing.level})" in texts(app)
     assert missing.missing in texts(app)
     assert [number(text) for text in table(app, "Epochs planned")["Samples"]] == [u.samples for u in report.corpora]

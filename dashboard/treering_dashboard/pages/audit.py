@@ -59,7 +59,7 @@ def _audit(checkpoint: CheckpointDirectory) -> None:
     verdict_line(report.level, report.verdict, holds=report.holds)
     _numbers(report, _attestation(report, checkpoint, checked=bool(keys)))
     findings(report.findings)
-    open_ends("Answered all the same", [f"{each.answered} (level {each.level})" for each in report.shortfalls])
+    open_ends("Answered all the same", [f"{each.answered} (level {each.level})" for each in report.gaps])
     left, right = st.columns(2, gap="medium")
     with left:
         st.markdown("###### Levels of assurance")
@@ -117,7 +117,7 @@ def _attestation(report: AuditReport, checkpoint: CheckpointDirectory, *, checke
         return "holds", f"key {report.attestation.key[:8]}, {report.attestation.at[:10]}"
     if not checked:
         return "not checked", "no trusted key is configured"
-    return "not compared" if report.shortfalls else "does not hold", file.name
+    return "not compared" if report.gaps else "does not hold", file.name
 
 
 def _way_up(report: AuditReport, checkpoint: CheckpointDirectory, line: str) -> None:

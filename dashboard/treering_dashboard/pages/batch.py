@@ -124,7 +124,7 @@ def _verdict(found: StepBatch) -> None:
         else:
             st.badge("does not hold", icon=":material/gpp_bad:", color="red")
             say(f"attempt {found.attempt}; the corpora give another batch digest than the ring's")
-    open_ends("What is missing, and what is answered without it", [each.text for each in found.shortfalls])
+    open_ends("What is missing, and what is answered without it", [each.text for each in found.gaps])
     if found.recomputed_digest is not None and not found.content_bound:
         texts = (f"in the ring        {found.recorded_digest}", f"from the corpora   {found.recomputed_digest}")
         block("\n".join(texts))
@@ -160,7 +160,7 @@ def _before(run: RunDirectory, step: int, before: int) -> None:
         missing = isinstance(error, NotFoundError)
         error_box("No such step." if missing else "What was read before cannot be shown.", error)
         return
-    open_ends("What is missing, and what is answered without it", [each.text for each in found.shortfalls])
+    open_ends("What is missing, and what is answered without it", [each.text for each in found.gaps])
     left, right = st.columns([1, 2], gap="medium")
     with left:
         st.markdown(f"###### Step {count(step)} and {plural(len(found.steps) - 1, 'step')} before")

@@ -64,7 +64,7 @@ def _prefer_another(runs: Sequence[RunDirectory], a: CheckpointDirectory | None)
 
 
 def _difference(found: CheckpointDifference) -> None:
-    told = [each.text for each in found.shortfalls]
+    told = [each.text for each in found.gaps]
     if told:
         error_box("A record on the way to one of them does not hold; this is compared without it.", "\n".join(told))
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):

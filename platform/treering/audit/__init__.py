@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from treering.audit.dvc.find import Found, find_digest
     from treering.audit.inventory import Inventory, verify_paths
     from treering.audit.megatron.run import AuditedRun
-    from treering.audit.report import AuditReport, Finding, Level, Shortfall
+    from treering.audit.report import AuditReport, Finding, Gap, Level
     from treering.audit.summary import CheckpointSummary, summarize
 
 __all__ = [
@@ -36,10 +36,10 @@ __all__ = [
     "DocumentTrace",
     "Finding",
     "Found",
+    "Gap",
     "Inventory",
     "Level",
     "Selector",
-    "Shortfall",
     "SpikeData",
     "StepBatch",
     "Takedown",
@@ -73,7 +73,7 @@ __getattr__ = lazily(
         "Inventory": "inventory",
         "Level": "report",
         "Selector": "documents.selection",
-        "Shortfall": "report",
+        "Gap": "report",
         "SpikeData": "documents.spike",
         "StepBatch": "documents.batch",
         "Takedown": "documents.takedown",

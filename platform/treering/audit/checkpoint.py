@@ -39,7 +39,7 @@ def audit_checkpoint(
 
     Returns:
         The report; what does not hold stands in its findings. Where a record is missing it tells what is known without
-        it, at a lower level, and what is missing among its shortfalls.
+        it, at a lower level, and what is missing among its gaps.
 
     Raises:
         EvidenceError: neither manifest nor config can be read, so that there is nothing to audit.
@@ -66,8 +66,8 @@ def audit_checkpoint(
         findings += different
     else:
         findings += [*catalog.damaged.values(), *read.damages]
-    level = lowest(_level(pieces, recorded, findings, bound, lacking=bool(ancestry.shortfalls)), ancestry.shortfalls)
-    findings = [*(each.finding() for each in ancestry.shortfalls), *findings]
+    level = lowest(_level(pieces, recorded, findings, bound, lacking=bool(ancestry.gaps)), ancestry.gaps)
+    findings = [*(each.finding() for each in ancestry.gaps), *findings]
     step, samples, tokens, applied = _progress(ancestry, recorded)
     return AuditReport(
         checkpoint=str(checkpoint.path),
@@ -89,7 +89,7 @@ def audit_checkpoint(
         steps_content_bound=bound,
         findings=tuple(findings),
         not_proven=tuple(_not_proven(level, catalog, pieces, verify=verify, bound=bound == step)),
-        shortfalls=tuple(each for each in (*ancestry.shortfalls, recorded.shortfall) if each is not None),
+        gaps=tuple(each for each in (*ancestry.gaps, recorded.gap) if each is not None),
         joins=tuple(path_joins(pieces)),
     )
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from treering.audit.evidence.recovery import find_home
-from treering.audit.report import Level, Shortfall
+from treering.audit.report import Gap, Level
 from treering.config.canonical import digest_file, short
 from treering.config.resolve import RUN_ID_LENGTH
 from treering.errors import EvidenceError, NotFoundError
@@ -14,7 +14,7 @@ from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.export import EXPORT_RECORD, Export
 
 
-def exported_checkpoint(folder: Path, project: Project) -> tuple[CheckpointDirectory, tuple[Shortfall, ...]]:
+def exported_checkpoint(folder: Path, project: Project) -> tuple[CheckpointDirectory, tuple[Gap, ...]]:
     """The checkpoint that an export was made from, and what of the export does not hold.
 
     Where the checkpoint itself is gone, its place in its run: an audit tells what the run log says of it.
@@ -38,16 +38,16 @@ def exported_checkpoint(folder: Path, project: Project) -> tuple[CheckpointDirec
     if home is None:
         raise NotFoundError(missing)
     answered = f"what run {run} read up to step {record.step}, by its run log"
-    shortfall = Shortfall(missing, answered, Level.REDERIVED, str(folder / EXPORT_RECORD))
+    gap = Gap(missing, answered, Level.REDERIVED, str(folder / EXPORT_RECORD))
     lost = CheckpointDirectory(home.checkpoint_folder(record.step), RunDirectory(home.path))
-    return lost, (shortfall, *_changed_files(folder, record))
+    return lost, (gap, *_changed_files(folder, record))
 
 
-def _changed_files(folder: Path, record: Export) -> Iterator[Shortfall]:
+def _changed_files(folder: Path, record: Export) -> Iterator[Gap]:
     for file in record.files:
         path = folder / file.path
         found = digest_file(path) if path.is_file() else "missing"
         if found != file.digest:
             missing = f"{path}: {found}, expected {file.digest} by {EXPORT_RECORD}; export it again"
             answered = f"the checkpoint that {EXPORT_RECORD} names; these weights are not its"
-            yield Shortfall(missing, answered, Level.RECORDED, str(path))
+            yield Gap(missing, answered, Level.RECORDED, str(path))

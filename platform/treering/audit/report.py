@@ -82,11 +82,11 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Shortfall:
-    """Something that an answer stands on and that is gone, or is not what it must be; and what is answered without it.
+class Gap:
+    """Evidence that an answer needs and that is missing or wrong, with what is answered without it.
 
-    Every question to the audit tells it in this form, so that a person reads, and a program gets, what is missing, what
-    helps, and how far the answer that comes all the same can be trusted.
+    Every answer of the audit names its gaps in this form: a person and a program read what is missing, what helps,
+    and how far the rest of the answer can be trusted.
 
     Attributes:
         missing: what, where, found, expected, and the command that helps.
@@ -113,7 +113,7 @@ class Shortfall:
         corpus: str | None = None,
         helps: str = "",
     ) -> Self:
-        """The shortfall that an error is.
+        """The gap that an error reports.
 
         Args:
             error: the error.
@@ -136,14 +136,19 @@ class Shortfall:
         return Finding("record" if self.corpus is None else "corpus", self.missing, file=self.file, corpus=self.corpus)
 
 
-def lowest(level: Level, shortfalls: Iterable[Shortfall]) -> Level:
-    """The level that an answer reaches of which something is missing."""
-    return min((level, *(each.level for each in shortfalls)), key=list(Level).index)
+def json_fields(answer: Any) -> dict[str, Any]:
+    """The fields of an answer as JSON values. In JSON the field `gaps` is named `shortfalls`."""
+    return {"shortfalls" if name == "gaps" else name: value for name, value in asdict(answer).items()}
 
 
-def messages(shortfalls: Iterable[Shortfall], notes: Iterable[str] = ()) -> tuple[str, ...]:
+def lowest(level: Level, gaps: Iterable[Gap]) -> Level:
+    """The level of an answer: the lowest of its own level and the levels of its gaps."""
+    return min((level, *(each.level for each in gaps)), key=list(Level).index)
+
+
+def messages(gaps: Iterable[Gap], notes: Iterable[str] = ()) -> tuple[str, ...]:
     """What an answer could not look into, each once: evidence that is missing, and other notes."""
-    return tuple(dict.fromkeys((*notes, *(each.text for each in shortfalls))))
+    return tuple(dict.fromkeys((*notes, *(each.text for each in gaps))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +331,7 @@ class AuditReport:
         not_proven: what remains open, in words.
         attestation: the attestation that holds; None if none was found, or no trusted key was given.
         replay: what was trained again, None if nothing was.
-        shortfalls: what is missing on the way to the checkpoint, and what is answered without it; findings too.
+        gaps: what is missing on the way to the checkpoint, and what is answered without it; findings too.
         joins: where each corpus goes on at the places of the path where a run starts from another run.
     """
 
@@ -351,7 +356,7 @@ class AuditReport:
     not_proven: tuple[str, ...]
     attestation: SignedStatement | None = None
     replay: ReplayedSteps | None = None
-    shortfalls: tuple[Shortfall, ...] = ()
+    gaps: tuple[Gap, ...] = ()
     joins: tuple[CorpusJoin, ...] = ()
 
     @property
@@ -379,4 +384,4 @@ class AuditReport:
 
     def to_json(self) -> dict[str, Any]:
         """The report as JSON values, the verdict with it."""
-        return {"verdict": self.verdict, "holds": self.holds, **asdict(self)}
+        return {"verdict": self.verdict, "holds": self.holds, **json_fields(self)}

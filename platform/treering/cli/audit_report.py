@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from treering.cli.gaps import print_gaps
 from treering.cli.output import console, print_table
-from treering.cli.shortfalls import print_shortfalls
 from treering.config.canonical import short
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def print_report(report: "AuditReport") -> None:
             console.print(f"  - {text}")
     for finding in report.findings:
         console.print(f"FAILED       {finding.text}")
-    print_shortfalls(report.shortfalls)
+    print_gaps(report.gaps)
     console.print("", report.verdict)
 
 
@@ -110,10 +110,10 @@ def _print_path(report: "AuditReport | CheckpointSummary") -> None:
     console.print(f"run          {report.run}")
     for number, attempt in enumerate(report.path):
         console.print(f"{'' if number else 'path':<12} {_attempt(attempt, report.run)}")
-    for gap in report.passed_over:
+    for skipped in report.passed_over:
         console.print(
-            f"passed over  samples {gap.sample_start:,} to {gap.sample_end:,} before step {gap.step:,} of run "
-            f"{gap.run}: neither read nor applied"
+            f"passed over  samples {skipped.sample_start:,} to {skipped.sample_end:,} before step {skipped.step:,} "
+            f"of run {skipped.run}: neither read nor applied"
         )
     print_joins(report.joins)
     console.print(f"step         {report.step:,}, of which {report.applied_steps:,} applied")

@@ -153,7 +153,7 @@ def attested(
     """
     path = file or find_attestation(checkpoint)
     if path is None:
-        if not trusted or report.shortfalls:
+        if not trusted or report.gaps:
             return report
         return _open(report, f"{attestation_file(checkpoint).name} does not exist; `treering attest` makes one.")
     if not trusted:
@@ -214,7 +214,7 @@ def _statement_findings(
     file: Path, statement: Statement, checkpoint: CheckpointDirectory, report: AuditReport
 ) -> list[Finding]:
     """Where the checkpoint and its run log differ from what was signed; reads records, not the weights."""
-    if report.shortfalls:
+    if report.gaps:
         text = f"{file}: was not compared, since a record that it signs is missing: see the other findings"
         return [Finding("attestation", text, file=str(file))]
     return [

@@ -1,7 +1,7 @@
 """What was in the batch: the documents of one step, with their text, cut from the corpora by the data order."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from treering.audit.corpora.catalog import Catalog, find_corpora
 from treering.audit.corpora.content import batch_digests, token_map
 from treering.audit.evidence.recovery import HELPS
 from treering.audit.evidence.step import FoundStep, find_step
-from treering.audit.report import Finding, Level, Shortfall, lowest
+from treering.audit.report import Finding, Gap, Level, json_fields, lowest
 from treering.config.canonical import digest_file
 from treering.config.resolve import ResolvedBlend
 from treering.data.corpus.corpus import BIN, Corpus
@@ -90,7 +90,7 @@ class StepBatch:
         rank: the rank whose samples these are, None for all.
         samples: the samples in their order.
         level: level of assurance reached.
-        shortfalls: what is missing, and what is answered without it.
+        gaps: what is missing, and what is answered without it.
     """
 
     run: str
@@ -101,7 +101,7 @@ class StepBatch:
     rank: int | None
     samples: tuple[BatchSample, ...]
     level: Level
-    shortfalls: tuple[Shortfall, ...]
+    gaps: tuple[Gap, ...]
 
     @property
     def content_bound(self) -> bool:
@@ -110,7 +110,7 @@ class StepBatch:
 
     def to_json(self) -> dict[str, Any]:
         """The batch as JSON values."""
-        return {**asdict(self), "content_bound": self.content_bound}
+        return {**json_fields(self), "content_bound": self.content_bound}
 
 
 def step_batch(run: RunDirectory, step: int, project: Project, rank: int | None = None) -> StepBatch:
@@ -132,8 +132,8 @@ def step_batch(run: RunDirectory, step: int, project: Project, rank: int | None 
     found = find_step(run, step, project)
     piece, blend = found.piece, found.piece.blend
     catalog = find_corpora(project, [blend])
-    shortfalls = [*found.shortfalls, *(_without_corpus(finding, found.level) for finding in catalog.missing.values())]
-    texts = _Texts(project, blend, catalog, shortfalls)
+    gaps = [*found.gaps, *(_without_corpus(finding, found.level) for finding in catalog.missing.values())]
+    texts = _Texts(project, blend, catalog, gaps)
     order = catalog.order(blend)
     lo, hi = piece.sample_range
     replica = None
@@ -141,14 +141,14 @@ def step_batch(run: RunDirectory, step: int, project: Project, rank: int | None 
         replica = _replica(found.layout, rank, found)
     elif rank is not None:
         missing = f"{piece.run.path}: nothing says in which layout step {step} was done; {HELPS}"
-        shortfalls.append(Shortfall(missing, "the whole batch, not that of one rank", found.level))
+        gaps.append(Gap(missing, "the whole batch, not that of one rank", found.level))
         rank = None
     shown = [
         (sample, micro_batch, its)
         for sample, (micro_batch, its) in zip(order.samples_with_spans(lo, hi), _places(found), strict=True)
         if replica in (None, its)
     ]
-    texts.read([sample for sample, _, _ in shown], shortfalls)
+    texts.read([sample for sample, _, _ in shown], gaps)
     at_hand = [
         catalog.corpora[each.digest or ""] for each in blend.components if (each.digest or "") in catalog.corpora
     ]
@@ -163,8 +163,8 @@ def step_batch(run: RunDirectory, step: int, project: Project, rank: int | None 
         recomputed_digest=recomputed,
         rank=rank,
         samples=tuple(_sample(sample, blend, texts, its, micro_batch) for sample, micro_batch, its in shown),
-        level=lowest(Level.CONTENT_BOUND if bound else found.level, shortfalls),
-        shortfalls=tuple(shortfalls),
+        level=lowest(Level.CONTENT_BOUND if bound else found.level, gaps),
+        gaps=tuple(gaps),
     )
 
 
@@ -187,9 +187,9 @@ def _replica(layout: Layout, rank: int, found: FoundStep) -> int:
     return rank // layout.tensor % layout.data
 
 
-def _without_corpus(finding: Finding, level: Level) -> Shortfall:
+def _without_corpus(finding: Finding, level: Level) -> Gap:
     answered = f"which samples of corpus {finding.corpus} were read, by epoch and token range; never another's text"
-    return Shortfall(finding.text, answered, level, corpus=finding.corpus)
+    return Gap(finding.text, answered, level, corpus=finding.corpus)
 
 
 class _Texts:
@@ -199,17 +199,17 @@ class _Texts:
         project: where the tokenizer lies.
         blend: the blend.
         catalog: its corpora.
-        shortfalls: told what is missing.
+        gaps: told what is missing.
     """
 
-    def __init__(self, project: Project, blend: ResolvedBlend, catalog: Catalog, shortfalls: list[Shortfall]) -> None:
+    def __init__(self, project: Project, blend: ResolvedBlend, catalog: Catalog, gaps: list[Gap]) -> None:
         self._catalog = catalog
         self._decode: Callable[[list[int]], str] | None = None
         try:
             self._decode = _decoder(project, blend.tokenizer)
         except EvidenceError as error:
             answered = "samples and documents, without text"
-            shortfalls.append(Shortfall.from_error(error, answered, Level.CONTENT_BOUND, project.tokenizer))
+            gaps.append(Gap.from_error(error, answered, Level.CONTENT_BOUND, project.tokenizer))
         self._corpora: dict[int, Corpus] = {}
         self._rows: dict[tuple[int, int], tuple[dict[str, Any], int]] = {}
         self._tokens: dict[int, Any] = {}
@@ -222,7 +222,7 @@ class _Texts:
             if (corpus.directory / BIN).exists():
                 self._tokens[position] = token_map(corpus)
 
-    def read(self, samples: Iterable[Sample], shortfalls: list[Shortfall]) -> None:
+    def read(self, samples: Iterable[Sample], gaps: list[Gap]) -> None:
         """Reads the rows of the documents that some samples hold parts of, a row group once for all."""
         numbers: dict[int, set[int]] = {}
         for sample in samples:
@@ -234,7 +234,7 @@ class _Texts:
             rows, problem = self._catalog.described(corpus, asked)
             if problem:
                 answered = f"documents of corpus {corpus.name} by their number in the index, without source and licence"
-                shortfalls.append(Shortfall(problem, answered, Level.RECORDED, corpus=corpus.name))
+                gaps.append(Gap(problem, answered, Level.RECORDED, corpus=corpus.name))
             firsts = self._catalog.offsets(corpus)[asked].tolist()
             for number, row, first in zip(asked.tolist(), rows, firsts, strict=True):
                 self._rows[component, number] = row, first

@@ -15,7 +15,7 @@ from treering.audit.documents.readers import missing_corpora
 from treering.audit.documents.text import traced_matches
 from treering.audit.documents.text_match import TextFinder, TextMatch
 from treering.audit.evidence.recovery import RecoveredAncestry, recover_ancestry
-from treering.audit.report import Shortfall, messages
+from treering.audit.report import Gap, json_fields, messages
 from treering.config.canonical import digest_file
 from treering.data.curate.decontaminate import LABELS, row_texts, task_rows
 from treering.data.ngram_index.index import NGRAM_WORDS
@@ -107,7 +107,7 @@ class Contamination:
         tasks: by task.
         examples: those that share an n-gram with a training document.
         unanswered: what could not be looked into.
-        shortfalls: what of that is evidence that is missing, and what is answered without it.
+        gaps: what of that is evidence that is missing, and what is answered without it.
     """
 
     run: str
@@ -115,11 +115,11 @@ class Contamination:
     tasks: tuple[TaskContamination, ...]
     examples: tuple[Example, ...]
     unanswered: tuple[str, ...]
-    shortfalls: tuple[Shortfall, ...] = ()
+    gaps: tuple[Gap, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The answer as JSON values."""
-        return {**asdict(self), "examples": [{**asdict(each), "seen": each.seen} for each in self.examples]}
+        return {**json_fields(self), "examples": [{**asdict(each), "seen": each.seen} for each in self.examples]}
 
 
 def find_contamination(
@@ -147,23 +147,23 @@ def find_contamination(
     catalog, unanswered = corpora_of(project, runs)
     finder = TextFinder(project, catalog, unanswered)
     if not finder.corpora:
-        lacking = messages((*ancestry.shortfalls, *missing_corpora(catalog, [ancestry])), unanswered)
+        lacking = messages((*ancestry.gaps, *missing_corpora(catalog, [ancestry])), unanswered)
         raise NotFoundError("; ".join(lacking))
-    shortfalls = [*ancestry.shortfalls]
+    gaps = [*ancestry.gaps]
     found: list[TaskContamination] = []
     examples: list[Example] = []
     for done, file in enumerate(files, 1):
         texts = dict(_examples(file))
         checkable = sum(any(len(words(text)) >= NGRAM_WORDS for text in parts) for parts in texts.values())
         matches = finder.find_all(texts)
-        mine = list(_exposed(file.stem, matches, ancestry, runs, finder, shortfalls))
+        mine = list(_exposed(file.stem, matches, ancestry, runs, finder, gaps))
         examples += mine
         seen = {each.id for each in mine if each.seen}
         digest = digest_file(file)
         scores = tuple(_split_scores(ancestry, file.stem, digest, seen))
         found.append(TaskContamination(file.stem, digest, len(texts), checkable, len(mine), len(seen), scores))
         progress("tasks", done, len(files))
-    missing = tuple(dict.fromkeys(shortfalls))
+    missing = tuple(dict.fromkeys(gaps))
     return Contamination(
         ancestry.run_id, ancestry.step, tuple(found), tuple(examples), messages(missing, unanswered), missing
     )
@@ -181,11 +181,11 @@ def _exposed(  # noqa: PLR0917 - private, called once
     ancestry: RecoveredAncestry,
     runs: Sequence[RunDirectory],
     finder: TextFinder,
-    shortfalls: list[Shortfall],
+    gaps: list[Gap],
 ) -> Iterator[Example]:
     flat = [match for found in matches.values() for match in found]
     found_traces, missing = traced_matches(runs, flat, finder.catalog, [ancestry])
-    shortfalls += missing
+    gaps += missing
     traced = iter(found_traces)
     for name, found in matches.items():
         documents = [next(traced).document for _match in found]

@@ -1,7 +1,7 @@
 """What two checkpoints read differently: the first step that differs, and the samples that only one of them saw."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from treering.audit.corpora.catalog import Catalog, find_corpora, order_of
 from treering.audit.corpora.content import Progress, quiet
 from treering.audit.evidence.path import Piece, Recorded, path_joins, read_path
 from treering.audit.evidence.recovery import RecoveredAncestry, recover_ancestry
-from treering.audit.report import Level, Shortfall, lowest, messages
+from treering.audit.report import Gap, Level, json_fields, lowest, messages
 from treering.config.canonical import short
 from treering.config.resolve import RUN_ID_LENGTH
 from treering.data.blend.joins import CorpusJoin
@@ -83,9 +83,9 @@ class CheckpointDifference:
             read the same batches from first to last.
         reason: why it differs there, in words.
         corpora: by corpus.
-        missing: what is not at hand, in words: corpora, whose documents are then not compared, and the shortfalls.
+        missing: what is not at hand, in words: corpora, whose documents are then not compared, and the gaps.
         level: level of assurance reached.
-        shortfalls: records that are missing, and what is compared without them.
+        gaps: records that are missing, and what is compared without them.
         joins: where each corpus goes on at the places of the two paths where a run starts from another run, A's first.
     """
 
@@ -96,7 +96,7 @@ class CheckpointDifference:
     corpora: tuple[CorpusDifference, ...]
     missing: tuple[str, ...]
     level: Level = Level.RECORDED
-    shortfalls: tuple[Shortfall, ...] = ()
+    gaps: tuple[Gap, ...] = ()
     joins: tuple[CorpusJoin, ...] = ()
 
     @property
@@ -106,7 +106,7 @@ class CheckpointDifference:
 
     def to_json(self) -> dict[str, Any]:
         """The difference as JSON values."""
-        return {"same_data": self.same_data, **asdict(self)}
+        return {"same_data": self.same_data, **json_fields(self)}
 
 
 def compare_checkpoints(
@@ -125,7 +125,7 @@ def compare_checkpoints(
     ancestries = recover_ancestry(a, project), recover_ancestry(b, project)
     for ancestry in ancestries:
         if not ancestry.pieces:
-            raise EvidenceError(f"{'; '.join(messages(ancestry.shortfalls))}; a difference needs both orders")
+            raise EvidenceError(f"{'; '.join(messages(ancestry.gaps))}; a difference needs both orders")
     catalog = find_corpora(project, [piece.blend for ancestry in ancestries for piece in ancestry.pieces])
     recorded = tuple(read_path(ancestry.checkpoint, ancestry.pieces) for ancestry in ancestries)
     first_step, reason = _first_difference(ancestries, recorded)
@@ -139,17 +139,17 @@ def compare_checkpoints(
     for done, (digest, name) in enumerate(names.items(), 1):
         corpora.append(_corpus_difference(name, digest, read, totals, catalog))
         progress("corpora", done, len(names))
-    lost = (each.shortfall for each in recorded if each.shortfall is not None)
-    shortfalls = tuple(dict.fromkeys((*ancestries[0].shortfalls, *ancestries[1].shortfalls, *lost)))
+    lost = (each.gap for each in recorded if each.gap is not None)
+    gaps = tuple(dict.fromkeys((*ancestries[0].gaps, *ancestries[1].gaps, *lost)))
     return CheckpointDifference(
         a=_side(ancestries[0]),
         b=_side(ancestries[1]),
         first_step=first_step,
         reason=reason,
         corpora=tuple(corpora),
-        missing=messages(shortfalls, (finding.text for finding in catalog.missing.values())),
-        level=lowest(Level.RECORDED, shortfalls),
-        shortfalls=shortfalls,
+        missing=messages(gaps, (finding.text for finding in catalog.missing.values())),
+        level=lowest(Level.RECORDED, gaps),
+        gaps=gaps,
         joins=tuple(dict.fromkeys(join for ancestry in ancestries for join in path_joins(ancestry.pieces))),
     )
 

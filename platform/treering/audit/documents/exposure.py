@@ -15,7 +15,7 @@ from treering.audit.documents.readers import attempts_of, missing_corpora, reada
 from treering.audit.evidence.path import Piece
 from treering.audit.evidence.recovery import RecoveredAncestry
 from treering.audit.evidence.step import layout_of
-from treering.audit.report import Level, Shortfall
+from treering.audit.report import Gap, Level
 from treering.config.schedule import Schedule
 from treering.data.corpus.corpus import MANIFEST, Corpus
 from treering.data.order.contract import Exposures
@@ -146,7 +146,7 @@ class ExposureIndex:
         runs: the runs that were asked.
         ancestries: the ways to their checkpoints.
         pieces: all steps of their attempts, and those on ways that no attempt at hand did.
-        shortfalls: what is missing, and what is answered without it.
+        gaps: what is missing, and what is answered without it.
     """
 
     documents: Mapping[str, NDArray[np.int64]]
@@ -154,7 +154,7 @@ class ExposureIndex:
     runs: Sequence[RunDirectory]
     ancestries: Sequence[RecoveredAncestry]
     pieces: Sequence[Piece]
-    shortfalls: list[Shortfall]
+    gaps: list[Gap]
     _reads: dict[tuple[str, int | None, int, int], list[_Read]] = field(default_factory=dict, repr=False)
 
     @property
@@ -163,14 +163,14 @@ class ExposureIndex:
         return sum(len(numbers) for numbers in self.documents.values())
 
     def reads_of(self, piece: Piece) -> list[_Read]:
-        """What some steps read; worked out once. Where no order can be made of their blend, that is a shortfall."""
+        """What some steps read; worked out once. Where no order can be made of their blend, that is a gap."""
         key = (*_place(piece), piece.first_step, piece.last_step)
         if key not in self._reads:
             self._reads[key] = []
             try:
                 self._reads[key] += self._read(piece)
             except EvidenceError as error:
-                self.shortfalls.append(Shortfall.from_error(error, "the other runs", Level.DECLARED, piece.run.path))
+                self.gaps.append(Gap.from_error(error, "the other runs", Level.DECLARED, piece.run.path))
         return self._reads[key]
 
     def _read(self, piece: Piece) -> Iterator[_Read]:
@@ -365,16 +365,16 @@ def find_exposures(
         ancestries: the ways to the checkpoints that are asked about, from `recover_ancestries`.
     """
     pieces: list[Piece] = []
-    shortfalls = [
-        *(each for ancestry in ancestries for each in ancestry.shortfalls),
+    gaps = [
+        *(each for ancestry in ancestries for each in ancestry.gaps),
         *missing_corpora(catalog, ancestries),
     ]
     for run in runs:
         mine, missing = attempts_of(run)
         pieces += mine
-        shortfalls += missing
+        gaps += missing
     pieces += list(untold_steps((piece for ancestry in ancestries for piece in ancestry.pieces), pieces))
-    exposed = ExposureIndex(documents, catalog, runs, ancestries, pieces, shortfalls)
+    exposed = ExposureIndex(documents, catalog, runs, ancestries, pieces, gaps)
     for done, piece in enumerate(pieces, 1):
         exposed.reads_of(piece)
         progress("attempts", done, len(pieces))

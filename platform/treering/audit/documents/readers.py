@@ -10,7 +10,7 @@ from treering.audit.corpora.catalog import Catalog
 from treering.audit.corpora.usage import path_usage
 from treering.audit.evidence.path import DerivedSegment, Piece, RecordedSegment
 from treering.audit.evidence.recovery import HELPS, RecoveredAncestry, recover_ancestry
-from treering.audit.report import Level, Shortfall
+from treering.audit.report import Gap, Level
 from treering.config.canonical import short
 from treering.errors import ConfigError, EvidenceError
 from treering.project import Project
@@ -20,7 +20,7 @@ from treering.runlog.directory import RunDirectory
 from treering.runlog.find import runs_without_config
 
 
-def lost_runs(project: Project) -> list[Shortfall]:
+def lost_runs(project: Project) -> list[Gap]:
     """Runs that have lost their config, so that nothing says what their steps read."""
     found = []
     published = readable_id(RunDirectory(project.published))
@@ -29,7 +29,7 @@ def lost_runs(project: Project) -> list[Shortfall]:
         missing = f"{run.config_file}: missing, so nothing there says what the run's steps read; {HELPS}"
         answered = f"the run as published in {project.published}" if stands_in else "the other runs"
         level = Level.REDERIVED if stands_in else Level.DECLARED
-        found.append(Shortfall(missing, answered, level, str(run.config_file)))
+        found.append(Gap(missing, answered, level, str(run.config_file)))
     return found
 
 
@@ -41,9 +41,7 @@ def readable_id(run: RunDirectory) -> str | None:
         return None
 
 
-def recover_ancestries(
-    runs: Iterable[RunDirectory], project: Project
-) -> tuple[list[RecoveredAncestry], list[Shortfall]]:
+def recover_ancestries(runs: Iterable[RunDirectory], project: Project) -> tuple[list[RecoveredAncestry], list[Gap]]:
     """The ways to all checkpoints of some runs, superseded ones too; and the checkpoints of which nothing is known."""
     ancestries, lost = [], []
     for run in runs:
@@ -51,11 +49,11 @@ def recover_ancestries(
             try:
                 ancestries.append(recover_ancestry(checkpoint, project))
             except EvidenceError as error:
-                lost.append(Shortfall.from_error(error, "the other checkpoints", Level.DECLARED, checkpoint.path))
+                lost.append(Gap.from_error(error, "the other checkpoints", Level.DECLARED, checkpoint.path))
     return ancestries, lost
 
 
-def missing_corpora(catalog: Catalog, ancestries: Iterable[RecoveredAncestry]) -> list[Shortfall]:
+def missing_corpora(catalog: Catalog, ancestries: Iterable[RecoveredAncestry]) -> list[Gap]:
     """The corpora that are not at hand, each with how much of it the checkpoints read: that needs no corpus."""
     read: dict[str, list[str]] = {digest: [] for digest in catalog.missing}
     for ancestry in ancestries if read else ():
@@ -64,7 +62,7 @@ def missing_corpora(catalog: Catalog, ancestries: Iterable[RecoveredAncestry]) -
                 epochs = f"{usage.samples:,} samples ({usage.realised_epochs:.2f} epochs)"
                 read[usage.digest].append(f"step {ancestry.step} of run {short(ancestry.run_id, 8)} {epochs}")
     return [
-        Shortfall(
+        Gap(
             finding.text,
             f"how much of it was read on the way to each checkpoint: {', '.join(read[digest]) or 'none is there'}",
             Level.REDERIVED,
@@ -74,14 +72,14 @@ def missing_corpora(catalog: Catalog, ancestries: Iterable[RecoveredAncestry]) -
     ]
 
 
-def attempts_of(run: RunDirectory) -> tuple[list[Piece], list[Shortfall]]:
+def attempts_of(run: RunDirectory) -> tuple[list[Piece], list[Gap]]:
     """All steps that each attempt of a run did, whether a path keeps them or not."""
     try:
         resolved, schedule = run.resolved, run.resolved.schedule
     except (EvidenceError, ConfigError) as error:
-        return [], [Shortfall.from_error(error, "the other runs", Level.DECLARED, run.config_file, helps=HELPS)]
+        return [], [Gap.from_error(error, "the other runs", Level.DECLARED, run.config_file, helps=HELPS)]
     pieces: list[Piece] = []
-    shortfalls = []
+    gaps = []
     needed = _needed_steps(run)
     for attempt in run.attempts(headless=True):
         first, last, problem = _extent(run, attempt, needed.get(attempt.number, 0))
@@ -89,14 +87,14 @@ def attempts_of(run: RunDirectory) -> tuple[list[Piece], list[Shortfall]]:
             answered = (
                 f"steps {first} to {last} as schedule and blend of the recipe order them" if last else "the others"
             )
-            shortfalls.append(Shortfall(f"{problem}; {HELPS}", answered, Level.REDERIVED, str(attempt.path)))
+            gaps.append(Gap(f"{problem}; {HELPS}", answered, Level.REDERIVED, str(attempt.path)))
         if last < first:
             continue
         if attempt.has_header:
             pieces.append(RecordedSegment(PathSegment(run, attempt, last), first, last, schedule, resolved.blend))
         else:
             pieces.append(DerivedSegment(run, attempt, first, last, schedule, resolved.blend))
-    return pieces, shortfalls
+    return pieces, gaps
 
 
 def _needed_steps(run: RunDirectory) -> dict[int, int]:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from treering.audit.corpora.catalog import Catalog, agree
-from treering.audit.report import Level, Shortfall
+from treering.audit.report import Gap, Level
 from treering.data.corpus.corpus import Corpus
 from treering.errors import EvidenceError, UserError
 
@@ -142,30 +142,28 @@ def find_documents(
 
 
 def find_readable(
-    corpus: Corpus, catalog: Catalog, selectors: Collection[Selector], shortfalls: list[Shortfall]
+    corpus: Corpus, catalog: Catalog, selectors: Collection[Selector], gaps: list[Gap]
 ) -> dict[Selector, NDArray[np.int64]]:
     """The same; where the document table cannot be read or believed, none is found, and that is told."""
     try:
         return find_documents(corpus, catalog, selectors)
     except EvidenceError as error:
         answered = f"the documents of other corpora; none of corpus {corpus.name} could be looked up"
-        shortfalls.append(Shortfall.from_error(error, answered, Level.DECLARED, corpus=corpus.name))
+        gaps.append(Gap.from_error(error, answered, Level.DECLARED, corpus=corpus.name))
         return {}
 
 
-def select(
-    selectors: Collection[Selector], catalog: Catalog, shortfalls: list[Shortfall]
-) -> dict[str, NDArray[np.int64]]:
+def select(selectors: Collection[Selector], catalog: Catalog, gaps: list[Gap]) -> dict[str, NDArray[np.int64]]:
     """Numbers of the documents that any of some selectors means, ascending, by digest of their corpus.
 
     Args:
         selectors: which documents.
         catalog: the corpora.
-        shortfalls: told of corpora whose table cannot be read or believed.
+        gaps: told of corpora whose table cannot be read or believed.
     """
     found: dict[str, NDArray[np.int64]] = {}
     for digest, corpus in catalog.corpora.items():
-        parts = find_readable(corpus, catalog, selectors, shortfalls).values()
+        parts = find_readable(corpus, catalog, selectors, gaps).values()
         if parts:
             found[digest] = np.unique(np.concatenate(list(parts)))
     return found

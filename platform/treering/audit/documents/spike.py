@@ -1,7 +1,7 @@
 """From a loss spike to its data: the samples of the steps that led to it, and where else each was read."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from treering.audit.documents.readers import attempts_of, untold_steps
 from treering.audit.evidence.path import Piece, RecordedSegment
 from treering.audit.evidence.recovery import HELPS, pieces_to
 from treering.audit.evidence.step import find_step, rings_of
-from treering.audit.report import Finding, Level, Shortfall, lowest
+from treering.audit.report import Finding, Gap, Level, json_fields, lowest
 from treering.data.corpus.corpus import Corpus
 from treering.data.order.contract import Sample
 from treering.project import Project
@@ -88,18 +88,18 @@ class SpikeData:
         step: the step.
         steps: the steps before and the step itself, as its attempt went.
         level: level of assurance reached.
-        shortfalls: what is missing, and what is answered without it.
+        gaps: what is missing, and what is answered without it.
     """
 
     run: str
     step: int
     steps: tuple[SuspectStep, ...]
     level: Level = Level.RECORDED
-    shortfalls: tuple[Shortfall, ...] = ()
+    gaps: tuple[Gap, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The answer as JSON values."""
-        return asdict(self)
+        return json_fields(self)
 
 
 def spike_data(run: RunDirectory, step: int, project: Project, before: int = 5) -> SpikeData:
@@ -128,13 +128,13 @@ def spike_data(run: RunDirectory, step: int, project: Project, before: int = 5) 
     for piece in path:
         if piece.attempt is not None and piece.last_step >= first:
             rings |= rings_of(piece.attempt, max(first, piece.first_step), piece.last_step)[0]
-    shortfalls = [*found.shortfalls, *lost, *unread]
-    shortfalls += [_without_corpus(finding) for finding in catalog.missing.values()]
+    gaps = [*found.gaps, *lost, *unread]
+    gaps += [_without_corpus(finding) for finding in catalog.missing.values()]
     ringless = [number for number in range(first, step) if number not in rings]
     if ringless:
         missing = f"{run.path}: no ring of the steps {', '.join(map(str, ringless))} is there; {HELPS}"
         answered = "their samples as schedule and blend of the recipe order them, without loss and gradient norm"
-        shortfalls.append(Shortfall(missing, answered, Level.REDERIVED))
+        gaps.append(Gap(missing, answered, Level.REDERIVED))
     steps = tuple(
         _suspect_step(
             next(each for each in path if each.last_step >= number),
@@ -142,15 +142,15 @@ def spike_data(run: RunDirectory, step: int, project: Project, before: int = 5) 
             rings.get(number),
             others,
             catalog,
-            shortfalls=shortfalls,
+            gaps=gaps,
         )
         for number in range(first, step + 1)
     )
-    shortfalls = list(dict.fromkeys(shortfalls))
-    return SpikeData(run.id, step, steps, lowest(Level.RECORDED, shortfalls), tuple(shortfalls))
+    gaps = list(dict.fromkeys(gaps))
+    return SpikeData(run.id, step, steps, lowest(Level.RECORDED, gaps), tuple(gaps))
 
 
-def rings_left(run: RunDirectory) -> tuple[list[Ring], list[Shortfall]]:
+def rings_left(run: RunDirectory) -> tuple[list[Ring], list[Gap]]:
     """The rings on the path to the newest one, as far as they are there; and what is missing of them.
 
     Raises:
@@ -159,7 +159,7 @@ def rings_left(run: RunDirectory) -> tuple[list[Ring], list[Shortfall]]:
     newest = next((each for each in reversed(run.attempts(headless=True)) if each.ring_log.first()), None)
     if newest is None:
         return [], []
-    path, shortfalls = pieces_to(run, newest.number, newest.last_step())
+    path, gaps = pieces_to(run, newest.number, newest.last_step())
     rings: list[Ring] = []
     for piece in path:
         if piece.attempt is not None:
@@ -167,13 +167,13 @@ def rings_left(run: RunDirectory) -> tuple[list[Ring], list[Shortfall]]:
             rings += held.values()
             if problem and isinstance(piece, RecordedSegment):
                 answered = f"{len(held)} of the steps {piece.first_step} to {piece.last_step}"
-                shortfalls.append(Shortfall.from_error(problem, answered, Level.REDERIVED, helps=HELPS))
-    return rings, shortfalls
+                gaps.append(Gap.from_error(problem, answered, Level.REDERIVED, helps=HELPS))
+    return rings, gaps
 
 
-def _without_corpus(finding: Finding) -> Shortfall:
+def _without_corpus(finding: Finding) -> Gap:
     answered = f"which samples of corpus {finding.corpus} were read, and where else, without their documents"
-    return Shortfall(finding.text, answered, Level.RECORDED, corpus=finding.corpus)
+    return Gap(finding.text, answered, Level.RECORDED, corpus=finding.corpus)
 
 
 def _suspect_step(
@@ -183,7 +183,7 @@ def _suspect_step(
     others: Sequence[Piece],
     catalog: Catalog,
     *,
-    shortfalls: list[Shortfall],
+    gaps: list[Gap],
 ) -> SuspectStep:
     order = catalog.order(piece.blend)
     lo, hi = piece.schedule.sample_range(step)
@@ -196,7 +196,7 @@ def _suspect_step(
         readings: list[list[Reading]] = [[] for _ in where]
         for other in others:
             _add_readings(readings, indices, digest, other, catalog, (*_place(piece), step))
-        rows = _rows(held, position, catalog.corpora.get(digest) or catalog.partial.get(digest), catalog, shortfalls)
+        rows = _rows(held, position, catalog.corpora.get(digest) or catalog.partial.get(digest), catalog, gaps)
         for item, at in enumerate(where.tolist()):
             mine = [rows[span.document] for span in held[at].spans]
             samples[at] = SuspectSample(
@@ -219,7 +219,7 @@ def _suspect_step(
 
 
 def _rows(
-    held: Sequence[Sample], component: int, corpus: Corpus | None, catalog: Catalog, shortfalls: list[Shortfall]
+    held: Sequence[Sample], component: int, corpus: Corpus | None, catalog: Catalog, gaps: list[Gap]
 ) -> dict[int, dict[str, Any]]:
     """The documents of one corpus that some samples hold parts of, by number."""
     numbers = {span.document for each in held if each.component == component for span in each.spans}
@@ -229,7 +229,7 @@ def _rows(
     rows, problem = catalog.described(corpus, asked)
     if problem:
         answered = f"documents of corpus {corpus.name} by their number in the index, without source"
-        shortfalls.append(Shortfall(problem, answered, Level.RECORDED, corpus=corpus.name))
+        gaps.append(Gap(problem, answered, Level.RECORDED, corpus=corpus.name))
     return dict(zip(asked.tolist(), rows, strict=True))
 
 

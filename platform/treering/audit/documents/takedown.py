@@ -27,7 +27,7 @@ from treering.audit.documents.exposure import (
 )
 from treering.audit.documents.readers import lost_runs, recover_ancestries
 from treering.audit.documents.selection import Matcher, Selector, find_readable
-from treering.audit.report import Shortfall, messages
+from treering.audit.report import Gap, json_fields, messages
 from treering.errors import EvidenceError, UserError
 from treering.files import read_text, reason
 from treering.project import Project
@@ -82,7 +82,7 @@ class Takedown:
         documents: those of them that were asked to be shown.
         checkpoints: every checkpoint of every run.
         unanswered: what could not be looked into.
-        shortfalls: what of that is evidence that is missing, and what is answered without it.
+        gaps: what of that is evidence that is missing, and what is answered without it.
     """
 
     entries: tuple[Entry, ...]
@@ -90,12 +90,12 @@ class Takedown:
     documents: tuple[TakenDocument, ...]
     checkpoints: tuple[CheckpointExposure, ...]
     unanswered: tuple[str, ...]
-    shortfalls: tuple[Shortfall, ...] = ()
+    gaps: tuple[Gap, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The answer as JSON values, with the verdict of each checkpoint."""
         return {
-            **asdict(self),
+            **json_fields(self),
             "checkpoints": [{**asdict(each), "clean": each.clean} for each in self.checkpoints],
         }
 
@@ -182,14 +182,14 @@ def takedown(
         for each in exposed.traced(limit)
         for asked, near in (owners[each.corpus_digest, each.number],)
     )
-    shortfalls = tuple(dict.fromkeys((*missing, *exposed.shortfalls)))
+    gaps = tuple(dict.fromkeys((*missing, *exposed.gaps)))
     return Takedown(
         tuple(entries),
         exposed.num_documents,
         taken,
         checkpoints,
-        messages(shortfalls, unanswered),
-        shortfalls,
+        messages(gaps, unanswered),
+        gaps,
     )
 
 

@@ -19,7 +19,7 @@ from treering.audit.documents.exposure import (
 from treering.audit.documents.readers import lost_runs, recover_ancestries
 from treering.audit.documents.text_match import TextFinder, TextMatch, num_ngrams
 from treering.audit.evidence.recovery import RecoveredAncestry
-from treering.audit.report import Shortfall, messages
+from treering.audit.report import Gap, json_fields, messages
 from treering.errors import NotFoundError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
@@ -47,18 +47,21 @@ class TextTrace:
         matches: documents that hold some of them, those with the whole text first.
         checkpoints: what every checkpoint of every run saw of what matched.
         unanswered: what could not be looked into.
-        shortfalls: what of that is evidence that is missing, and what is answered without it.
+        gaps: what of that is evidence that is missing, and what is answered without it.
     """
 
     num_ngrams: int
     matches: tuple[TracedMatch, ...]
     checkpoints: tuple[CheckpointExposure, ...]
     unanswered: tuple[str, ...]
-    shortfalls: tuple[Shortfall, ...] = ()
+    gaps: tuple[Gap, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The answer as JSON values."""
-        return {**asdict(self), "checkpoints": [{**asdict(each), "clean": each.clean} for each in self.checkpoints]}
+        return {
+            **json_fields(self),
+            "checkpoints": [{**asdict(each), "clean": each.clean} for each in self.checkpoints],
+        }
 
 
 def trace_text(project: Project, text: str, progress: Progress = quiet) -> TextTrace:
@@ -80,13 +83,13 @@ def trace_text(project: Project, text: str, progress: Progress = quiet) -> TextT
     ancestries, lost = recover_ancestries(runs, project)
     traced, missing = traced_matches(runs, matches, catalog, ancestries, progress)
     documents = [each.document for each in traced]
-    shortfalls = tuple(dict.fromkeys((*lost_runs(project), *lost, *missing)))
+    gaps = tuple(dict.fromkeys((*lost_runs(project), *lost, *missing)))
     return TextTrace(
         num_ngrams(text),
         tuple(traced),
         tuple(seen_by(ancestry, documents) for ancestry in ancestries),
-        messages(shortfalls, unanswered),
-        shortfalls,
+        messages(gaps, unanswered),
+        gaps,
     )
 
 
@@ -96,7 +99,7 @@ def traced_matches(
     catalog: Catalog,
     ancestries: Sequence[RecoveredAncestry],
     progress: Progress = quiet,
-) -> tuple[list[TracedMatch], list[Shortfall]]:
+) -> tuple[list[TracedMatch], list[Gap]]:
     """The steps of some runs that read what matched, in the order of the matches; and what is missing."""
     numbers: dict[str, list[int]] = {}
     for match in matches:
@@ -109,4 +112,4 @@ def traced_matches(
         document = by_place[match.corpus_digest, match.number]
         held = tuple(exposure for exposure in document.exposures if match.covers(exposure))
         traced.append(TracedMatch(match, replace(document, exposures=held)))
-    return traced, exposed.shortfalls
+    return traced, exposed.gaps

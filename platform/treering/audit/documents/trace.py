@@ -14,7 +14,7 @@ from treering.audit.documents.exposure import (
 )
 from treering.audit.documents.readers import lost_runs, missing_corpora, recover_ancestries
 from treering.audit.documents.selection import Selector, select
-from treering.audit.report import Shortfall, messages
+from treering.audit.report import Gap, json_fields, messages
 from treering.errors import EvidenceError, NotFoundError
 from treering.project import Project
 
@@ -28,18 +28,21 @@ class DocumentTrace:
         documents: those of them that were asked to be shown, with their exposures.
         checkpoints: what every checkpoint of every run saw of all of them.
         unanswered: what could not be looked into.
-        shortfalls: what of that is evidence that is missing, and what is answered without it.
+        gaps: what of that is evidence that is missing, and what is answered without it.
     """
 
     num_documents: int
     documents: tuple[TracedDocument, ...]
     checkpoints: tuple[CheckpointExposure, ...]
     unanswered: tuple[str, ...]
-    shortfalls: tuple[Shortfall, ...] = ()
+    gaps: tuple[Gap, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The answer as JSON values, with the verdict of each checkpoint."""
-        return {**asdict(self), "checkpoints": [{**asdict(each), "clean": each.clean} for each in self.checkpoints]}
+        return {
+            **json_fields(self),
+            "checkpoints": [{**asdict(each), "clean": each.clean} for each in self.checkpoints],
+        }
 
 
 def trace_documents(
@@ -73,7 +76,7 @@ def trace_documents(
         raise EvidenceError(text) if missing else NotFoundError(text)
     exposed = find_exposures(runs, documents, catalog, progress, ancestries)
     traced, checkpoints = tuple(exposed.traced(limit)), tuple(exposed.checkpoints())
-    shortfalls = (*missing, *exposed.shortfalls)
+    gaps = (*missing, *exposed.gaps)
     return DocumentTrace(
-        exposed.num_documents, traced, checkpoints, messages(shortfalls, unanswered), tuple(dict.fromkeys(shortfalls))
+        exposed.num_documents, traced, checkpoints, messages(gaps, unanswered), tuple(dict.fromkeys(gaps))
     )

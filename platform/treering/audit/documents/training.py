@@ -14,7 +14,7 @@ from treering.audit.corpora.catalog import Catalog, agree, find_corpora
 from treering.audit.corpora.usage import corpus_reads, joined_reads
 from treering.audit.documents.readers import missing_corpora
 from treering.audit.evidence.recovery import RecoveredAncestry, recover_ancestry
-from treering.audit.report import Level, Shortfall, lowest, messages
+from treering.audit.report import Gap, Level, lowest, messages
 from treering.errors import EvidenceError, UserError
 from treering.files import replace_durably
 from treering.project import Project
@@ -40,11 +40,11 @@ class TrainingDocuments:
     """The documents that a checkpoint read.
 
     Attributes:
-        shortfalls: what is missing (corpora, records), and what is answered without it.
+        gaps: what is missing (corpora, records), and what is answered without it.
         level: level of assurance that the list can have; `audit_checkpoint` says whether the checkpoint reaches it.
     """
 
-    shortfalls: tuple[Shortfall, ...]
+    gaps: tuple[Gap, ...]
     level: Level
     _ancestry: RecoveredAncestry
     _catalog: Catalog
@@ -103,14 +103,14 @@ def training_documents(checkpoint: CheckpointDirectory, project: Project) -> Tra
 
     Returns:
         The documents, which are read from the corpora's tables as they are asked for. Documents of a corpus that is
-        missing are not among them; `shortfalls` names the corpus.
+        missing are not among them; `gaps` names the corpus.
 
     Raises:
         EvidenceError: neither manifest nor config can be read, so that no order is known.
     """
     ancestry = recover_ancestry(checkpoint, project)
     if not ancestry.pieces:
-        raise EvidenceError(f"{'; '.join(messages(ancestry.shortfalls))}; the list of documents needs the data order")
+        raise EvidenceError(f"{'; '.join(messages(ancestry.gaps))}; the list of documents needs the data order")
     catalog = find_corpora(project, [piece.blend for piece in ancestry.pieces])
-    shortfalls = (*ancestry.shortfalls, *missing_corpora(catalog, [ancestry]))
-    return TrainingDocuments(shortfalls, lowest(Level.RECORDED, shortfalls), ancestry, catalog)
+    gaps = (*ancestry.gaps, *missing_corpora(catalog, [ancestry]))
+    return TrainingDocuments(gaps, lowest(Level.RECORDED, gaps), ancestry, catalog)

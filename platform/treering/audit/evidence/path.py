@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from pathlib import Path
 
-from treering.audit.report import AttemptOnPath, Finding, Level, PassedOver, Shortfall
+from treering.audit.report import AttemptOnPath, Finding, Gap, Level, PassedOver
 from treering.config.canonical import short
 from treering.config.resolve import CONFIG_FILE, RUN_ID_LENGTH, ReadRange, ResolvedBlend
 from treering.config.schedule import Schedule
@@ -241,13 +241,13 @@ class Recorded:
         return file, step - self._heads.get(file, piece.first_step) + 1
 
     @property
-    def shortfall(self) -> Shortfall | None:
+    def gap(self) -> Gap | None:
         """What is answered where rings of the path are missing or were changed; None where all hold."""
         if self.whole or not self.findings:
             return None
         held = ", ".join(f"{first} to {last}" for first, last in _runs_of(self.batch_digests)) or "none"
         answered = f"recorded are the steps {held}; the others as schedule and blend of the recipe order them"
-        return Shortfall(self.findings[0].text, answered, Level.REDERIVED, self.findings[0].file)
+        return Gap(self.findings[0].text, answered, Level.REDERIVED, self.findings[0].file)
 
     def broken(self, step: int, text: str) -> None:
         """Notes that the chain breaks at a step of the path."""

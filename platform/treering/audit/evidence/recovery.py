@@ -1,7 +1,7 @@
 """The way to a checkpoint as far as its records reach.
 
 Where every record is there, it is what `audit.evidence.path` reads. Where one is missing, the steps that it told of are
-derived from the recipe: a step reads what schedule and blend say, whoever did it. Each such place is a shortfall.
+derived from the recipe: a step reads what schedule and blend say, whoever did it. Each such place is a gap.
 """
 
 from contextlib import suppress
@@ -15,7 +15,7 @@ from treering.audit.evidence.path import (
     recorded_segments_of,
     recorded_segments_to,
 )
-from treering.audit.report import Level, Shortfall
+from treering.audit.report import Gap, Level
 from treering.config.canonical import short
 from treering.config.resolve import ANCESTORS, RUN_ID_LENGTH, Resolved
 from treering.errors import ConfigError, EvidenceError
@@ -39,13 +39,13 @@ class RecoveredAncestry:
         checkpoint: the checkpoint, at the run that it belongs to.
         manifest: its manifest, None where it is gone.
         pieces: the steps whose order is known, from the root on; without a config of the run there are none.
-        shortfalls: what is missing on the way.
+        gaps: what is missing on the way.
     """
 
     checkpoint: CheckpointDirectory
     manifest: CheckpointManifest | None
     pieces: tuple[Piece, ...]
-    shortfalls: tuple[Shortfall, ...]
+    gaps: tuple[Gap, ...]
 
     @property
     def step(self) -> int:
@@ -67,7 +67,7 @@ class RecoveredAncestry:
         return short(self.manifest.run, RUN_ID_LENGTH)
 
 
-def pieces_to(run: RunDirectory, number: int | None, step: int) -> tuple[list[Piece], list[Shortfall]]:
+def pieces_to(run: RunDirectory, number: int | None, step: int) -> tuple[list[Piece], list[Gap]]:
     """The way to a step of a run as far as its records reach.
 
     Args:
@@ -75,14 +75,14 @@ def pieces_to(run: RunDirectory, number: int | None, step: int) -> tuple[list[Pi
         number: the attempt that did the step, None where nobody knows.
         step: the step.
     """
-    shortfalls: list[Shortfall] = []
+    gaps: list[Gap] = []
     problem = ""
     if number is not None:
         try:
-            return list(recorded_segments_of(path_of(PathSegment(run, run.attempt(number), step)))), shortfalls
+            return list(recorded_segments_of(path_of(PathSegment(run, run.attempt(number), step)))), gaps
         except EvidenceError as error:
             problem = str(error)
-    return _trace_back(run, number, step, problem, shortfalls), shortfalls
+    return _trace_back(run, number, step, problem, gaps), gaps
 
 
 def recover_ancestry(checkpoint: CheckpointDirectory, project: Project) -> RecoveredAncestry:
@@ -95,17 +95,17 @@ def recover_ancestry(checkpoint: CheckpointDirectory, project: Project) -> Recov
     Raises:
         EvidenceError: neither a manifest nor a config is left, so that nothing is known.
     """
-    shortfalls: list[Shortfall] = []
-    checkpoint, manifest = _at_home(checkpoint, project, shortfalls)
+    gaps: list[Gap] = []
+    checkpoint, manifest = _at_home(checkpoint, project, gaps)
     try:
-        return RecoveredAncestry(checkpoint, manifest, tuple(recorded_segments_to(checkpoint)), tuple(shortfalls))
+        return RecoveredAncestry(checkpoint, manifest, tuple(recorded_segments_to(checkpoint)), tuple(gaps))
     except EvidenceError as error:
         if manifest is None:
             number, step, problem = _attempt_of(checkpoint), checkpoint.step, ""
         else:
             number, step, problem = manifest.attempt, manifest.step, str(error)
-        pieces = _trace_back(checkpoint.run, number, step, problem, shortfalls)
-        return RecoveredAncestry(checkpoint, manifest, tuple(pieces), tuple(shortfalls))
+        pieces = _trace_back(checkpoint.run, number, step, problem, gaps)
+        return RecoveredAncestry(checkpoint, manifest, tuple(pieces), tuple(gaps))
 
 
 def find_home(project: Project, digest: str) -> RunDirectory | None:
@@ -120,7 +120,7 @@ def find_home(project: Project, digest: str) -> RunDirectory | None:
     return None
 
 
-def readable_run(run: RunDirectory, project: Project) -> tuple[RunDirectory, tuple[Shortfall, ...]]:
+def readable_run(run: RunDirectory, project: Project) -> tuple[RunDirectory, tuple[Gap, ...]]:
     """A run whose config can be read: the given one, or the published copy of the same run.
 
     Raises:
@@ -134,13 +134,13 @@ def readable_run(run: RunDirectory, project: Project) -> tuple[RunDirectory, tup
         with suppress(EvidenceError):
             if published.id == run.path.resolve().name:
                 answered = f"everything of it, by the published run log in {published.path}"
-                return published, (Shortfall.from_error(error, answered, Level.RECORDED, config, helps=HELPS),)
+                return published, (Gap.from_error(error, answered, Level.RECORDED, config, helps=HELPS),)
         raise EvidenceError(f"{error}; without it nothing says what a step reads; {HELPS}") from None
     return run, ()
 
 
 def _at_home(
-    checkpoint: CheckpointDirectory, project: Project, shortfalls: list[Shortfall]
+    checkpoint: CheckpointDirectory, project: Project, gaps: list[Gap]
 ) -> tuple[CheckpointDirectory, CheckpointManifest | None]:
     """The checkpoint at the run that its manifest names, and that manifest, if it is there."""
     file, config = checkpoint.manifest_file, checkpoint.run.config_file
@@ -157,7 +157,7 @@ def _at_home(
             f"what run {checkpoint.run.id} reads up to step {checkpoint.step}, which is the step of the folder's name; "
             "nothing binds the files to it"
         )
-        shortfalls.append(Shortfall.from_error(error, answered, Level.REDERIVED, file, helps=HELPS))
+        gaps.append(Gap.from_error(error, answered, Level.REDERIVED, file, helps=HELPS))
         return checkpoint, None
     if own == manifest.run:
         return checkpoint, manifest
@@ -169,7 +169,7 @@ def _at_home(
             f"by its manifest, found in {home.path}; move it to {home.checkpoints_folder}"
         )
         answered = f"everything of it, by the run log in {home.path}"
-        shortfalls.append(Shortfall(missing, answered, Level.RECORDED, str(file)))
+        gaps.append(Gap(missing, answered, Level.RECORDED, str(file)))
         return CheckpointDirectory(checkpoint.path, home), manifest
     if own is None:
         answered = (
@@ -177,7 +177,7 @@ def _at_home(
             f"{manifest.consumed_tokens} tokens, blend {manifest.blend}; no corpus, no order"
         )
         missing = f"{problem}; no run at hand is {manifest.run}; {HELPS}"
-        shortfalls.append(Shortfall(missing, answered, Level.DECLARED, str(config)))
+        gaps.append(Gap(missing, answered, Level.DECLARED, str(config)))
     return checkpoint, manifest
 
 
@@ -191,9 +191,7 @@ def _attempt_of(checkpoint: CheckpointDirectory) -> int | None:
     return None
 
 
-def _trace_back(
-    run: RunDirectory, number: int | None, last: int, problem: str, shortfalls: list[Shortfall]
-) -> list[Piece]:
+def _trace_back(run: RunDirectory, number: int | None, last: int, problem: str, gaps: list[Gap]) -> list[Piece]:
     """The pieces up to a step, from the root on.
 
     Args:
@@ -201,17 +199,17 @@ def _trace_back(
         number: the attempt that did it, None where nobody knows.
         last: the step.
         problem: why the way cannot be followed as it is, empty where that was told.
-        shortfalls: told what is missing.
+        gaps: told what is missing.
     """
     pieces: list[Piece] = []
     seen: set[tuple[str, int]] = set()
-    before = len(shortfalls)
+    before = len(gaps)
     while last:
         try:
             resolved, schedule = run.resolved, run.resolved.schedule
         except (EvidenceError, ConfigError) as error:
-            if pieces or not shortfalls:  # of the checkpoint's own run it has been said
-                shortfalls.append(_without_config(run, last, error, pieces))
+            if pieces or not gaps:  # of the checkpoint's own run it has been said
+                gaps.append(_without_config(run, last, error, pieces))
             return pieces
         header, why = _header(run, resolved, number, last, problem, seen)
         if header is not None and number is not None:
@@ -226,14 +224,14 @@ def _trace_back(
         attempt, first = _headless(run, resolved, number, last)
         pieces.insert(0, DerivedSegment(run, attempt, first, last, schedule, resolved.blend))
         if why and number is not None:
-            shortfalls.append(_without_header(pieces[0], resolved, number, why))
+            gaps.append(_without_header(pieces[0], resolved, number, why))
         number, last = None, first - 1
         start = resolved.recipe.start_from
         if start is not None and last == start.step:
             run = run.ancestor(start.run)
-    if problem and len(shortfalls) == before:
+    if problem and len(gaps) == before:
         answered = "the order of all steps, by schedule and blend of the recipe"
-        shortfalls.append(Shortfall(f"{problem}; {HELPS}", answered, Level.REDERIVED))
+        gaps.append(Gap(f"{problem}; {HELPS}", answered, Level.REDERIVED))
     return pieces
 
 
@@ -281,7 +279,7 @@ def _headless(
     return None, resolved.first_step
 
 
-def _without_header(piece: Piece, resolved: Resolved, number: int, why: str) -> Shortfall:
+def _without_header(piece: Piece, resolved: Resolved, number: int, why: str) -> Gap:
     first, last = piece.first_step, piece.last_step
     derived = f"as schedule and blend of {piece.run.config_file} order them"
     if piece.attempt is None:
@@ -293,12 +291,12 @@ def _without_header(piece: Piece, resolved: Resolved, number: int, why: str) -> 
             answered += f"; steps {resolved.first_step} to {first - 1} {derived}"
             level = Level.REDERIVED
     missing = f"{why}; layout, code and environment of attempt {number} of run {resolved.run_id} are not known; {HELPS}"
-    return Shortfall(missing, answered, level, str(_attempt(piece.run, number).header_file))
+    return Gap(missing, answered, level, str(_attempt(piece.run, number).header_file))
 
 
-def _without_config(run: RunDirectory, last: int, why: Exception, pieces: list[Piece]) -> Shortfall:
+def _without_config(run: RunDirectory, last: int, why: Exception, pieces: list[Piece]) -> Gap:
     rest = (
         f"steps {pieces[0].first_step} to {pieces[-1].last_step}; of steps 1 to {last}" if pieces else "nothing; of it"
     )
     answered = f"{rest} only that they were done, by the recipe that goes on from them"
-    return Shortfall.from_error(why, answered, Level.DECLARED, run.config_file, helps=HELPS)
+    return Gap.from_error(why, answered, Level.DECLARED, run.config_file, helps=HELPS)

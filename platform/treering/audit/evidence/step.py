@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from treering.audit.evidence.path import DerivedSegment, Piece, RecordedSegment
 from treering.audit.evidence.recovery import HELPS, readable_run
-from treering.audit.report import Level, Shortfall
+from treering.audit.report import Gap, Level
 from treering.config.canonical import short
 from treering.config.resolve import RUN_ID_LENGTH
 from treering.errors import EvidenceError, NotFoundError
@@ -26,13 +26,13 @@ class FoundStep:
         piece: the step alone, of the attempt that did it if its header is there.
         ring: its ring, None where none is left.
         layout: how the batch was spread, by the attempt's header or a checkpoint of it; None where nobody says.
-        shortfalls: what is missing.
+        gaps: what is missing.
     """
 
     piece: Piece
     ring: Ring | None
     layout: Layout | None
-    shortfalls: tuple[Shortfall, ...]
+    gaps: tuple[Gap, ...]
 
     @property
     def level(self) -> Level:
@@ -53,7 +53,7 @@ def find_step(run: RunDirectory, step: int, project: Project) -> FoundStep:
         EvidenceError: there is no config of the run.
     """
     run, lost = readable_run(run, project)
-    shortfalls = list(lost)
+    gaps = list(lost)
     resolved, schedule = run.resolved, run.resolved.schedule
     for attempt in reversed(run.attempts(headless=True)):
         held, problem = rings_of(attempt, step, step)
@@ -63,18 +63,18 @@ def find_step(run: RunDirectory, step: int, project: Project) -> FoundStep:
             if ring is None:
                 answered = "the rings of other attempts, and what the recipe says"
             level = Level.REDERIVED if ring is None else Level.RECORDED
-            shortfalls.append(Shortfall.from_error(problem, answered, level, attempt.path, helps=HELPS))
+            gaps.append(Gap.from_error(problem, answered, level, attempt.path, helps=HELPS))
         if ring is not None:
             segment = PathSegment(run, attempt, step)
             piece = _piece(segment, step)
-            return FoundStep(piece, ring, layout_of(run, attempt), tuple(shortfalls))
+            return FoundStep(piece, ring, layout_of(run, attempt), tuple(gaps))
     if not resolved.first_step <= step <= schedule.num_steps:
         raise NotFoundError(_no_such_step(run, step))
     lo, hi = schedule.sample_range(step)
     answered = f"what schedule and blend give step {step}: samples {lo} to {hi}"
     missing = f"{run.path}: no ring of step {step} is there; {_rings_there(run)}"
-    shortfalls.append(Shortfall(missing, answered, Level.REDERIVED, str(run.attempts_folder)))
-    return FoundStep(DerivedSegment(run, None, step, step, schedule, resolved.blend), None, None, tuple(shortfalls))
+    gaps.append(Gap(missing, answered, Level.REDERIVED, str(run.attempts_folder)))
+    return FoundStep(DerivedSegment(run, None, step, step, schedule, resolved.blend), None, None, tuple(gaps))
 
 
 def _piece(segment: PathSegment, step: int) -> Piece:

@@ -201,15 +201,15 @@ def _audited(checkpoint: str, *, verify: bool) -> "tuple[CheckpointDirectory, Au
     from treering.runlog.find import named_checkpoint
 
     here, folder = project(), Path(checkpoint)
-    found, shortfalls = (
+    found, gaps = (
         exported_checkpoint(folder, here)
         if (folder / EXPORT_RECORD).exists()
         else (named_checkpoint(here.runs, checkpoint), ())
     )
     with progress_bars() as progress:
         report = audit_checkpoint(found, here, verify, progress)
-    findings = (*(each.finding() for each in shortfalls), *report.findings)
-    return found, replace(report, findings=findings, shortfalls=(*shortfalls, *report.shortfalls))
+    findings = (*(each.finding() for each in gaps), *report.findings)
+    return found, replace(report, findings=findings, gaps=(*gaps, *report.gaps))
 
 
 def _replayed(

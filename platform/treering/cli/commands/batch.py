@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from treering.cli.gaps import print_gaps
 from treering.cli.options import JsonOption, RunArgument, project
 from treering.cli.output import console, print_json
-from treering.cli.shortfalls import print_shortfalls
 
 if TYPE_CHECKING:
     from treering.audit.documents.batch import StepBatch
@@ -42,7 +42,7 @@ def batch(
         print_json(found.to_json())
     else:
         _print_batch(found)
-    if not found.content_bound or found.shortfalls:
+    if not found.content_bound or found.gaps:
         raise typer.Exit(EvidenceError.exit_code)
 
 
@@ -60,7 +60,7 @@ def _print_batch(found: "StepBatch") -> None:
         if not found.content_bound:
             console.print(f"ring's       {found.recorded_digest}")
     console.print(f"assurance    {found.level}")
-    print_shortfalls(found.shortfalls, missing=True)
+    print_gaps(found.gaps, missing=True)
     for sample in found.samples:
         place = "" if sample.replica is None else f", replica {sample.replica}, micro-batch {sample.micro_batch}"
         console.heading(

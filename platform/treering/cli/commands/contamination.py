@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from treering.cli.exposures import print_unanswered
+from treering.cli.gaps import exit_if_incomplete
 from treering.cli.options import (
     JsonOption,
     LimitOption,
@@ -14,7 +15,6 @@ from treering.cli.options import (
 )
 from treering.cli.output import console, print_json, print_table
 from treering.cli.progress import progress_bars
-from treering.cli.shortfalls import exit_if_incomplete
 
 
 def contamination(
@@ -40,7 +40,7 @@ def contamination(
         found = find_contamination(named_checkpoint(here.runs, checkpoint), here, tasks, progress)
     if json:
         print_json(found.to_json())
-        exit_if_incomplete(found.shortfalls)
+        exit_if_incomplete(found.gaps)
         return
     console.print(f"run {found.run}, step {found.step:,}", "")
     print_table(
@@ -78,7 +78,7 @@ def contamination(
         if len(found.examples) > limit:
             console.print(f"{len(found.examples) - limit:,} more examples; --limit shows more of them")
     print_unanswered(found.unanswered)
-    exit_if_incomplete(found.shortfalls)
+    exit_if_incomplete(found.gaps)
 
 
 def _mean(value: float | None, count: int) -> str:

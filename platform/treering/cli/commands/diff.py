@@ -2,6 +2,7 @@
 
 from treering.cli.audit_report import print_joins
 from treering.cli.exposures import known_count, print_unanswered
+from treering.cli.gaps import exit_if_incomplete
 from treering.cli.options import (
     JsonOption,
     NamedCheckpoint,
@@ -9,7 +10,6 @@ from treering.cli.options import (
 )
 from treering.cli.output import console, print_json, print_table
 from treering.cli.progress import progress_bars
-from treering.cli.shortfalls import exit_if_incomplete
 
 
 def diff(a: NamedCheckpoint, b: NamedCheckpoint, json: JsonOption = False) -> None:
@@ -25,7 +25,7 @@ def diff(a: NamedCheckpoint, b: NamedCheckpoint, json: JsonOption = False) -> No
         found = compare_checkpoints(named_checkpoint(here.runs, a), named_checkpoint(here.runs, b), here, progress)
     if json:
         print_json(found.to_json())
-        exit_if_incomplete(found.shortfalls)
+        exit_if_incomplete(found.gaps)
         return
     for name, side in (("A", found.a), ("B", found.b)):
         console.print(
@@ -55,4 +55,4 @@ def diff(a: NamedCheckpoint, b: NamedCheckpoint, json: JsonOption = False) -> No
         numbers=("share A", "share B", "only A", "only B", "both", "documents only A", "only B "),
     )
     print_unanswered(found.missing)
-    exit_if_incomplete(found.shortfalls)
+    exit_if_incomplete(found.gaps)

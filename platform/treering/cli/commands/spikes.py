@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 
 from treering.cli.alarms import print_alarms
+from treering.cli.gaps import exit_if_incomplete, print_gaps
 from treering.cli.options import JsonOption, RunArgument, project
 from treering.cli.output import console, print_json, print_table
-from treering.cli.shortfalls import exit_if_incomplete, print_shortfalls
 from treering.config.canonical import short
 from treering.foreign import say
 
@@ -33,22 +33,22 @@ def spikes(
     here = project()
     directory = find_run(here.runs, run)
     if step is None:
-        rings, shortfalls = rings_left(directory)
-        for shortfall in shortfalls:
-            say(f"missing: {shortfall.text}")
+        rings, gaps = rings_left(directory)
+        for gap in gaps:
+            say(f"missing: {gap.text}")
         found = alarms_in(directory, rings)
         if json:
             print_json([alarm.to_dict() for alarm in found])
         else:
             print_alarms([alarm.to_dict() for alarm in found])
-        exit_if_incomplete(shortfalls)
+        exit_if_incomplete(gaps)
         return
     data = spike_data(directory, step, here, before)
     if json:
         print_json(data.to_json())
-        exit_if_incomplete(data.shortfalls)
+        exit_if_incomplete(data.gaps)
         return
-    print_shortfalls(data.shortfalls, missing=True)
+    print_gaps(data.gaps, missing=True)
     for each in data.steps:
         attempt = "no attempt on record" if each.attempt is None else f"attempt {each.attempt}"
         numbers = "no ring is left"
@@ -72,4 +72,4 @@ def spikes(
             ],
             numbers=("sample", "epoch"),
         )
-    exit_if_incomplete(data.shortfalls)
+    exit_if_incomplete(data.gaps)

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from treering.cli.exposures import print_checkpoints, print_documents, print_unanswered
+from treering.cli.gaps import exit_if_incomplete
 from treering.cli.options import (
     JsonOption,
     LimitOption,
@@ -13,7 +14,6 @@ from treering.cli.options import (
 )
 from treering.cli.output import console, print_json, print_table
 from treering.cli.progress import progress_bars
-from treering.cli.shortfalls import exit_if_incomplete
 
 
 def takedown(
@@ -37,7 +37,7 @@ def takedown(
         found = find(project(), read_list(file), limit=limit, progress=progress)
     if json:
         print_json(found.to_json())
-        exit_if_incomplete(found.shortfalls)
+        exit_if_incomplete(found.gaps)
         return
     print_table(
         ("entry", "documents", "near-duplicates", "curation"),
@@ -57,4 +57,4 @@ def takedown(
     print_documents([taken.document for taken in found.documents], found.num_documents)
     print_checkpoints(found.checkpoints)
     print_unanswered(found.unanswered)
-    exit_if_incomplete(found.shortfalls)
+    exit_if_incomplete(found.gaps)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from treering.cli.exposures import print_checkpoints, print_document, print_documents, print_unanswered
+from treering.cli.gaps import exit_if_incomplete
 from treering.cli.options import (
     JsonOption,
     LimitOption,
@@ -13,7 +14,6 @@ from treering.cli.options import (
 )
 from treering.cli.output import console, print_json
 from treering.cli.progress import progress_bars
-from treering.cli.shortfalls import exit_if_incomplete
 from treering.files import read_text, reason
 
 if TYPE_CHECKING:
@@ -72,12 +72,12 @@ def trace(
         found = trace_documents(here, selectors, limit=limit, progress=progress)
     if json:
         print_json(found.to_json())
-        exit_if_incomplete(found.shortfalls)
+        exit_if_incomplete(found.gaps)
         return
     print_documents(found.documents, found.num_documents)
     print_checkpoints(found.checkpoints)
     print_unanswered(found.unanswered)
-    exit_if_incomplete(found.shortfalls)
+    exit_if_incomplete(found.gaps)
 
 
 def _trace_text(here: "Project", file: Path, limit: int, *, json: bool) -> None:
@@ -92,7 +92,7 @@ def _trace_text(here: "Project", file: Path, limit: int, *, json: bool) -> None:
         found = trace_text(here, content, progress)
     if json:
         print_json(found.to_json())
-        exit_if_incomplete(found.shortfalls)
+        exit_if_incomplete(found.gaps)
         return
     if not found.matches:
         console.print(f"no document at hand holds one of its {found.num_ngrams:,} runs of 13 words", "")
@@ -105,4 +105,4 @@ def _trace_text(here: "Project", file: Path, limit: int, *, json: bool) -> None:
         console.print(f"{len(found.matches) - limit:,} more documents; --limit shows more of them")
     print_checkpoints(found.checkpoints)
     print_unanswered(found.unanswered)
-    exit_if_incomplete(found.shortfalls)
+    exit_if_incomplete(found.gaps)

@@ -8,20 +8,20 @@ import typer
 from treering.cli.output import console
 
 if TYPE_CHECKING:
-    from treering.audit.report import Shortfall
+    from treering.audit.report import Gap
 
 
-def print_shortfalls(shortfalls: "Iterable[Shortfall]", *, missing: bool = False) -> None:
+def print_gaps(gaps: "Iterable[Gap]", *, missing: bool = False) -> None:
     """Prints what is answered although something is missing, and with `missing` what that is."""
-    for each in shortfalls:
+    for each in gaps:
         if missing:
             console.print(f"missing      {each.missing}")
         console.print(f"answered     {each.answered} (level {each.level})")
 
 
-def exit_if_incomplete(shortfalls: "Sequence[Shortfall]") -> None:
+def exit_if_incomplete(gaps: "Sequence[Gap]") -> None:
     """Ends a command that has answered: with exit code 3 where evidence was missing for a part of it."""
     from treering.errors import EvidenceError
 
-    if shortfalls:
+    if gaps:
         raise typer.Exit(EvidenceError.exit_code)
