@@ -3,10 +3,6 @@
 import subprocess
 import sys
 
-from typer.main import get_command
-
-from treering.cli import app
-from treering.cli.commands import COMMANDS
 from treering.cli.group import NAMES
 
 
@@ -17,11 +13,6 @@ def test_every_module_of_a_command_is_in_a_group_of_the_help():
 
     modules = {path.stem for path in Path(treering.cli.commands.__file__).parent.glob("*.py")} - {"__init__"}
     assert sorted(name.replace("-", "_") for name in NAMES) == sorted(modules)
-    group = get_command(app)
-    for panel, names in COMMANDS.items():
-        for name in names:
-            assert group.commands[name].name == name
-            assert group.commands[name].rich_help_panel == panel
 
 
 def test_a_command_imports_no_other_command(tmp_path):

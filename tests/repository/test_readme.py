@@ -60,21 +60,6 @@ def test_a_documented_make_target_exists(line):
     assert set(targets) <= TARGETS
 
 
-def test_every_help_shows_an_example_in_80_columns():
-    for name, command in typer.main.get_command(app).commands.items():
-        help_fits(name)
-        for below in getattr(command, "commands", ()):
-            help_fits(name, below)
-
-
-def help_fits(*words):
-    result = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb"})
-    assert result.exit_code == 0
-    assert f"Example: treering {' '.join(words)}" in result.output
-    assert max(map(len, result.output.splitlines())) <= 80
-    assert "\x1b" not in result.output
-
-
 @pytest.mark.slow
 @pytest.mark.trainer
 def test_the_tour_runs_on_a_small_project(scored_project, scored_run, monkeypatch):

@@ -9,12 +9,13 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from treering.cli.commands import COMMANDS
+from treering.cli.help import CommandHelp, GroupHelp
 
-NAMES = tuple(name for panel in COMMANDS.values() for name in panel)
+NAMES = tuple(name for commands in COMMANDS.values() for name in commands)
 """The names of all commands, in the order of `treering --help`."""
 
 
-class CommandGroup(TyperGroup):
+class CommandGroup(GroupHelp):
     """Lists the commands from `COMMANDS`, and imports each one on demand."""
 
     def __init__(self, **settings: Any) -> None:
@@ -24,6 +25,12 @@ class CommandGroup(TyperGroup):
     def list_commands(self, _context: Any) -> list[str]:
         """The names of the commands."""
         return list(NAMES)
+
+    def format_commands(self, _context: Any, formatter: Any) -> None:
+        """Writes the names and the first sentences of all commands, by topic."""
+        for topic, commands in COMMANDS.items():
+            with formatter.section(topic):
+                formatter.write_dl([(f"{name:<{max(map(len, NAMES))}}", text) for name, text in commands.items()])
 
 
 class _Commands(Mapping[str, TyperCommand | TyperGroup]):
@@ -43,13 +50,11 @@ class _Commands(Mapping[str, TyperCommand | TyperGroup]):
 
 @cache
 def _command(name: str) -> TyperCommand | TyperGroup:
-    """The command of its module: a function, or a group of commands."""
+    """The command of its module, which is a function or a group of commands."""
     word = name.replace("-", "_")
     found = getattr(importlib.import_module(f"treering.cli.commands.{word}"), word)
     if not isinstance(found, typer.Typer):
-        alone = typer.Typer(add_completion=False, rich_markup_mode="markdown")
-        alone.command(name)(found)
+        alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+        alone.command(name, cls=CommandHelp)(found)
         found = alone
-    command = cast("TyperCommand | TyperGroup", typer.main.get_command(found))
-    command.rich_help_panel = next(panel for panel, names in COMMANDS.items() if name in names)
-    return command
+    return cast("TyperCommand | TyperGroup", typer.main.get_command(found))

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from treering.audit.attestation.keys import PublicKey
 
 
-ConfigArgument = Annotated[Path, typer.Argument(help="The experiment's YAML file.", show_default=True)]
+ConfigArgument = Annotated[Path, typer.Argument(metavar="CONFIG", help="The YAML file of the experiment.")]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Override one value of the config; repeatable.")
 ]
@@ -19,31 +19,34 @@ NamedCheckpoint = Annotated[
     str,
     typer.Argument(
         metavar="CHECKPOINT",
-        help="A checkpoint's folder, or that of a run or a published checkpoint, or a prefix of a run's id "
-        "(its newest one).",
+        help="The folder of a checkpoint, of a run or of a published checkpoint, or a prefix of a run's id. A run "
+        "means its newest checkpoint.",
     ),
 ]
 TokenizerOption = Annotated[
-    Path | None, typer.Option("--tokenizer", help="The run's tokenizer.json; default: the project's.")
+    Path | None,
+    typer.Option("--tokenizer", metavar="FILE", help="The tokenizer.json of the run; default: the project's."),
 ]
 PublicKeyOption = Annotated[
     list[Path] | None,
-    typer.Option("--public-key", metavar="FILE", help="A key whose signature counts, in PEM; repeatable."),
+    typer.Option("--public-key", metavar="FILE", help="A public key in PEM whose signatures are trusted; repeatable."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 DEFAULT_CONFIG = Path("experiments/demo.yaml")
 LimitOption = Annotated[
-    int, typer.Option("--limit", min=0, help="How many documents to show with their exposures; counts are of all.")
+    int, typer.Option("--limit", metavar="N", min=0, help="Show at most N documents or examples; counts include all.")
 ]
-RunArgument = Annotated[str, typer.Argument(help="Any unique prefix of a run's id, or its folder.")]
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="Any unique prefix of a run's id, or the folder of the run.")
+]
 VerifyOption = Annotated[
     bool,
-    typer.Option("--verify", help="Also read the content: digest the corpora again, recompute every batch digest."),
+    typer.Option("--verify", help="Also digest the corpora again, and recompute every batch digest."),
 ]
 ReplayOption = Annotated[
     int | None,
     typer.Option(
-        "--replay", min=1, metavar="K", help="Also train K random steps again, from the checkpoint before each."
+        "--replay", min=1, metavar="K", help="Also train K random steps again, each from the checkpoint before it."
     ),
 ]
 

@@ -15,10 +15,14 @@ from treering.cli.options import (
 from treering.cli.output import console, print_json
 from treering.cli.progress import progress_bars
 
-KeyOption = Annotated[Path, typer.Option("--key", metavar="FILE", help="The private key, ed25519 in PEM.")]
+KeyOption = Annotated[Path, typer.Option("--key", metavar="FILE", help="The private key: ed25519 in PEM.")]
 OutputOption = Annotated[
     Path | None,
-    typer.Option("--output", metavar="FILE", help="Default: <checkpoint>.attestation.json beside the checkpoint."),
+    typer.Option(
+        "--output",
+        metavar="FILE",
+        help="The file to write; default: <checkpoint>.attestation.json beside the checkpoint.",
+    ),
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace an earlier attestation.")]
 
@@ -32,12 +36,18 @@ def attest(  # noqa: PLR0917 - one argument an option
     force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Audit a checkpoint, digest its files again, and sign what was found: an in-toto Statement in a DSSE envelope.
+    """Audit a checkpoint, digest its files again, and sign what was found.
 
-    `--replay` verifies, then has the trainer run random steps again in a copy of the run; seed, steps and outcome are
-    signed. Nothing is signed of which something does not hold: exit code 3.
+    The file is an in-toto Statement in a DSSE envelope. `--replay` also verifies, and trains random steps again in a
+    copy of the run; seed, steps and outcome are signed. Nothing is signed if something does not hold.
 
-    Example: `treering attest published --key signer.pem --verify`
+    Exit codes:
+        3: something does not hold; nothing was signed
+        5: the steps could not be trained again
+
+    Examples:
+        treering attest published --key signer.pem
+        treering attest published --key signer.pem --verify --replay 2
     """
     from treering.audit.attestation.keys import PrivateKey
     from treering.audit.attestation.sign import attest as sign

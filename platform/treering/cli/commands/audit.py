@@ -31,40 +31,46 @@ MegatronRunOption = Annotated[
     typer.Option(
         "--megatron-run",
         metavar="PATH",
-        help="A checkpoint or save folder of Megatron or GPT-NeoX, a description (YAML), a YAML file of GPT-NeoX, or a"
-        " launch script.",
+        help="A checkpoint or save folder of Megatron or GPT-NeoX, a description in YAML, a config of GPT-NeoX, or a "
+        "launch script.",
     ),
 ]
 DataRootOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--data-root", metavar="OLD=NEW", help="Of a Megatron run: where a folder of it lies today; repeatable."
-    ),
+    typer.Option("--data-root", metavar="OLD=NEW", help="Megatron run: the folder OLD is now at NEW; repeatable."),
 ]
 LineageOption = Annotated[
     str | None,
     typer.Option(
         "--lineage",
         metavar="NAME",
-        help="Of a Megatron run: whose data order it followed, as megatron-core-0.12, bigscience or gpt-neox.",
+        help="Megatron run: the fork whose data order it has, like megatron-core-0.12, bigscience or gpt-neox.",
     ),
 ]
-StepOption = Annotated[int | None, typer.Option("--step", min=1, help="Of a Megatron run: the documents of a step.")]
+StepOption = Annotated[
+    int | None,
+    typer.Option("--step", metavar="STEP", min=1, help="Megatron run: show the documents that this step read."),
+]
 DocumentOption = Annotated[
     str | None,
-    typer.Option("--document", metavar="PREFIX:NUMBER", help="Of a Megatron run: what read a document."),
+    typer.Option("--document", metavar="PREFIX:NUMBER", help="Megatron run: show the steps that read this document."),
 ]
 DocumentsOption = Annotated[
     Path | None,
     typer.Option(
-        "--documents", metavar="FILE", help="Also write every document that was read, and how much of it, as Parquet."
+        "--documents",
+        metavar="FILE",
+        help="Also write every document that was read, and how much of it, to this Parquet file.",
     ),
 ]
 AttestationOption = Annotated[
-    Path | None, typer.Option("--attestation", metavar="FILE", help="Default: the one beside the checkpoint.")
+    Path | None,
+    typer.Option(
+        "--attestation", metavar="FILE", help="The attestation to check; default: the file beside the checkpoint."
+    ),
 ]
 SummaryOption = Annotated[
-    bool, typer.Option("--summary", help="Samples, tokens and epochs by the records alone, within milliseconds.")
+    bool, typer.Option("--summary", help="Only show samples, tokens and epochs by the records, within milliseconds.")
 ]
 
 
@@ -86,24 +92,30 @@ def audit(
 ) -> None:
     """Show which data trained a checkpoint, and how much of that is proven.
 
-    Of an exported folder, it audits the checkpoint that it was made from. With `--public-key` it checks the attestation
-    beside the checkpoint, and what was signed raises the level of assurance. `--replay` verifies, then has the trainer
-    run random steps again in a copy of the run; one that does not come out the same to the last bit does not hold.
+    CHECKPOINT may also be an exported folder: then the checkpoint that it was made from is audited. Where a record is
+    missing, the audit answers what is known without it, at a lower level, and names what helps.
 
-    With `--megatron-run` it audits a checkpoint of a run that Megatron trained without Treering, by the arguments
-    inside the checkpoint, or by files that say how it was launched; `--step` and `--document` ask of that.
-    Programs order the same data in several ways; `--lineage` says whose way it was where the arguments fit several.
-
-    Where a record is missing it says what helps, and answers at a lower level what is known without it.
+    `--verify` digests the corpora and recomputes every batch digest. `--replay K` also trains K random steps again in a
+    copy of the run, and compares every bit. With `--public-key`, the attestation beside the checkpoint is checked, and
+    what was signed raises the level of assurance.
 
     `--documents FILE` lists every document that was read: corpus, number, id, source, licence, tokens, tokens read.
+    `--summary` reads neither rings nor corpora: it shows what was read of each corpus by the records and the data
+    order, and whether the records fit each other.
 
-    `--summary` reads neither rings nor corpora: what was read of each corpus, by records and data order, and whether
-    the records fit each other.
+    `--megatron-run PATH` audits a checkpoint of a run that Megatron trained without Treering, by the arguments in the
+    checkpoint, or by files that say how it was launched. `--step` and `--document` then ask about a step or a document.
+    Megatron's forks order the same data in different ways; where the arguments fit several forks, `--lineage` names the
+    fork.
 
-    Ends with exit code 3 where something does not hold, is missing, or is not bound.
+    Exit codes:
+        0: everything holds
+        3: something does not hold, is missing, or is not bound
 
-    Example: `treering audit runs/0123456789abcdef/checkpoints/step-00000300 --verify`
+    Examples:
+        treering audit published --verify
+        treering audit 0123 --documents read.parquet
+        treering audit --megatron-run checkpoints/iter_0005000 --step 4711
     """
     from treering.audit.attestation.check import attested
     from treering.errors import EvidenceError

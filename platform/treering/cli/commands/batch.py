@@ -13,24 +13,31 @@ if TYPE_CHECKING:
 
 
 RankOption = Annotated[
-    int | None, typer.Option("--rank", min=0, help="Only the samples that this rank's data-parallel replica read.")
+    int | None,
+    typer.Option(
+        "--rank", metavar="RANK", min=0, help="Only the samples that the data-parallel replica of this rank read."
+    ),
 ]
 
 
 def batch(
     run: RunArgument,
-    step: Annotated[int, typer.Argument(min=1, help="The step, from 1.")],
+    step: Annotated[int, typer.Argument(metavar="STEP", min=1, help="The step; the first one is 1.")],
     rank: RankOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show the documents of a step's batch with their text, of the whole batch or of one rank's replica.
+    """Show the documents that a step read, with their text; with `--rank`, those of one replica.
 
-    What is not at hand is named: without a corpus its samples are shown without documents, without a ring what schedule
-    and blend give the step.
+    Without a corpus, its samples are shown without documents. Without a ring, the samples follow from the schedule and
+    the blend.
 
-    Ends with exit code 3 where the corpora do not give the batch digest that the ring recorded, or one is missing.
+    Exit codes:
+        0: the corpora give the batch digest that the ring recorded
+        3: the batch digest differs, or a record or a corpus is missing
 
-    Example: `treering batch 0123 120`
+    Examples:
+        treering batch 0123 120
+        treering batch 0123 120 --rank 3
     """
     from treering.audit.documents.batch import step_batch
     from treering.errors import EvidenceError

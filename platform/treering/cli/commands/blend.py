@@ -5,9 +5,15 @@ from treering.cli.output import console, print_json, print_table
 
 
 def blend(config: ConfigArgument = DEFAULT_CONFIG, json: JsonOption = False) -> None:
-    """Join the tokenized corpora and the weights to the blend that names the data order (`data/blend.json`).
+    """Resolve the blend: write the tokenized corpora and their weights to `data/blend.json`.
 
-    Example: `treering blend experiments/demo.yaml`
+    The blend defines which sample each step of a training reads.
+
+    Exit codes:
+        3: a corpus was tokenized by another tokenizer than the others
+
+    Examples:
+        treering blend experiments/demo.yaml
     """
     from treering.config.load import load_experiment
     from treering.data.blend.continuation import resolve_run

@@ -18,16 +18,20 @@ from treering.cli.output import console, print_json
 
 def bom(
     checkpoint: NamedCheckpoint,
-    output: Annotated[Path, typer.Option("--output", help="The file to write.")] = Path("bom.cdx.json"),
+    output: Annotated[Path, typer.Option("--output", metavar="FILE", help="The file to write.")] = Path("bom.cdx.json"),
     verify: VerifyOption = False,
     public_key: PublicKeyOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Write a CycloneDX 1.6 ML-BOM: the model with its card, its corpora with licences, digests and what was read.
+    """Write a CycloneDX 1.6 ML-BOM: the model, its corpora with licences and digests, and what was read.
 
-    It is validated against CycloneDX's strict schema before it is written. Exit code 3 where the audit finds something.
+    The document is checked with CycloneDX's strict schema before it is written.
 
-    Example: `treering bom published --output bom.cdx.json`
+    Exit codes:
+        3: the audit found something that does not hold
+
+    Examples:
+        treering bom published --output bom.cdx.json
     """
     from treering.audit.disclosure.bom import bill_of_materials
 

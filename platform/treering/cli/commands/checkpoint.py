@@ -8,34 +8,44 @@ from typing import Annotated, Any
 
 import typer
 
+from treering.cli.help import CommandHelp, GroupHelp
 from treering.cli.options import JsonOption, RunArgument, project
 from treering.cli.output import console, print_json, print_table
 
 SourceArgument = Annotated[
-    Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint's folder, or that of a run (its newest one).")
+    Path,
+    typer.Argument(
+        metavar="CHECKPOINT", help="The folder of a checkpoint, or of a run; a run means its newest checkpoint."
+    ),
 ]
 
-_HELP = """Show the checkpoints of a run, or make one ready for another layout.
+_HELP = """Show the checkpoints of a run, or convert a checkpoint for another layout.
 
-Example: `treering checkpoint list 0123`
+Examples:
+    treering checkpoint list 0123
+    treering checkpoint convert runs/0123456789abcdef
 """
 
 checkpoint = typer.Typer(
-    name="checkpoint", help=_HELP, no_args_is_help=True, add_completion=False, rich_markup_mode="markdown"
+    name="checkpoint", cls=GroupHelp, help=_HELP, no_args_is_help=True, add_completion=False, rich_markup_mode=None
 )
 
 
-@checkpoint.command("list")
+@checkpoint.command("list", cls=CommandHelp)
 def list_(
     run: RunArgument,
     json: JsonOption = False,
 ) -> None:
-    """List a run's checkpoints: layout, size, held-out loss, whether it is converted, and the rules that keep it.
+    """List the checkpoints of a run: layout, size, held-out loss, conversion, and the rules that keep each.
 
-    The rules are those of the run's newest attempt; a checkpoint that none keeps goes when the next one is saved. The
-    held-out loss is the newest one measured at or before the step.
+    The rules are those of the newest attempt of the run. A checkpoint that no rule keeps is removed when the next one
+    is saved. The held-out loss is the newest loss that was measured at the step or before it.
 
-    Example: `treering checkpoint list 0123`
+    Exit codes:
+        3: a record of the run does not hold
+
+    Examples:
+        treering checkpoint list 0123
     """
     from treering.metrics.checkpoints import list_checkpoints
     from treering.runlog.find import find_run
@@ -67,16 +77,22 @@ def _row(each: dict[str, Any]) -> list[str]:
     ]
 
 
-@checkpoint.command("convert")
+@checkpoint.command("convert", cls=CommandHelp)
 def convert(source: SourceArgument, json: JsonOption = False) -> None:
-    """Convert a checkpoint, so that any layout can go on from it: a tensor a parameter instead of a part a rank.
+    """Convert a checkpoint, so that a training with any layout can continue from it.
 
-    Every file is checked first. The conversion is written to `universal/` in the run's folder and stays as long as its
-    checkpoint; one that is there and holds is kept. `treering train CONFIG --continue-changed` does the same by itself;
-    ahead of it, no accelerator waits. Exit codes: 2 no checkpoint, or one from before this was possible, 3 it does not
-    hold, 5 the conversion cannot be written.
+    Every file is checked first. The conversion has one tensor for each parameter, where the checkpoint has a part for
+    each rank. It is written to `universal/` in the folder of the run, and is kept as long as its checkpoint. A
+    conversion that exists and holds is kept. `treering train CONFIG --continue-changed` converts by itself; with this
+    command, no accelerator waits for the conversion.
 
-    Example: `treering checkpoint convert runs/0123456789abcdef/checkpoints/step-00000300`
+    Exit codes:
+        2: the checkpoint does not exist, or it was saved before conversions existed
+        3: the checkpoint does not hold
+        5: the conversion cannot be written
+
+    Examples:
+        treering checkpoint convert runs/0123456789abcdef
     """
     arguments = [sys.executable, "-m", "treering_trainer.checkpointing.convert", str(source)]
     arguments += ["--json"] if json else []

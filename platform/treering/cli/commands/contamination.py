@@ -21,16 +21,20 @@ def contamination(
     checkpoint: NamedCheckpoint,
     tasks: Annotated[
         Path | None,
-        typer.Option("--tasks", metavar="DIR", help="Folder of task files (*.jsonl); default: the project's."),
+        typer.Option("--tasks", metavar="DIR", help="The folder of the task files (*.jsonl); default: the project's."),
     ] = None,
     limit: LimitOption = 20,
     json: JsonOption = False,
 ) -> None:
-    """Show which evaluation examples a checkpoint had read, and when; its scores, split into clean and seen.
+    """Show which evaluation examples a checkpoint had read, when, and its scores without them.
 
-    Needs `treering index`.
+    The command needs `treering index`.
 
-    Example: `treering contamination 0123`
+    Exit codes:
+        3: evidence is missing for a part of the answer
+
+    Examples:
+        treering contamination 0123
     """
     from treering.audit.documents.contamination import find_contamination
     from treering.runlog.find import named_checkpoint

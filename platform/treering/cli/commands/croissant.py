@@ -19,18 +19,25 @@ if TYPE_CHECKING:
 
 CorporaArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[CORPUS]...", help="Names or folders of corpora; default: all of the project."),
+    typer.Argument(metavar="CORPUS", help="Names or folders of corpora; default: all corpora of the project."),
 ]
 
 
 def croissant(
     corpora: CorporaArgument = None,
-    output: Annotated[Path, typer.Option("--output", help="The folder to write into.")] = Path("croissant"),
+    output: Annotated[Path, typer.Option("--output", metavar="DIR", help="The folder to write into.")] = Path(
+        "croissant"
+    ),
     json: JsonOption = False,
 ) -> None:
     """Write Croissant JSON-LD for corpora: files by digest, licences, the document table as records.
 
-    Example: `treering croissant code --output croissant`
+    Exit codes:
+        3: a corpus is damaged
+
+    Examples:
+        treering croissant
+        treering croissant code --output croissant
     """
     from treering.audit.disclosure.croissant import croissant as describe
 

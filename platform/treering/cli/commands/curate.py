@@ -6,11 +6,14 @@ from treering.cli.progress import stage_progress
 
 
 def curate(config: ConfigArgument = DEFAULT_CONFIG, overrides: SetOption = None, json: JsonOption = False) -> None:
-    """Clean the fetched text: extract, filter, deduplicate, hold out, make tasks, decontaminate, shuffle.
+    """Clean the fetched text: filter, deduplicate, hold out, make tasks, decontaminate, shuffle.
 
-    Every document's fate stands in `data/curated/decisions/<corpus>.parquet`.
+    `data/curated/decisions/CORPUS.parquet` has the decision about every document: kept, or dropped by which step and
+    rule.
 
-    Example: `treering curate experiments/demo.yaml --set curation.heldout.fraction=0.05`
+    Examples:
+        treering curate experiments/demo.yaml
+        treering curate experiments/demo.yaml --set curation.heldout.fraction=0.05
     """
     from treering.config.load import load_experiment
     from treering.data.curate.decisions import STEPS

@@ -1,21 +1,34 @@
 """`treering diff`: what two checkpoints read differently."""
 
+from typing import Annotated
+
+import typer
+
 from treering.cli.audit_report import print_joins
 from treering.cli.exposures import known_count, print_unanswered
 from treering.cli.gaps import exit_if_incomplete
 from treering.cli.options import (
     JsonOption,
-    NamedCheckpoint,
     project,
 )
 from treering.cli.output import console, print_json, print_table
 from treering.cli.progress import progress_bars
 
+CheckpointA = Annotated[
+    str,
+    typer.Argument(metavar="A", help="A checkpoint: its folder, that of its run, or a prefix of the id of its run."),
+]
+CheckpointB = Annotated[str, typer.Argument(metavar="B", help="The checkpoint to compare with, in the same form.")]
 
-def diff(a: NamedCheckpoint, b: NamedCheckpoint, json: JsonOption = False) -> None:
-    """Show what two checkpoints read differently: effective blends, samples of only one, the first step that differs.
 
-    Example: `treering diff 430e51 c6afcc`
+def diff(a: CheckpointA, b: CheckpointB, json: JsonOption = False) -> None:
+    """Show what two checkpoints read differently: shares, samples of only one, the first different step.
+
+    Exit codes:
+        3: evidence is missing for a part of the answer
+
+    Examples:
+        treering diff 430e51 c6afcc
     """
     from treering.audit.documents.difference import compare_checkpoints
     from treering.runlog.find import named_checkpoint

@@ -10,11 +10,14 @@ from treering.cli.options import DEFAULT_CONFIG, ConfigArgument, JsonOption, Set
 
 RunOption = Annotated[
     str | None,
-    typer.Option("--run", help="Evaluate this run (id or prefix) instead of the config's; metrics stay as they are."),
+    typer.Option("--run", metavar="RUN", help="Evaluate this run instead of the config's; metrics/ stays as it is."),
 ]
 NoPublishOption = Annotated[
     bool,
-    typer.Option("--no-publish", help="Outside the pipeline: resolve the blend here; metrics/ and plots/ stay."),
+    typer.Option(
+        "--no-publish",
+        help="Evaluate outside the pipeline: resolve the blend now; metrics/ and plots/ stay as they are.",
+    ),
 ]
 
 
@@ -25,11 +28,17 @@ def evaluate(
     no_publish: NoPublishOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Score every checkpoint of a run on the held-out tasks and corpora; what is scored already is kept.
+    """Score every checkpoint of a run on the held-out tasks and corpora; existing scores are kept.
 
-    Writes `runs/<id>/evaluations/`, `metrics/evaluate.json` and `plots/evaluate.csv`.
+    The command writes `runs/<id>/evaluations/`, `metrics/evaluate.json` and `plots/evaluate.csv`.
 
-    Example: `treering evaluate experiments/demo.yaml`
+    Exit codes:
+        3: a checkpoint or a record does not hold
+        5: the scores cannot be computed or written
+
+    Examples:
+        treering evaluate experiments/demo.yaml
+        treering evaluate experiments/demo.yaml --run 0123
     """
     from treering.ship.launch import start_companion
 

@@ -10,17 +10,26 @@ import typer
 from treering.cli.options import JsonOption, NamedCheckpoint, TokenizerOption
 from treering.runlog.export_format import ExportDtype, ExportFormat
 
-OutputArgument = Annotated[Path, typer.Argument(help="The folder to write; appears when it is whole.")]
+OutputArgument = Annotated[
+    Path, typer.Argument(metavar="DIR", help="The folder to write; it appears when it is complete.")
+]
 FormatOption = Annotated[
     ExportFormat,
     typer.Option(
         "--format",
-        help="huggingface: a folder for transformers' GPT2LMHeadModel; safetensors: weights by megatron-core's names.",
+        metavar="FORMAT",
+        help="huggingface: a folder for transformers (GPT2LMHeadModel); safetensors: with names of megatron-core.",
     ),
 ]
-DtypeOption = Annotated[ExportDtype | None, typer.Option("--dtype", help="Type of the weights; default: as stored.")]
+DtypeOption = Annotated[
+    ExportDtype | None,
+    typer.Option("--dtype", metavar="TYPE", help="Type of the weights, fp32, bf16 or fp16; default: as stored."),
+]
 ShardOption = Annotated[
-    str, typer.Option("--max-shard-size", metavar="SIZE", help="Largest weight file, like 5GB, 500MB, 2GiB.")
+    str,
+    typer.Option(
+        "--max-shard-size", metavar="SIZE", help="The size of the largest file of weights, like 5GB, 500MB or 2GiB."
+    ),
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace an earlier export.")]
 
@@ -35,11 +44,17 @@ def export(  # noqa: PLR0917 - one argument an option
     force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Write a checkpoint's weights for other programs, with a record that leads back to it.
+    """Write the weights of a checkpoint for other programs, with a record that names the checkpoint.
 
-    Digests every file of the checkpoint first; a damaged one is never exported.
+    Every file of the checkpoint is digested first. A damaged checkpoint is not exported.
 
-    Example: `treering export published exported`
+    Exit codes:
+        3: the checkpoint does not hold
+        5: the export cannot be written
+
+    Examples:
+        treering export published exported
+        treering export 0123 exported --format safetensors --dtype bf16
     """
     arguments = [sys.executable, "-m", "treering_trainer.export", f"--format={target}"]
     arguments += [f"--dtype={dtype}"] if dtype is not None else []

@@ -16,7 +16,7 @@ from treering.cli.output import print_json
 from treering.cli.progress import stage_progress
 
 FromOption = Annotated[
-    Path | None, typer.Option("--from", metavar="DIR", help="Take the files from a folder; the network is not touched.")
+    Path | None, typer.Option("--from", metavar="DIR", help="Take the files from this folder, without the network.")
 ]
 
 
@@ -26,9 +26,15 @@ def fetch(
     overrides: SetOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Lay down the corpora's files in `data/raw`, each checked against its pinned hash.
+    """Download the files of the corpora to `data/raw`, and check each one against its pinned hash.
 
-    Example: `treering fetch experiments/demo.yaml --from /media/wheels`
+    Exit codes:
+        3: a file differs from its pinned hash
+        4: the server does not answer
+
+    Examples:
+        treering fetch experiments/demo.yaml
+        treering fetch experiments/demo.yaml --from /media/wheels
     """
     from treering.config.load import load_experiment
     from treering.data.sources.fetch import fetch as run

@@ -10,15 +10,20 @@ from treering.foreign import say
 
 
 def find(
-    digest: Annotated[str, typer.Argument(help="A digest, or its first 4 or more characters.")],
+    digest: Annotated[str, typer.Argument(metavar="DIGEST", help="A digest, or at least its first 4 characters.")],
     json: JsonOption = False,
 ) -> None:
-    """Find what a digest names: corpora in the project, DVC's cache and remotes; runs, rings and checkpoints.
+    """Find what a digest names, in the project, in DVC's cache and in DVC's remotes.
 
-    Of what is not in its place it prints the command that brings it back. Remotes that are no folders (S3, HTTP, …) are
-    asked through DVC, and only for what lies nowhere else.
+    A digest names a corpus, a run, a ring or a checkpoint. For a file that is not in its place, the command prints what
+    brings it back. Remotes that are not folders (S3, HTTP, …) are asked through DVC, and only for files that no folder
+    has.
 
-    Example: `treering find sha256:0123abcd`
+    Exit codes:
+        2: the digest is not a digest, or nothing has it
+
+    Examples:
+        treering find sha256:0123abcd
     """
     from dataclasses import asdict
 

@@ -9,22 +9,35 @@ import typer
 from treering.cli.options import JsonOption, NamedCheckpoint, TokenizerOption
 
 PromptOption = Annotated[
-    str | None, typer.Option("--prompt", metavar="TEXT", help="What to continue; default: the beginning of a document.")
+    str | None,
+    typer.Option(
+        "--prompt", metavar="TEXT", help="The text to continue; default: none, as at the beginning of a document."
+    ),
 ]
 PromptFileOption = Annotated[
-    str | None, typer.Option("--prompt-file", metavar="FILE", help="A file to continue; - is standard input.")
+    str | None,
+    typer.Option("--prompt-file", metavar="FILE", help="The file with the text to continue; - is standard input."),
 ]
-MaxTokensOption = Annotated[int, typer.Option("--max-tokens", help="Most tokens of a sample.")]
-TemperatureOption = Annotated[float, typer.Option("--temperature", help="0 takes the most probable token.")]
-TopKOption = Annotated[int | None, typer.Option("--top-k", help="Draw among the k most probable tokens.")]
-TopPOption = Annotated[float, typer.Option("--top-p", help="Draw among the most probable ones that reach this.")]
-SeedOption = Annotated[int, typer.Option("--seed", help="Of the first sample; the next ones count on.")]
-NumSamplesOption = Annotated[int, typer.Option("--num-samples", help="How many samples.")]
+MaxTokensOption = Annotated[
+    int, typer.Option("--max-tokens", metavar="N", help="Generate at most N tokens for each sample.")
+]
+TemperatureOption = Annotated[
+    float, typer.Option("--temperature", metavar="T", help="Divide the logits by T; 0 takes the most probable token.")
+]
+TopKOption = Annotated[int | None, typer.Option("--top-k", metavar="K", help="Draw from the K most probable tokens.")]
+TopPOption = Annotated[
+    float,
+    typer.Option("--top-p", metavar="P", help="Draw from the most probable tokens that together reach probability P."),
+]
+SeedOption = Annotated[
+    int, typer.Option("--seed", metavar="N", help="The seed of the first sample; each next sample has the next number.")
+]
+NumSamplesOption = Annotated[int, typer.Option("--num-samples", metavar="N", help="Generate N samples.")]
 StopOption = Annotated[
-    list[str] | None, typer.Option("--stop", metavar="TEXT", help="A text that ends a sample; repeatable.")
+    list[str] | None, typer.Option("--stop", metavar="TEXT", help="End a sample at this text; repeatable.")
 ]
 StreamOption = Annotated[
-    bool | None, typer.Option("--stream/--no-stream", help="Print text as it comes; default: on a terminal.")
+    bool | None, typer.Option("--stream/--no-stream", help="Print each token at once; default: only on a terminal.")
 ]
 
 
@@ -43,11 +56,18 @@ def generate(  # noqa: PLR0917 - one argument an option
     stream: StreamOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Continue a text with a checkpoint's model; the same seed gives the same text.
+    """Continue a text with the model of a checkpoint; the same seed gives the same text.
 
-    Prints what was generated, without the prompt; notes go to standard error. On a GPU where there is one.
+    The command prints the generated text without the prompt. Notes go to standard error. It uses a GPU if the machine
+    has one.
 
-    Example: `treering generate published --prompt "In the beginning"`
+    Exit codes:
+        3: the checkpoint does not hold
+        5: the text cannot be generated
+
+    Examples:
+        treering generate published --prompt "In the beginning"
+        treering generate published --prompt-file prompt.txt --num-samples 3 --seed 7
     """
     arguments = [sys.executable, "-m", "treering_trainer.generate"]
     arguments += [f"--prompt={prompt}"] if prompt is not None else []

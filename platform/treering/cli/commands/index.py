@@ -13,19 +13,32 @@ from treering.cli.progress import progress_bars
 
 WorkersOption = Annotated[
     int | None,
-    typer.Option("--workers", min=1, help="Processes; default: one for each core, fewer for small corpora."),
+    typer.Option(
+        "--workers",
+        metavar="N",
+        min=1,
+        help="Number of processes; default: one for each core, fewer for small corpora.",
+    ),
 ]
 
 
 def index(
     *,
-    force: Annotated[bool, typer.Option("--force", help="Build anew what is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Build every index again.")] = False,
     workers: WorkersOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Index the training corpora by their runs of 13 words, for `trace --text` and `contamination`.
+    """Index the n-grams of the training corpora, for `trace --text` and `contamination`.
 
-    Example: `treering index`, or `treering index --force --workers 2`
+    An n-gram is a sequence of 13 words. An index that exists and holds is kept.
+
+    Exit codes:
+        3: a corpus is damaged
+        4: the disk is full, or a worker process was killed
+
+    Examples:
+        treering index
+        treering index --force --workers 2
     """
     from dataclasses import asdict
 

@@ -12,14 +12,18 @@ from treering.cli.output import console, print_json
 
 
 def keygen(
-    key: Annotated[Path, typer.Argument(help="The private key's file; the public one is <name>.pub.pem beside it.")],
+    key: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="The file of the private key; the public key is <name>.pub.pem beside it."),
+    ],
     json: JsonOption = False,
 ) -> None:
-    """Make an ed25519 key pair for `treering attest`; the same as `openssl genpkey -algorithm ed25519` makes.
+    """Make an ed25519 key pair for `treering attest`, as `openssl genpkey -algorithm ed25519` does.
 
-    Keep the private key away from the machines that train; give the public key to whoever checks.
+    Keep the private key away from the machines that train. Give the public key to whoever checks signatures.
 
-    Example: `treering keygen signer.pem`
+    Examples:
+        treering keygen signer.pem
     """
     from treering.audit.attestation.keys import generate
 

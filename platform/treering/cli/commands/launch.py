@@ -20,37 +20,52 @@ if TYPE_CHECKING:
     from treering.project import Project
 
 HostfileOption = Annotated[
-    Path | None, typer.Option("--hostfile", help="Start over these hosts now: lines like `dgx001 slots=8`.")
+    Path | None,
+    typer.Option("--hostfile", metavar="FILE", help="Start on these hosts now: lines like `dgx001 slots=8`."),
 ]
-SlurmOption = Annotated[bool, typer.Option("--slurm", help="Render a batch script for Slurm.")]
+SlurmOption = Annotated[bool, typer.Option("--slurm", help="Write a batch script for Slurm.")]
 LauncherOption = Annotated[
-    Literal["pdsh", "openmpi"], typer.Option("--launcher", help="How DeepSpeed reaches the hosts of a hostfile.")
+    Literal["pdsh", "openmpi"],
+    typer.Option("--launcher", metavar="NAME", help="How DeepSpeed reaches the hosts: pdsh or openmpi."),
 ]
 AddressOption = Annotated[
-    str | None, typer.Option(help="Where rank 0 of a hostfile listens; default: the first host's name.")
+    str | None,
+    typer.Option(metavar="HOST", help="The address at which rank 0 listens; default: the first host of the hostfile."),
 ]
-NodesOption = Annotated[int | None, typer.Option(min=1, help="Slurm: nodes.")]
-GpusOption = Annotated[int, typer.Option(min=0, help="Slurm: GPUs of a node, one rank each; 0: processors.")]
-TasksOption = Annotated[int | None, typer.Option(min=1, help="Slurm: ranks of a node, where it has no GPUs.")]
-TimeOption = Annotated[str, typer.Option("--time", metavar="TIME", help="Slurm: the job's time limit.")]
+NodesOption = Annotated[int | None, typer.Option(metavar="N", min=1, help="Slurm: number of nodes.")]
+GpusOption = Annotated[
+    int, typer.Option(metavar="N", min=0, help="Slurm: GPUs of a node, with one rank each; 0 trains on CPUs.")
+]
+TasksOption = Annotated[int | None, typer.Option(metavar="N", min=1, help="Slurm: ranks of a node without GPUs.")]
+TimeOption = Annotated[str, typer.Option("--time", metavar="TIME", help="Slurm: the time limit of the job.")]
 WarningOption = Annotated[
-    str, typer.Option("--warning", metavar="TIME", help="Slurm: so long before its end ranks save a checkpoint.")
+    str, typer.Option("--warning", metavar="TIME", help="Slurm: save a checkpoint this long before the time limit.")
 ]
-PartitionOption = Annotated[str | None, typer.Option(help="Slurm: partition.")]
-AccountOption = Annotated[str | None, typer.Option(help="Slurm: account.")]
-ContainerOption = Annotated[str | None, typer.Option(metavar="IMAGE", help="Slurm: image for srun's pyxis plug-in.")]
+PartitionOption = Annotated[str | None, typer.Option(metavar="NAME", help="Slurm: the partition.")]
+AccountOption = Annotated[str | None, typer.Option(metavar="NAME", help="Slurm: the account.")]
+ContainerOption = Annotated[
+    str | None, typer.Option(metavar="IMAGE", help="Slurm: the container image, for the pyxis plug-in of srun.")
+]
 SbatchOption = Annotated[
-    list[str] | None, typer.Option("--sbatch", metavar="OPTION", help="Slurm: another option of sbatch; repeatable.")
+    list[str] | None, typer.Option("--sbatch", metavar="OPTION", help="Slurm: a further option of sbatch; repeatable.")
 ]
-OutputOption = Annotated[Path | None, typer.Option("--output", help="Slurm: write the script here as well.")]
+OutputOption = Annotated[
+    Path | None, typer.Option("--output", metavar="FILE", help="Slurm: also write the script to this file.")
+]
 SubmitOption = Annotated[bool, typer.Option("--submit", help="Slurm: submit the script with sbatch.")]
 DeviceOption = Annotated[
-    str | None, typer.Option(help="Check its memory: A100 40GB, A100 80GB, H100 80GB or H200 141GB.")
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Check that the model fits this GPU: A100 40GB, A100 80GB, H100 80GB or H200 141GB."
+    ),
 ]
 PythonOption = Annotated[
-    str, typer.Option(help="Interpreter with the trainer, the same path on every node.", show_default="this one")
+    str,
+    typer.Option(
+        metavar="PATH", help="The Python with the trainer, at the same path on every node.", show_default="this one"
+    ),
 ]
-DryOption = Annotated[bool, typer.Option("--dry-run", help="Check and print only; nothing is written or started.")]
+DryOption = Annotated[bool, typer.Option("--dry-run", help="Only check and print; nothing is written or started.")]
 
 
 def launch(
@@ -83,13 +98,20 @@ def launch(
 ) -> None:
     """Start a training on several nodes: over a hostfile, or as a batch job of Slurm.
 
-    Layout, batch schedule and world size are checked before anything starts, memory as well with `--device`. The
-    hostfile or the script is kept below `runs/<id>/launch/`, and every attempt that it starts has its text on record.
+    Layout, batch schedule and number of ranks are checked before anything starts; with `--device`, the memory too. The
+    hostfile or the script is kept in `runs/<id>/launch/`, and every attempt that it starts records its text.
 
-    `--hostfile` becomes DeepSpeed's launcher, with its exit code: 0 finished, 75 start it again. `--slurm` prints the
-    script's path; its job saves a checkpoint before its time is over and requeues itself.
+    With `--hostfile`, the command becomes DeepSpeed's launcher and has its exit code. With `--slurm`, it prints the
+    path of the script. The job of that script saves a checkpoint before its time limit, and requeues itself.
 
-    Example: `treering launch experiments/demo.yaml --slurm --nodes 2 --time 4h --dry-run`
+    Exit codes:
+        0: the training is finished, or the script is written
+        2: the usage, the config or a file is wrong, or the layout does not fit the nodes
+        75: start the same command again (`--hostfile`)
+
+    Examples:
+        treering launch experiments/demo.yaml --hostfile hosts --dry-run
+        treering launch experiments/demo.yaml --slurm --nodes 2 --time 4h --dry-run
     """
     from treering.config.duration import parse_duration
     from treering.errors import UserError

@@ -15,14 +15,24 @@ if TYPE_CHECKING:
     from treering.data.blend.shares import ComponentShare
     from treering.project import Project
 
-NodesOption = Annotated[int | None, typer.Option(min=1, help="Plan memory and time on so many nodes.")]
-GpusOption = Annotated[int, typer.Option(min=1, help="GPUs of a node.")]
-DeviceOption = Annotated[str, typer.Option(help="A100 40GB, A100 80GB, H100 80GB or H200 141GB.")]
-EfficiencyOption = Annotated[
-    float, typer.Option(min=0.001, max=1.0, help="MFU of a whole step at the full batch, of the file's layout.")
+NodesOption = Annotated[int | None, typer.Option(metavar="N", min=1, help="Plan memory and time on N nodes.")]
+GpusOption = Annotated[int, typer.Option(metavar="N", min=1, help="Number of GPUs in a node.")]
+DeviceOption = Annotated[
+    str, typer.Option(metavar="NAME", help="The GPU: A100 40GB, A100 80GB, H100 80GB or H200 141GB.")
 ]
-SearchOption = Annotated[bool, typer.Option("--search", help="Rank all layouts of the nodes instead.")]
-PlanArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The experiment's YAML file.")]
+EfficiencyOption = Annotated[
+    float,
+    typer.Option(
+        metavar="MFU",
+        min=0.001,
+        max=1.0,
+        help="MFU of a whole step at the full batch size, with the layout of the config.",
+    ),
+]
+SearchOption = Annotated[
+    bool, typer.Option("--search", help="List the fastest layouts instead of planning the layout of the config.")
+]
+PlanArgument = Annotated[Path, typer.Argument(metavar="CONFIG", help="The YAML file of the experiment.")]
 
 
 def plan(
@@ -36,14 +46,19 @@ def plan(
     overrides: SetOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Resolve an experiment and show what it will do: digests, size, schedule, what it reads of each corpus.
+    """Show what an experiment will do: digests, size, schedule, and what it reads of each corpus.
 
-    Example: `treering plan experiments/demo.yaml --set schedule.global_batch_size=32`
+    With `--nodes`, it also shows what the experiment needs on a cluster: memory of a GPU, pipeline bubble, step time,
+    days. With `--search`, it lists the layouts that fit, fastest first. `--json` shows every key of the config, with
+    its default.
 
-    With `--nodes`, also what it would need there: memory of a GPU, pipeline bubble, step time, days. With `--search`,
-    the layouts that fit, fastest first.
+    Exit codes:
+        2: the config is wrong, or the layout does not fit the cluster
+        3: `data/blend.json` was edited, or the run to start from is damaged
 
-    Every key of the schema is shown by `treering plan experiments/demo.yaml --json`, defaults written out.
+    Examples:
+        treering plan experiments/demo.yaml --set schedule.global_batch_size=32
+        treering plan experiments/mt-nlg-530b.yaml --nodes 280
     """
     from dataclasses import asdict
 

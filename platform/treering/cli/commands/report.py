@@ -6,11 +6,13 @@ from treering.cli.progress import progress_bars
 
 
 def report(config: ConfigArgument = DEFAULT_CONFIG, json: JsonOption = False) -> None:
-    """Audit the published checkpoint and write report.md, plots/loss.svg and metrics/report.json.
+    """Audit the published checkpoint; write report.md, plots/loss.svg and metrics/report.json.
 
-    Ends with exit code 3 where the audit finds something that does not hold.
+    Exit codes:
+        3: the audit found something that does not hold
 
-    Example: `treering report experiments/demo.yaml`
+    Examples:
+        treering report experiments/demo.yaml
     """
     from treering.config.load import load_experiment
     from treering.report.facts import read_facts

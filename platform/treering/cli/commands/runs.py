@@ -18,9 +18,11 @@ SHOWN_ID = 8
 
 
 def runs(json: JsonOption = False) -> None:
-    """List the runs of this project, newest activity last, as their run logs tell.
+    """List the runs of this project by their run logs; the run with the newest activity is last.
 
-    Example: `treering runs --json`
+    Examples:
+        treering runs
+        treering runs --json
     """
     from treering.metrics.run_summary import run_line, unlisted_runs
     from treering.runlog.find import find_runs

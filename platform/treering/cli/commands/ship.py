@@ -14,21 +14,30 @@ if TYPE_CHECKING:
     from treering.ship.shipper import ShipReport
 
 
-ShipArgument = Annotated[str | None, typer.Argument(help="Any unique prefix of a run's id; all runs if left out.")]
+ShipArgument = Annotated[
+    str | None, typer.Argument(metavar="RUN", help="Any unique prefix of a run's id; default: all runs.")
+]
 FollowOption = Annotated[
-    bool, typer.Option("--follow", help="Go on until nothing trains any more and everything has arrived.")
+    bool, typer.Option("--follow", help="Continue until nothing trains any more and everything has arrived.")
 ]
 
 
 def ship(run: ShipArgument = None, follow: FollowOption = False, json: JsonOption = False) -> None:
-    """Bring MLflow up to date with the run logs; what has arrived is not sent again.
+    """Bring MLflow up to date with the run logs; what MLflow has already is not sent again.
 
-    MLflow is `MLFLOW_TRACKING_URI`, or mlflow.db of this project. The command says where it ships to, what was new in
-    each run, and which runs it skipped. With `--follow` it goes on beside a training, waits for a server that is down,
-    and ends when nothing trains any more. Exit codes: 0 everything arrived, 2 the URI or the database's driver is
-    wrong, 3 a run was skipped because its log does not hold, 4 MLflow did not answer.
+    MLflow is the server of `MLFLOW_TRACKING_URI`, or `mlflow.db` of this project. The command prints where it ships to,
+    what was new in each run, and which runs it skipped. With `--follow`, it runs beside a training, waits for a server
+    that is down, and ends when nothing trains any more.
 
-    Example: `treering ship --follow`
+    Exit codes:
+        0: everything arrived
+        2: the URI is wrong, or the driver of the database is missing
+        3: a run was skipped, because its log does not hold
+        4: MLflow did not answer
+
+    Examples:
+        treering ship
+        treering ship --follow
     """
     from dataclasses import asdict
 

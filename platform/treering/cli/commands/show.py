@@ -13,13 +13,20 @@ from treering.cli.options import JsonOption, RunArgument, project
 from treering.cli.output import console, print_json, print_table
 from treering.config.canonical import short
 
-FullOption = Annotated[bool, typer.Option("--full", help="Also recipe, attempts, kernels, checkpoints and scores.")]
+FullOption = Annotated[
+    bool, typer.Option("--full", help="Also show recipe, attempts, kernels, checkpoints and scores.")
+]
 
 
 def show(run: RunArgument, full: FullOption = False, json: JsonOption = False) -> None:
-    """Show one run: state, progress, loss, best checkpoint, alarms; with `--full` everything on record.
+    """Show one run: state, progress, loss, best checkpoint, alarms; with `--full`, everything on record.
 
-    Example: `treering show 0123 --full`
+    Exit codes:
+        3: the config or the log of the run does not hold
+
+    Examples:
+        treering show 0123
+        treering show 0123 --full
     """
     from treering.metrics.run_summary import run_page
     from treering.runlog.find import find_run

@@ -11,20 +11,28 @@ from treering.cli.output import console, print_json, print_table
 from treering.config.canonical import short
 from treering.foreign import say
 
-BeforeOption = Annotated[int, typer.Option("--before", min=0, help="How many steps before the spike to show.")]
+BeforeOption = Annotated[int, typer.Option("--before", metavar="N", min=0, help="Show N steps before STEP.")]
 
 
 def spikes(
     run: RunArgument,
-    step: Annotated[int | None, typer.Argument(min=1, help="A step; without it the alarms are listed.")] = None,
+    step: Annotated[
+        int | None,
+        typer.Argument(metavar="STEP", min=1, help="The step of a spike; without it, the alarms are listed."),
+    ] = None,
     before: BeforeOption = 5,
     json: JsonOption = False,
 ) -> None:
-    """List the alarms of a run (spikes and the other rules of health), or show what was read before a step.
+    """List the alarms of a run (spikes and the other health rules), or what was read before a step.
 
-    With a step: the samples of the steps before it, and where else each was read.
+    With a step, it shows the samples of the steps before it, and which other steps read each sample.
 
-    Example: `treering spikes 0123`, then `treering spikes 0123 1187`
+    Exit codes:
+        3: evidence is missing for a part of the answer
+
+    Examples:
+        treering spikes 0123
+        treering spikes 0123 1187 --before 2
     """
     from treering.audit.documents.spike import rings_left, spike_data
     from treering.metrics.run_summary import alarms_in

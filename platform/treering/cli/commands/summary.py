@@ -13,9 +13,10 @@ from treering.cli.output import STEP_TITLES, console, print_json, print_table
 
 
 def summary(config: ConfigArgument = DEFAULT_CONFIG, json: JsonOption = False) -> None:
-    """Say in short what the pipeline has made so far, and what is missing.
+    """Show in short what the pipeline has made so far, and what is missing.
 
-    Example: `treering summary experiments/demo.yaml`
+    Examples:
+        treering summary experiments/demo.yaml
     """
     from treering.config.load import load_experiment
     from treering.report.facts import read_facts

@@ -20,15 +20,23 @@ def takedown(
     file: Annotated[
         Path,
         typer.Argument(
-            metavar="LIST", help="One entry a line: CORPUS:ID, CORPUS:#NUMBER, source=PATTERN or licence=NAME."
+            metavar="LIST",
+            help="A file with an entry on each line: CORPUS:ID, CORPUS:#NUMBER, source=PATTERN or licence=NAME.",
         ),
     ],
     limit: LimitOption = 20,
     json: JsonOption = False,
 ) -> None:
-    """Show which checkpoints saw any document of a list, or a recorded near-duplicate of one, and which are clean.
+    """Show which checkpoints saw a document of a list, or a near-duplicate, and which are clean.
 
-    Example: `treering takedown removals.txt --json`
+    Near-duplicates are those that curation recorded.
+
+    Exit codes:
+        3: evidence is missing for a part of the answer
+
+    Examples:
+        treering takedown removals.txt
+        treering takedown removals.txt --json
     """
     from treering.audit.documents.takedown import read_list
     from treering.audit.documents.takedown import takedown as find

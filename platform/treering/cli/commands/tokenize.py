@@ -6,9 +6,11 @@ from treering.cli.progress import stage_progress
 
 
 def tokenize(config: ConfigArgument = DEFAULT_CONFIG, overrides: SetOption = None, json: JsonOption = False) -> None:
-    """Train the tokenizer on the curated text and write the corpora in Megatron's format.
+    """Train the tokenizer on the curated text, and write the corpora in Megatron's format.
 
-    Example: `treering tokenize experiments/demo.yaml --json`
+    Examples:
+        treering tokenize experiments/demo.yaml
+        treering tokenize experiments/demo.yaml --json
     """
     from treering.config.canonical import short
     from treering.config.load import load_experiment

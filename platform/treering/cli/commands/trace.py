@@ -23,19 +23,25 @@ if TYPE_CHECKING:
 DocumentOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--document", metavar="CORPUS:ID", help="A document by its id, or its number as CORPUS:#123; repeatable."
+        "--document",
+        metavar="CORPUS:ID",
+        help="The document with this id, or with this number as CORPUS:#123; repeatable.",
     ),
 ]
 SourceOption = Annotated[
     list[str] | None,
-    typer.Option("--source", metavar="PATTERN", help="Documents by source URI, a shell pattern; repeatable."),
+    typer.Option(
+        "--source", metavar="PATTERN", help="Documents whose source URI matches this shell pattern; repeatable."
+    ),
 ]
 LicenceOption = Annotated[
-    list[str] | None, typer.Option("--licence", metavar="NAME", help="Documents of a licence; repeatable.")
+    list[str] | None, typer.Option("--licence", metavar="NAME", help="Documents with this licence; repeatable.")
 ]
 TextOption = Annotated[
     Path | None,
-    typer.Option("--text", metavar="FILE", help="Documents that hold the text of a file, or a run of 13 words of it."),
+    typer.Option(
+        "--text", metavar="FILE", help="Documents that contain the text of this file, or 13 consecutive words of it."
+    ),
 ]
 
 
@@ -48,9 +54,17 @@ def trace(
     limit: LimitOption = 20,
     json: JsonOption = False,
 ) -> None:
-    """Show every step that read some documents or a text, in every run, and which checkpoints saw them.
+    """Show every step of every run that read a document or a text, and which checkpoints saw it.
 
-    Example: `treering trace --document code:django/urls/base.py`, or `treering trace --licence MIT --limit 0`
+    `--text` needs `treering index`.
+
+    Exit codes:
+        3: evidence is missing for a part of the answer
+
+    Examples:
+        treering trace --document code:django/urls/base.py
+        treering trace --licence MIT --limit 0
+        treering trace --text quote.txt
     """
     from treering.audit.documents.selection import Selector
     from treering.audit.documents.trace import trace_documents

@@ -14,22 +14,22 @@ ContinueOption = Annotated[
     bool,
     typer.Option(
         "--continue-changed",
-        help="Go on from the newest checkpoint although code, environment or layout changed (recorded). Without it, an "
-        "unfinished run starts over, and a finished run stays as it is.",
+        help="Continue from the newest checkpoint although code, environment or layout changed, and record the change. "
+        "Without this option, an unfinished run starts over.",
     ),
 ]
 StartOverOption = Annotated[
     bool,
     typer.Option(
         "--start-over",
-        help="Begin again, although the run is finished or could go on. Its checkpoints move to superseded-*/.",
+        help="Start over, although the run is finished or could continue. Its checkpoints move to superseded-*/.",
     ),
 ]
 NoPublishOption = Annotated[
     bool,
     typer.Option(
         "--no-publish",
-        help="Train outside the pipeline: resolve the blend here; published/, metrics/ and plots/ stay as they are.",
+        help="Train outside the pipeline: resolve the blend now; published/, metrics/ and plots/ stay as they are.",
     ),
 ]
 TimeLimitOption = Annotated[
@@ -37,14 +37,18 @@ TimeLimitOption = Annotated[
     typer.Option(
         "--time-limit",
         metavar="TIME",
-        help="Stop after this time as a signal would: checkpoint, then exit code 75. Seconds, or such as 23h30m.",
+        help="Stop after this time with a checkpoint and exit code 75; in seconds, or like 23h30m.",
     ),
 ]
 StopAfterOption = Annotated[
     int | None,
-    typer.Option("--stop-after", min=1, metavar="STEP", help="Stop after this step as a signal would, exit code 75."),
+    typer.Option(
+        "--stop-after", min=1, metavar="STEP", help="Stop after this step with a checkpoint and exit code 75."
+    ),
 ]
-RunsOption = Annotated[Path | None, typer.Option("--runs", help="Folder of run directories; default: runs/.")]
+RunsOption = Annotated[
+    Path | None, typer.Option("--runs", metavar="DIR", help="The folder of the runs; default: runs/.")
+]
 
 
 def train(  # noqa: PLR0917 - one argument an option
@@ -57,17 +61,25 @@ def train(  # noqa: PLR0917 - one argument an option
     time_limit: TimeLimitOption = None,
     stop_after: StopAfterOption = None,
 ) -> None:
-    """Train the run of an experiment, or go on with it from its newest checkpoint.
+    """Train the run of an experiment, or continue it from its newest checkpoint.
 
-    Needs `data/blend.json` and the corpora; writes `runs/<id>/` and, in the end, the published checkpoint with its
-    rings. Ctrl-C, SIGTERM, SIGUSR1 or the time limit stop it after the step under way with a checkpoint; the same
-    command goes on. A finished run stays finished, whatever changed, until `--start-over`. Exit codes: 0 finished,
-    2 config, 3 evidence does not hold, 5 training failed, 75 start it again (stopped, killed, or another process holds
-    the run), 130 interrupted by Ctrl-C.
+    The command needs `data/blend.json` and the corpora. It writes `runs/<id>/` and, at the end, the published
+    checkpoint with its rings. Ctrl-C, SIGTERM, SIGUSR1 and the time limit stop the training after the current step,
+    with a checkpoint; the same command continues. A finished run stays as it is, whatever changed, unless
+    `--start-over` is given.
 
-    Section `hooks` of the config names hooks of installed packages; docs/trainer.md shows one.
+    The section `hooks` of the config names hooks of installed packages; docs/trainer.md shows an example.
 
-    Example: `treering train experiments/demo.yaml --set parallel.tensor=2`
+    Exit codes:
+        0: the training is finished
+        3: evidence is missing or does not hold
+        5: the training failed
+        75: start the same command again: it was stopped or killed, or another process trains this run
+        130: Ctrl-C
+
+    Examples:
+        treering train experiments/demo.yaml
+        treering train experiments/demo.yaml --set parallel.tensor=2 --time-limit 23h
     """
     from treering.collect.launcher import rank_variables
     from treering.config.duration import parse_duration

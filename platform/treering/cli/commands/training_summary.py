@@ -12,16 +12,23 @@ from treering.cli.output import console, print_json
 
 def training_summary(
     checkpoint: NamedCheckpoint,
-    output: Annotated[Path, typer.Option("--output", help="The file to write.")] = Path("training-content.md"),
+    output: Annotated[Path, typer.Option("--output", metavar="FILE", help="The file to write.")] = Path(
+        "training-content.md"
+    ),
     verify: VerifyOption = False,
     public_key: PublicKeyOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Write a summary of the training content after the template of the EU AI Act for general-purpose models.
+    """Write a summary of the training content by the template of the EU AI Act.
 
-    What only the provider knows is left as a named blank. Exit code 3 where the audit finds something.
+    The template is that for general-purpose models. The summary has a marked blank for everything that only the
+    provider knows.
 
-    Example: `treering training-summary published --output training-content.md`
+    Exit codes:
+        3: the audit found something that does not hold
+
+    Examples:
+        treering training-summary published --output training-content.md
     """
     from treering.audit.disclosure.training_summary import training_summary as write
 

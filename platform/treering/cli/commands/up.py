@@ -28,6 +28,7 @@ MlflowPort = Annotated[
     int | None,
     typer.Option(
         "--mlflow-port",
+        metavar="PORT",
         min=1,
         max=65_535,
         help=f"Port of MLflow; default {MLFLOW_PORT}, or any free one if that is taken.",
@@ -37,6 +38,7 @@ DashboardPort = Annotated[
     int | None,
     typer.Option(
         "--port",
+        metavar="PORT",
         min=1,
         max=65_535,
         help=f"Port of the dashboard; default {DASHBOARD_PORT}, or any free one if that is taken.",
@@ -52,13 +54,20 @@ def up(
 ) -> None:
     """Serve the dashboard and MLflow on 127.0.0.1 until Ctrl-C, and keep MLflow up to date meanwhile.
 
-    SIGTERM and a closed terminal end it as well. In a background job of a script Ctrl-C has no effect, and after
-    `nohup` a closed terminal has none: there `kill PID` ends it.
+    SIGTERM and a closed terminal end it as well. In a background job of a script, Ctrl-C has no effect; after `nohup`,
+    a closed terminal has no effect. Use `kill PID` there.
 
-    Where `MLFLOW_TRACKING_URI` names a server, that one is used and none is started; where it names a database, MLflow
-    is served over it. The dashboard's audit checks attestations with the keys of `--public-key`.
+    If `MLFLOW_TRACKING_URI` names a server, that server is used and no other is started. If it names a database, MLflow
+    is served over that database. The dashboard checks attestations with the keys of `--public-key`.
 
-    Example: `treering up --port 8600`
+    Exit codes:
+        0: ended by Ctrl-C or a signal
+        1: a server ended by itself; the error shows the end of its log
+        4: the database does not answer
+
+    Examples:
+        treering up
+        treering up --port 8600 --public-key signer.pub.pem
     """
     from treering.cli.serving import HOST, Guard, Service, choose_port
     from treering.redact import without_user_info

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 PathsArgument = Annotated[
     list[Path] | None,
     typer.Argument(
-        metavar="[PATH]...", help="Folders to look below; default: the project's corpora, indexes, runs, published."
+        metavar="PATH",
+        help="Folders to search; default: the corpora, indexes, runs and published checkpoint of the project.",
     ),
 ]
 AttestationOption = Annotated[
     Path | None,
-    typer.Option("--attestation", metavar="FILE", help="Check this signed statement; PATH is its checkpoint then."),
+    typer.Option("--attestation", metavar="FILE", help="Check this signed statement; PATH is then its checkpoint."),
 ]
 
 
@@ -37,14 +38,20 @@ def verify(
     public_key: PublicKeyOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Digest corpora, indexes, checkpoints and run logs again, and name each file, range and document that changed.
+    """Digest corpora, indexes, checkpoints and run logs again, and name everything that changed.
 
-    With `--attestation` it checks a signed statement offline instead: signature, every file of the checkpoint, and
-    ring, blend and ancestry against the run log. Ends with exit code 3 where something does not hold.
+    Each finding names the file, its range, and the documents in that range. With `--attestation`, the command checks a
+    signed statement offline instead: the signature, every file of the checkpoint, and ring, blend and ancestry against
+    the run log.
 
-    Example: `treering verify data/corpora`
+    Exit codes:
+        0: everything holds
+        3: something does not hold
 
-    Example: `treering verify published --attestation published.attestation.json --public-key signer.pub.pem`
+    Examples:
+        treering verify
+        treering verify data/corpora
+        treering verify --attestation signed.json --public-key signer.pub.pem
     """
     from treering.audit.inventory import verify_paths
     from treering.errors import EvidenceError
