@@ -26,7 +26,8 @@ from pydantic_core import PydanticCustomError
 class Section(BaseModel):
     """A part of an experiment: frozen, and a key that it does not know is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    # defer_build: a command builds only the schemas that it uses, so that it starts fast
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
     @field_validator("*", mode="before")
     @classmethod
