@@ -4,13 +4,12 @@ The docstring of a command is its help. Its sections `Exit codes:` and `Examples
 """
 
 import re
-from collections.abc import Iterator
 from inspect import cleandoc
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-_SECTION = re.compile(r"^(Exit codes|Examples):\n((?:    .*\n?)+)", re.MULTILINE)
+_SECTION = r"^{}:\n((?:    .*\n?)+)"
 _USUAL = {"0": "done", "2": "the usage, the config or a file is wrong"}
 """The exit codes of every command, where its docstring gives no other meaning."""
 
@@ -68,23 +67,23 @@ def summary(text: str) -> str:
 
 def examples(text: str) -> list[str]:
     """The command lines of the section `Examples:`."""
-    return [line for title, lines in _sections(text) if title == "Examples" for line in lines]
+    return _section(text, "Examples")
 
 
-def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
-    for title, lines in _SECTION.findall(cleandoc(text)):
-        yield title, [line.strip() for line in lines.splitlines() if line.strip()]
+def _section(text: str, title: str) -> list[str]:
+    """The lines of a section, without their indent."""
+    found = re.search(_SECTION.format(title), cleandoc(text), re.MULTILINE)
+    return [line.strip() for line in found[1].splitlines()] if found else []
 
 
 def _write_text(text: str, formatter: Any) -> None:
     formatter.write_paragraph()
     with formatter.indentation():
-        formatter.write_text(_SECTION.sub("", cleandoc(text)).strip())
+        formatter.write_text(re.sub(_SECTION.format("(?:Exit codes|Examples)"), "", cleandoc(text), flags=re.MULTILINE))
 
 
 def _write_sections(text: str, formatter: Any, usual: dict[str, str]) -> None:
-    own = [line.partition(": ") for title, lines in _sections(text) if title == "Exit codes" for line in lines]
-    codes = usual | {code: meaning for code, _, meaning in own}
+    codes = usual | dict(line.split(": ", 1) for line in _section(text, "Exit codes"))
     if codes:
         with formatter.section("Exit codes"):
             formatter.write_dl(sorted(codes.items(), key=lambda row: int(row[0])))
