@@ -78,7 +78,7 @@ def fifo() -> None:
         (raw(lambda held: held.replace(b"(362,)", b"(-2,) ")), "shuffle_idx.npy: cannot be read"),
         (raw(lambda held: held.replace(b"(362,)", b"()    ")), "shuffle_index has no entries, 362 entries follow"),
         (pickled, "doc_idx.npy: cannot be read (Array can't be memory-mapped: Python objects"),
-        (fifo, "doc_idx.npy: No such file or no regular one, expected an array of whole numbers"),
+        (fifo, "doc_idx.npy: No such file, or not a regular one, expected an array of whole numbers"),
         (array(lambda held: held.astype(np.float64)), "sample_idx.npy: found float64, expected an array of whole"),
         (array(lambda held: held.astype(np.uint64)), "sample_idx.npy: found uint64, expected an array of whole"),
         (array(lambda held: held[:, 0]), "sample_index has 363 entries, 363 x 2 entries follow"),

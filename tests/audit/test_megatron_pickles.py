@@ -46,10 +46,10 @@ def doubled(levels: int) -> bytes:
         (b"\x80\x02}" + b"N0" * 1_300_000 + b".", "more than 2,500,000 operations"),
         (b"\x80\x02\x8a\x48" + b"\x01" * 72 + b".", "a number of 569 bits, expected at most 512"),
         (b"I" + b"9" * 5000 + b"\n.", "cannot be read"),
-        (b"\x80\x02}r\xff\xff\xff\x7fu.", "no sound pickle"),  # a place of memory far away, and no mark
+        (b"\x80\x02}r\xff\xff\xff\x7fu.", "damaged pickle"),  # a place of memory far away, and no mark
         (b"\x80\x02\x82\x01.", "the operation EXT1"),
-        (b"\x80\x04\x8f](K\x01ea\x90.", "no sound pickle"),
-        (b"\x80\x02}]K\x01s.", "no sound pickle"),
+        (b"\x80\x04\x8f](K\x01ea\x90.", "damaged pickle"),
+        (b"\x80\x02}]K\x01s.", "damaged pickle"),
         (b"\x80\x02}", "cannot be read"),
         (b"\x80\x02X\xff\xff\xff\x7fa.", "cannot be read"),
         (b"\x80\x04\x8e\xff\xff\xff\xff\xff\x00\x00\x00a.", "cannot be read"),

@@ -241,7 +241,7 @@ def test_progress_is_said_or_read(folder):
         ),
         ({"data": [{"prefix": "data/none", "weight": 1.0}]}, EvidenceError, r"data/none\.idx: No such file"),
         ({"iteration": 40}, UserError, "samples consumed, the order ends after"),
-        ({"split": "0,1"}, UserError, "leaves train none"),
+        ({"split": "0,1"}, UserError, "gives train none"),
     ],
 )
 def test_a_description_that_does_not_do(folder, changes, error, message):

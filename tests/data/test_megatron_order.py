@@ -179,7 +179,7 @@ def test_a_chunk_that_began_wrongly_runs_again(monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"prefixes": ()}, "no data paths"),
+        ({"prefixes": ()}, "data paths are missing"),
         ({"weights": (0.5, 0.0)}, "weight 0 of .*code, which programs of the lineage megatron-core-0.13 refuse"),
         ({"weights": (0.5, -0.5)}, "expected one number above 0 for each"),
         ({"weights": (0.0, 0.0)}, "expected at least one above 0"),
@@ -190,7 +190,7 @@ def test_a_chunk_that_began_wrongly_runs_again(monkeypatch):
         ({"split": "1,2,3,4"}, "split '1,2,3,4', expected up to three shares"),
         ({"split": "a"}, "split 'a'"),
         ({"split": "..,1"}, "split '..,1'"),
-        ({"split": "0,1"}, "leaves train none of 30 sequences"),
+        ({"split": "0,1"}, "gives train none of 30 sequences"),
         ({"sequence_length": 10**6, "weights": None, "num_samples": None}, "expected at least 1000001 for one sample"),
     ],
 )

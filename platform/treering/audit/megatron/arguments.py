@@ -68,10 +68,13 @@ class Arguments:
         self._held = held
 
     def refuse(self, weights: Iterable[str]) -> None:
-        """Raises where the order cannot be rebuilt.
+        """Refuses a run whose order cannot be rebuilt.
 
         Args:
             weights: names of the model's weights.
+
+        Raises:
+            UserError: an argument that leaves Megatron's usual order is set, or the model is not a GPT.
         """
         for name, refusal in REFUSED.items():
             value = self._held.get(name)
@@ -244,9 +247,13 @@ class Arguments:
     def wrong(self, name: str, expected: str) -> EvidenceError:
         """The error of an argument with a wrong value."""
         found = _SHORT.repr(self._held[name]) if name in self._held else "none"
+        remedy = "give it in megatron-run.yaml, with `checkpoint:` or `launch:` for the rest (docs/megatron.md)"
         return EvidenceError(
-            f"{self.file}: argument {name}: found {found}, expected {expected}; give it in megatron-run.yaml, with "
-            "`checkpoint:` or `launch:` for the rest (docs/megatron.md)"
+            f"{self.file}: argument {name}: found {found}, expected {expected}; {remedy}",
+            file=self.file,
+            found=found,
+            expected=expected,
+            remedy=remedy,
         )
 
 

@@ -29,7 +29,12 @@ def unbound_file(listed: Path, name: str, checkpoint: Path) -> Unbound:
 
 
 def read_data_paths(told: Arguments, moved: Mapping[str, str]) -> tuple[str, list[dict[str, Any]], Path | None]:
-    """Which argument named the data of the training, its entries, and the file that listed them, if one did."""
+    """Which argument named the data of the training, its entries, and the file that listed them, if one did.
+
+    Raises:
+        UserError: no argument names data, or the file that lists them is missing.
+        EvidenceError: the file or an argument does not list data paths.
+    """
     for name in ("data_path", "train_data_path"):
         words = told.words(name)
         if words:
@@ -54,9 +59,9 @@ def read_data_paths(told: Arguments, moved: Mapping[str, str]) -> tuple[str, lis
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             reason = str(error) if isinstance(error, ValueError) else repr(error)
             form = "words" if name == "data_args_path" else "JSON"
+            expected = f"the {form} that {flag(name)} reads" + (", with `train`" if form == "JSON" else "")
             raise EvidenceError(
-                f"{place}: {reason[:200]}; expected the {form} that {flag(name)} reads"
-                + (", with `train`" if form == "JSON" else "")
+                f"{place}: {reason[:200]}; expected {expected}", file=place, found=reason[:200], expected=expected
             ) from None
         if isinstance(words, list) and words:
             return name, blend_of(place, name, [str(word) for word in words]), place
@@ -73,6 +78,10 @@ def _weighted_splits(told: Arguments, name: str, moved: Mapping[str, str]) -> tu
     A checkpoint holds the words taken apart, a launch script holds `NAME: WEIGHT START:END PREFIX, WEIGHT ...`.
 
     Source: bigscience-workshop/Megatron-DeepSpeed 8387ae17, megatron/arguments.py, parse_data_paths.
+
+    Raises:
+        UserError: the file that lists the data paths cannot be read.
+        EvidenceError: the argument has another form.
     """
     found = told.held(name)
     listed: Path | None = None
@@ -127,8 +136,9 @@ def blend_of(file: Path, name: str, words: list[str]) -> list[dict[str, Any]]:
     if all(weight is None for weight in weights):
         return [{"prefix": word.strip()} for word in words]
     if any(weight is None for weight in weights):
+        found, expected = " ".join(words)[:80], "WEIGHT PREFIX, in pairs"
         raise EvidenceError(
-            f"{file}: argument {name}: found {' '.join(words)[:80]!r}, expected WEIGHT PREFIX, in pairs"
+            f"{file}: argument {name}: found {found!r}, expected {expected}", file=file, found=found, expected=expected
         )
     return [{"prefix": word.strip(), "weight": weight} for weight, word in zip(weights, words[1::2], strict=True)]
 

@@ -188,9 +188,10 @@ def _index(place: Path, prefix: str) -> SequenceIndex:
     try:
         index.stat()
     except (OSError, ValueError):
+        expected = f"the index of the run's {prefix}"
+        remedy = "name the folder that it is in today with --data-root OLD=NEW"
         raise EvidenceError(
-            f"{index}: No such file, expected the index of the run's {prefix}; say where its folder lies today with "
-            "--data-root OLD=NEW"
+            f"{index}: No such file, expected {expected}; {remedy}", file=index, expected=expected, remedy=remedy
         ) from None
     return SequenceIndex.open(index, Path(f"{place}.bin"))
 

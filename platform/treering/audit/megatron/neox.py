@@ -110,7 +110,11 @@ def _data(keys: Arguments, moved: Mapping[str, str], stated: Lineage | None) -> 
 
 
 def _batch_size(keys: Arguments, state: Mapping[str, Any]) -> tuple[str, int]:
-    """The global batch size, and what says it: a key, or DeepSpeed's state in the checkpoint."""
+    """The global batch size, and where it is from: a key, or DeepSpeed's state in the checkpoint.
+
+    Raises:
+        UserError: neither holds it, and the number of GPUs is not known.
+    """
     if keys.held("train_batch_size") is not None:
         return "train_batch_size", keys.needed("train_batch_size")
     config = state.get("ds_config")

@@ -35,7 +35,8 @@ def read_saved(path: Path) -> dict[str, Any]:
     with _damage(path, "a whole file of torch.save"), open_regular(path) as file:
         found = _read(file)
     if not isinstance(found, dict):
-        raise EvidenceError(f"{path}: found {type(found).__name__}, expected the dictionary of a checkpoint")
+        kind, expected = type(found).__name__, "the dictionary of a checkpoint"
+        raise EvidenceError(f"{path}: found {kind}, expected {expected}", file=path, found=kind, expected=expected)
     return found
 
 
@@ -76,18 +77,30 @@ def sharded_names(path: Path) -> Iterator[str]:
 
 @contextmanager
 def _damage(path: Path, expected: str) -> Iterator[None]:
-    """Whatever a damaged or hostile file ends in, as our error."""
+    """Whatever a damaged or hostile file ends in, as our error.
+
+    Raises:
+        EvidenceError: anything went wrong inside.
+    """
     try:
         yield
     except OSError as error:
-        raise EvidenceError(f"{path}: {error.strerror or error}; expected {expected}") from None
+        raise EvidenceError(
+            f"{path}: {error.strerror or error}; expected {expected}", file=path, expected=expected
+        ) from None
     except Exception as error:  # noqa: BLE001 - a damaged archive may raise anything
-        said = str(error)[:_LONGEST_TEXT]
-        raise EvidenceError(f"{path}: cannot be read ({type(error).__name__}: {said}); expected {expected}") from None
+        found = f"{type(error).__name__}: {str(error)[:_LONGEST_TEXT]}"
+        raise EvidenceError(
+            f"{path}: cannot be read ({found}); expected {expected}", file=path, found=found, expected=expected
+        ) from None
 
 
 def _bounded(file: IO[bytes], size: int = -1) -> bytes:
-    """The rest of a file, or so many bytes of it."""
+    """The rest of a file, or so many bytes of it.
+
+    Raises:
+        ValueError: that is more than `MOST_BYTES`.
+    """
     read = file.read(MOST_BYTES + 1 if size < 0 else min(size, MOST_BYTES + 1))
     if len(read) > MOST_BYTES:
         raise ValueError(f"a pickle of more than {MOST_BYTES:,} bytes")

@@ -213,7 +213,12 @@ class AuditedRun:
         )
 
     def _named(self, document: str) -> tuple[str, int]:
-        """The data path and the number of a document."""
+        """The data path and the number of a document.
+
+        Raises:
+            UserError: another form.
+            NotFoundError: no such data path.
+        """
         prefix, _, number = document.rpartition(":")
         if not prefix or not number.isdecimal():
             raise UserError(f"document {document!r}, expected PREFIX:NUMBER with the number of a sequence of the .idx")

@@ -15,7 +15,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from treering.audit.megatron.pickled import read_saved, read_sharded, sharded_names
 from treering.audit.megatron.unpickle import Inert
@@ -27,6 +27,7 @@ LATEST: Final = "latest_checkpointed_iteration.txt"
 _DEEPSPEED_LATEST: Final = "latest"
 _NUMBERED: Final = re.compile(r"(?:iter_|global_step)(\d{1,15})")
 _LONGEST_NAME: Final = 255
+_SHOWN_OF_TRACKER: Final = 40
 _MOST_ITERATIONS: Final = 10**15
 _FILES: Final = (
     "common.pt",
@@ -116,13 +117,21 @@ def read_checkpoint(file: Path) -> SavedRun:
     said = arguments if neox else arguments.state if isinstance(arguments, Inert) else None
     if not isinstance(said, dict):
         there = ", ".join(map(str, list(held)[:8])) or "nothing"
+        remedy = "describe the launch in megatron-run.yaml (docs/megatron.md)"
         raise EvidenceError(
-            f"{file}: found no launch arguments (`args`) among {there}: saved by something else, or the weights alone; "
-            "say how the run was launched in megatron-run.yaml (docs/megatron.md)"
+            f"{file}: found no launch arguments (`args`) among {there}: another program saved this file, or it holds "
+            f"weights alone; {remedy}",
+            file=file,
+            found=there,
+            expected="args",
+            remedy=remedy,
         )
     iteration = held.get("iteration")
     if not isinstance(iteration, int) or isinstance(iteration, bool) or not 1 <= iteration <= _MOST_ITERATIONS:
-        raise EvidenceError(f"{file}: iteration {iteration!r}, expected the number of a step that was trained")
+        expected = "the number of a step that was trained"
+        raise EvidenceError(
+            f"{file}: iteration {iteration!r}, expected {expected}", file=file, found=iteration, expected=expected
+        )
     deepspeed = file.name.endswith("model_states.pt")
     state: dict[str, Any] = {name: held[name] for name in _STATE if name in held}
     return SavedRun(file, folder, iteration, said, deepspeed, tuple(weight_names(held)), neox, state)
@@ -184,25 +193,37 @@ def latest_iteration(folder: Path) -> int | None:
     if text is None:
         return None
     if not (text.isdecimal() and len(text) <= len(str(_MOST_ITERATIONS)) and int(text) >= 1):
-        raise EvidenceError(f"{folder / LATEST}: found {text[:40]!r}, expected the number of an iteration")
+        _refuse_tracker(folder / LATEST, text, "the number of an iteration")
     return int(text)
 
 
 def _tracked(folder: Path) -> str | None:
-    """The folder's name of the checkpoint that a save folder's tracker names."""
+    """The folder's name of the checkpoint that a save folder's tracker names.
+
+    Raises:
+        EvidenceError: the tracker holds no name of a checkpoint.
+    """
     text = _line(folder / LATEST)
     if text is None:
         named = _line(folder / _DEEPSPEED_LATEST)
         if named is not None and (not named or len(named) > _LONGEST_NAME or Path(named).name != named):
-            raise EvidenceError(
-                f"{folder / _DEEPSPEED_LATEST}: found {named[:40]!r}, expected the name of a checkpoint"
-            )
+            _refuse_tracker(folder / _DEEPSPEED_LATEST, named, "the name of a checkpoint")
         return named
     if text == "release":
         return text
     number = latest_iteration(folder)
     names = (f"iter_{number:07d}", f"global_step{number}")
     return next((name for name in names if (folder / name).is_dir()), names[0])
+
+
+def _refuse_tracker(file: Path, text: str, expected: str) -> NoReturn:
+    """Ends with the error of a tracker file with another content.
+
+    Raises:
+        EvidenceError: always.
+    """
+    found = text[:_SHOWN_OF_TRACKER]
+    raise EvidenceError(f"{file}: found {found!r}, expected {expected}", file=file, found=found, expected=expected)
 
 
 def _line(path: Path) -> str | None:

@@ -81,7 +81,11 @@ def read_script(file: Path, text: str) -> LaunchScript:
 
 
 def _launch(file: Path, command: Command) -> tuple[Command, dict[str, Any], tuple[Unresolved, ...]] | None:
-    """The command with its arguments, None where it launches no training of Megatron."""
+    """The command with its arguments, None where it launches no training of Megatron.
+
+    Raises:
+        UserError: it launches GPT-NeoX, whose arguments are in YAML files.
+    """
     words = [word for each in command.words for word in _unfolded(each)]
     programs = [at for at, word in enumerate(words) if isinstance(word, str) and word.endswith(".py")]
     if not programs:

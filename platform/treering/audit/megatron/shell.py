@@ -202,7 +202,11 @@ class _Shell:
 
 
 def _bounded(number: int) -> int:
-    """A number that a shell and Python treat alike."""
+    """A number that a shell and Python treat alike.
+
+    Raises:
+        ValueError: it is negative, or has more than 63 bits.
+    """
     if not 0 <= number < 2**63:
         raise ValueError
     return number

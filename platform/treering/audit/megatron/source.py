@@ -30,7 +30,7 @@ from treering.audit.megatron.saved import (
 from treering.audit.report import Finding
 from treering.config.load import validate_section
 from treering.config.megatron import MegatronRun
-from treering.data.megatron.lineage import LINEAGES, Lineage, lineage_named, lineages_of_generation
+from treering.data.megatron.lineage import EXPECTED_LINEAGE, LINEAGES, Lineage, lineage_named, lineages_of_generation
 from treering.errors import ConfigError, NotFoundError, TreeringError, UserError
 
 _NO_WEIGHTS: Final = (
@@ -182,9 +182,8 @@ class _Told:
         run = validate_section(file, MegatronRun, dict(document))
         try:
             run.lineage is None or lineage_named(run.lineage)
-        except UserError as error:
-            expected = str(error).partition("expected ")[2]
-            raise ConfigError(str(file), "lineage", str(run.lineage), expected) from None
+        except UserError:
+            raise ConfigError(str(file), "lineage", str(run.lineage), EXPECTED_LINEAGE) from None
         return run.model_copy(update={"lineage": self.lineages(run, launch)[0].name})
 
     def lineages(self, run: MegatronRun, launch: Launch | None) -> tuple[Lineage, ...]:

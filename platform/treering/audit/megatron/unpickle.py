@@ -1,8 +1,8 @@
-"""Runs the program of a pickle by hand, inside bounds, and without doing what it asks for.
+"""Runs the program of a pickle inside bounds, and without calling what it names.
 
 A pickle is a program: it names functions and calls them. Here nothing that it names is looked up. Plain containers are
-built by our own code; every other name becomes an inert object that keeps what the program hands it. A program that is
-deep, large, or made to take forever ends in an error that states the bound.
+built by our own code. Every other name becomes an inert object that keeps its arguments and attributes. A program that
+is deep, large, or made to take forever ends in an error that states the bound.
 
 Source: CPython 3.11, Lib/pickletools.py (the operations and their arguments).
 """
@@ -15,7 +15,7 @@ from typing import IO, Any, Final
 MOST_OPERATIONS: Final = 2_500_000
 """Operations of one program; a checkpoint of Megatron has about 40 for each tensor that it names."""
 DEEPEST_KEY: Final = 4
-"""Levels of tuples in a key: Python hashes a key again at every level, which doubles the time where a tuple repeats."""
+"""Levels of tuples in a key. Python hashes every level again, so a tuple that repeats doubles the time per level."""
 LARGEST_KEY: Final = 64
 """Values in all tuples of one key."""
 LONGEST_NUMBER: Final = 64
@@ -33,18 +33,18 @@ _CONSTANTS: Final = frozenset({
 
 
 class Inert:
-    """An object of a class, a call of a function, or the bare name of either.
+    """Stands for an object of a class, a call of a function, or the name of either; it does nothing.
 
     Attributes:
-        kind: module and name, as the pickle has them.
-        arguments: what it was made or called with.
-        state: what it was filled with afterwards, for most objects their attributes.
+        kind: module and name, as in the pickle.
+        arguments: of the call.
+        state: what the pickle set afterwards, for most objects their attributes.
     """
 
     __slots__ = ("arguments", "kind", "state")
 
     def __init__(self, kind: str, arguments: tuple[Any, ...] = ()) -> None:
-        """Keeps a name and what it was called with."""
+        """Keeps a name and the arguments of its call."""
         self.kind = kind
         self.arguments = arguments
         self.state: Any = None
@@ -54,10 +54,10 @@ class Inert:
 
 
 def run_pickle(file: IO[bytes]) -> Any:
-    """What the program that begins at a file's position leaves; the position is after it.
+    """Runs the program that begins at a file's position, which then is after the program; returns its result.
 
     Raises:
-        ValueError: the program is damaged, or goes beyond a bound.
+        ValueError: the program is damaged, or exceeds a bound.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of escapes in texts of old pickles
@@ -78,14 +78,14 @@ def _run(file: IO[bytes]) -> Any:
                 raise ValueError(f"a pickle of more than {MOST_OPERATIONS:,} operations and copied items")
         return machine.pop()
     except (IndexError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"no sound pickle ({type(error).__name__}: {error})") from None
+        raise ValueError(f"damaged pickle ({type(error).__name__}: {error})") from None
 
 
 class _Machine:
     """The stack of a pickle's program, with its memory.
 
     Attributes:
-        copied: items that calls copied; a list that is copied again and again is work that no byte names.
+        copied: items that calls copied: a list that is copied again and again costs time but no bytes.
     """
 
     def __init__(self) -> None:
@@ -138,14 +138,22 @@ class _Machine:
             self._operations[name] = lambda place: self.push(self._memory[place])
 
     def run(self, name: str, argument: Any) -> None:
-        """One operation that is no constant."""
+        """One operation that does more than push a constant.
+
+        Raises:
+            ValueError: no checkpoint has this operation, or it asks for more than a bound allows.
+        """
         operation = self._operations.get(name)
         if operation is None:
             raise ValueError(f"the operation {name}, which no checkpoint has")
         operation(argument)
 
     def push(self, value: Any) -> None:
-        """Puts a value on the stack."""
+        """Puts a value on the stack.
+
+        Raises:
+            ValueError: a whole number of more than `LONGEST_NUMBER` bytes.
+        """
         if type(value) is int and value.bit_length() > 8 * LONGEST_NUMBER:
             raise ValueError(f"a number of {value.bit_length():,} bits, expected at most {8 * LONGEST_NUMBER}")
         self._stack.append(value)
@@ -233,7 +241,7 @@ class _Machine:
         state, target = self.pop(), self._stack[-1]
         if isinstance(target, Inert) and target is not self._kinds.get(target.kind):
             target.state = state
-        elif not isinstance(target, dict):  # of a dictionary the attributes are not asked for
+        elif not isinstance(target, dict):  # nothing here reads the attributes of a dictionary
             raise ValueError(f"attributes for {target!r}" if isinstance(target, Inert) else "attributes for a value")
 
 
@@ -259,7 +267,12 @@ def _set_of(items: Iterable[Any]) -> frozenset[Any]:
 
 
 def _key(value: Any) -> Any:
-    """A value that can be hashed in a bounded time."""
+    """A value that can be hashed in a bounded time.
+
+    Raises:
+        ValueError: tuples that are nested too deeply, or hold too many values.
+        TypeError: a value that cannot be a key.
+    """
     if value is None or isinstance(value, str | int | float | bytes | Inert):
         return value
     level, left = [value], LARGEST_KEY
@@ -277,5 +290,5 @@ def _key(value: Any) -> Any:
         level = below
     if any(isinstance(each, tuple) and each for each in level):
         raise ValueError(f"a key of tuples that are nested deeper than {DEEPEST_KEY} levels")
-    hash(value)  # a TypeError for what is no key
+    hash(value)
     return value

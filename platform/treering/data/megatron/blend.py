@@ -1,7 +1,7 @@
-"""A Megatron blend as its launch names it, and how many samples each dataset is asked for.
+"""A Megatron blend as its launch names it, and how many samples each dataset must give.
 
-The arithmetic is Megatron's, down to the rounding of each float, since a sample more or less moves everything after it.
-Where programs differ, the blend asks the rules of its lineage (`lineage.py`).
+The arithmetic is Megatron's, down to the rounding of each float, since one sample more or less moves every sample after
+it. Where programs differ, the lineage decides (`lineage.py`).
 
 Source: megatron-core 0.16.1, megatron/core/datasets/blended_megatron_dataset_builder.py and
 blended_megatron_dataset_config.py; the other sources are named with each lineage.
@@ -29,22 +29,22 @@ _MARGIN = 0.005
 
 @dataclass(frozen=True, slots=True)
 class MegatronBlend:
-    """What decides the order of one split of a Megatron run.
+    """Everything that decides the order of one split of a Megatron run.
 
     Attributes:
         prefixes: of the `.bin/.idx` pairs, as the run named them.
-        weights: one for each, in any scale; None where the run gave none: then the lineage says what weighs.
+        weights: one for each prefix, in any scale; None where the run gave none, and the lineage decides.
         seed: `--seed`.
         sequence_length: tokens a sample counts.
-        num_samples: samples asked of the split (`--train-samples`); None: one epoch of everything.
-        split: shares of train, valid and test as `--split` has them; None where the prefixes are this split's own
+        num_samples: samples that the split must give (`--train-samples`); None: one epoch of everything.
+        split: shares of train, valid and test as in `--split`; None where the prefixes are for this split alone
             (`--train-data-path`).
-        index_split: which of them.
+        index_split: which split.
         surplus: margin by which each dataset is built longer than its share, where the lineage takes it as an argument.
         extra_token: whether a sample is read with one token more than its length.
         drop_last_partial_validation: whether `valid` leaves out a last sample that would need padding.
-        lineage: whose rules it follows.
-        ranges: of each prefix, the part of its sequences that is read, from 0 to 1; None: all, or by `split`.
+        lineage: whose rules hold.
+        ranges: of each prefix, the part of its sequences that is read, from 0 to 1; None: all of them, or by `split`.
         renormalized: `--renormalize-blend-weights`.
         exact_epochs: `--train-data-exact-num-epochs`.
     """
@@ -68,10 +68,10 @@ class MegatronBlend:
         """Checks what Megatron asserts.
 
         Raises:
-            UserError: a value that no run of the lineage can have.
+            UserError: a value that a run of the lineage cannot have.
         """
         if not self.prefixes:
-            raise UserError("megatron blend: no data paths, expected at least one prefix of a .bin/.idx pair")
+            raise UserError("megatron blend: data paths are missing, expected at least one prefix of a .bin/.idx pair")
         if self.sequence_length < 1:
             raise UserError(f"megatron blend: sequence length is {self.sequence_length}, expected at least 1")
         if self.num_samples is not None and self.num_samples < 1:
@@ -95,7 +95,11 @@ class MegatronBlend:
             raise UserError("megatron blend: weights without a number of samples, expected both, as Megatron does")
 
     def _check_options(self) -> None:
-        """Checks what only some lineages have."""
+        """Checks the options that only some lineages have.
+
+        Raises:
+            UserError: the blend's lineage does not have one that is set, or two exclude each other.
+        """
         if len(self.prefixes) > self.lineage.max_paths:
             raise self._refused(f"{len(self.prefixes)} data paths", f"at most {self.lineage.max_paths}")
         if self.split is not None and len(self.prefixes) > 1 and self.lineage.blends_one_path == "always":
@@ -122,12 +126,12 @@ class MegatronBlend:
 
     @property
     def holds_empty(self) -> bool:
-        """Whether a dataset of which nothing is asked may hold less than a sample."""
+        """Whether a dataset that must give nothing may hold less than a sample."""
         return self.lineage.holds_empty == "always" or (self.lineage.holds_empty == "own" and self.split is None)
 
     @property
     def blended(self) -> bool:
-        """Whether a blend of datasets gives the samples, even of one dataset."""
+        """Whether the program builds a blend, also over one dataset."""
         if len(self.prefixes) > 1:
             return True
         alone = self.lineage.blends_one_path
@@ -137,7 +141,7 @@ class MegatronBlend:
 
     @property
     def shares(self) -> list[float] | None:
-        """The weights as the program scales them when it reads the blend; None where lengths weigh."""
+        """The weights as the program scales them when it reads the blend; None where the lengths are the weights."""
         weights = self.weights
         if weights is None and self.blended and self.lineage.without_weights == "equal":
             weights = (1.0,) * len(self.prefixes)
@@ -154,11 +158,11 @@ class MegatronBlend:
 
     @property
     def margin(self) -> float:
-        """By how much each dataset is built longer than its share."""
+        """The part by which each dataset is built longer than its share."""
         return self.surplus if self.lineage.surplus_argument else _MARGIN
 
     def requested(self) -> tuple[int | None, ...]:
-        """The samples that each dataset is asked for, None for one epoch."""
+        """The samples that each dataset must give, None for one epoch."""
         if not self.blended:
             return (self.num_samples,)
         if self.shares is None or self.num_samples is None:
@@ -168,7 +172,7 @@ class MegatronBlend:
         return tuple(math.ceil(self.num_samples * w * (1 + self.margin)) for w in self.shares)
 
     def blend_weights(self, lengths: Sequence[int]) -> list[float]:
-        """The share of each dataset that the greedy rule works with; scaled twice where the run gave weights.
+        """The share of each dataset in the greedy rule; scaled twice where the run gave weights.
 
         Args:
             lengths: samples that each dataset has.
@@ -180,7 +184,7 @@ class MegatronBlend:
         return normalize(self.shares or lengths)
 
     def whole_size(self, lengths: Sequence[int]) -> int | None:
-        """Samples of the whole blend as the program builds it; None: all of them, until all are spent.
+        """Samples of the blend as the program builds it; None: until every dataset is used up.
 
         Args:
             lengths: samples that each dataset has.
@@ -194,10 +198,10 @@ class MegatronBlend:
         return sum(number or 0 for number in self.requested())
 
     def size(self, lengths: Sequence[int]) -> int | None:
-        """Samples of the blend that a training can read; None: all of them, until all are spent.
+        """Samples of the blend that a training can read; None: until every dataset is used up.
 
-        A program that does not check its blend may have asked too little of a dataset for samples that no training
-        reads.
+        A program that does not check its blend may build samples that a dataset does not have, after the last sample
+        that a training reads.
 
         Args:
             lengths: samples that each dataset has.
@@ -211,7 +215,7 @@ class MegatronBlend:
         """The sequences [first, end) of a dataset that the split takes.
 
         Raises:
-            UserError: the split takes none.
+            UserError: the split is empty.
         """
         if self.ranges is not None:
             return self._ranged(self.ranges[component], num_sequences, component)
@@ -223,7 +227,7 @@ class MegatronBlend:
         first, end = ends[position], ends[position + 1]
         if first >= end:
             raise UserError(
-                f"megatron blend: split {self.split!r} leaves {self.index_split} none of {num_sequences} sequences"
+                f"megatron blend: split {self.split!r} gives {self.index_split} none of {num_sequences} sequences"
             )
         return first, end
 
@@ -233,7 +237,7 @@ class MegatronBlend:
         first, end = (round(bound * float(num_sequences)) for bound in part)
         if not 0 <= first < end <= num_sequences:
             raise UserError(
-                f"megatron blend: range {part[0]}:{part[1]} leaves none of the {num_sequences} sequences of "
+                f"megatron blend: range {part[0]}:{part[1]} holds none of the {num_sequences} sequences of "
                 f"{self.prefixes[component]}, expected START:END from 0 to 1"
             )
         return first, end

@@ -9,7 +9,11 @@ Parsed = dict[str, Any] | None
 
 
 def parse_json(text: str, kind: str) -> Parsed:
-    """The description of megatron-core."""
+    """The description of megatron-core.
+
+    Raises:
+        ValueError: the text is not JSON, or describes no datasets.
+    """
     told = json.loads(text)
     datasets = told.get("datasets", [told]) if isinstance(told, dict) else None
     if not isinstance(datasets, list) or not datasets or not all(isinstance(each, dict) for each in datasets):
@@ -18,7 +22,11 @@ def parse_json(text: str, kind: str) -> Parsed:
 
 
 def parse_lines(text: str, kind: str) -> Parsed:
-    """A description of lines of text."""
+    """A description of lines of text.
+
+    Raises:
+        ValueError: the text describes no datasets.
+    """
     lines = text.splitlines()
     if not lines or lines[0] not in ("GPT Dataset", "Blendable dataset"):
         raise ValueError(f"found {text[:40]!r}")

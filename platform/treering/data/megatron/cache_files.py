@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from glob import escape
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,18 +61,18 @@ class CachedIndex:
         """One of its arrays, memory-mapped: whole numbers.
 
         Raises:
-            EvidenceError: the file is missing or no array of whole numbers.
+            EvidenceError: the file is missing, or not an array of whole numbers.
         """
-        path, expected = self.arrays[name], "an array of whole numbers of Megatron's index cache; remove the cache"
+        path = self.arrays[name]
+        if not path.is_file():
+            _refuse_array(path, "No such file, or not a regular one")
         try:
-            if not path.is_file():
-                raise EvidenceError(f"{path}: No such file or no regular one, expected {expected}")
             array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError, OverflowError, SyntaxError, TypeError, tokenize.TokenError) as error:
-            raise EvidenceError(f"{path}: cannot be read ({error}); expected {expected}") from None
+            _refuse_array(path, f"cannot be read ({error})")
         if not isinstance(array, np.ndarray) or not np.can_cast(array.dtype, np.int64) or array.dtype.kind not in "iu":
             found = getattr(array, "dtype", "an archive")
-            raise EvidenceError(f"{path}: found {found}, expected {expected}")
+            _refuse_array(path, f"found {found}", found)
         return array
 
     @property
@@ -82,6 +82,17 @@ class CachedIndex:
         for ending in ("-description.txt", ".dsc", f"_{_SHORT['document']}.npy"):
             text = text.removesuffix(ending)
         return text
+
+
+def _refuse_array(path: Path, problem: str, found: object = None) -> NoReturn:
+    """Ends with the error of a file that is not an array of a cached index.
+
+    Raises:
+        EvidenceError: always.
+    """
+    expected, remedy = "an array of whole numbers of Megatron's index cache", "remove the cache"
+    text = f"{path}: {problem}, expected {expected}; {remedy}"
+    raise EvidenceError(text, file=path, found=found, expected=expected, remedy=remedy) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""The lineages of Megatron: programs that cut the same data into the same order, with the rules of each.
+"""The lineages of Megatron: programs that order the same data alike, with the rules of each.
 
-All lineages share the shuffles, the cutting into samples, and the greedy rule of a blend. They differ in how much each
-dataset is asked for, in when the last epoch stands apart, and in some roundings. One difference of a sample moves every
-sample after it, so an order is right only with the rules of the program that trained.
+All lineages share the shuffles, the cutting into samples, and the greedy rule of a blend. They differ in how many
+samples each dataset must give, in when the last epoch is shuffled apart, and in some roundings. One sample more or less
+moves every sample after it, so an order is right only by the rules of the program that trained.
 
 A lineage has the name of its program and of the first release with its rules. docs/data-order.md lists them.
 
@@ -30,33 +30,34 @@ class Lineage:
     """How one family of programs orders samples.
 
     Attributes:
-        name: `--lineage` and `lineage:` take it.
-        programs: programs and releases that follow it.
+        name: the value of `--lineage` and `lineage:`.
+        programs: programs and releases that order data by these rules.
         source: repository, release or commit, and files that the rules were read from.
-        share_rounding: a dataset of a blend is asked for its share of the samples with a margin; `once` rounds up
-            samples * weight * margin, `twice` rounds up samples * weight before the margin and after it.
+        share_rounding: a dataset of a blend must give its share of the samples with a margin. `once` rounds up
+            samples * weight * margin; `twice` rounds up samples * weight before the margin and after it.
         surplus_argument: whether the margin is an argument of the run; elsewhere it is 0.5 %.
-        blend_length: samples in a blend: what the datasets are asked for (`requested`), their shares without the margin
-            (`shares`), or what the datasets have (`datasets`).
+        blend_length: samples in a blend: the sum of what the datasets must give (`requested`), of their shares without
+            the margin (`shares`), or of what the datasets have (`datasets`).
         apart_below: the last epoch is shuffled apart where it gives less than this part of its samples; None: never.
-        last_epoch_excess: samples that the last epoch may give above a whole epoch's; the program ends otherwise.
+        last_epoch_excess: samples that the last epoch may give above those of a whole epoch; beyond, the program ends.
         split_rounding: whether the bounds of the splits are rounded, or their sizes.
         sum_in_turn: whether weights are added one after the other; numpy adds eight side by side.
         python_sums: what the program adds with Python's `sum`: nothing, the split's shares, or these and the weights.
         compensated: whether the program ran on Python 3.12 or later, whose `sum` corrects the rounding.
-        without_weights: what several data paths without weights mean: they weigh by their lengths, they weigh equally,
-            or the program ends.
+        without_weights: the meaning of several data paths without weights: their lengths are the weights, the weights
+            are equal, or the program ends.
         zero_weight: whether a weight of 0 is accepted. Such a path can still give one sample, where all errors of the
             greedy rule are 0 and it is the first path.
-        holds_empty: whether a path with weight 0 may hold less than a sample: never, always, or of a split's own paths.
-        blends_one_path: of a split's own paths, whether one path is a blend: where it has a weight, always, or never.
+        holds_empty: whether a path with weight 0 may hold less than a sample: never, always, or where the paths are for
+            one split alone.
+        blends_one_path: whether one path that is for one split alone is a blend: where it has a weight, always, never.
         renormalizes: whether `--renormalize-blend-weights` exists, which takes the requested samples as weights.
         refuses_overdraw: whether the program ends where a blend takes more samples of a dataset than it has.
         max_paths: data paths that a blend can hold.
         reads_last_sample: whether the last sample of a dataset counts.
-        resumes_by_steps: whether a resumed run goes on at steps * batch size, not at the samples consumed.
+        resumes_by_steps: whether a resumed run continues at steps * batch size, not at the samples consumed.
         exact_epochs: whether `--train-data-exact-num-epochs` exists.
-        parts: whether `--train-weighted-split-paths` exists, which names parts of the paths.
+        parts: whether `--train-weighted-split-paths` exists, which reads parts of the paths.
     """
 
     name: str
@@ -147,7 +148,7 @@ CORE: Final = _core(
     surplus_argument=True,
     blend_length="shares",
 )
-"""What a run is taken to follow where nothing says otherwise."""
+"""The lineage of a run whose arguments name none."""
 
 _ALL: Final = (
     CORE,
@@ -231,6 +232,11 @@ LINEAGE_NAMES: Final = (
     ),
 )
 """Every name that states a lineage."""
+EXPECTED_LINEAGE: Final = (
+    f"one of {', '.join(LINEAGES)}, or a release of megatron-core from 0.4 on as megatron-core-0.12; "
+    "docs/data-order.md lists the programs of each lineage"
+)
+"""What an error about a lineage's name expects."""
 MAX_PATHS: Final = max(lineage.max_paths for lineage in _ALL)
 """The most data paths that a blend of any lineage can hold."""
 _CORE_STARTS: Final = ((13, "0.13"), (11, "0.11"), (7, "0.7"), (5, "0.5"), (4, "0.4"))
@@ -240,7 +246,7 @@ GENERATIONS: Final = {
     "core-early": ("megatron-core-0.7", "megatron-core-0.11", "megatron-core-0.5", "megatron-core-0.4"),
     "legacy": ("megatron-lm-legacy", "megatron-deepspeed", "bigscience", "gpt-neox"),
 }
-"""What the names of an older description mean: the lineage that they stood for, and others that they covered."""
+"""The lineages behind the names of an older description, the one that it meant first."""
 
 
 def lineage_named(name: str) -> Lineage:
@@ -257,13 +263,10 @@ def lineage_named(name: str) -> Lineage:
         minor = int(release[2])
         name = next((f"megatron-core-{start}" for first, start in _CORE_STARTS if minor >= first), name)
     if name not in LINEAGES:
-        raise UserError(
-            f"lineage {name!r}, expected one of {', '.join(LINEAGES)}, or a release of megatron-core from 0.4 on as "
-            "megatron-core-0.12; docs/data-order.md says which programs follow which lineage"
-        )
+        raise UserError(f"lineage {name!r}, expected {EXPECTED_LINEAGE}")
     return LINEAGES[name]
 
 
 def lineages_of_generation(generation: str) -> tuple[Lineage, ...]:
-    """The lineages that a `generation` of an older description covered, the one that it stood for first."""
+    """The lineages of a `generation` of an older description, the one that it meant first."""
     return tuple(LINEAGES[name] for name in GENERATIONS[generation])
