@@ -70,6 +70,7 @@ def test_every_answer_is_that_of_reading_sample_by_sample(case):
             assert 0 <= span.start < span.end <= lengths[component][span.document]
             exposures.setdefault((component, span.document), {})[g] = None
         seen[component] += 1
+    assert order.samples_with_spans(0, samples) == [order.sample(g) for g in range(samples)]
     for g in {0, samples // 2, samples}:
         assert order.counts(g) == tuple(np.bincount(arrays.component[:g], minlength=len(lengths)).tolist())
         for component, held in enumerate(lengths):
@@ -81,6 +82,27 @@ def test_every_answer_is_that_of_reading_sample_by_sample(case):
             assert np.flatnonzero(order.touched(component, g)).tolist() == sorted(touched)
             assert len(order.touched(component, g)) == len(held)
             assert order.documents_touched(component, g) == len(touched)
+
+
+@settings(max_examples=30)
+@given(case=cases(), data=st.data())
+def test_exposures_of_documents_in_a_range_are_found_by_reading_it(case, data):
+    order, samples, lengths = case
+    lo = data.draw(st.integers(0, samples))
+    hi = data.draw(st.integers(lo, samples))
+    read = order.samples_with_spans(lo, hi)
+    for component, held in enumerate(lengths):
+        documents = np.array(data.draw(st.permutations(range(len(held)))), dtype=np.int64)
+        found = order.document_exposures(component, documents, lo, hi)
+        expected = [
+            (item, sample.g, sample.epoch, sample.index)
+            for item, document in enumerate(documents.tolist())
+            for sample in read
+            if sample.component == component and document in {span.document for span in sample.spans}
+        ]
+        columns = (found.item, found.sample, found.epoch, found.index)
+        assert list(zip(*(column.tolist() for column in columns), strict=True)) == expected
+        assert {column.dtype for column in columns} == {np.dtype(np.int64)}
 
 
 @settings(max_examples=30)

@@ -146,9 +146,9 @@ class OrderedLaunch:
         Raises:
             NotFoundError: no such document.
         """
-        found = [order.exposures(component, document, self.end_sample) for component in self.components(prefix)]
-        samples = np.unique(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
-        return samples[samples >= self.first_sample]
+        asked, (first, end) = np.array([document]), (self.first_sample, self.end_sample)
+        found = [order.document_exposures(part, asked, first, end).sample for part in self.components(prefix)]
+        return np.unique(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
 
     def sample_range(self, step: int) -> tuple[int, int]:
         """The samples [start, end) of a step."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from treering.data.megatron.blend import MegatronBlend
 from treering.data.megatron.greedy import interleave
 from treering.data.megatron.indices import DatasetIndices, IndexPlan
-from treering.data.order.contract import Sample, SampleArrays
+from treering.data.order.contract import Exposures, Sample, SampleArrays
 from treering.data.order.spans import Span
 from treering.errors import NotFoundError, UserError
 
@@ -38,6 +38,11 @@ class MegatronComponent:
     lengths: NDArray[np.int32]
     plan: IndexPlan
     indices: DatasetIndices
+
+    def epochs(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The epoch of each of some samples of the sample index: int64, shape as `samples`."""
+        first, last = self.plan.epoch(0), self.plan.epoch(self.plan.num_samples - 1)
+        return np.where(samples < self.plan.together, first, last).astype(np.int64, copy=False)
 
 
 class MegatronOrder:
@@ -141,9 +146,7 @@ class MegatronOrder:
             first = self.count(component, lo)
             indices = part.indices.shuffle[first : first + len(where)].astype(np.int64)
             arrays.index[where] = indices
-            arrays.epoch[where] = np.where(
-                indices < part.plan.together, part.plan.epoch(0), part.plan.epoch(part.plan.num_samples - 1)
-            )
+            arrays.epoch[where] = part.epochs(indices)
         return arrays
 
     def count(self, component: int, g: int) -> int:
@@ -186,14 +189,31 @@ class MegatronOrder:
             UserError: the order has no such sample or component.
             NotFoundError: no such document.
         """
-        count, part = self.count(component, g), self.components[component]
-        if not 0 <= document < len(part.lengths):
-            raise NotFoundError(
-                f"{part.corpus}: no document {document}, expected 0 to {len(part.lengths) - 1} (Megatron's documents "
-                "are the sequences of the .idx)"
-            )
-        places = part.indices.places(document, count, part.lengths, extra_token=self.blend.extra_token)
-        return np.array([self.select(component, place) for place in places.tolist()], dtype=np.int64)
+        return self.document_exposures(component, np.array([document]), 0, g).sample
+
+    def document_exposures(self, component: int, documents: NDArray[np.int64], lo: int, hi: int) -> Exposures:
+        """The samples [lo, hi) that hold at least one token of each of some documents.
+
+        Each document costs a pass over the indices.
+
+        Raises:
+            UserError: the order has no such samples or component.
+            NotFoundError: no such document.
+        """
+        start, end, part = self.count(component, lo), self.count(component, hi), self.components[component]
+        found = [np.empty((4, 0), dtype=np.int64)]
+        for item, document in enumerate(documents.tolist()):
+            if not 0 <= document < len(part.lengths):
+                raise NotFoundError(
+                    f"{part.corpus}: no document {document}, expected 0 to {len(part.lengths) - 1} (Megatron's "
+                    "documents are the sequences of the .idx)"
+                )
+            places = part.indices.places(document, end, part.lengths, extra_token=self.blend.extra_token)
+            places = places[places >= start]
+            samples = np.array([self.select(component, place) for place in places.tolist()], dtype=np.int64)
+            index = part.indices.shuffle[places].astype(np.int64)
+            found.append(np.stack((np.full(len(places), item), samples, part.epochs(index), index)))
+        return Exposures(*np.concatenate(found, axis=1))
 
     def touched(self, component: int, g: int) -> NDArray[np.bool_]:
         """Which documents of a component the first g samples touch: bool [num_documents].

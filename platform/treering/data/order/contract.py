@@ -74,10 +74,9 @@ class OrderedCorpus(Protocol):
 class Order(Protocol):
     """A data order: which documents are sample g, and its inverse.
 
-    Samples count from 0 in the order in which they are read; an order that goes on from another one counts on from it.
-    Components are named by their position in the blend,
-    documents by their number in the corpus. A question outside the order is a `UserError`, an unknown document or
-    corpus a `NotFoundError`.
+    Samples count from 0 in the order in which they are read; an order that continues another one continues its numbers.
+    A component is its position in the blend, a document its number in the corpus. A question outside the order is a
+    `UserError`, an unknown document or corpus a `NotFoundError`.
     """
 
     @property
@@ -97,6 +96,9 @@ class Order(Protocol):
         The parts stand in the order in which their tokens are read, none is empty, and one document may have several.
         """
 
+    def samples_with_spans(self, lo: int, hi: int) -> list[Sample]:
+        """`sample` of each of samples [lo, hi)."""
+
     def samples(self, lo: int, hi: int) -> SampleArrays:
         """Samples [lo, hi) without their documents, as arrays."""
 
@@ -111,6 +113,9 @@ class Order(Protocol):
 
     def exposures(self, component: int, document: int, g: int) -> NDArray[np.int64]:
         """The order's samples below g that hold at least one token of a document, sorted, each once."""
+
+    def document_exposures(self, component: int, documents: NDArray[np.int64], lo: int, hi: int) -> Exposures:
+        """The samples [lo, hi) that hold at least one token of each of some documents."""
 
     def touched(self, component: int, g: int) -> NDArray[np.bool_]:
         """Which documents of a component the order's samples below g hold a token of: bool [num_documents]."""
