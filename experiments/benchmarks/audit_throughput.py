@@ -19,7 +19,7 @@ import numpy as np
 from random_blend import random_blend
 
 from treering.audit.corpora.content import batch_digests
-from treering.audit.evidence.path import RecordedSegment
+from treering.audit.evidence.segments import RecordedSegment
 from treering.config.resolve import ResolvedBlend
 from treering.config.schedule import Schedule
 from treering.data.corpus.corpus import Corpus

@@ -11,7 +11,7 @@ import run_records
 
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.documents.difference import compare_checkpoints
-from treering.audit.documents.exposure import corpora_of, find_exposures
+from treering.audit.documents.exposure_index import corpora_of, find_exposures
 from treering.audit.documents.readers import recover_ancestries
 from treering.audit.report import Level, PassedOver
 from treering.data.blend.joins import start_lines

@@ -11,7 +11,7 @@ import pytest
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.corpora.catalog import find_corpora
 from treering.audit.corpora.usage import curation_of, path_documents, path_usage
-from treering.audit.evidence.path import recorded_segments_to
+from treering.audit.evidence.segments import recorded_segments_to
 from treering.audit.report import CurationStep, HeldOut, Level
 from treering.data.corpus.corpus import Corpus
 from treering.data.corpus.manifest import write_manifest

@@ -12,7 +12,7 @@ import run_records
 from typer.testing import CliRunner
 
 from treering.audit.documents.difference import compare_checkpoints
-from treering.audit.documents.exposure import corpora_of, find_exposures, project_runs, steps_of
+from treering.audit.documents.exposure_index import corpora_of, find_exposures, project_runs, steps_of
 from treering.audit.documents.readers import recover_ancestries
 from treering.audit.documents.selection import Selector, select
 from treering.audit.documents.spike import spike_data

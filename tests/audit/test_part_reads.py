@@ -12,7 +12,7 @@ import row_groups
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.documents.batch import step_batch
 from treering.audit.documents.difference import compare_checkpoints
-from treering.audit.documents.exposure import corpora_of, find_exposures, project_runs
+from treering.audit.documents.exposure_index import corpora_of, find_exposures, project_runs
 from treering.audit.documents.readers import recover_ancestries
 from treering.audit.documents.selection import Selector, select
 from treering.audit.documents.spike import spike_data

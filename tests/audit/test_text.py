@@ -13,7 +13,7 @@ import text_project
 from typer.testing import CliRunner
 
 from treering.audit.documents.contamination import find_contamination
-from treering.audit.documents.exposure import corpora_of, project_runs
+from treering.audit.documents.exposure_index import corpora_of, project_runs
 from treering.audit.documents.text import trace_text
 from treering.audit.documents.text_match import TextFinder
 from treering.audit.inventory import verify_paths

@@ -8,16 +8,10 @@ from treering.audit.corpora.heldout import HeldOutDocuments
 from treering.audit.corpora.repair import mend_blends
 from treering.audit.corpora.usage import licence_totals, path_documents
 from treering.audit.dvc.lineage import check_lineage
-from treering.audit.evidence.path import (
-    Piece,
-    Recorded,
-    RecordedSegment,
-    check_records,
-    passed_over,
-    path_joins,
-    read_path,
-)
+from treering.audit.evidence.record_fields import check_records
 from treering.audit.evidence.recovery import RecoveredAncestry, recover_ancestry
+from treering.audit.evidence.rings import Recorded, read_path
+from treering.audit.evidence.segments import Piece, RecordedSegment, passed_over, path_joins
 from treering.audit.report import NOT_REPLAYED, UNSIGNED, AuditReport, Finding, Level, lowest
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory

@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from treering.audit.corpora.usage import path_usage
-from treering.audit.evidence.path import Recorded, check_records, passed_over, path_joins, recorded_segments_to
+from treering.audit.evidence.record_fields import check_records
+from treering.audit.evidence.rings import Recorded
+from treering.audit.evidence.segments import passed_over, path_joins, recorded_segments_to
 from treering.audit.report import AttemptOnPath, CorpusUsage, Finding, Level, PassedOver
 from treering.data.blend.joins import CorpusJoin
 from treering.runlog.directory import CheckpointDirectory

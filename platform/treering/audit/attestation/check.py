@@ -5,18 +5,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from treering.audit.attestation.build import evidence, record_files, subjects
 from treering.audit.attestation.dsse import Envelope
 from treering.audit.attestation.place import attestation_file, find_attestation
-from treering.audit.attestation.statement import (
-    Statement,
-    differences,
-    evidence,
-    record_files,
-    subjects,
-)
+from treering.audit.attestation.statement import Statement
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.corpora.content import ExpectedFile, Progress, compare_files, quiet
-from treering.audit.evidence.path import RecordedSegment, recorded_segments_to
+from treering.audit.evidence.segments import RecordedSegment, recorded_segments_to
 from treering.audit.report import UNSIGNED, AuditReport, Finding, FindingKind, Level, SignedStatement
 from treering.config.canonical import DIGEST_PREFIX, digest_file, short
 from treering.errors import EvidenceError
@@ -280,3 +275,20 @@ def _changed_facts(
                 "rewritten after the signature, or were not copied along",
                 file=str(folder),
             )
+
+
+def differences(signed: Any, found: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Where two JSON values differ.
+
+    Yields:
+        Dotted path, what was signed and what was found; None stands for what one side lacks.
+    """
+    if isinstance(signed, dict) and isinstance(found, dict):
+        for key in (*signed, *(key for key in found if key not in signed)):
+            yield from differences(signed.get(key), found.get(key), f"{place}.{key}" if place else key)
+    elif isinstance(signed, list) and isinstance(found, list):
+        for number in range(max(len(signed), len(found))):
+            one, other = (side[number] if number < len(side) else None for side in (signed, found))
+            yield from differences(one, other, f"{place}[{number}]")
+    elif signed != found or type(signed) is not type(found):
+        yield place, signed, found

@@ -3,14 +3,15 @@
 import time
 from pathlib import Path
 
+from treering.audit.attestation.build import build
 from treering.audit.attestation.dsse import Envelope
 from treering.audit.attestation.keys import PrivateKey
 from treering.audit.attestation.place import attestation_file
-from treering.audit.attestation.statement import Statement, build
+from treering.audit.attestation.statement import Statement
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.corpora.content import Progress, check_files, quiet
 from treering.audit.evidence.agreement import check_run
-from treering.audit.evidence.path import recorded_segments_to
+from treering.audit.evidence.segments import recorded_segments_to
 from treering.audit.replay import replay_steps, replayed
 from treering.errors import EvidenceError, UserError
 from treering.files import write_durably

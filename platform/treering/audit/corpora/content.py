@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treering.audit.corpora.catalog import Catalog
-from treering.audit.evidence.path import Piece, Recorded
+from treering.audit.evidence.rings import Recorded
+from treering.audit.evidence.segments import Piece
 from treering.audit.report import Finding
 from treering.config.canonical import DIGEST_PREFIX, digest_file
 from treering.data.corpus.chunks import map_in_order

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from treering.audit.corpora.catalog import Catalog
-from treering.audit.evidence.path import Piece
+from treering.audit.evidence.segments import Piece
 from treering.audit.report import Finding
 from treering.config.canonical import said_otherwise
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from treering.audit.corpora.catalog import Catalog, agree, order_of
 from treering.audit.corpora.content import Progress, quiet
 from treering.audit.corpora.heldout import HeldOutDocuments
-from treering.audit.evidence.path import Piece
+from treering.audit.evidence.segments import Piece
 from treering.audit.report import CorpusUsage, CurationStep, Finding, HeldOut
 from treering.config.resolve import ResolvedBlend
 from treering.data.corpus.corpus import Corpus

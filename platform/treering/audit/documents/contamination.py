@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from treering.audit.corpora.content import Progress, quiet
-from treering.audit.documents.exposure import corpora_of, seen_by
+from treering.audit.documents.exposure import seen_by
+from treering.audit.documents.exposure_index import corpora_of
 from treering.audit.documents.readers import missing_corpora
 from treering.audit.documents.text import traced_matches
 from treering.audit.documents.text_match import TextFinder, TextMatch

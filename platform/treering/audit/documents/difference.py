@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from treering.audit.corpora.catalog import Catalog, find_corpora, order_of
 from treering.audit.corpora.content import Progress, quiet
-from treering.audit.evidence.path import Piece, Recorded, path_joins, read_path
 from treering.audit.evidence.recovery import RecoveredAncestry, recover_ancestry
+from treering.audit.evidence.rings import Recorded, read_path
+from treering.audit.evidence.segments import Piece, path_joins
 from treering.audit.report import Gap, Level, json_fields, lowest, messages
 from treering.config.canonical import short
 from treering.config.resolve import RUN_ID_LENGTH

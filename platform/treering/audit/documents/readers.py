@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from treering.audit.corpora.catalog import Catalog
 from treering.audit.corpora.usage import path_usage
-from treering.audit.evidence.path import DerivedSegment, Piece, RecordedSegment
 from treering.audit.evidence.recovery import HELPS, RecoveredAncestry, recover_ancestry
+from treering.audit.evidence.segments import DerivedSegment, Piece, RecordedSegment
 from treering.audit.report import Gap, Level
 from treering.config.canonical import short
 from treering.errors import ConfigError, EvidenceError

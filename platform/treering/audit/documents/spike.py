@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from treering.audit.corpora.catalog import Catalog, find_corpora
-from treering.audit.documents.exposure import steps_of
+from treering.audit.documents.exposure_index import steps_of
 from treering.audit.documents.readers import attempts_of, untold_steps
-from treering.audit.evidence.path import Piece, RecordedSegment
 from treering.audit.evidence.recovery import HELPS, pieces_to
+from treering.audit.evidence.segments import Piece, RecordedSegment
 from treering.audit.evidence.step import find_step, rings_of
 from treering.audit.report import Finding, Gap, Level, json_fields, lowest
 from treering.data.corpus.corpus import Corpus

@@ -18,13 +18,8 @@ from numpy.typing import NDArray
 
 from treering.audit.corpora.catalog import Catalog
 from treering.audit.corpora.content import Progress, quiet
-from treering.audit.documents.exposure import (
-    CheckpointExposure,
-    TracedDocument,
-    corpora_of,
-    find_exposures,
-    project_runs,
-)
+from treering.audit.documents.exposure import CheckpointExposure, TracedDocument
+from treering.audit.documents.exposure_index import corpora_of, find_exposures, project_runs
 from treering.audit.documents.readers import lost_runs, recover_ancestries
 from treering.audit.documents.selection import Matcher, Selector, find_readable
 from treering.audit.report import Gap, json_fields, messages

@@ -8,14 +8,8 @@ import numpy as np
 
 from treering.audit.corpora.catalog import Catalog
 from treering.audit.corpora.content import Progress, quiet
-from treering.audit.documents.exposure import (
-    CheckpointExposure,
-    TracedDocument,
-    corpora_of,
-    find_exposures,
-    project_runs,
-    seen_by,
-)
+from treering.audit.documents.exposure import CheckpointExposure, TracedDocument, seen_by
+from treering.audit.documents.exposure_index import corpora_of, find_exposures, project_runs
 from treering.audit.documents.readers import lost_runs, recover_ancestries
 from treering.audit.documents.text_match import TextFinder, TextMatch, num_ngrams
 from treering.audit.evidence.recovery import RecoveredAncestry

@@ -5,13 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from treering.audit.corpora.content import Progress, quiet
-from treering.audit.documents.exposure import (
-    CheckpointExposure,
-    TracedDocument,
-    corpora_of,
-    find_exposures,
-    project_runs,
-)
+from treering.audit.documents.exposure import CheckpointExposure, TracedDocument
+from treering.audit.documents.exposure_index import corpora_of, find_exposures, project_runs
 from treering.audit.documents.readers import lost_runs, missing_corpora, recover_ancestries
 from treering.audit.documents.selection import Selector, select
 from treering.audit.report import Gap, json_fields, messages

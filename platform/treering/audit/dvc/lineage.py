@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from treering.audit.corpora.catalog import Catalog
 from treering.audit.dvc.stores import Store, find_stores
-from treering.audit.evidence.path import Piece, RecordedSegment
+from treering.audit.evidence.segments import Piece, RecordedSegment
 from treering.audit.report import Finding
 from treering.config.canonical import short
 from treering.config.model import ModelConfig, OptimizerConfig, ScheduleConfig, Section

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from treering.audit.evidence.checkpoints import named_checkpoint
-from treering.audit.evidence.path import check_header, differs
+from treering.audit.evidence.record_fields import check_header, differs
 from treering.audit.evidence.records import COPY, RunRecords, check_anchor
 from treering.audit.evidence.run_log import AttemptRecords
 from treering.audit.report import Finding

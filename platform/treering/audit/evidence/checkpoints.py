@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from treering.audit.evidence.path import differs
+from treering.audit.evidence.record_fields import differs
 from treering.audit.evidence.records import COPY, RunRecords, Saved, check_anchor, is_current
 from treering.audit.evidence.run_log import AttemptRecords
 from treering.audit.report import Finding

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from treering.audit.evidence.path import differs
+from treering.audit.evidence.record_fields import differs
 from treering.audit.evidence.records import COPY, RunRecords
 from treering.audit.report import Finding
 from treering.config.canonical import short

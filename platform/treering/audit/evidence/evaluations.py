@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from treering.audit.evidence.checkpoints import named_checkpoint
-from treering.audit.evidence.path import differs
+from treering.audit.evidence.record_fields import differs
 from treering.audit.evidence.records import COPY, RunRecords, Scored, is_current
 from treering.audit.report import Finding
 from treering.errors import EvidenceError

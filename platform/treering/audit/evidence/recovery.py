@@ -1,14 +1,14 @@
 """The way to a checkpoint as far as its records reach.
 
-Where every record is there, it is what `audit.evidence.path` reads. Where one is missing, the steps that it told of are
-derived from the recipe: a step reads what schedule and blend say, whoever did it. Each such place is a gap.
+Where every record exists, the way is `recorded_segments_to`. Where a record is missing, its steps are derived from the
+recipe: schedule and blend alone decide which samples a step reads. Each missing record is a gap.
 """
 
 from contextlib import suppress
 from dataclasses import dataclass
 
 from treering.audit.evidence.config_edits import edited_fields
-from treering.audit.evidence.path import (
+from treering.audit.evidence.segments import (
     DerivedSegment,
     Piece,
     RecordedSegment,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from treering.audit.evidence.config_edits import edited_fields
-from treering.audit.evidence.path import check_config
+from treering.audit.evidence.record_fields import check_config
 from treering.audit.report import Finding
 from treering.config.resolve import Resolved
 from treering.config.schedule import Schedule

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from treering.audit.evidence.path import DerivedSegment, Piece, RecordedSegment
 from treering.audit.evidence.recovery import HELPS, readable_run
+from treering.audit.evidence.segments import DerivedSegment, Piece, RecordedSegment
 from treering.audit.report import Gap, Level
 from treering.config.canonical import short
 from treering.config.resolve import RUN_ID_LENGTH
