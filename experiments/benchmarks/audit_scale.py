@@ -37,7 +37,7 @@ from treering.audit.corpora.usage import path_usage
 from treering.config.load import load_experiment
 from treering.config.resolve import ResolvedBlend, ResolvedComponent
 from treering.config.schedule import Schedule
-from treering.data.corpus.indexed import MappedOffsets
+from treering.data.corpus.mapped_offsets import MappedOffsets
 from treering.data.order.treering1 import DataOrder
 
 EXPERIMENT = Path(__file__).parents[1] / "mt-nlg-530b.yaml"

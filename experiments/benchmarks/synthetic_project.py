@@ -23,8 +23,8 @@ from treering.config.resolve import Resolved, resolve
 from treering.data.blend.corpora import resolve_blend
 from treering.data.corpus.corpus import BIN, DOCUMENTS, IDX, MANIFEST
 from treering.data.corpus.document_table import DOCUMENT_SCHEMA
-from treering.data.corpus.indexed import MappedOffsets
 from treering.data.corpus.manifest import CHUNK_BYTES, SCHEMA_VERSION, describe_file, write_manifest
+from treering.data.corpus.mapped_offsets import MappedOffsets
 from treering.data.corpus.tokenize import train_tokenizer
 from treering.project import Project
 from treering.runlog.attempt import HEADER_FILE

@@ -162,6 +162,7 @@ OUTSIDE = {
     "treering.data.blend.corpora": "refuses a corpus that is not the blend's",
     "treering.data.corpus.chunks": "digests ranges of files",
     "treering.data.corpus.document_table": "names documents; tokens are read without it",
+    "treering.data.corpus.mapped_offsets": "finds where documents begin; tokens are read without it",
     "treering.data.corpus.manifest": "reads what a corpus's digest covers",
     "treering.errors": "ends a training, changes none",
     "treering.files": "reads bytes",

@@ -7,14 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from treering.data.corpus.indexed import (
-    MappedOffsets,
-    SequenceIndex,
-    TokenFile,
-    index_bytes,
-    index_document,
-    read_sequence_lengths,
-)
+from treering.data.corpus.indexed import SequenceIndex, TokenFile, index_bytes, index_document, read_sequence_lengths
+from treering.data.corpus.mapped_offsets import MappedOffsets
 from treering.errors import EvidenceError
 
 LENGTHS = np.array([5, 1, 7, 3], dtype=np.int32)

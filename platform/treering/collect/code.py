@@ -36,6 +36,7 @@ NUMERIC_SOURCES: Final = (
     "platform/treering/config/resolve.py",
     "platform/treering/config/schedule.py",
     "platform/treering/data/corpus/corpus.py",
+    "platform/treering/data/corpus/index_header.py",
     "platform/treering/data/corpus/indexed.py",
     "platform/treering/data/order",
 )

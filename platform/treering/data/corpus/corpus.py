@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from treering.data.corpus.chunks import digest_range, map_in_order
 from treering.data.corpus.document_table import DOCUMENT_SCHEMA, DocumentTable
-from treering.data.corpus.indexed import MappedOffsets, TokenFile, index_bytes, index_document
+from treering.data.corpus.indexed import TokenFile, index_bytes, index_document
 from treering.data.corpus.manifest import CHUNK_BYTES, read_manifest
+from treering.data.corpus.mapped_offsets import MappedOffsets
 from treering.errors import EvidenceError, NotFoundError
 from treering.files import open_regular
 

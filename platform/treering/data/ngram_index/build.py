@@ -29,7 +29,7 @@ import numpy.typing as npt
 from treering.config.canonical import digest_file
 from treering.data.corpus.chunks import in_order
 from treering.data.corpus.corpus import BIN, IDX, Corpus
-from treering.data.corpus.indexed import MappedOffsets
+from treering.data.corpus.mapped_offsets import MappedOffsets
 from treering.data.corpus.text import Detokenizer
 from treering.data.corpus.token_bytes import Spelling
 from treering.data.ngram_index.hashes import ngram_hashes
