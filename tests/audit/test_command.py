@@ -120,14 +120,14 @@ def test_blend_refuses_corpora_of_two_tokenizers(built, invoke):
     manifest = json.loads(path.read_text())
     manifest["tokenizer"]["digest"] = "sha256:" + "0" * 64
     write_manifest(path, manifest)
-    with pytest.raises(EvidenceError, match="corpus blue was cut by tokenizer sha256:0000"):
+    with pytest.raises(EvidenceError, match="corpus blue was made by tokenizer sha256:0000"):
         invoke("blend", "tiny.yaml")
     assert not built.project.blend.exists()
 
 
 def test_blend_refuses_a_tokenizer_that_cut_nothing(built, invoke):
     built.project.tokenizer.write_text("{}")
-    with pytest.raises(EvidenceError, match=r"tokenizer\.json: sha256:.* lies there, expected sha256:"):
+    with pytest.raises(EvidenceError, match=r"tokenizer\.json: found sha256:.*, expected tokenizer sha256:"):
         invoke("blend", "tiny.yaml")
 
 
@@ -139,7 +139,7 @@ def test_blend_refuses_a_declared_corpus(built, invoke):
 
 def test_blend_refuses_a_corpus_that_was_not_tokenized(built, invoke):
     built.project.corpus("red").rename(built.project.root / "away")
-    with pytest.raises(UserError, match="no tokenized corpus there; `dvc repro tokenize` makes it"):
+    with pytest.raises(UserError, match="the tokenized corpus is missing; `dvc repro tokenize` makes it"):
         invoke("blend", "tiny.yaml")
 
 

@@ -24,5 +24,5 @@ def test_outside_dvc_there_is_none(tmp_path):
 @pytest.mark.parametrize("text", ["stages: [", "- a list", "stages: 3", "\xff"])
 def test_a_broken_lock_file_is_named(tmp_path, text):
     (tmp_path / "dvc.lock").write_bytes(text.encode("latin-1"))
-    with pytest.raises(EvidenceError, match=r"dvc\.lock: found no lock file of DVC .*git checkout dvc\.lock"):
+    with pytest.raises(EvidenceError, match=r"dvc\.lock: not a lock file of DVC .*git checkout dvc\.lock"):
         upstream_digest(tmp_path)

@@ -181,10 +181,23 @@ def test_a_damaged_table_names_no_document(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"[1]", b"\xff", b"[" * 100_000, b'{"a":1,"a":1}'])
-def test_a_manifest_that_is_none(directory: Path, garbage: bytes) -> None:
+def test_a_file_that_is_not_a_manifest(directory: Path, garbage: bytes) -> None:
     (directory / "manifest.json").write_bytes(garbage)
-    with pytest.raises(EvidenceError, match=r"manifest\.json: (unreadable|expected a corpus's manifest)"):
+    with pytest.raises(EvidenceError, match=r"manifest\.json: (unreadable|found schema version None, expected)"):
         Corpus.open(directory)
+
+
+def test_a_changed_manifest_names_both_digests_and_what_helps(directory: Path) -> None:
+    path = directory / "manifest.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps({**manifest, "licence": "another"}))
+    with pytest.raises(
+        EvidenceError, match="it was changed after it was written; `dvc checkout` restores it"
+    ) as caught:
+        Corpus.open(directory)
+    error = caught.value
+    assert (error.file, error.expected, error.remedy) == (path, manifest["digest"], "`dvc checkout`")
+    assert error.found == manifests.manifest_digest({**manifest, "licence": "another"})
 
 
 def test_a_table_of_other_columns_is_refused(directory: Path) -> None:

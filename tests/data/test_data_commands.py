@@ -60,5 +60,5 @@ def test_fetch_from_takes_the_own_file_too(commands: Commands, tmp_path: Path) -
     folder.mkdir()
     Path("own.jsonl").rename(folder / "own.jsonl")
     assert "own.jsonl" in commands.run("fetch", "--from", str(folder))
-    with pytest.raises(NotFoundError, match="is no directory"):
+    with pytest.raises(NotFoundError, match="is not a directory, expected the folder"):
         commands.run("fetch", "--from", "nowhere")

@@ -22,6 +22,18 @@ def write(folder: Path, lengths: np.ndarray = LENGTHS, tokens: np.ndarray = TOKE
     return pair
 
 
+def test_an_error_names_its_file_and_what_was_found(tmp_path: Path) -> None:
+    bin_path, idx_path = write(tmp_path)
+    bin_path.write_bytes(bin_path.read_bytes()[:-2])
+    with pytest.raises(EvidenceError, match=r"found 30 bytes, expected 32 by a\.idx") as caught:
+        TokenFile.open(bin_path, idx_path)
+    assert (caught.value.file, caught.value.found, caught.value.expected) == (bin_path, 30, 32)
+    idx_path.write_bytes(b"X" + idx_path.read_bytes()[1:])
+    with pytest.raises(EvidenceError, match="found header b'XMIDIDX") as caught:
+        TokenFile.open(bin_path, idx_path)
+    assert (caught.value.file, caught.value.found) == (idx_path, b"XMIDIDX\x00\x00")
+
+
 def test_round_trip(tmp_path: Path) -> None:
     file = TokenFile.open(*write(tmp_path))
     assert file.tokens.tolist() == TOKENS.tolist()
@@ -185,7 +197,7 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
     idx_path.write_bytes(whole)
     bin_path.unlink()
     os.mkfifo(bin_path)
-    with pytest.raises(EvidenceError, match=r"a\.bin: found no regular file, expected a token file"):
+    with pytest.raises(EvidenceError, match=r"a\.bin: not a regular file, expected a token file"):
         read_sequence_lengths(idx_path)
 
 

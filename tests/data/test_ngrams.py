@@ -242,7 +242,7 @@ def test_a_killed_worker_is_named(corpus, tmp_path):
             for child in multiprocessing.active_children():
                 child.kill()
 
-    with pytest.raises(StoreError, match=r"a worker was killed.*`treering index --workers 1`"):
+    with pytest.raises(StoreError, match=r"a worker process was killed.*`treering index --workers 1`"):
         build_index(corpus, text_of, tmp_path, kill, 2)
     assert {path.name for path in tmp_path.iterdir()} == {"lock"}
 

@@ -102,7 +102,7 @@ def test_a_renamed_corpus_keeps_its_digest(tokenized: Any) -> None:
 
 
 def test_too_little_text_for_the_vocabulary() -> None:
-    with pytest.raises(UserError, match=r"the text gives \d+ entries, expected 600"):
+    with pytest.raises(UserError, match=r"found text for \d+ entries, expected 600"):
         train_tokenizer(["a few words"], CONFIG)
 
 
@@ -117,14 +117,14 @@ def test_what_is_missing_is_named(tiny: Any) -> None:
 def test_damaged_curated_documents_are_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "own.jsonl"
     path.write_bytes(content)
-    with pytest.raises(UserError, match=r"own\.jsonl is damaged .*`treering curate` anew"):
+    with pytest.raises(UserError, match=r"own\.jsonl is damaged .*`treering curate` makes it anew"):
         list(read_documents(path))
 
 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([], "no document"),
+        ([], "found 0 documents, expected at least 1"),
         ([{"id": "x", "text": "", "source": "s", "offset": 0, "licence": "l"}], "document 'x' is empty"),
     ],
 )

@@ -254,7 +254,7 @@ def _read(
 def _check_index(folder: Path, advance: Callable[[int], None]) -> Iterator[Finding]:
     """An index against its own digests, and its folder's name, which begins with its corpus's digest."""
     index = NgramIndex(folder)
-    yield from (Finding("corpus", text, file=str(folder)) for text in index.check(advance))
+    yield from (Finding.from_error(error, "corpus", folder) for error in index.check(advance))
     facts = index.facts
     if folder.name != index_directory(folder.parent, facts.corpus_digest).name:
         text = (

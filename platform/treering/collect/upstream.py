@@ -1,4 +1,4 @@
-"""What DVC recorded of the stages above training: the pipeline's part of a checkpoint's provenance."""
+"""What DVC recorded about the stages before training: the pipeline's part of a checkpoint's provenance."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,7 @@ UPSTREAM_STAGES: Final = ("fetch", "curate", "tokenize", "blend")
 
 
 def upstream_digest(root: Path) -> str | None:
-    """Digest of what `dvc.lock` says of the stages above training, None outside DVC.
+    """Digest of what `dvc.lock` records about the stages before training, None outside DVC.
 
     Args:
         root: the project's root.
@@ -31,7 +31,11 @@ def upstream_digest(root: Path) -> str | None:
     except (OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError, TypeError) as error:
         reason = " ".join(str(error).split())
         raise EvidenceError(
-            f"{path}: found no lock file of DVC ({reason}), expected what `dvc repro` wrote; `git checkout dvc.lock`, "
-            "or remove it and run `dvc repro`"
+            f"{path}: not a lock file of DVC ({reason}), expected what `dvc repro` wrote; `git checkout dvc.lock`, "
+            "or remove the file and run `dvc repro`",
+            file=path,
+            found=reason,
+            expected="a lock file of DVC",
+            remedy="`git checkout dvc.lock`",
         ) from error
     return digest_json(above) if above else None

@@ -21,9 +21,9 @@ def words(text: str) -> list[str]:
 
 
 def word_spans(text: str) -> tuple[list[str], list[tuple[int, int]]]:
-    """The words of a text as `words` gives them, and the characters [start, end) of the text that each stands in.
+    """The words of a text as `words` gives them, and the characters [start, end) of each word in the text.
 
-    Lower case may be longer than the text (there is a letter whose is); then places are those of the lower case.
+    The lower case of a text may be longer than the text (one letter has a longer one): positions are in the lower case.
     """
     found = [(match[0], match.span()) for match in WORD.finditer(text.lower())]
     return [word for word, _span in found], [span for _word, span in found]
@@ -38,7 +38,7 @@ def word_hashes(text: str) -> Hashes:
 def run_hashes(hashes: Hashes, length: int) -> Hashes:
     """Hash of every run of `length` words: uint64 [max(0, num_words - length + 1)].
 
-    A polynomial over the words' hashes modulo 2⁶⁴, finalised so that all bits depend on all words.
+    A polynomial over the words' hashes modulo 2⁶⁴, mixed so that all bits depend on all words.
     """
     count = len(hashes) - length + 1
     if count <= 0:
@@ -53,13 +53,13 @@ def run_hashes(hashes: Hashes, length: int) -> Hashes:
 
 
 def shingles(text: str, length: int) -> Hashes:
-    """The set of a text's shingles, sorted; a text shorter than one shingle is one shingle, no words are none."""
+    """The set of a text's shingles, sorted: one for a text shorter than a shingle, none for a text without words."""
     hashes = word_hashes(text)
     return np.unique(run_hashes(hashes, min(length, max(1, len(hashes)))))
 
 
 def jaccard(left: Hashes, right: Hashes) -> float:
-    """Common over all members of two sets, given as sorted arrays; 0 for two empty sets."""
+    """Jaccard similarity of two sets, given as sorted arrays: common members over all members; 0 for two empty sets."""
     if not len(left) or not len(right):
         return 0.0
     common = len(np.intersect1d(left, right, assume_unique=True))

@@ -4,6 +4,8 @@ Reads the manifests that stage `tokenize` wrote and the section `blend`; writes 
 the trainer, the audit and `treering plan` make the same `DataOrder`.
 """
 
+from pathlib import Path
+
 from treering.config.canonical import digest_file
 from treering.config.resolve import ResolvedBlend, ResolvedComponent
 from treering.config.schema import Experiment
@@ -18,7 +20,7 @@ def resolve_blend(experiment: Experiment, project: Project) -> ResolvedBlend:
 
     Raises:
         UserError: a corpus of the blend is declared, not tokenized yet, or shorter than one sample.
-        EvidenceError: corpora were tokenized by different tokenizers, or by another than lies beside them.
+        EvidenceError: corpora were tokenized by different tokenizers, or not by the project's tokenizer.
     """
     declared = {corpus.name for corpus in experiment.corpora if corpus.declared}
     components: list[ResolvedComponent] = []
@@ -27,11 +29,11 @@ def resolve_blend(experiment: Experiment, project: Project) -> ResolvedBlend:
         directory = project.corpus(component.corpus)
         if component.corpus in declared:
             raise UserError(
-                f"blend: corpus {component.corpus} is declared and has no text, expected corpora with content; "
+                f"blend: corpus {component.corpus} is declared and has no text, expected corpora with text; "
                 "`treering plan` shows what such a blend would read"
             )
         if not (directory / MANIFEST).exists():
-            raise UserError(f"{directory}: no tokenized corpus there; `dvc repro tokenize` makes it")
+            raise UserError(f"{directory}: the tokenized corpus is missing; `dvc repro tokenize` makes it")
         corpus = Corpus.open(directory)
         tokenizers[component.corpus] = str(corpus.manifest["tokenizer"]["digest"])
         components.append(
@@ -55,9 +57,9 @@ def resolve_blend(experiment: Experiment, project: Project) -> ResolvedBlend:
 
 
 def check_component(blend: ResolvedBlend, component: ResolvedComponent, corpus: Corpus, source: str) -> None:
-    """Holds what a blend says of a corpus beside its digest (sizes, tokenizer) against the corpus's manifest.
+    """Compares the sizes and the tokenizer that a blend records for a corpus with the corpus's manifest.
 
-    The digest implies them, but no digest covers them where they stand, and the order is computed from the size.
+    The corpus's digest implies them, but no digest covers them in the blend, and the order is computed from the size.
 
     Args:
         blend: the blend.
@@ -68,16 +70,20 @@ def check_component(blend: ResolvedBlend, component: ResolvedComponent, corpus: 
     Raises:
         EvidenceError: they differ.
     """
-    for name, said, held in (
+    for name, found, expected in (
         ("num_tokens", component.num_tokens, corpus.num_tokens),
         ("num_documents", component.num_documents, corpus.num_documents),
         ("tokenizer", blend.tokenizer, corpus.manifest["tokenizer"]["digest"]),
     ):
-        if said != held:
+        if found != expected:
             raise EvidenceError(
-                f"{source}: {name} of corpus {component.corpus} is {said}, expected {held} by the manifest in "
+                f"{source}: {name} of corpus {component.corpus} is {found}, expected {expected} by the manifest in "
                 f"{corpus.directory}, which has the blend's digest: the file was edited; `dvc checkout` restores a "
-                "stage's output, a run's config has no other copy than the published one"
+                "stage's output, a run's config has no other copy than the published one",
+                file=Path(source),
+                found=found,
+                expected=expected,
+                remedy="`dvc checkout`",
             )
 
 
@@ -85,19 +91,26 @@ def _one_tokenizer(tokenizers: dict[str, str], project: Project) -> str:
     """The digest of the tokenizer that made all corpora.
 
     Raises:
-        EvidenceError: they differ, or differ from the tokenizer that lies beside them.
+        EvidenceError: they differ, or differ from the project's tokenizer.
     """
     first = next(iter(tokenizers))
     for name, digest in tokenizers.items():
         if digest != tokenizers[first]:
             raise EvidenceError(
-                f"blend: corpus {name} was cut by tokenizer {digest}, {first} by {tokenizers[first]}, expected one "
-                "tokenizer for all; `dvc repro -f tokenize` cuts them anew"
+                f"blend: corpus {name} was made by tokenizer {digest}, {first} by {tokenizers[first]}, expected one "
+                "tokenizer for all; `dvc repro -f tokenize` makes them anew",
+                found=digest,
+                expected=tokenizers[first],
+                remedy="`dvc repro -f tokenize`",
             )
-    found = digest_file(project.tokenizer) if project.tokenizer.exists() else "nothing"
+    found = digest_file(project.tokenizer) if project.tokenizer.exists() else "no file"
     if found != tokenizers[first]:
         raise EvidenceError(
-            f"{project.tokenizer}: {found} lies there, expected {tokenizers[first]}, which cut the corpora; "
-            "`dvc repro -f tokenize` makes both anew"
+            f"{project.tokenizer}: found {found}, expected tokenizer {tokenizers[first]}, which made the corpora; "
+            "`dvc repro -f tokenize` makes both anew",
+            file=project.tokenizer,
+            found=found,
+            expected=tokenizers[first],
+            remedy="`dvc repro -f tokenize`",
         )
     return found

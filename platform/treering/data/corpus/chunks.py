@@ -1,4 +1,4 @@
-"""Digests in parallel: hashing and reading leave Python's lock, so threads are enough."""
+"""Digests in parallel: hashing and reading release Python's lock, so threads are enough."""
 
 import hashlib
 import os
@@ -12,11 +12,11 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 WORKERS = min(8, len(os.sched_getaffinity(0)))
-"""Threads that digest: more than a disk serves bring nothing."""
+"""Threads that digest; more threads than a disk serves make nothing faster."""
 
 
 def digest_range(descriptor: int, start: int, length: int) -> str:
-    """`sha256:<hex>` of the bytes [start, start + length) of an open file, of fewer where it ends before."""
+    """`sha256:<hex>` of the bytes [start, start + length) of an open file, or of those up to its end."""
     state = hashlib.sha256()
     while length and (block := os.pread(descriptor, length, start)):
         state.update(block)
@@ -27,18 +27,25 @@ def digest_range(descriptor: int, start: int, length: int) -> str:
 def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], workers: int = WORKERS) -> Iterator[Result]:
     """Applies a function to each item in several threads; results come in the items' order.
 
-    Twice as many items as threads are under way at a time, so that a long list costs no memory.
+    At most twice as many items as threads are submitted at a time, so that a long list costs no memory.
     """
     with ThreadPoolExecutor(workers) as pool:
         yield from in_order(pool, function, items, 2 * workers)
 
 
 def in_order(
-    pool: Executor, function: Callable[[Item], Result], items: Iterable[Item], under_way: int
+    pool: Executor, function: Callable[[Item], Result], items: Iterable[Item], most_pending: int
 ) -> Iterator[Result]:
-    """The same in a pool that is there already, with so many items under way at a time."""
+    """`map_in_order` in a given pool.
+
+    Args:
+        pool: threads or processes.
+        function: the function.
+        items: what it is applied to.
+        most_pending: items that are submitted to the pool at a time.
+    """
     remaining = iter(items)
-    pending: deque[Future[Result]] = deque(pool.submit(function, item) for item in islice(remaining, under_way))
+    pending: deque[Future[Result]] = deque(pool.submit(function, item) for item in islice(remaining, most_pending))
     while pending:
         result = pending.popleft().result()
         pending.extend(pool.submit(function, item) for item in islice(remaining, 1))

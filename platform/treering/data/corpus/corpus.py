@@ -63,8 +63,8 @@ class Corpus:
     """An opened corpus.
 
     Attributes:
-        directory: where it lies; no part of its identity.
-        manifest: its manifest, whose digest fits.
+        directory: the corpus's folder; not a part of its identity.
+        manifest: its manifest, whose digest was checked.
     """
 
     directory: Path
@@ -72,7 +72,7 @@ class Corpus:
 
     @classmethod
     def open(cls, directory: Path) -> "Corpus":
-        """Opens a corpus by its manifest; the tokens are read when they are asked for.
+        """Opens a corpus by its manifest; tokens are read later, when a caller needs them.
 
         Raises:
             NotFoundError: there is no such directory.
@@ -83,14 +83,23 @@ class Corpus:
         manifest = read_manifest(directory / MANIFEST)
         for name in (BIN, IDX, DOCUMENTS):
             if name not in manifest["files"]:
-                raise EvidenceError(f"{directory / MANIFEST}: files.{name} is missing; `dvc checkout` restores it")
+                raise EvidenceError(
+                    f"{directory / MANIFEST}: files.{name} is missing; `dvc checkout` restores it",
+                    file=directory / MANIFEST,
+                    expected=f"files.{name}",
+                    remedy="`dvc checkout`",
+                )
             if not (directory / name).is_file():
-                raise EvidenceError(f"corpus {directory}: {name} is missing; `dvc checkout` restores it")
+                raise EvidenceError(
+                    f"corpus {directory}: {name} is missing; `dvc checkout` restores it",
+                    file=directory / name,
+                    remedy="`dvc checkout`",
+                )
         return cls(directory, manifest)
 
     @property
     def name(self) -> str:
-        """The name for people; no part of the identity."""
+        """The name for people; not a part of the identity."""
         return str(self.manifest["name"])
 
     @property
@@ -115,7 +124,11 @@ class Corpus:
         if found != expected:
             raise EvidenceError(
                 f"{path}: found {found} bytes, expected {expected} for {self.num_tokens} tokens;"
-                " `dvc checkout` restores it"
+                " `dvc checkout` restores it",
+                file=path,
+                found=found,
+                expected=expected,
+                remedy="`dvc checkout`",
             )
         return self._mapped_tokens
 
@@ -133,33 +146,38 @@ class Corpus:
         offsets = TokenFile.open(self.directory / BIN, self.directory / IDX).document_offsets
         whole = len(offsets) == self.num_documents + 1 and offsets[-1] == self.num_tokens
         if not whole or np.any(np.diff(offsets) <= 0):
-            raise EvidenceError(self._other_index(len(offsets) - 1, int(offsets[-1])))
+            raise self._other_index(len(offsets) - 1, int(offsets[-1]))
         return offsets
 
     @cached_property
     def mapped_offsets(self) -> MappedOffsets:
-        """The same, looked up in the memory-mapped index: at once and without memory.
+        """`document_offsets`, looked up in the memory-mapped index: at once and without memory.
 
-        Of the index its size and its ends are checked, and what it says of each document that is looked up.
+        Checked are the index's size and its ends, and its entries for each document that is looked up.
 
         Raises:
-            EvidenceError: there is no index, or one of another number of documents or tokens.
+            EvidenceError: the index is missing, or has another number of documents or tokens.
         """
         offsets = MappedOffsets.open(self.directory / IDX)
         ends = len(offsets) - 1, int(offsets.positions[0]), offsets.num_tokens
         if ends != (self.num_documents, 0, self.num_tokens):
-            raise EvidenceError(self._other_index(len(offsets) - 1, offsets.num_tokens))
+            raise self._other_index(len(offsets) - 1, offsets.num_tokens)
         return offsets
 
-    def _other_index(self, documents: int, tokens: int) -> str:
-        return (
-            f"{self.directory / IDX}: found {documents} documents of {tokens} tokens, expected {self.num_documents}"
-            f" documents, none empty, of {self.num_tokens} tokens; `dvc checkout` restores it"
+    def _other_index(self, documents: int, tokens: int) -> EvidenceError:
+        found = f"{documents} documents of {tokens} tokens"
+        expected = f"{self.num_documents} documents, none empty, of {self.num_tokens} tokens"
+        return EvidenceError(
+            f"{self.directory / IDX}: found {found}, expected {expected}; `dvc checkout` restores it",
+            file=self.directory / IDX,
+            found=found,
+            expected=expected,
+            remedy="`dvc checkout`",
         )
 
     @property
     def table_offsets(self) -> npt.NDArray[np.int64]:
-        """The same by the document table, which holds when the index is what was damaged: int64 [num_documents + 1].
+        """`document_offsets` by the document table, for a corpus with a damaged index: int64 [num_documents + 1].
 
         Raises:
             EvidenceError: the table is damaged.
@@ -170,7 +188,11 @@ class Corpus:
         if offsets[1:].min() < 1 or int(offsets.sum()) != self.num_tokens:
             raise EvidenceError(
                 f"{self.directory / DOCUMENTS}: found {offsets.sum()} tokens, expected {self.num_tokens}, no document"
-                " empty; `dvc checkout` restores it"
+                " empty; `dvc checkout` restores it",
+                file=self.directory / DOCUMENTS,
+                found=int(offsets.sum()),
+                expected=self.num_tokens,
+                remedy="`dvc checkout`",
             )
         return np.cumsum(offsets, out=offsets)
 
@@ -179,20 +201,21 @@ class Corpus:
 
         Raises:
             IndexError: the range leaves the corpus.
-            EvidenceError: the file has another size than the manifest says.
+            EvidenceError: the file's size differs from the manifest's.
         """
         if not 0 <= start <= stop <= self.num_tokens:
             raise IndexError(f"corpus {self.name}: tokens {start} to {stop} of {self.num_tokens}")
         return self._tokens[start:stop]
 
     def document_tokens(self, index: int) -> npt.NDArray[np.generic]:
-        """Tokens of one document, of which and of whose place nothing else is read: uint16 [num_tokens of it].
+        """Tokens of one document, of which only its index entry and these tokens are read: uint16 [num_tokens of it].
 
-        Unchecked: whoever relies on them holds them against the digest in the document table.
+        The tokens are unchecked: a caller that relies on them compares them with the digest in the document table.
 
         Raises:
             IndexError: no such document.
-            EvidenceError: there is no index, or one that contradicts itself about it, or leads nowhere.
+            EvidenceError: the index is missing, contradicts itself about the document, or names tokens that the corpus
+                does not have.
         """
         if not 0 <= index < self.num_documents:
             raise IndexError(f"corpus {self.name}: document {index} of {self.num_documents}")
@@ -200,7 +223,11 @@ class Corpus:
         if not 0 <= start < stop <= len(self._mapped_tokens):
             raise EvidenceError(
                 f"{self.directory / IDX}: found tokens {start} to {stop} for document {index}, expected some of the "
-                f"{len(self._mapped_tokens)} in {BIN}; `dvc checkout` restores both"
+                f"{len(self._mapped_tokens)} in {BIN}; `dvc checkout` restores both",
+                file=self.directory / IDX,
+                found=f"tokens {start} to {stop}",
+                expected=f"some of the {len(self._mapped_tokens)} in {BIN}",
+                remedy="`dvc checkout`",
             )
         return self._mapped_tokens[start:stop]
 
@@ -216,7 +243,7 @@ class Corpus:
 
         Raises:
             IndexError: no such document.
-            EvidenceError: the document table cannot be read, or this part of it.
+            EvidenceError: the document table, or this part of it, cannot be read.
         """
         if not 0 <= index < self.num_documents:
             raise IndexError(f"corpus {self.name}: document {index} of {self.num_documents}")
@@ -229,7 +256,7 @@ class Corpus:
 
         Raises:
             IndexError: no such document.
-            EvidenceError: the document table cannot be read, or those parts of it.
+            EvidenceError: the document table, or those parts of it, cannot be read.
         """
         wrong = [number for number in numbers if not 0 <= number < self.num_documents]
         if wrong:
@@ -237,36 +264,36 @@ class Corpus:
         return self._table.rows(numbers, columns)
 
     def batches(self, *columns: str) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Columns of the document table, a part of its rows after the other: the first one's number, and the rows.
+        """Columns of the document table in batches of rows: the number of a batch's first row, and the batch.
 
         Raises:
-            EvidenceError: the document table cannot be read, or a part of these columns.
+            EvidenceError: the document table, or a part of these columns, cannot be read.
         """
         return self._table.batches(columns)
 
     def verify(self, advance: Callable[[int], None] = lambda _bytes: None) -> list[Damage]:
-        """Digests every file again, by chunks in parallel; an empty list means that all is what the manifest says.
+        """Digests every file again, by chunks in parallel; an empty list means that every file is as in the manifest.
 
-        In a damaged chunk of `corpus.bin` each document is digested again, so that exactly the damaged ones are
-        named, by the document table, whose bytes are themselves checked. A damaged table names no document.
+        In a damaged chunk of `corpus.bin` each document is digested again, so that exactly the damaged documents are
+        named. Their digests and ids come from the document table, which is checked too; a damaged table names none.
 
         Args:
-            advance: told how many bytes more have been digested.
+            advance: called with the number of bytes that were digested since its last call.
         """
         found = [damage for name in (BIN, IDX, DOCUMENTS) for damage in self._damaged_chunks(name, advance)]
         if not found or any(damage.file == DOCUMENTS for damage in found):
             return found
         offsets = self.table_offsets
-        blame = {BIN: self._damaged_in_bin, IDX: self._damaged_in_idx}
+        damaged_documents = {BIN: self._damaged_in_bin, IDX: self._damaged_in_idx}
         named = []
         for damage in found:
-            documents = tuple(blame[damage.file](damage.start, damage.end, offsets))
+            documents = tuple(damaged_documents[damage.file](damage.start, damage.end, offsets))
             ids = tuple(row["id"] for row in self.documents(documents, ["id"]))
             named.append(Damage(damage.file, damage.chunk, damage.start, damage.end, documents, ids, damage.reason))
         return named
 
     def _damaged_chunks(self, name: str, advance: Callable[[int], None]) -> list[Damage]:
-        """Chunks of one file whose digest differs, chunks that are missing, and what follows the expected end."""
+        """Chunks of one file whose digest differs, chunks that are missing, and bytes after the expected end."""
         expected, path = self.manifest["files"][name], self.directory / name
         size, chunks = int(expected["size"]), list(expected["chunks"])
         found = []

@@ -1,4 +1,4 @@
-"""The document table of a corpus, read in parts: a row group for a document, a column for a question about all."""
+"""The document table of a corpus, read in parts: a row group for one document, a column for a question about all."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -31,16 +31,16 @@ _UNREADABLE = (OSError, ValueError, pa.ArrowException)
 
 
 class DocumentTable:
-    """A document table, opened; of hundreds of millions of documents only what is asked for is read.
+    """A document table, opened; of hundreds of millions of rows only the requested ones are read.
 
-    Opening reads the footer. Memory: that of a batch of one row group, and of the rows that `row` keeps.
+    Opening reads the footer. In memory are a batch of one row group, and the rows that `row` keeps.
 
     Args:
         path: the Parquet file.
         num_documents: rows that it must have.
 
     Raises:
-        EvidenceError: it cannot be read, or is none of so many documents.
+        EvidenceError: the file cannot be read, or is not a document table of that many rows.
     """
 
     def __init__(self, path: Path, num_documents: int) -> None:
@@ -49,21 +49,20 @@ class DocumentTable:
             check_regular(path)
             self._file = pq.ParquetFile(path)
             schema, metadata = self._file.schema_arrow, self._file.metadata
-            names = ", ".join(schema.names)  # a damaged name that is no UTF-8 fails only where it is read
+            names = ", ".join(schema.names)  # a damaged name that is not UTF-8 fails only where it is read
             rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
         except _UNREADABLE as error:
-            raise EvidenceError(f"{path}: unreadable ({error}); `dvc checkout` restores it") from None
+            raise self._damaged(f"unreadable ({error})", str(error), "a Parquet file") from None
         whole = metadata.num_rows == sum(rows) == num_documents and min(rows, default=0) >= 0
         if not schema.equals(DOCUMENT_SCHEMA) or not whole:
-            raise EvidenceError(
-                f"{path}: found {metadata.num_rows} rows of {names}, expected {num_documents} of "
-                f"{', '.join(DOCUMENT_SCHEMA.names)} with their types; `dvc checkout` restores it"
-            )
+            found = f"{metadata.num_rows} rows of {names}"
+            expected = f"{num_documents} of {', '.join(DOCUMENT_SCHEMA.names)} with their types"
+            raise self._damaged(f"found {found}, expected {expected}", found, expected)
         self._starts: NDArray[np.int64] = np.concatenate(([0], np.cumsum(rows, dtype=np.int64)))
         self._groups: dict[int, pa.Table] = {}
 
     def row(self, index: int) -> dict[str, Any]:
-        """The row of a document; row groups of the last ones that were asked for are kept.
+        """The row of a document; the row groups of the latest documents are kept.
 
         Raises:
             EvidenceError: its row group cannot be read.
@@ -82,7 +81,7 @@ class DocumentTable:
         """Some columns of some rows, in the order of their numbers; each row group is read once.
 
         Raises:
-            EvidenceError: what is read is damaged.
+            EvidenceError: a row group that is read is damaged.
         """
         wanted, back = np.unique(np.asarray(numbers, dtype=np.int64), return_inverse=True)
         groups = np.searchsorted(self._starts, wanted, side="right") - 1
@@ -97,20 +96,29 @@ class DocumentTable:
         """Some columns of all rows, in order: the number of a batch's first row, and the batch.
 
         Raises:
-            EvidenceError: what is read is damaged.
+            EvidenceError: a row group that is read is damaged.
         """
         for group in range(len(self._starts) - 1):
             yield from self._read(group, columns)
 
     def _read(self, group: int, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
         first, end = self._starts[group : group + 2].tolist()
-        where = f"{self._path}: unreadable (rows {first} to {end}"
+        place = f"rows {first} to {end}"
         try:
             for batch in self._file.iter_batches(_BATCH, row_groups=[group], columns=list(columns), use_threads=False):
-                batch.validate(full=True)  # a damaged text that is no UTF-8 would fail only where it is used
+                batch.validate(full=True)  # a damaged text that is not UTF-8 would fail only where it is used
                 yield first, batch
                 first += len(batch)
         except _UNREADABLE as error:
-            raise EvidenceError(f"{where}: {error}); `dvc checkout` restores it") from None
+            raise self._damaged(f"unreadable ({place}: {error})", str(error), f"readable {place}") from None
         if first != end:
-            raise EvidenceError(f"{where}: they end at row {first}); `dvc checkout` restores it")
+            raise self._damaged(f"unreadable ({place}: they end at row {first})", f"an end at row {first}", place)
+
+    def _damaged(self, problem: str, found: str, expected: str) -> EvidenceError:
+        return EvidenceError(
+            f"{self._path}: {problem}; `dvc checkout` restores it",
+            file=self._path,
+            found=found,
+            expected=expected,
+            remedy="`dvc checkout`",
+        )

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treering.errors import EvidenceError
-from treering.files import open_regular
+from treering.files import open_regular, reason
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
@@ -70,37 +70,63 @@ class IndexHeader:
 
     @classmethod
     def read(cls, path: Path, file: BinaryIO) -> "IndexHeader":
-        """Reads the header, field by field; nothing is allocated by what it says.
+        """Reads the header, field by field; no memory is allocated by its counts before they fit the file's size.
 
         Raises:
-            EvidenceError: no index of version 1, or its counts do not fit the size of the file.
+            EvidenceError: it is not an index of version 1, or its counts do not fit the size of the file.
         """
         raw, size = file.read(HEADER.size), os.fstat(file.fileno()).st_size
         if raw.startswith(_OLD_MAGIC):
             raise EvidenceError(
                 f"{path}: an index of fairseq's format (`--data-impl lazy` or `cached`), expected Megatron's format"
-                f" (`--data-impl mmap`), which begins with {MAGIC!r}"
+                f" (`--data-impl mmap`), which begins with {MAGIC!r}",
+                file=path,
+                found=_OLD_MAGIC,
+                expected=MAGIC,
             )
         if len(raw) < HEADER.size:
-            raise EvidenceError(f"{path}: found {len(raw)} bytes, expected a header of {HEADER.size}")
+            raise EvidenceError(
+                f"{path}: found {len(raw)} bytes, expected a header of {HEADER.size}",
+                file=path,
+                found=len(raw),
+                expected=HEADER.size,
+            )
         magic, version, code, num_sequences, num_offsets = HEADER.unpack(raw)
         if magic != MAGIC:
-            raise EvidenceError(f"{path}: found header {magic!r} at byte 0, expected {MAGIC!r}")
+            raise EvidenceError(
+                f"{path}: found header {magic!r} at byte 0, expected {MAGIC!r}", file=path, found=magic, expected=MAGIC
+            )
         if version != VERSION:
-            raise EvidenceError(f"{path}: found version {version} at byte 9, expected {VERSION}")
+            raise EvidenceError(
+                f"{path}: found version {version} at byte 9, expected {VERSION}",
+                file=path,
+                found=version,
+                expected=VERSION,
+            )
         if code in _FLOATS:
             raise EvidenceError(
                 f"{path}: found token type {code} (floating point) at byte 17: rewards or features, not tokens;"
-                " expected whole numbers"
+                " expected whole numbers",
+                file=path,
+                found=code,
+                expected=_CODES,
             )
         if code not in _DTYPES:
-            raise EvidenceError(f"{path}: found token type {code} at byte 17, expected one of {_CODES}")
+            raise EvidenceError(
+                f"{path}: found token type {code} at byte 17, expected one of {_CODES}",
+                file=path,
+                found=code,
+                expected=_CODES,
+            )
         expected = HEADER.size + 12 * num_sequences + 8 * num_offsets
         modes = size == expected + num_sequences and num_sequences > 0
         if (size != expected and not modes) or not num_offsets:
             raise EvidenceError(
                 f"{path}: found {size} bytes, expected {expected} for {num_sequences} sequences and"
-                f" {num_offsets} document offsets (bytes 18 to 33)"
+                f" {num_offsets} document offsets (bytes 18 to 33)",
+                file=path,
+                found=size,
+                expected=expected,
             )
         return cls(np.dtype(_DTYPES[code]), num_sequences, num_offsets, modes)
 
@@ -116,8 +142,8 @@ def opened_index(path: Path, wanted: str) -> Iterator[BinaryIO]:
         with open_regular(path) as file:
             yield file
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise EvidenceError(f"{path}: {reason}; expected {wanted}") from None
+        found = reason(error)
+        raise EvidenceError(f"{path}: {found}; expected {wanted}", file=path, found=found, expected=wanted) from None
 
 
 def read_numbers(path: Path, file: BinaryIO, start: int, dtype: str, count: int) -> npt.NDArray[Any]:
@@ -129,5 +155,10 @@ def read_numbers(path: Path, file: BinaryIO, start: int, dtype: str, count: int)
     file.seek(start)
     found = np.fromfile(file, dtype, count)
     if len(found) != count:
-        raise EvidenceError(f"{path}: found {len(found)} numbers from byte {start} on, expected {count}")
+        raise EvidenceError(
+            f"{path}: found {len(found)} numbers from byte {start} on, expected {count}",
+            file=path,
+            found=len(found),
+            expected=count,
+        )
     return found

@@ -1,13 +1,13 @@
-"""Megatron's `.bin/.idx`: token files that megatron-core opens, and the reader of those that it wrote.
+"""Megatron's `.bin/.idx`: writes indexes that megatron-core opens, and reads token files that megatron-core wrote.
 
 `.bin` holds the tokens of all sequences, one after the other. `.idx` holds a header of 34 bytes, then the length of
 every sequence (int32), its byte position in `.bin` (int64) and, for every document, the number of its first sequence
 (int64, with the end). A multimodal data set adds a mode for every sequence (int8). We write one sequence a document.
 
-An index says everything about a sequence twice: a sequence begins where the lengths before it end, and the last one
-ends with the `.bin`. So a changed number is an error, and not another answer. What cannot be seen: the length of the
-last sequence where there is no `.bin`, numbers that were changed together so that they fit again, and a document offset
-that was moved between its neighbours, which no order of GPT reads.
+An index holds everything about a sequence twice: a sequence begins where the lengths before it end, and the last one
+ends with the `.bin`. So a changed number is an error and never another answer. Three changes cannot be detected: the
+length of the last sequence without a `.bin`, numbers that were changed together so that they fit again, and a document
+offset that was moved between its neighbours, which no order of GPT reads.
 
 Source: megatron-core 0.16.1, `megatron/core/datasets/indexed_dataset.py`, version 1 of the index.
 """
@@ -30,6 +30,7 @@ from treering.data.corpus.index_header import (
     read_numbers,
 )
 from treering.errors import EvidenceError
+from treering.files import reason
 
 _CHUNK = 1 << 20
 
@@ -37,7 +38,7 @@ _CHUNK = 1 << 20
 def index_bytes(lengths: npt.NDArray[np.int32]) -> bytes:
     """The whole `.idx` of documents with these token counts, one sequence a document, uint16 tokens.
 
-    A pure function of the counts: a damaged index is found, and mended, from the document table.
+    A pure function of the counts, so that a damaged index is found, and made again, from the document table.
 
     Args:
         lengths: tokens of each document: int32 [num_documents].
@@ -73,7 +74,7 @@ class SequenceIndex:
         lengths: tokens of each sequence, aligned: int32 [num_sequences].
         num_documents: documents by the document offsets; 0 where GPT-NeoX merged files, which loses the offsets.
         num_bytes: bytes that the `.bin` has by the index.
-        bin_found: whether there is a `.bin` to compare that with.
+        bin_found: whether the `.bin` exists, and so was compared with that.
     """
 
     lengths: npt.NDArray[np.int32]
@@ -95,7 +96,12 @@ class SequenceIndex:
         with opened_index(idx_path, "the index of a token file") as file:
             header = IndexHeader.read(idx_path, file)
             if not header.num_sequences:
-                raise EvidenceError(f"{idx_path}: found 0 sequences (bytes 18 to 25), expected at least one")
+                raise EvidenceError(
+                    f"{idx_path}: found 0 sequences (bytes 18 to 25), expected at least one",
+                    file=idx_path,
+                    found=0,
+                    expected="at least one",
+                )
             lengths, num_bytes = _read_sequences(idx_path, file, header)
         bin_found = _check_bin(bin_path, idx_path, num_bytes)
         return cls(lengths, header.num_offsets - 1, num_bytes, bin_found)
@@ -128,7 +134,10 @@ def _read_sequences(path: Path, file: BinaryIO, header: IndexHeader) -> tuple[np
         if len(negative):
             at = start + int(negative[0])
             raise EvidenceError(
-                f"{path}: sequence {at} has length {lengths[at]} (byte {HEADER.size + 4 * at}), expected at least 0"
+                f"{path}: sequence {at} has length {lengths[at]} (byte {HEADER.size + 4 * at}), expected at least 0",
+                file=path,
+                found=int(lengths[at]),
+                expected="at least 0",
             )
         ends = end + np.cumsum(part, dtype=np.int64) * header.dtype.itemsize
         expected = np.concatenate(([end], ends[:-1]))
@@ -139,7 +148,10 @@ def _read_sequences(path: Path, file: BinaryIO, header: IndexHeader) -> tuple[np
             raise EvidenceError(
                 f"{path}: sequence {at} begins at byte {pointers[wrong[0]]} of the token file (byte"
                 f" {header.pointers_at + 8 * at} of the index), expected {expected[wrong[0]]}, where the lengths before"
-                f" it end (tokens of {header.dtype.itemsize} bytes)"
+                f" it end (tokens of {header.dtype.itemsize} bytes)",
+                file=path,
+                found=int(pointers[wrong[0]]),
+                expected=int(expected[wrong[0]]),
             )
         end = int(ends[-1])
     _check_documents(path, file, header)
@@ -169,13 +181,19 @@ def _check_documents(path: Path, file: BinaryIO, header: IndexHeader) -> None:
             at = start + int(wrong[0])
             raise EvidenceError(
                 f"{path}: document {at} begins at sequence {offsets[wrong[0]]} (byte {header.documents_at + 8 * at}),"
-                f" expected {least[wrong[0]]} to {most[wrong[0]]}"
+                f" expected {least[wrong[0]]} to {most[wrong[0]]}",
+                file=path,
+                found=int(offsets[wrong[0]]),
+                expected=f"{least[wrong[0]]} to {most[wrong[0]]}",
             )
         before = int(offsets[-1])
     if before != header.num_sequences and header.num_offsets > 1:
         raise EvidenceError(
             f"{path}: the documents end at sequence {before} (byte {header.modes_at - 8}), expected"
-            f" {header.num_sequences}, the number of sequences"
+            f" {header.num_sequences}, the number of sequences",
+            file=path,
+            found=before,
+            expected=header.num_sequences,
         )
 
 
@@ -193,7 +211,10 @@ def _check_modes(path: Path, file: BinaryIO, header: IndexHeader) -> None:
         if len(other):
             raise EvidenceError(
                 f"{path}: an index with modes (a multimodal data set): sequence {start + int(other[0])} has another"
-                " mode than 0; expected an index of text alone"
+                " mode than 0; expected an index of text alone",
+                file=path,
+                found="a mode other than 0",
+                expected="an index of text alone",
             )
 
 
@@ -204,16 +225,23 @@ def _check_bin(bin_path: Path, idx_path: Path, expected: int) -> bool:
         Whether there is a token file.
 
     Raises:
-        EvidenceError: it has another size, or is not a regular file.
+        EvidenceError: the token file has another size, or is not a regular file.
     """
     try:
         found = bin_path.stat()
     except (OSError, ValueError):
         return False
     if not stat.S_ISREG(found.st_mode):
-        raise EvidenceError(f"{bin_path}: found no regular file, expected a token file")
+        raise EvidenceError(
+            f"{bin_path}: not a regular file, expected a token file", file=bin_path, expected="a regular file"
+        )
     if found.st_size != expected:
-        raise EvidenceError(f"{bin_path}: found {found.st_size} bytes, expected {expected} by {idx_path.name}")
+        raise EvidenceError(
+            f"{bin_path}: found {found.st_size} bytes, expected {expected} by {idx_path.name}",
+            file=bin_path,
+            found=found.st_size,
+            expected=expected,
+        )
     return True
 
 
@@ -243,11 +271,16 @@ class TokenFile:
             lengths, num_bytes = _read_sequences(idx_path, file, header)
             documents = read_numbers(idx_path, file, header.documents_at, "<i8", header.num_offsets)
         if not _check_bin(bin_path, idx_path, num_bytes):
-            raise EvidenceError(f"{bin_path}: No such file or directory; expected a pair of token and index file")
+            raise _unreadable(bin_path, "No such file or directory")
         starts = np.zeros(len(lengths) + 1, dtype=np.int64)
         np.cumsum(lengths, out=starts[1:])
         try:
             tokens = np.memmap(bin_path, header.dtype, "r") if num_bytes else np.empty(0, header.dtype)
         except OSError as error:
-            raise EvidenceError(f"{bin_path}: {error.strerror}; expected a pair of token and index file") from None
+            raise _unreadable(bin_path, reason(error)) from None
         return cls(tokens, lengths, starts[documents])
+
+
+def _unreadable(bin_path: Path, found: str) -> EvidenceError:
+    expected = "a pair of token and index file"
+    return EvidenceError(f"{bin_path}: {found}; expected {expected}", file=bin_path, found=found, expected=expected)

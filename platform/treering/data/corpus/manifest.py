@@ -48,31 +48,57 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """Reads a manifest and checks its digest.
 
     Raises:
-        EvidenceError: missing, unreadable, of another schema, or its content does not have its digest.
+        EvidenceError: the manifest is missing, unreadable, of another schema, or its content does not have its digest.
     """
     try:
         manifest = parse_json(read_bytes(path))
     except FileNotFoundError:
-        raise EvidenceError(f"{path}: no such file, expected a corpus's manifest; run `dvc repro tokenize`") from None
+        raise _not_a_manifest(path, "no such file") from None
     except (OSError, ValueError) as error:
+        raise _not_a_manifest(path, f"unreadable ({error})") from None
+    version = manifest.get("schema_version") if isinstance(manifest, dict) else None
+    if not isinstance(manifest, dict) or version != SCHEMA_VERSION:
         raise EvidenceError(
-            f"{path}: unreadable ({error}), expected a corpus's manifest; run `dvc repro tokenize`"
-        ) from None
-    if not isinstance(manifest, dict) or manifest.get("schema_version") != SCHEMA_VERSION:
-        raise EvidenceError(f"{path}: expected a corpus's manifest of schema version {SCHEMA_VERSION}")
+            f"{path}: found schema version {version!r}, expected a corpus's manifest of schema version {SCHEMA_VERSION}"
+            "; run `dvc repro tokenize`",
+            file=path,
+            found=version,
+            expected=SCHEMA_VERSION,
+            remedy="`dvc repro tokenize`",
+        )
     found, expected = manifest_digest(manifest), manifest.get("digest")
     if found != expected:
         raise EvidenceError(
             f"{path}: content has digest {found}, the manifest says {expected}: it was changed after it was written;"
-            " `dvc checkout` restores it"
+            " `dvc checkout` restores it",
+            file=path,
+            found=found,
+            expected=expected,
+            remedy="`dvc checkout`",
         )
     for field, value, wanted in _wrong_fields(manifest):
-        raise EvidenceError(f"{path}: {field} is {value!r}, expected {wanted}; `dvc checkout` restores it")
+        raise EvidenceError(
+            f"{path}: {field} is {value!r}, expected {wanted}; `dvc checkout` restores it",
+            file=path,
+            found=value,
+            expected=wanted,
+            remedy="`dvc checkout`",
+        )
     return manifest
 
 
+def _not_a_manifest(path: Path, problem: str) -> EvidenceError:
+    return EvidenceError(
+        f"{path}: {problem}, expected a corpus's manifest; run `dvc repro tokenize`",
+        file=path,
+        found=problem,
+        expected="a corpus's manifest",
+        remedy="`dvc repro tokenize`",
+    )
+
+
 def _wrong_fields(manifest: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
-    """Fields that readers rely on and that are not what they must be: name, value, what was expected."""
+    """Fields that readers rely on and that have a wrong value: name, value, what was expected."""
     for name in ("num_tokens", "num_documents"):
         if type(manifest.get(name)) is not int or manifest[name] < 0:
             yield name, manifest.get(name), "a number that is not negative"

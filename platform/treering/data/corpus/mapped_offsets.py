@@ -15,10 +15,10 @@ from treering.errors import EvidenceError
 class MappedOffsets:
     """First token of each document, with the end, looked up in a memory-mapped `.idx`; a `data.order.spans.Offsets`.
 
-    Opening reads the header and the last entries alone, whatever the number of documents. For an index with one
-    sequence a document, as `index_bytes` writes it. The index says of each document where it begins and how long it is:
-    of those that are looked up both are held against each other, so that a changed byte gives no other answer.
-    `Corpus.verify` digests all of it.
+    Opening reads only the header and the last entries, whatever the number of documents. The index must have one
+    sequence for each document, as `index_bytes` writes it. The index holds the begin and the length of each document.
+    Both are compared for the documents that are looked up, so that a changed byte is an error and never another answer.
+    `Corpus.verify` digests the whole index.
 
     Attributes:
         path: the index.
@@ -39,7 +39,7 @@ class MappedOffsets:
         """Opens an index.
 
         Raises:
-            EvidenceError: there is none, or it has not one sequence for each document.
+            EvidenceError: the index is missing, or does not have one sequence for each document.
         """
         with opened_index(idx_path, "an index of tokens") as file:
             header = IndexHeader.read(idx_path, file)
@@ -47,7 +47,10 @@ class MappedOffsets:
         if header.num_offsets != num_sequences + 1 or not num_sequences or header.modes:
             raise EvidenceError(
                 f"{idx_path}: found {num_sequences} sequences of {header.num_offsets - 1} documents"
-                f"{' with modes' * header.modes}, expected one for each"
+                f"{' with modes' * header.modes}, expected one for each",
+                file=idx_path,
+                found=num_sequences,
+                expected=header.num_offsets - 1,
             )
         lengths = np.memmap(idx_path, "<i4", "r", HEADER.size, (num_sequences,))
         positions = np.memmap(idx_path, "<i8", "r", header.pointers_at, (num_sequences,))
@@ -55,7 +58,10 @@ class MappedOffsets:
         if lengths[-1] < 1 or positions[-1] < 0 or positions[-1] % width:
             raise EvidenceError(
                 f"{idx_path}: document {num_sequences - 1} begins at byte {positions[-1]} and has {lengths[-1]} tokens"
-                f" of {width} bytes, expected a multiple of {width} and at least one token"
+                f" of {width} bytes, expected a multiple of {width} and at least one token",
+                file=idx_path,
+                found=int(positions[-1]),
+                expected=f"a multiple of {width}",
             )
         num_tokens = int(positions[-1]) // width + int(lengths[-1])
         return cls(idx_path, num_tokens, np.asarray(positions), np.asarray(lengths), width)
@@ -79,7 +85,7 @@ class MappedOffsets:
         return int(self[np.array([range(len(self))[key]])][0])
 
     def _at(self, key: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Offsets as they stand there."""
+        """Offsets as the index holds them, unchecked."""
         found = self.positions[np.minimum(key, len(self) - 2)] // self.token_width_bytes
         found[key == len(self) - 1] = self.num_tokens
         return found
@@ -101,7 +107,7 @@ class MappedOffsets:
         return found
 
     def _check(self, key: npt.NDArray[np.int64], begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> None:
-        """Holds where documents begin and where the next ones do against their lengths; the end is no document."""
+        """Compares the lengths of documents with where they and the next ones begin; the end is not a document."""
         documents = np.minimum(key, len(self) - 2)
         within = np.flatnonzero(self.positions[documents] % self.token_width_bytes)
         if len(within):
@@ -115,21 +121,29 @@ class MappedOffsets:
         raise EvidenceError(
             f"{self.path}: document {document} begins at token {begin} and has {self.lengths[document]} tokens, but the"
             f" next one begins at token {end}: the index was changed; `treering verify` names what, `dvc checkout`"
-            " restores it"
+            " restores it",
+            file=self.path,
+            found=end,
+            expected=begin + int(self.lengths[document]),
+            remedy="`dvc checkout`",
         )
 
     def _within(self, document: int) -> NoReturn:
         raise EvidenceError(
             f"{self.path}: document {document} begins at byte {self.positions[document]} of the token file, expected a"
             f" multiple of {self.token_width_bytes}: the index was changed; `treering verify` names what,"
-            " `dvc checkout` restores it"
+            " `dvc checkout` restores it",
+            file=self.path,
+            found=int(self.positions[document]),
+            expected=f"a multiple of {self.token_width_bytes}",
+            remedy="`dvc checkout`",
         )
 
     def searchsorted(self, v: Any, side: str = "left") -> Any:
-        """As `numpy.searchsorted`; that itself would copy the whole of an array that is not aligned.
+        """As `numpy.searchsorted`, which would copy the whole array, since the array is not aligned.
 
         Raises:
-            EvidenceError: the index contradicts itself about the documents that a search ends between.
+            EvidenceError: the index contradicts itself about a document next to a place that was found.
         """
         values = np.asarray(v, dtype=np.int64).reshape(-1)
         low, high = np.zeros(values.shape, dtype=np.int64), np.full(values.shape, len(self), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Tokens back into text, and places in that text back into tokens."""
+"""From tokens to their text, and from positions in that text to tokens."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from treering.errors import EvidenceError
 
 
 class Detokenizer:
-    """The text of a corpus's documents, by the tokenizer that cut them.
+    """The text of a corpus's documents, by the tokenizer that made their tokens.
 
     Args:
         path: `tokenizer.json` of a byte-level tokenizer.
@@ -24,35 +24,44 @@ class Detokenizer:
         spelling: the bytes of its tokens.
 
     Raises:
-        EvidenceError: there is none.
+        EvidenceError: the tokenizer is missing or unreadable.
     """
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
-            raise EvidenceError(f"{path}: no tokenizer there; `dvc checkout` or `dvc repro tokenize` brings it back")
+            raise EvidenceError(
+                f"{path}: the tokenizer is missing; `dvc checkout` or `dvc repro tokenize` brings it back",
+                file=path,
+                expected="a tokenizer.json",
+                remedy="`dvc checkout` or `dvc repro tokenize`",
+            )
         self.digest = digest_file(path)
         self._path = path
         self._tokenizer = open_tokenizer(path)
         self.spelling = Spelling.of(self._tokenizer)
 
     def check(self, corpus: Corpus) -> None:
-        """Refuses a corpus that another tokenizer has cut.
+        """Refuses a corpus of another tokenizer.
 
         Raises:
-            EvidenceError: its manifest names another one.
+            EvidenceError: the corpus's manifest names another tokenizer.
         """
-        cut_by = corpus.manifest["tokenizer"]["digest"]
-        if cut_by != self.digest:
+        expected = corpus.manifest["tokenizer"]["digest"]
+        if expected != self.digest:
             raise EvidenceError(
-                f"{self._path}: {self.digest} lies there, corpus {corpus.name} was cut by tokenizer {cut_by}; "
-                "`dvc checkout` of the matching commit brings it back"
+                f"{self._path}: found tokenizer {self.digest}, expected {expected}, which made corpus {corpus.name}; "
+                "`dvc checkout` of the matching commit brings it back",
+                file=self._path,
+                found=self.digest,
+                expected=expected,
+                remedy="`dvc checkout` of the matching commit",
             )
 
     def documents(self, corpus: Corpus, numbers: Sequence[int]) -> list[str]:
         """Text of some documents, end-of-document tokens left out.
 
         Raises:
-            EvidenceError: the corpus was cut by another tokenizer, or its index is damaged.
+            EvidenceError: another tokenizer made the corpus, or its index is damaged.
         """
         self.check(corpus)
         found = []
@@ -68,6 +77,6 @@ class Detokenizer:
     def token_bytes(self, corpus: Corpus, number: int) -> npt.NDArray[np.int64]:
         """Where each token of a document ends in the UTF-8 bytes of its text: int64 [num_tokens].
 
-        A special token is no text.
+        A special token has no text.
         """
         return np.cumsum(self.spelling.num_bytes(corpus.document_tokens(number)))

@@ -24,8 +24,8 @@ class Spelling:
     """The bytes that each token of a byte-level tokenizer stands for; can be sent to another process.
 
     Attributes:
-        pieces: bytes of each token, none for special ones; one more stands for all numbers beyond the vocabulary, none
-            too: object [vocabulary + 1].
+        pieces: bytes of each token; empty for special tokens, and in the last entry, for every number beyond the
+            vocabulary: object [vocabulary + 1].
         lengths: their lengths: int64 [vocabulary + 1].
     """
 
@@ -48,9 +48,9 @@ class Spelling:
         return np.take(self.lengths, tokens, mode="clip")
 
     def texts(self, tokens: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> list[str]:
-        """Text of documents that lie one after the other.
+        """Text of documents whose tokens follow one another.
 
-        Bytes that are no UTF-8 become U+FFFD, as in the tokenizer's own decoder.
+        Bytes that are not UTF-8 become U+FFFD, as in the tokenizer's own decoder.
 
         Args:
             tokens: of all of them: [num_tokens].

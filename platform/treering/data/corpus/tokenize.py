@@ -1,4 +1,4 @@
-"""Stage `tokenize`: trains the tokenizer on the curated training text and cuts every document into tokens.
+"""Stage `tokenize`: trains the tokenizer on the curated training text and turns every document into tokens.
 
 Reads `data/curated`, writes `data/corpora`: `tokenizer.json` and a corpus directory for every corpus and split.
 """
@@ -36,7 +36,7 @@ def read_documents(path: Path) -> Iterator[dict[str, Any]]:
     """Yields the rows of a curated split.
 
     Raises:
-        UserError: the file is missing.
+        UserError: the file is missing or damaged.
     """
     try:
         with open_regular(path) as file:
@@ -45,7 +45,9 @@ def read_documents(path: Path) -> Iterator[dict[str, Any]]:
     except FileNotFoundError:
         raise UserError(f"{path} does not exist, expected the curated documents; run `treering curate` first") from None
     except ValueError as error:
-        raise UserError(f"{path} is damaged ({error}), expected a document a line; `treering curate` anew") from None
+        raise UserError(
+            f"{path} is damaged ({error}), expected a document in each line; `treering curate` makes it anew"
+        ) from None
 
 
 def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
@@ -67,8 +69,8 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     tokenizer.train_from_iterator(texts, trainer)
     if tokenizer.get_vocab_size() < config.vocabulary_size:
         raise UserError(
-            f"tokenizer.vocabulary_size: the text gives {tokenizer.get_vocab_size()} entries, expected"
-            f" {config.vocabulary_size}; lower it or add text"
+            f"tokenizer.vocabulary_size: found text for {tokenizer.get_vocab_size()} entries, expected"
+            f" {config.vocabulary_size}; lower the size or add text"
         )
     return tokenizer
 
@@ -76,7 +78,7 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
 def load_tokenizer(path: Path) -> Tokenizer:
     """Reads a tokenizer.
 
-    Its special tokens, spelled out in a text, are ordinary text: only the writer ends a document.
+    Special tokens that are spelled out in a text are ordinary text: only `write_corpus` ends a document.
 
     Raises:
         UserError: the file is missing.
@@ -92,11 +94,14 @@ def end_of_document_token(tokenizer: Tokenizer, config: TokenizerConfig) -> int:
     """The number of the token that ends every document.
 
     Raises:
-        UserError: the tokenizer does not know it.
+        UserError: the tokenizer does not have that token.
     """
     token: int | None = tokenizer.token_to_id(config.end_of_document)
     if token is None:
-        raise UserError(f"tokenizer.end_of_document: the tokenizer has no token {config.end_of_document!r}")
+        raise UserError(
+            f"tokenizer.end_of_document: the tokenizer lacks {config.end_of_document!r}, expected a token of that text;"
+            " `treering tokenize` trains a tokenizer that has it"
+        )
     return token
 
 
@@ -110,14 +115,14 @@ def write_corpus(
     """Writes one corpus directory, a batch of documents at a time, and returns its manifest.
 
     Args:
-        directory: made, must not exist.
+        directory: the corpus's folder, which must not exist yet.
         documents: rows with id, text, source, offset, licence.
         tokenizer: see `load_tokenizer`.
         end_of_document: the token after every document.
-        about: what else the manifest says: name, licence, source, split, tokenizer, curation.
+        about: further fields of the manifest: name, licence, source, split, tokenizer, curation.
 
     Raises:
-        UserError: there is no document, or one is empty.
+        UserError: there is no document, or a document is empty.
     """
     directory.mkdir(parents=True)
     lengths: list[int] = []
@@ -142,7 +147,7 @@ def write_corpus(
 
         write_rows(directory / DOCUMENTS, rows(), DOCUMENT_SCHEMA)
     if not lengths:
-        raise UserError(f"corpus {about['name']}: no document, expected at least one; run `treering curate` first")
+        raise UserError(f"corpus {about['name']}: found 0 documents, expected at least 1; run `treering curate` first")
     (directory / IDX).write_bytes(index_bytes(np.array(lengths, dtype=np.int32)))
     return write_manifest(
         directory / MANIFEST,
@@ -160,7 +165,7 @@ def write_corpus(
 def tokenize(
     corpora: Sequence[CorpusConfig], config: TokenizerConfig, project: Project, say: Say = print
 ) -> dict[str, Any]:
-    """Tokenizes every curated corpus; `data/corpora` appears when it is whole.
+    """Tokenizes every curated corpus; `data/corpora` appears when all corpora are complete.
 
     Returns:
         The manifests by corpus and split: `{name: {train: …, heldout: …}}`.

@@ -1,33 +1,26 @@
 """Builds the index of a corpus's n-grams, in several processes, in bounded memory.
 
-First the corpus is held against its manifest. Then each worker takes ranges of documents and appends their entries,
-sorted into parts, to a file of its own; then each takes parts, sorts what all files hold of one, and writes it to its
-place. What comes out does not depend on the workers. The index appears when it is whole.
+First the corpus is compared with its manifest. Then each worker takes ranges of documents, sorts their entries into
+parts, and appends them to a file that only this worker writes. Then each worker takes parts: it collects the entries of
+a part from all files, sorts them, and writes them into the index. The result does not depend on the workers. The index
+appears when it is complete.
 """
 
 import fcntl
-import multiprocessing
 import os
 import shutil
-import signal
-import threading
 import time
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from treering.config.canonical import digest_file
-from treering.data.corpus.chunks import in_order
 from treering.data.corpus.corpus import BIN, IDX, Corpus
 from treering.data.corpus.mapped_offsets import MappedOffsets
 from treering.data.corpus.text import Detokenizer
@@ -46,26 +39,19 @@ from treering.data.ngram_index.index import (
     index_directory,
     write_document,
 )
+from treering.data.ngram_index.workers import worker_map
 from treering.data.words import Hashes
 from treering.errors import EvidenceError, StoreError, UserError
 
 Progress = Callable[[str, int, int], None]
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 _BATCH_TOKENS = 1 << 16  # their characters stay in a core's cache
 _MOST_RUN_TOKENS = 1 << 24  # longer runs would be read back in longer pieces, but take more memory
 _FEWEST_RUN_TOKENS = 1 << 18
-_PART_TOKENS = 1 << 25  # 256 MiB, for a token begins one n-gram at most
-_WORKER_TOKENS = 1 << 24  # for less a process takes longer to start than to help
+_PART_TOKENS = 1 << 25  # 256 MiB, since a token begins one n-gram at most
+_WORKER_TOKENS = 1 << 24  # for fewer tokens a process takes longer to start than it saves
 _MIB = 1 << 20
 _BUILDING = ".building"
-
-
-class _Map(Protocol):
-    """Applies a function to each item; results come in the items' order."""
-
-    def __call__(self, function: Callable[[Item], Result], items: Iterable[Item], /) -> Iterator[Result]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +71,10 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One part: where its entries lie, and where they go.
+    """One part of the index: where its entries are, and where they go.
 
     Attributes:
-        files: names of the files that hold some.
+        files: names of the files that hold pieces of it.
         starts: first byte of each piece: [num_pieces].
         counts: entries of each piece: [num_pieces].
         entry: its first entry in the index.
@@ -102,14 +88,14 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Build:
-    """What the workers need to know; sent to their processes.
+    """What the workers need; sent to their processes.
 
     Attributes:
         corpus: the corpus's folder.
         token: numpy's name of its tokens' type.
         spelling: its tokens as text.
         layout: how entries are made.
-        work: folder of what is being built.
+        work: folder of the unfinished index.
     """
 
     corpus: Path
@@ -149,7 +135,11 @@ class _Build:
             yield hashes, numbers + (first + lo)
 
     def part(self, part: _Part) -> tuple[Hashes, Hashes]:
-        """Sorts one part into its place; the first entry and the checksum of each of its blocks."""
+        """Sorts one part into the index; returns the first entry and the checksum of each of its blocks.
+
+        Raises:
+            OSError: a file is shorter than it was written.
+        """
         entries = np.empty(sum(part.counts), dtype=np.uint64)
         content, filled = entries.view(np.uint8), 0
         with ExitStack() as stack:
@@ -176,18 +166,18 @@ def build_index(
     progress: Progress = lambda *_: None,
     workers: int | None = None,
 ) -> IndexFacts:
-    """Builds the index of a corpus; it appears when it is whole.
+    """Builds the index of a corpus; it appears when it is complete.
 
     Args:
         corpus: the corpus.
         text_of: turns its tokens back into text.
         root: the project's folder of indexes.
-        progress: told how much is done.
+        progress: called with what is done, how much of it is finished, and how much there is.
         workers: processes; default: one for each core, fewer where the corpus is small.
 
     Raises:
-        EvidenceError: the corpus is damaged, or was cut by another tokenizer.
-        UserError: another process builds there.
+        EvidenceError: the corpus is damaged, or was made by another tokenizer.
+        UserError: another process builds an index there.
         StoreError: the disk is full, or a worker was killed.
     """
     text_of.check(corpus)
@@ -204,7 +194,7 @@ def build_index(
 
 
 def _build_there(corpus: Corpus, text_of: Detokenizer, root: Path, progress: Progress, workers: int) -> IndexFacts:
-    """Builds in a hidden folder, which gets its name when it is whole."""
+    """Builds in a hidden folder, which gets its name when the index is complete."""
     started = time.monotonic()
     for left in root.glob(f".*{_BUILDING}"):  # by builders that were killed
         shutil.rmtree(left, ignore_errors=True)
@@ -236,14 +226,14 @@ def _build_there(corpus: Corpus, text_of: Detokenizer, root: Path, progress: Pro
 
 
 def _build(corpus: Corpus, text_of: Detokenizer, work: Path, progress: Progress, workers: int) -> tuple[int, list[int]]:
-    """Writes entries and blocks; how many entries there are, and in each part."""
+    """Writes entries and blocks; returns the number of entries, and of those in each part."""
     layout = _layout(corpus)
     token = f"<u{corpus.manifest['token_width_bytes']}"
     build = _Build(corpus.directory, token, text_of.spelling, layout, work)
     offsets = corpus.mapped_offsets
     cuts = _cuts(offsets, min(_MOST_RUN_TOKENS, max(_FEWEST_RUN_TOKENS, corpus.num_tokens // (4 * workers))))
     runs: list[_Run] = []
-    with _mapping(workers) as map_over:
+    with worker_map(workers) as map_over:
         for end, run in zip(cuts[1:], map_over(build.run, pairwise(cuts)), strict=True):
             runs.append(run)
             progress(f"index {corpus.name}", end, corpus.num_documents)
@@ -263,7 +253,7 @@ def _build(corpus: Corpus, text_of: Detokenizer, work: Path, progress: Progress,
 
 
 def _layout(corpus: Corpus) -> Layout:
-    """As many parts as keep each small, whatever the corpus's size."""
+    """The layout whose parts are small, whatever the corpus's size."""
     parts = -(-corpus.num_tokens // _PART_TOKENS)
     return Layout(
         part_bits=min((parts - 1).bit_length(), MOST_PART_BITS), document_bits=(corpus.num_documents - 1).bit_length()
@@ -281,21 +271,25 @@ def _parts(runs: Sequence[_Run], bounds: npt.NDArray[np.int32], part_entries: np
 
 
 def _cuts(offsets: MappedOffsets | npt.NDArray[np.int64], most_tokens: int) -> list[int]:
-    """Documents at which to cut, both ends among them, for ranges of about so many tokens, of a document at least."""
+    """Where to cut the documents, both ends included, into ranges of about `most_tokens` and at least one document."""
     start, end, last = int(offsets[0]), int(offsets[-1]), len(offsets) - 1
     inner = offsets.searchsorted(np.arange(start + most_tokens, end, most_tokens))
     return sorted({0, *np.asarray(inner).tolist(), last})
 
 
 def _distinct(entries: Hashes) -> Hashes:
-    """Sorts entries in place; those that differ from the one before."""
+    """Sorts entries in place; returns each distinct one."""
     entries.sort()
     differs: npt.NDArray[np.bool_] = np.diff(entries, prepend=~entries[:1]) != 0
     return entries[differs]
 
 
 def _check_corpus(corpus: Corpus, progress: Progress) -> None:
-    """An index of damaged tokens would find nothing where there is something."""
+    """Refuses a damaged corpus, of whose tokens an index would miss some.
+
+    Raises:
+        EvidenceError: a byte of the corpus differs from its manifest.
+    """
     done, total = 0, sum(int(file["size"]) for file in corpus.manifest["files"].values())
 
     def advance(more: int) -> None:
@@ -308,53 +302,23 @@ def _check_corpus(corpus: Corpus, progress: Progress) -> None:
         first = damages[0]
         raise EvidenceError(
             f"{corpus.directory / first.file}: bytes {first.start:,} to {first.end:,}: {first.reason}; "
-            "`treering verify` tells which documents that are, `dvc checkout` restores them"
+            "`treering verify` names the damaged documents, `dvc checkout` restores them",
+            file=corpus.directory / first.file,
+            found=first.reason,
+            remedy="`dvc checkout`",
         )
 
 
 @contextmanager
 def _only_builder(root: Path) -> Iterator[None]:
-    """Two at once would write into each other's files; the lock dies with its process."""
+    """Refuses a second builder, which would write into the same files; the lock ends with its process.
+
+    Raises:
+        UserError: another process builds an index there.
+    """
     with (root / "lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UserError(f"{root}: another process builds an index there; try again when it is done") from None
+            raise UserError(f"{root}: another process builds an index there; try again when it has finished") from None
         yield
-
-
-@contextmanager
-def _mapping(workers: int) -> Iterator[_Map]:
-    """`map` in this process, or over others, which end with it however it ends."""
-    if workers == 1:
-        yield map
-        return
-    others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_join_parent)
-    try:
-        yield lambda function, items: in_order(pool, function, items, 2 * workers)
-    except BaseException as error:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for child in set(multiprocessing.active_children()) - others:
-            child.terminate()
-            child.join()
-        if isinstance(error, BrokenProcessPool):
-            raise StoreError(
-                "index: a worker was killed, for want of memory perhaps; `treering index --workers 1` needs least"
-            ) from error
-        raise
-    pool.shutdown()
-
-
-def _join_parent() -> None:
-    """Ctrl-C reaches the whole process group, only the parent answers it; but when it is killed, so is this process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-
-    def follow() -> None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()

@@ -1,7 +1,7 @@
-"""Hashes of the n-grams of many texts at once, worked out over arrays of their characters.
+"""Hashes of the n-grams of many texts at once, computed over arrays of their characters.
 
-Words are those of `treering.data.words`; their hashes are not: these need no Python for each word. The index of
-n-grams is built and asked with them.
+Words are those of `treering.data.words`, but their hashes differ from those there: they run no Python for each word.
+The index of n-grams is built and searched with them.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _FEWEST_POWERS = 18
 
 
 def ngram_hashes(texts: Sequence[str], words: int) -> tuple[Hashes, npt.NDArray[np.int64]]:
-    """Hash of every n-gram of some texts; none spans two of them.
+    """Hash of every n-gram of some texts; no n-gram spans two texts.
 
     A word's hash is a polynomial over its characters modulo 2⁶⁴, as the difference of two prefix sums, mixed.
 
@@ -29,7 +29,7 @@ def ngram_hashes(texts: Sequence[str], words: int) -> tuple[Hashes, npt.NDArray[
         words: words of an n-gram.
 
     Returns:
-        Hashes in the order of the texts, and the number of the text that each is of; both of one length.
+        Hashes in the order of the texts, and for each hash the number of its text; both of one length.
     """
     lower = [text.lower() for text in texts]
     codes = _codes("\n".join(lower))
@@ -51,14 +51,14 @@ def ngram_hashes(texts: Sequence[str], words: int) -> tuple[Hashes, npt.NDArray[
 
 
 def _codes(text: str) -> npt.NDArray[np.generic]:
-    """The characters of a text by number: uint8 or uint32 [num_characters]."""
+    """The code points of a text: uint8 or uint32 [num_characters]."""
     if text.isascii():
         return np.frombuffer(text.encode("ascii"), np.uint8)
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
 
 
 def _edges(inside: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """Where stretches of True begin and end, by turns."""
+    """Where stretches of True begin and end, alternately."""
     padded = np.zeros(len(inside) + 2, dtype=bool)
     padded[1:-1] = inside
     return np.flatnonzero(padded[1:] != padded[:-1])

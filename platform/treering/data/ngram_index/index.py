@@ -1,12 +1,12 @@
-"""An index from runs of words to the documents of a corpus that hold them.
+"""An index from n-grams of words to the documents of a corpus that hold them.
 
     .treering/index/<first 16 hex of the corpus digest>/{index.json, entries.bin, blocks.bin}
 
 Every distinct 13-gram of a document is one entry of 64 bits: as much of its hash as fits above the document's number.
-Entries lie in parts by the highest bits of the hash, which they leave out, and ascend within a part. Of every block of
-4,096 entries `blocks.bin` holds the first one and a checksum: a lookup is a binary search in it and one in the blocks
-that it names, which are checked when they are read, so that damage is never taken for "not there". A hash only names
-candidates: whoever asks compares words.
+Entries are in parts by the highest bits of the hash, which the entries leave out, and ascend within a part. For every
+block of 4,096 entries `blocks.bin` holds the first entry and a checksum. A lookup is a binary search in `blocks.bin`,
+then a binary search in each block that it names. Each of these blocks is checked, so that a damaged block is never
+taken for an n-gram that no document holds. A hash only names candidates: the caller compares words.
 """
 
 import json
@@ -37,19 +37,20 @@ ENTRY_BYTES = 8
 MOST_PART_BITS = 16
 _NAME_LENGTH = 16
 _REMEDY = "`treering index --force` builds it anew"
+_CHANGED = "it was changed after it was written"
 
 Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class IndexFacts:
-    """What an index was built from, and what that cost.
+    """What an index was built from, and what the build cost.
 
     Attributes:
         corpus: name of the corpus.
         corpus_digest: its identity.
         tokenizer: digest of the tokenizer that turned its tokens back into text.
-        unicode: version of the character tables that said what a letter is.
+        unicode: version of the character tables that decide what a letter is.
         ngram_words: words of an n-gram.
         num_documents: documents indexed.
         num_tokens: their tokens.
@@ -118,15 +119,15 @@ class NgramIndex:
     """An index on disk, opened.
 
     Args:
-        directory: where it lies.
-        corpus: the corpus that it must have been built from; without one it is only held against itself.
+        directory: the index's folder.
+        corpus: the corpus that the index must be built from; without it only the index itself is checked.
 
     Attributes:
-        facts: what it was built from.
+        facts: what the index was built from.
 
     Raises:
-        NotFoundError: there is none.
-        EvidenceError: it was built from another corpus or by another version, or is not whole.
+        NotFoundError: the index is missing.
+        EvidenceError: the index was built from another corpus or by another version, or is not complete.
     """
 
     def __init__(self, directory: Path, corpus: Corpus | None = None) -> None:
@@ -138,7 +139,7 @@ class NgramIndex:
             self._part_starts = _starts(document["part_entries"])
             blocks_digest = document["blocks"]
         except (KeyError, TypeError) as error:
-            raise EvidenceError(f"{directory / INDEX}: not an index ({error}); {_REMEDY}") from error
+            raise _damaged(directory / INDEX, f"not an index ({error})", str(error), "an index") from error
         self._check_origin(corpus)
         self._block_starts = _starts(blocks_of(np.diff(self._part_starts)))
         num_blocks, num_entries = int(self._block_starts[-1]), int(self._part_starts[-1])
@@ -146,10 +147,11 @@ class NgramIndex:
         for name, size in expected.items():
             found = (directory / name).stat().st_size if (directory / name).is_file() else None
             if found != size:
-                said = "no such file" if found is None else f"found {found} bytes"
-                raise EvidenceError(f"{directory / name}: {said}, expected {size} bytes; {_REMEDY}")
-        if digest_file(directory / BLOCKS) != blocks_digest:
-            raise EvidenceError(f"{directory / BLOCKS}: it was changed after it was written; {_REMEDY}")
+                problem = "no such file" if found is None else f"found {found} bytes"
+                raise _damaged(directory / name, f"{problem}, expected {size} bytes", found, size)
+        found_digest = digest_file(directory / BLOCKS)
+        if found_digest != blocks_digest:
+            raise _damaged(directory / BLOCKS, _CHANGED, found_digest, blocks_digest)
         blocks = _mapped(directory / BLOCKS)
         self._first, self._checksums = blocks[:num_blocks], blocks[num_blocks:]
         self._entries = _mapped(directory / ENTRIES)
@@ -161,20 +163,19 @@ class NgramIndex:
         if corpus is not None:
             expected["corpus_digest"] = corpus.digest
         for name, value in expected.items():
-            if getattr(facts, name) != value:
-                raise EvidenceError(
-                    f"{self._directory}: built from {name} {getattr(facts, name)}, expected {value}; {_REMEDY}"
-                )
+            found = getattr(facts, name)
+            if found != value:
+                raise _damaged(self._directory, f"built from {name} {found}, expected {value}", found, value)
 
     def lookup(self, hashes: Hashes) -> tuple[Numbers, Numbers]:
-        """Where the entries of some n-grams lie.
+        """Finds the entries of some n-grams.
 
         Args:
             hashes: from `ngram_hashes` of `NGRAM_WORDS` words.
 
         Returns:
-            The first entry of each, and how many there are: how many documents hold it, by its hash alone. int64
-            [len(hashes)].
+            The first entry of each n-gram, and the number of its entries, which is the number of documents that hold
+            the n-gram, by its hash alone: both int64 [len(hashes)].
 
         Raises:
             EvidenceError: a block that was read is damaged.
@@ -184,7 +185,7 @@ class NgramIndex:
         return first, self._rank(parts, entries | self._layout.document_mask, "right") - first
 
     def documents(self, first: int, count: int) -> Numbers:
-        """The documents of entries that `lookup` has named, or of the first of them: ascending, int64 [count].
+        """The documents of the first `count` entries from an entry that `lookup` named: ascending, int64 [count].
 
         Raises:
             EvidenceError: a block that was read is damaged.
@@ -196,28 +197,28 @@ class NgramIndex:
             self._block(part, block)
         return self._layout.documents(self._entries[first : first + count])
 
-    def check(self, advance: Callable[[int], None] = lambda _bytes: None) -> Iterator[str]:
-        """Reads every block; what is damaged, in words.
+    def check(self, advance: Callable[[int], None] = lambda _bytes: None) -> Iterator[EvidenceError]:
+        """Reads every block; yields an error for each damaged one.
 
         Args:
-            advance: told how many bytes more have been read.
+            advance: called with the number of bytes that were read since its last call.
         """
         for part, (start, end) in enumerate(pairwise(self._block_starts.tolist())):
             for block in range(end - start):
                 try:
                     advance(self._block(part, block).nbytes)
                 except EvidenceError as error:
-                    yield str(error)
+                    yield error
 
     def _rank(self, parts: npt.NDArray[np.uint16], entries: Hashes, side: Any) -> Numbers:
-        """How many entries of the index stand before each of some, given with their parts: int64 [len(entries)]."""
+        """How many entries of the index precede each of the given ones: int64 [len(entries)]."""
         rank = np.empty(len(entries), dtype=np.int64)
         order = np.lexsort((entries, parts))
         bounds = np.searchsorted(parts[order], np.arange(self._layout.num_parts + 1))
         for part in np.unique(parts).tolist():
             asked = order[bounds[part] : bounds[part + 1]]
             first = self._first[self._block_starts[part] : self._block_starts[part + 1]]
-            # The last block that begins before the entry; whatever begins after it has no share in the rank.
+            # The last block that begins before the entry; later blocks do not count.
             blocks = np.searchsorted(first, entries[asked], side=side) - 1
             start = int(self._part_starts[part])
             rank[asked] = start
@@ -228,22 +229,25 @@ class NgramIndex:
         return rank
 
     def _block(self, part: int, block: int) -> Hashes:
-        """A block of a part, checked when it is read for the first time."""
+        """A block of a part, checked when it is read for the first time.
+
+        Raises:
+            EvidenceError: its checksum differs.
+        """
         start = int(self._part_starts[part]) + block * BLOCK_ENTRIES
         end = min(start + BLOCK_ENTRIES, int(self._part_starts[part + 1]))
         entries, number = self._entries[start:end], int(self._block_starts[part]) + block
         if not self._checked[number]:
-            if checksum(entries) != int(self._checksums[number]):
-                raise EvidenceError(
-                    f"{self._directory / ENTRIES}: bytes {start * ENTRY_BYTES:,} to {end * ENTRY_BYTES:,} were changed "
-                    f"after they were written; {_REMEDY}"
-                )
+            found, expected = checksum(entries), int(self._checksums[number])
+            if found != expected:
+                problem = f"bytes {start * ENTRY_BYTES:,} to {end * ENTRY_BYTES:,} were changed after they were written"
+                raise _damaged(self._directory / ENTRIES, problem, found, expected)
             self._checked[number] = True
         return entries
 
 
 def index_directory(root: Path, corpus_digest: str) -> Path:
-    """Where the index of a corpus lies below a project's folder of indexes."""
+    """The folder of a corpus's index, below a project's folder of indexes."""
     return root / short(corpus_digest, _NAME_LENGTH)
 
 
@@ -263,12 +267,12 @@ def write_document(
 
 
 def blocks_of(num_entries: npt.NDArray[Any]) -> Numbers:
-    """Blocks of parts of so many entries."""
+    """The number of blocks of each part, from its number of entries."""
     return -(-num_entries // BLOCK_ENTRIES)
 
 
 def checksum(entries: Hashes) -> int:
-    """XXH3 of a block: against damage; whoever can write the index can write its checksums too."""
+    """XXH3 of a block. It detects damage, not forgery: whoever can write the index can write its checksums too."""
     return xxhash.xxh3_64_intdigest(entries.data)
 
 
@@ -280,13 +284,18 @@ def _read_document(directory: Path, corpus: Corpus | None) -> dict[str, Any]:
         of = "" if corpus is None else f" of corpus {corpus.name} ({short(corpus.digest)})"
         raise NotFoundError(f"{directory}: no index{of}; `treering index` builds it") from None
     except (OSError, ValueError) as error:
-        raise EvidenceError(f"{path}: not an index ({error}); {_REMEDY}") from error
+        raise _damaged(path, f"not an index ({error})", str(error), "an index") from error
     found = document.get("format", 1) if isinstance(document, dict) else None
     if found != FORMAT:
-        raise EvidenceError(f"{path}: format {found}, expected {FORMAT}; {_REMEDY}")
-    if digest_json({key: value for key, value in document.items() if key != "digest"}) != document.get("digest"):
-        raise EvidenceError(f"{path}: it was changed after it was written; {_REMEDY}")
+        raise _damaged(path, f"format {found}, expected {FORMAT}", found, FORMAT)
+    digest = digest_json({key: value for key, value in document.items() if key != "digest"})
+    if digest != document.get("digest"):
+        raise _damaged(path, _CHANGED, digest, document.get("digest"))
     return dict(document)
+
+
+def _damaged(path: Path, problem: str, found: object, expected: object) -> EvidenceError:
+    return EvidenceError(f"{path}: {problem}; {_REMEDY}", file=path, found=found, expected=expected, remedy=_REMEDY)
 
 
 def _starts(counts: Any) -> Numbers:

