@@ -18,9 +18,12 @@ _USER_INFO: Final = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)"
     r"(?P<user>[^\s/?#:@'\"<>]*)(?P<password>:[^\s@'\"<>]*)?@(?:[^\s/?#@'\"<>]*@)*"
 )
-_PARAMETER: Final = re.compile(rf"(?i)(?P<name>[?&;]{_NAMES_IN_URIS}=)[^&;\s'\"<>#]*")
+_SENTENCE_GOES_ON: Final = r"[:.,)\]}]+(?=\s|$)"
+"""Punctuation after a secret that belongs to the sentence around it, as in `?token=SECRET: connection refused`."""
+_PARAMETER: Final = re.compile(rf"(?i)(?P<name>[?&;]{_NAMES_IN_URIS}=)(?:(?!{_SENTENCE_GOES_ON})[^&;\s'\"<>#])*")
 _ASSIGNMENT: Final = re.compile(
-    rf"(?i)(?P<name>(?<![\w.-]){_NAMES_IN_TEXT}['\"]?\s*[=:]\s*)(?P<value>'[^']*'|\"[^\"]*\"|[^\s,;&)\]}}'\"]+)"
+    rf"(?i)(?P<name>(?<![\w.-]){_NAMES_IN_TEXT}['\"]?\s*[=:]\s*)"
+    rf"(?P<value>'[^']*'|\"[^\"]*\"|(?:(?!{_SENTENCE_GOES_ON})[^\s,;&)\]}}'\"])+)"
 )
 _URI_VARIABLES: Final = ("MLFLOW_TRACKING_URI", "MLFLOW_BACKEND_STORE_URI", "TREERING_DATABASE_URL")
 _SECRET_VARIABLES: Final = (

@@ -38,6 +38,13 @@ def test_what_is_no_secret_stays(text: str) -> None:
         ("postgresql://db/runs?sslpassword=SENTINEL", "postgresql://db/runs?sslpassword=***"),
         ("https://host/x?access_token=SENTINEL#top", "https://host/x?access_token=***#top"),
         ("https://account.blob/x?sv=1&sig=1&api_key=SENTINEL", "https://account.blob/x?sv=1&sig=1&api_key=***"),
+        (
+            "https://host/x?access_token=SENTINEL: connection refused",
+            "https://host/x?access_token=***: connection refused",
+        ),
+        ("(see https://host/x?token=SENT.IN:EL).", "(see https://host/x?token=***)."),
+        ("db?password=SENTINEL: refused", "db?password=***: refused"),
+        ("host=db password=SENTINEL: refused", "host=db password=***: refused"),
         ("host=db password=SENTINEL dbname=runs", "host=db password=*** dbname=runs"),
         ("host=db password='SENTINEL with blanks'", "host=db password='***'"),
         ("{'password': 'SENTINEL', 'port': 1}", "{'password': '***', 'port': 1}"),
