@@ -53,7 +53,7 @@ def random_stretch(
 
 def stretch_of(schedule: Schedule, blend: ResolvedBlend) -> RecordedSegment:
     """All steps of a schedule, of no run: data order and digests need none."""
-    return RecordedSegment(cast("PathSegment", SimpleNamespace()), 1, schedule.num_steps, schedule, blend)
+    return RecordedSegment(1, schedule.num_steps, schedule, blend, cast("PathSegment", SimpleNamespace()))
 
 
 def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, float]:

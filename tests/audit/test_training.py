@@ -1,5 +1,6 @@
 """The list of documents that trained a checkpoint, against brute force over every sample of its path."""
 
+import json
 import shutil
 from collections import defaultdict
 
@@ -8,6 +9,7 @@ import pytest
 import run_records
 from typer.testing import CliRunner
 
+from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.documents.training import SCHEMA, training_documents
 from treering.audit.report import Level
 from treering.cli import app
@@ -79,6 +81,27 @@ def test_a_table_that_contradicts_its_index_is_an_error(built):
     documents = training_documents(built.last, built.project)
     with pytest.raises(EvidenceError, match="blue"):
         listed(documents)
+
+
+@pytest.mark.parametrize(("field", "value"), [("num_tokens", 7777), ("num_tokens", 5), ("num_documents", None)])
+def test_a_corpus_size_edited_in_the_config_changes_no_row(built, invoke, field, value):
+    before = listed(training_documents(built.last, built.project))
+    path = built.run.path / "resolved.json"
+    document = json.loads(path.read_text())
+    held = document["blend"]["components"][1][field]
+    document["blend"]["components"][1][field] = value
+    path.write_text(json.dumps(document))
+    checkpoint = type(built.last)(built.last.path)
+    documents = training_documents(checkpoint, built.project)
+    assert listed(documents) == before
+    assert (documents.level, documents.findings) == (
+        Level.DECLARED,
+        audit_checkpoint(checkpoint, built.project).findings,
+    )
+    assert f"{field} of corpus green, is {value}, expected {held} by" in documents.findings[0].text
+    result = invoke(built.run.id, "--documents", "documents.parquet")
+    assert f"documents    {len(before)} written to documents.parquet, at most level declared" in result.stdout
+    assert result.exit_code == 3
 
 
 @pytest.fixture

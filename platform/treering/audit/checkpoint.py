@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 
-from treering.audit.corpora.catalog import Catalog, find_corpora
+from treering.audit.corpora.catalog import Catalog
 from treering.audit.corpora.content import Progress, check_batches, check_corpora, check_files, quiet
 from treering.audit.corpora.heldout import HeldOutDocuments
-from treering.audit.corpora.repair import mend_blends
 from treering.audit.corpora.usage import licence_totals, path_documents
 from treering.audit.dvc.lineage import check_lineage
 from treering.audit.evidence.record_fields import check_records
-from treering.audit.evidence.recovery import RecoveredAncestry, recover_ancestry
+from treering.audit.evidence.recovery import RecoveredAncestry
 from treering.audit.evidence.rings import Recorded, read_path
 from treering.audit.evidence.segments import Piece, RecordedSegment, passed_over, path_joins
+from treering.audit.recovered import CheckpointEvidence, recover_evidence
 from treering.audit.report import NOT_REPLAYED, UNSIGNED, AuditReport, Finding, Level, lowest
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory
@@ -27,21 +27,36 @@ def audit_checkpoint(
 
     Args:
         checkpoint: what to audit.
-        project: where corpora lie.
+        project: where corpora are.
         verify: whether to read content.
-        progress: told about the slow parts.
+        progress: is called with the state of the slow parts.
 
     Returns:
-        The report; what does not hold stands in its findings. Where a record is missing it tells what is known without
-        it, at a lower level, and what is missing among its gaps.
+        The report, with what does not hold in its findings. Where a record is missing, the report has what is known
+        without the record, at a lower level, and names the record among its gaps.
 
     Raises:
-        EvidenceError: neither manifest nor config can be read, so that there is nothing to audit.
+        EvidenceError: neither manifest nor config can be read, so nothing can be audited.
     """
-    ancestry = recover_ancestry(checkpoint, project)
-    checkpoint = ancestry.checkpoint
-    catalog = find_corpora(project, [piece.blend for piece in ancestry.pieces])
-    pieces, findings = mend_blends(ancestry.pieces, catalog)
+    return audit_evidence(recover_evidence(checkpoint, project), project, verify, progress)
+
+
+def audit_evidence(
+    evidence: CheckpointEvidence, project: Project, verify: bool = False, progress: Progress = quiet
+) -> AuditReport:
+    """`audit_checkpoint` for evidence that was read before.
+
+    Args:
+        evidence: from `recover_evidence`.
+        project: where corpora are.
+        verify: whether to read content.
+        progress: is called with the state of the slow parts.
+
+    Raises:
+        EvidenceError: a record changed since the evidence was read.
+    """
+    ancestry, catalog, pieces = evidence.ancestry, evidence.catalog, evidence.pieces
+    checkpoint, findings = ancestry.checkpoint, list(evidence.findings)
     recorded = Recorded(pieces)
     if pieces:
         recorded = read_path(checkpoint, pieces)

@@ -144,9 +144,10 @@ def verify_paths(
     checked: list[Checked] = []
     findings: list[Finding] = []
     notes: list[str] = []
+    checker = _Checker(project, trusted, advance, notes.append)
     for artifact, size in zip(artifacts, sizes, strict=True):
         before = done
-        found = list(_check(artifact, project, trusted, advance, notes.append))
+        found = list(checker.check(artifact))
         advance(max(0, before + size - done))  # what was not counted on the way
         findings += found
         checked.append(Checked(artifact.kind, str(artifact.path), size, len(found)))
@@ -205,50 +206,52 @@ def _files(artifact: Artifact) -> Iterable[Path]:
     return [path for path in artifact.path.rglob("*") if path.is_file()]
 
 
-def _check(
-    artifact: Artifact,
-    project: Project,
-    trusted: Sequence["PublicKey"],
-    advance: Callable[[int], None],
-    note: Callable[[str], None],
-) -> Iterator[Finding]:
-    """What does not hold of one thing; a record that cannot be read ends its check with what the error says."""
-    try:
-        yield from _read(artifact, project, trusted, advance, note)
-    except TreeringError as error:
-        yield Finding.from_error(error, _FINDING_KINDS[artifact.kind], artifact.path)
-    except OSError as error:
-        text = f"{error.filename or artifact.path}: cannot be read ({error.strerror or error})"
-        yield Finding(_FINDING_KINDS[artifact.kind], text, file=str(error.filename or artifact.path))
+@dataclass(frozen=True, slots=True)
+class _Checker:
+    """Compares artifacts with their own records.
 
+    Attributes:
+        project: where copies of records may be.
+        trusted: keys whose signature under an attestation counts.
+        advance: is called with the number of bytes that were read.
+        note: is called with what is not damaged but cannot be verified.
+    """
 
-def _read(
-    artifact: Artifact,
-    project: Project,
-    trusted: Sequence["PublicKey"],
-    advance: Callable[[int], None],
-    note: Callable[[str], None],
-) -> Iterator[Finding]:
-    match artifact.kind:
-        case "corpus":
-            yield from _check_corpus(artifact.path, advance, note)
-        case "tokenizer":
-            yield from _check_tokenizer(artifact.path)
-        case "blend":
-            ResolvedBlend.read(artifact.path)
-        case "checkpoint":
-            checkpoint = CheckpointDirectory(artifact.path)
-            yield from _check_checkpoint(checkpoint, checkpoint.manifest, advance)
-        case "conversion":
-            yield from _check_checkpoint(
-                CheckpointDirectory(artifact.path), ConversionManifest.read(artifact.path / MANIFEST)[0], advance
-            )
-        case "run log":
-            yield from check_run(RunDirectory(artifact.path), project, note)
-        case "index":
-            yield from _check_index(artifact.path, advance)
-        case "attestation":
-            yield from _check_attestation(artifact.path, project, trusted, note)
+    project: Project
+    trusted: Sequence["PublicKey"]
+    advance: Callable[[int], None]
+    note: Callable[[str], None]
+
+    def check(self, artifact: Artifact) -> Iterator[Finding]:
+        """What does not hold of one artifact. A record that cannot be read becomes a finding and ends the check."""
+        try:
+            yield from self._read(artifact)
+        except TreeringError as error:
+            yield Finding.from_error(error, _FINDING_KINDS[artifact.kind], artifact.path)
+        except OSError as error:
+            text = f"{error.filename or artifact.path}: cannot be read ({error.strerror or error})"
+            yield Finding(_FINDING_KINDS[artifact.kind], text, file=str(error.filename or artifact.path))
+
+    def _read(self, artifact: Artifact) -> Iterator[Finding]:
+        match artifact.kind:
+            case "corpus":
+                yield from _check_corpus(artifact.path, self.advance, self.note)
+            case "tokenizer":
+                yield from _check_tokenizer(artifact.path)
+            case "blend":
+                ResolvedBlend.read(artifact.path)
+            case "checkpoint":
+                checkpoint = CheckpointDirectory(artifact.path)
+                yield from _check_checkpoint(checkpoint, checkpoint.manifest, self.advance)
+            case "conversion":
+                manifest, _digest = ConversionManifest.read(artifact.path / MANIFEST)
+                yield from _check_checkpoint(CheckpointDirectory(artifact.path), manifest, self.advance)
+            case "run log":
+                yield from check_run(RunDirectory(artifact.path), self.project, self.note)
+            case "index":
+                yield from _check_index(artifact.path, self.advance)
+            case "attestation":
+                yield from _check_attestation(artifact.path, self.project, self.trusted, self.note)
 
 
 def _check_index(folder: Path, advance: Callable[[int], None]) -> Iterator[Finding]:

@@ -1,13 +1,15 @@
 """What samples held of a document, and what a checkpoint read of some documents."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from treering.audit.evidence.recovery import RecoveredAncestry
+from treering.audit.report import json_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +144,19 @@ def checkpoint_exposure(
 
 def _fits(exposure: Exposure, run: str, attempt: int | None, first: int, last: int) -> bool:
     return exposure.run == run and attempt in (None, exposure.attempt) and first <= exposure.step <= last
+
+
+class AnswerAboutCheckpoints(Protocol):
+    """An answer that has what each checkpoint read; a dataclass."""
+
+    @property
+    def checkpoints(self) -> Sequence[CheckpointExposure]:
+        """What each checkpoint read."""
+
+
+def answer_json(answer: AnswerAboutCheckpoints) -> dict[str, Any]:
+    """An answer as JSON values, each checkpoint with whether it is clean."""
+    return {
+        **json_fields(answer),
+        "checkpoints": [{**asdict(each), "clean": each.clean} for each in answer.checkpoints],
+    }

@@ -91,9 +91,9 @@ def attempts_of(run: RunDirectory) -> tuple[list[Piece], list[Gap]]:
         if last < first:
             continue
         if attempt.has_header:
-            pieces.append(RecordedSegment(PathSegment(run, attempt, last), first, last, schedule, resolved.blend))
+            pieces.append(RecordedSegment(first, last, schedule, resolved.blend, PathSegment(run, attempt, last)))
         else:
-            pieces.append(DerivedSegment(run, attempt, first, last, schedule, resolved.blend))
+            pieces.append(DerivedSegment(first, last, schedule, resolved.blend, run, attempt))
     return pieces, gaps
 
 
@@ -136,7 +136,7 @@ def untold_steps(path: Iterable[Piece], attempts: Sequence[Piece]) -> Iterator[P
         if piece.attempt is None:
             spans = told.setdefault(str(piece.run.path.resolve()), [])
             for first, last in _without((piece.first_step, piece.last_step), spans):
-                yield DerivedSegment(piece.run, None, first, last, piece.schedule, piece.blend)
+                yield DerivedSegment(first, last, piece.schedule, piece.blend, piece.run, None)
                 spans.append((first, last))
 
 

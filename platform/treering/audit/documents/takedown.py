@@ -6,7 +6,7 @@ was dropped for its twin lives on in the twin.
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from treering.audit.corpora.catalog import Catalog
 from treering.audit.corpora.content import Progress, quiet
-from treering.audit.documents.exposure import CheckpointExposure, TracedDocument
+from treering.audit.documents.exposure import CheckpointExposure, TracedDocument, answer_json
 from treering.audit.documents.exposure_index import corpora_of, find_exposures, project_runs
 from treering.audit.documents.readers import lost_runs, recover_ancestries
 from treering.audit.documents.selection import Matcher, Selector, find_readable
-from treering.audit.report import Gap, json_fields, messages
+from treering.audit.report import Gap, messages
 from treering.errors import EvidenceError, UserError
 from treering.files import read_text, reason
 from treering.project import Project
@@ -76,8 +76,8 @@ class Takedown:
         num_documents: documents of training corpora that are to go, near-duplicates included.
         documents: those of them that were asked to be shown.
         checkpoints: every checkpoint of every run.
-        unanswered: what could not be looked into.
-        gaps: what of that is evidence that is missing, and what is answered without it.
+        unanswered: everything that was not searched, in words.
+        gaps: evidence whose absence left something unsearched, with what is answered without it.
     """
 
     entries: tuple[Entry, ...]
@@ -89,10 +89,7 @@ class Takedown:
 
     def to_json(self) -> dict[str, Any]:
         """The answer as JSON values, with the verdict of each checkpoint."""
-        return {
-            **json_fields(self),
-            "checkpoints": [{**asdict(each), "clean": each.clean} for each in self.checkpoints],
-        }
+        return answer_json(self)
 
 
 def read_list(path: Path) -> list[Selector]:

@@ -1,19 +1,19 @@
 """From a text to the documents that hold it or a part of it, and to the steps that read those very tokens."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from treering.audit.corpora.catalog import Catalog
 from treering.audit.corpora.content import Progress, quiet
-from treering.audit.documents.exposure import CheckpointExposure, TracedDocument, seen_by
+from treering.audit.documents.exposure import CheckpointExposure, TracedDocument, answer_json, seen_by
 from treering.audit.documents.exposure_index import corpora_of, find_exposures, project_runs
 from treering.audit.documents.readers import lost_runs, recover_ancestries
 from treering.audit.documents.text_match import TextFinder, TextMatch, num_ngrams
 from treering.audit.evidence.recovery import RecoveredAncestry
-from treering.audit.report import Gap, json_fields, messages
+from treering.audit.report import Gap, messages
 from treering.errors import NotFoundError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
@@ -40,8 +40,8 @@ class TextTrace:
         num_ngrams: distinct n-grams of the text, in the form that has most.
         matches: documents that hold some of them, those with the whole text first.
         checkpoints: what every checkpoint of every run saw of what matched.
-        unanswered: what could not be looked into.
-        gaps: what of that is evidence that is missing, and what is answered without it.
+        unanswered: the parts of the question that have no answer, in words.
+        gaps: missing evidence, the cause of some of them, with what is answered without it.
     """
 
     num_ngrams: int
@@ -52,10 +52,7 @@ class TextTrace:
 
     def to_json(self) -> dict[str, Any]:
         """The answer as JSON values."""
-        return {
-            **json_fields(self),
-            "checkpoints": [{**asdict(each), "clean": each.clean} for each in self.checkpoints],
-        }
+        return answer_json(self)
 
 
 def trace_text(project: Project, text: str, progress: Progress = quiet) -> TextTrace:

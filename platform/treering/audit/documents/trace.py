@@ -1,15 +1,15 @@
 """From documents, by id, source or licence, to every step and every checkpoint that read them."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from treering.audit.corpora.content import Progress, quiet
-from treering.audit.documents.exposure import CheckpointExposure, TracedDocument
+from treering.audit.documents.exposure import CheckpointExposure, TracedDocument, answer_json
 from treering.audit.documents.exposure_index import corpora_of, find_exposures, project_runs
 from treering.audit.documents.readers import lost_runs, missing_corpora, recover_ancestries
 from treering.audit.documents.selection import Selector, select
-from treering.audit.report import Gap, json_fields, messages
+from treering.audit.report import Gap, messages
 from treering.errors import EvidenceError, NotFoundError
 from treering.project import Project
 
@@ -22,8 +22,8 @@ class DocumentTrace:
         num_documents: how many documents are meant.
         documents: those of them that were asked to be shown, with their exposures.
         checkpoints: what every checkpoint of every run saw of all of them.
-        unanswered: what could not be looked into.
-        gaps: what of that is evidence that is missing, and what is answered without it.
+        unanswered: what could not be read, in words.
+        gaps: the missing evidence among it, and what is answered without it.
     """
 
     num_documents: int
@@ -34,10 +34,7 @@ class DocumentTrace:
 
     def to_json(self) -> dict[str, Any]:
         """The answer as JSON values, with the verdict of each checkpoint."""
-        return {
-            **json_fields(self),
-            "checkpoints": [{**asdict(each), "clean": each.clean} for each in self.checkpoints],
-        }
+        return answer_json(self)
 
 
 def trace_documents(

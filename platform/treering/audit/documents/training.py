@@ -10,11 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from treering.audit.corpora.catalog import Catalog, agree, find_corpora
+from treering.audit.corpora.catalog import Catalog, agree
 from treering.audit.corpora.usage import corpus_reads, joined_reads
 from treering.audit.documents.readers import missing_corpora
-from treering.audit.evidence.recovery import RecoveredAncestry, recover_ancestry
-from treering.audit.report import Gap, Level, lowest, messages
+from treering.audit.evidence.segments import Piece
+from treering.audit.recovered import CheckpointEvidence, recover_evidence
+from treering.audit.report import Finding, Gap, Level, lowest, messages
 from treering.errors import EvidenceError, UserError
 from treering.files import replace_durably
 from treering.project import Project
@@ -41,12 +42,14 @@ class TrainingDocuments:
 
     Attributes:
         gaps: what is missing (corpora, records), and what is answered without it.
+        findings: corpus sizes that were edited in a config; the list has the sizes of the corpora's manifests.
         level: level of assurance that the list can have; `audit_checkpoint` says whether the checkpoint reaches it.
     """
 
     gaps: tuple[Gap, ...]
+    findings: tuple[Finding, ...]
     level: Level
-    _ancestry: RecoveredAncestry
+    _pieces: tuple[Piece, ...]
     _catalog: Catalog
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -57,7 +60,7 @@ class TrainingDocuments:
         Raises:
             EvidenceError: a table or an index cannot be read, or they contradict each other or the blend.
         """
-        for corpus, reads in corpus_reads(self._ancestry.pieces, self._catalog):
+        for corpus, reads in corpus_reads(self._pieces, self._catalog):
             offsets = self._catalog.offsets(corpus)
             for first, rows in corpus.batches(*_COLUMNS):
                 part = offsets[first : first + len(rows) + 1]
@@ -108,9 +111,25 @@ def training_documents(checkpoint: CheckpointDirectory, project: Project) -> Tra
     Raises:
         EvidenceError: neither manifest nor config can be read, so that no order is known.
     """
-    ancestry = recover_ancestry(checkpoint, project)
-    if not ancestry.pieces:
-        raise EvidenceError(f"{'; '.join(messages(ancestry.gaps))}; the list of documents needs the data order")
-    catalog = find_corpora(project, [piece.blend for piece in ancestry.pieces])
+    return documents_of(recover_evidence(checkpoint, project))
+
+
+def documents_of(evidence: CheckpointEvidence) -> TrainingDocuments:
+    """`training_documents` for evidence that was read before.
+
+    Args:
+        evidence: from `recover_evidence`.
+
+    Raises:
+        EvidenceError: no config can be read, so that no order is known.
+    """
+    ancestry, catalog = evidence.ancestry, evidence.catalog
+    if not evidence.pieces:
+        raise EvidenceError(
+            f"{'; '.join(messages(ancestry.gaps))}; the list of documents needs the data order",
+            file=ancestry.checkpoint.run.config_file,
+            step=ancestry.step,
+        )
     gaps = (*ancestry.gaps, *missing_corpora(catalog, [ancestry]))
-    return TrainingDocuments(gaps, lowest(Level.RECORDED, gaps), ancestry, catalog)
+    level = lowest(Level.DECLARED if evidence.findings else Level.RECORDED, gaps)
+    return TrainingDocuments(gaps, evidence.findings, level, evidence.pieces, catalog)

@@ -216,13 +216,13 @@ def _trace_back(run: RunDirectory, number: int | None, last: int, problem: str, 
             segment = PathSegment(run, run.attempt(number), last)
             origin = origin_of(run, header, resolved.recipe.digest)
             first = 1 if origin is None else origin.step + 1
-            pieces.insert(0, RecordedSegment(segment, first, last, schedule, resolved.blend))
+            pieces.insert(0, RecordedSegment(first, last, schedule, resolved.blend, segment))
             if origin is None:
                 break
             run, number, last = origin.run, origin.attempt, origin.step
             continue
         attempt, first = _headless(run, resolved, number, last)
-        pieces.insert(0, DerivedSegment(run, attempt, first, last, schedule, resolved.blend))
+        pieces.insert(0, DerivedSegment(first, last, schedule, resolved.blend, run, attempt))
         if why and number is not None:
             gaps.append(_without_header(pieces[0], resolved, number, why))
         number, last = None, first - 1

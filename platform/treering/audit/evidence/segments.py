@@ -18,18 +18,16 @@ from treering.runlog.directory import CheckpointDirectory, RunDirectory
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedSegment:
-    """Steps that one attempt did on the path.
+class _Steps:
+    """Steps that follow each other in one run.
 
     Attributes:
-        segment: the attempt.
-        first_step: first step of the stretch.
-        last_step: last step of the stretch.
+        first_step: first of the steps.
+        last_step: last of the steps.
         schedule: which samples each step reads.
         blend: which tokens each sample is.
     """
 
-    segment: PathSegment
     first_step: int
     last_step: int
     schedule: Schedule
@@ -37,8 +35,19 @@ class RecordedSegment:
 
     @property
     def sample_range(self) -> tuple[int, int]:
-        """The samples [lo, hi) that the stretch reads, by the schedule."""
+        """The samples [lo, hi) that the steps read, by the schedule."""
         return self.schedule.samples_of(self.first_step, self.last_step)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedSegment(_Steps):
+    """Steps that one attempt did on the path.
+
+    Attributes:
+        segment: the attempt.
+    """
+
+    segment: PathSegment
 
     @property
     def run(self) -> RunDirectory:
@@ -66,33 +75,20 @@ class RecordedSegment:
 
 
 @dataclass(frozen=True, slots=True)
-class DerivedSegment:
-    """Steps of a run that no attempt's header tells of: only their order is known, by schedule and blend.
+class DerivedSegment(_Steps):
+    """Steps of a run without the header of an attempt: only their order is known, by schedule and blend.
 
     Attributes:
-        run: the run that did them, by its recipe or by a record that goes on from it.
-        attempt: an attempt that lost its header and still has rings from `first_step` on; None where there is none.
-        first_step: first of the steps.
-        last_step: last of the steps.
-        schedule: which samples each step reads.
-        blend: which tokens each sample is.
+        run: the run that did them, by its recipe or by a record that continues from it.
+        attempt: an attempt that lost its header and still has rings from `first_step` on; None without such an attempt.
     """
 
     run: RunDirectory
     attempt: AttemptDirectory | None
-    first_step: int
-    last_step: int
-    schedule: Schedule
-    blend: ResolvedBlend
-
-    @property
-    def sample_range(self) -> tuple[int, int]:
-        """The samples [lo, hi) that the steps read, by the schedule."""
-        return self.schedule.samples_of(self.first_step, self.last_step)
 
 
 Piece = RecordedSegment | DerivedSegment
-"""Steps on a path: an attempt's, as its header tells, or derived ones."""
+"""Steps on a path, recorded by the header of an attempt or derived from the recipe."""
 
 
 def recorded_segments_to(checkpoint: CheckpointDirectory) -> list[RecordedSegment]:
@@ -126,7 +122,7 @@ def recorded_segments_of(path: Sequence[PathSegment]) -> list[RecordedSegment]:
                 f"{segment.run.config_file}: no schedule can be made of it ({error})", file=segment.run.config_file
             ) from error
         _check_start(segment, found)
-        found.append(RecordedSegment(segment, done + 1, last, schedule, resolved.blend))
+        found.append(RecordedSegment(done + 1, last, schedule, resolved.blend, segment))
         done = last
     return found
 

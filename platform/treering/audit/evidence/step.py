@@ -74,14 +74,14 @@ def find_step(run: RunDirectory, step: int, project: Project) -> FoundStep:
     answered = f"what schedule and blend give step {step}: samples {lo} to {hi}"
     missing = f"{run.path}: no ring of step {step} is there; {_rings_there(run)}"
     gaps.append(Gap(missing, answered, Level.REDERIVED, str(run.attempts_folder)))
-    return FoundStep(DerivedSegment(run, None, step, step, schedule, resolved.blend), None, None, tuple(gaps))
+    return FoundStep(DerivedSegment(step, step, schedule, resolved.blend, run, None), None, None, tuple(gaps))
 
 
 def _piece(segment: PathSegment, step: int) -> Piece:
     run, resolved = segment.run, segment.run.resolved
     if segment.attempt.has_header:
-        return RecordedSegment(segment, step, step, resolved.schedule, resolved.blend)
-    return DerivedSegment(run, segment.attempt, step, step, resolved.schedule, resolved.blend)
+        return RecordedSegment(step, step, resolved.schedule, resolved.blend, segment)
+    return DerivedSegment(step, step, resolved.schedule, resolved.blend, run, segment.attempt)
 
 
 def rings_of(attempt: AttemptDirectory, first: int, last: int) -> tuple[dict[int, Ring], EvidenceError | None]:

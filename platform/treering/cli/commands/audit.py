@@ -21,6 +21,7 @@ from treering.cli.output import console, print_json
 from treering.cli.progress import progress_bars
 
 if TYPE_CHECKING:
+    from treering.audit.recovered import CheckpointEvidence
     from treering.audit.report import AuditReport
     from treering.errors import TreeringError
     from treering.runlog.directory import CheckpointDirectory
@@ -139,10 +140,10 @@ def audit(
             if not holds:
                 raise typer.Exit(EvidenceError.exit_code)
             return
-        found, report = _audited(checkpoint, verify=verify or replay is not None)
+        found, evidence, report = _audited(checkpoint, verify=verify or replay is not None)
         report, unreplayed = (report, None) if replay is None else _replayed(report, found, replay)
         report = attested(report, found, trusted_keys(public_key), attestation)
-        listed = _list_documents(found, documents)
+        listed = _list_documents(evidence, documents)
     except EvidenceError as error:
         if json:  # a machine gets its verdict even where there is nothing left to audit
             finding = {"kind": "record", "text": str(error)}
@@ -176,13 +177,13 @@ def _check_usage(
         raise UserError("audit: --documents belongs to a CHECKPOINT of Treering's own trainer")
 
 
-def _list_documents(checkpoint: "CheckpointDirectory", file: Path | None) -> list[str]:
+def _list_documents(evidence: "CheckpointEvidence", file: Path | None) -> list[str]:
     """Writes the documents that a checkpoint read, if there is a file to write; returns the lines about it."""
-    from treering.audit.documents.training import training_documents
+    from treering.audit.documents.training import documents_of
 
     if file is None:
         return []
-    documents = training_documents(checkpoint, project())
+    documents = documents_of(evidence)
     return ["", f"documents    {documents.write(file):,} written to {file}, at most level {documents.level}"]
 
 
@@ -203,12 +204,13 @@ def _summarize(checkpoint: str, *, alone: bool, json: bool) -> None:
         raise typer.Exit(EvidenceError.exit_code)
 
 
-def _audited(checkpoint: str, *, verify: bool) -> "tuple[CheckpointDirectory, AuditReport]":
-    """The audit of a checkpoint, of a run's folder, of a published or of an exported one."""
+def _audited(checkpoint: str, *, verify: bool) -> "tuple[CheckpointDirectory, CheckpointEvidence, AuditReport]":
+    """The evidence and the audit of a checkpoint of a run's folder, of a published or of an exported one."""
     from dataclasses import replace
 
-    from treering.audit.checkpoint import audit_checkpoint
+    from treering.audit.checkpoint import audit_evidence
     from treering.audit.export import exported_checkpoint
+    from treering.audit.recovered import recover_evidence
     from treering.runlog.export import EXPORT_RECORD
     from treering.runlog.find import named_checkpoint
 
@@ -219,9 +221,10 @@ def _audited(checkpoint: str, *, verify: bool) -> "tuple[CheckpointDirectory, Au
         else (named_checkpoint(here.runs, checkpoint), ())
     )
     with progress_bars() as progress:
-        report = audit_checkpoint(found, here, verify, progress)
+        evidence = recover_evidence(found, here)
+        report = audit_evidence(evidence, here, verify, progress)
     findings = (*(each.finding() for each in gaps), *report.findings)
-    return found, replace(report, findings=findings, gaps=(*gaps, *report.gaps))
+    return found, evidence, replace(report, findings=findings, gaps=(*gaps, *report.gaps))
 
 
 def _replayed(
