@@ -27,7 +27,7 @@ EXCEPTIONS = {
     "platform/treering/data/ngram_index/build.py": "an index, which is built again; its lock",
     "trainer/treering_trainer/export/shards.py": "large files in a new folder, which `replace_durably` syncs whole",
     "trainer/treering_trainer/checkpointing/relayout.py": "a lock",
-    "trainer/treering_trainer/launch/__main__.py": "why a rank ended, for the process that waits for it",
+    "trainer/treering_trainer/launch/start.py": "why a rank ended, for the process that waits for it",
 }
 """Files that write in another way, and why."""
 

@@ -156,10 +156,10 @@ def running(command, project, runs):
 def test_ranks_with_an_interpreter_each_are_watched_too(project, tmp_path):
     """How ranks start where there are GPUs: the launcher learns from their heartbeats which attempt it is."""
     start = (
-        "import sys; from treering_trainer.launch import __main__ as launch; "
+        "import sys; from pathlib import Path; from treering_trainer.launch import start; "
         "from treering.runlog.directory import RunDirectory; "
-        f"run = RunDirectory(launch.Path({str(tmp_path / resolved(project, LONG).run_id)!r})); "
-        "sys.exit(launch._watch_interpreters(2, sys.argv[1:], run, 4.0))"
+        f"run = RunDirectory(Path({str(tmp_path / resolved(project, LONG).run_id)!r})); "
+        "sys.exit(start._watch_interpreters(2, sys.argv[1:], run, 4.0))"
     )
     with running(["-c", start], project, tmp_path) as (launcher, ranks):
         ranks[0].suspend()

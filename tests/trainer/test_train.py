@@ -160,10 +160,10 @@ def test_locked_run_is_refused(zygote, project, reference):
 def test_an_interpreter_a_rank(project, reference, tmp_path):
     """How ranks start where there are GPUs: nothing is forked; it does the same without them."""
     start = (
-        "import sys; from treering_trainer.launch import __main__ as launch; "
+        "import sys; from pathlib import Path; from treering_trainer.launch import start; "
         "from treering.runlog.directory import RunDirectory; "
-        f"run = RunDirectory(launch.Path({str(tmp_path / reference.path.name)!r})); "
-        "sys.exit(launch._watch_interpreters(2, sys.argv[1:], run, 600.0))"
+        f"run = RunDirectory(Path({str(tmp_path / reference.path.name)!r})); "
+        "sys.exit(start._watch_interpreters(2, sys.argv[1:], run, 600.0))"
     )
     done = subprocess.run(
         [sys.executable, "-c", start, "tiny.yaml", f"--runs={tmp_path}", "--no-publish"],

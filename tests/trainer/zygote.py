@@ -28,7 +28,7 @@ from treering.runlog.writer import RingWriter  # noqa: E402
 from treering_trainer.checkpointing import checkpoint, publish, relayout, resume  # noqa: E402, F401
 from treering_trainer.core import batch_reader, engine, loop, universal  # noqa: E402
 from treering_trainer.monitor import heartbeat  # noqa: E402
-from treering_trainer.launch import nodes, worker  # noqa: E402, F401
+from treering_trainer.launch import nodes, prepare, start, worker  # noqa: E402, F401
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 from signal_states import started_with  # noqa: E402
@@ -205,7 +205,7 @@ def feed_another(rank):
 def full_disk(step, reason=True):
     """No ring can be laid any more, and perhaps nothing else written."""
     if not reason:
-        launch.reason_file = lambda attempt, rank: attempt / "full" / f"{rank}"
+        start.reason_file = lambda attempt, rank: attempt / "full" / f"{rank}"
     append = RingWriter.append
 
     def patched(self, **values):
@@ -218,7 +218,7 @@ def full_disk(step, reason=True):
 
 def kill_before_end():
     """All ranks are done, nothing says so yet."""
-    launch.write_end = lambda *_: kill_group()
+    start.write_end = lambda *_: kill_group()
 
 
 def kill_in_publish(before):
@@ -236,7 +236,7 @@ def leave_out_scripts():
 
 def kill_past_checks():
     """What should have been refused must not begin: such a model would take the machine with it."""
-    launch._hold = lambda *_: kill_group()
+    start._hold = lambda *_: kill_group()
 
 
 def another_node(host, disk=None):
@@ -277,14 +277,14 @@ def secret_rate(step):
 
 def record_code_by_an_earlier_rule():
     """The attempt's header is as earlier versions wrote it: the code's digest is of bytes, and names no rule."""
-    collect = launch.collect_code
+    collect = prepare.collect_code
 
     def patched(root):
         code = collect(root)
         del code["rule"]
         return {**code, "digest": digest_bytes(b"all bytes"), "sources": {"trainer": digest_bytes(b"bytes")}}
 
-    launch.collect_code = patched
+    prepare.collect_code = patched
 
 
 FAULTS = {
@@ -318,7 +318,7 @@ FAULTS = {
 }
 
 
-def start(request):
+def start_training(request):
     pid = os.fork()
     if pid:
         while os.getpgid(pid) != pid:  # a test may kill the group at once
@@ -337,7 +337,7 @@ def start(request):
         for name, arguments in request["faults"].items():
             FAULTS[name](**arguments)
         if request["code_root"]:
-            launch.CODE_ROOT = Path(request["code_root"])
+            prepare.CODE_ROOT = Path(request["code_root"])
         code = launch.main(request["arguments"])
     finally:
         os._exit(code)
@@ -347,7 +347,7 @@ def main():
     for line in sys.stdin:
         request = json.loads(line)
         if "start" in request:
-            answer = {"pid": start(request["start"])}
+            answer = {"pid": start_training(request["start"])}
         else:
             answer = {"code": os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1])}
         sys.stdout.write(json.dumps(answer) + "\n")

@@ -1,0 +1,144 @@
+"""Prepares an attempt before its ranks train: what this node is, where the attempt begins, what each rank is given.
+
+Imports torch only where a function needs it: an error in a config is reported without waiting for torch.
+"""
+
+import importlib
+import os
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from treering.collect.code import TRAINING_SOURCES, code_record, collect_code
+from treering.collect.environment import collect_environment
+from treering.collect.launcher import launch_record
+from treering.collect.upstream import upstream_digest
+from treering.config.resolve import Resolved
+from treering.data.blend.joins import start_lines
+from treering.errors import UserError
+from treering.foreign import say
+from treering.runlog.records import Layout
+from treering_trainer.launch.job import Job, Mode, Until
+from treering_trainer.launch.target import Target
+
+if TYPE_CHECKING:
+    from treering_trainer.launch.devices import Hardware
+    from treering_trainer.launch.nodes import Node
+
+CODE_ROOT = Path(__file__).resolve().parents[3]
+"""Root of the sources that run, whatever folder the project is in."""
+
+PARENT_VARIABLE = "TREERING_PARENT"
+"""The process that started a rank as an interpreter; set by us alone."""
+
+
+def inspect_node(target: Target, resolved: Resolved, hardware: "Hardware") -> "Node":
+    """This node as its first rank sees it, with the reason why it cannot train, if there is one."""
+    from treering_trainer.launch.devices import check_fits, choose_layout
+    from treering_trainer.launch.nodes import Node
+
+    refusal = ""
+    try:
+        layout, _note = choose_layout(resolved, hardware, int(os.environ["WORLD_SIZE"]))
+        check_fits(str(target.config), resolved, layout, hardware)
+    except UserError as error:
+        refusal = str(error)
+    return Node(
+        host=os.uname().nodename,
+        rank=int(os.environ["RANK"]),
+        environment=collect_environment(hardware.devices),
+        code=code_record(CODE_ROOT, TRAINING_SOURCES),
+        refusal=refusal,
+    )
+
+
+def prepare_attempt(
+    target: Target,
+    resolved: Resolved,
+    hardware: "Hardware",
+    layout: Layout,
+    note: str,
+    *,
+    mode: Mode,
+    until: Until,
+    nodes: Sequence["Node"] = (),
+) -> Job | None:
+    """Decides where the attempt begins and makes its directory; None if the run is finished. The lock is held."""
+    import_quietly("treering_trainer.checkpointing.resume")
+    from treering_trainer.checkpointing.resume import find_finished, plan_attempt
+    from treering_trainer.launch.devices import ranks_here
+
+    project, run = target.project, target.run(resolved)
+    code = collect_code(CODE_ROOT)
+    environment = {
+        **collect_environment(hardware.devices),
+        "threads_per_rank": 1 if hardware.count else max((psutil.cpu_count() or 1) // ranks_here(layout), 1),
+    }
+    continue_changed = mode is Mode.CONTINUE_CHANGED
+    if mode is not Mode.START_OVER:
+        finished = find_finished(
+            run,
+            resolved.schedule.num_steps,
+            code=code,
+            environment=environment,
+            layout=layout,
+            continue_changed=continue_changed,
+        )
+        if finished is not None:
+            say(f"run {run.path.name}: finished at step {finished.checkpoint.step}; nothing to train")
+            if finished.changed:
+                say(f"  changed since: {'; '.join(finished.changed)}; `--start-over` trains the run again from nothing")
+            target.publish_final(run, finished.checkpoint)
+            return None
+    # Before anything is moved aside for the new attempt.
+    import_quietly("treering_trainer.core.batch_reader")
+    from treering_trainer.core.batch_reader import open_corpora, verified_digests
+
+    corpora = verified_digests(open_corpora(project, resolved.blend))
+    plan = plan_attempt(
+        run,
+        start=resolved.recipe.start_from,
+        code=code,
+        environment=environment,
+        layout=layout,
+        continue_changed=continue_changed,
+        start_over=mode is Mode.START_OVER,
+    )
+    resolved.write(run.config_file)
+    job = Job(
+        project=project.root.resolve(),
+        run=run.path,
+        resolved=resolved,
+        plan=plan,
+        layout=layout,
+        code=code,
+        environment=environment,
+        devices=tuple(device.to_dict() for device in hardware.devices),
+        upstream=upstream_digest(project.root),
+        corpora=corpora,
+        until=until,
+        nodes=tuple(node.to_record() for node in nodes),
+        launch=launch_record(_outer_environ()),
+    )
+    job.attempt.mkdir(parents=True)
+    say(f"run {run.path.name} ({resolved.experiment}): layout {layout} (TP x PP x DP) on {layout.device}")
+    joins = start_lines(resolved, target.runs) if plan.origin != "resume" else []
+    for message in (hardware.note, note, *plan.messages, *joins):
+        if message:
+            say(f"  {message}")
+    return job
+
+
+def _outer_environ() -> dict[str, str]:
+    """The environment as an outer launcher made it: ranks that we started ourselves have their numbers from us."""
+    return {name: value for name, value in os.environ.items() if name != "RANK" or PARENT_VARIABLE not in os.environ}
+
+
+def import_quietly(module: str) -> None:
+    """Imports a module without the warnings of third-party packages about what is not installed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        importlib.import_module(module)
