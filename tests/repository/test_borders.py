@@ -53,7 +53,7 @@ def test_torch_unpickles_nothing_but_weights():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "load"
         if ast.unparse(node.func) in {"torch.load", "torch.serialization.load", "serialization.load"}
     ]
-    assert calls == [("trainer/treering_trainer/checkpointing/checkpoint.py", "True")]
+    assert calls == [("trainer/treering_trainer/checkpointing/weights.py", "True")]
 
 
 def test_the_packages_pynvml_and_nvidia_ml_py_are_never_both_installed():

@@ -7,7 +7,7 @@ import torch
 from treering.config.load import load_experiment
 from treering.config.resolve import ResolvedBlend, resolve
 from treering.runlog.directory import RunDirectory
-from treering_trainer.checkpointing.checkpoint import read_weights
+from treering_trainer.checkpointing.weights import read_weights
 
 
 def options(settings):

@@ -4,7 +4,7 @@ import pytest
 from trained import assert_same_weights, numbers, options, resolved, rings, run_of
 
 from treering.errors import ConfigError
-from treering_trainer.checkpointing.checkpoint import read_weights
+from treering_trainer.checkpointing.weights import read_weights
 
 pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 

@@ -17,8 +17,8 @@ from treering.data.corpus.tokenize import load_tokenizer
 from treering.errors import NotFoundError, UserError
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.export import Export
-from treering_trainer.checkpointing.checkpoint import open_weights, read_weights
 from treering_trainer.checkpointing.inference import load_model
+from treering_trainer.checkpointing.weights import open_weights, read_weights
 from treering_trainer.export.__main__ import main
 from treering_trainer.export.shards import OutputTensor, parse_size, write_shards
 

@@ -12,7 +12,7 @@ from trained import rings, run_of
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.report import Level
 from treering.runlog.directory import RunDirectory
-from treering_trainer.checkpointing.checkpoint import read_weights
+from treering_trainer.checkpointing.weights import read_weights
 
 pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 

@@ -16,7 +16,8 @@ from treering.cli import app
 from treering.metrics.run_summary import run_line, run_page
 from treering.runlog.find import find_runs
 from treering.runlog.records import CheckpointManifest, ConversionManifest
-from treering_trainer.checkpointing import checkpoint, convert
+from treering_trainer.checkpointing import checkpoint, cleanup, convert
+from treering_trainer.checkpointing.weights import open_state, read_weights
 
 pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 
@@ -183,11 +184,11 @@ def test_convert_twice_makes_it_once(converted, capsys):
 
 def test_whole_tensors_are_those_of_the_checkpoint(converted):
     _runs, source = converted
-    weights = checkpoint.read_weights(source.path)
+    weights = read_weights(source.path)
     for name, tensor in weights.items():
         layer, parameter = name.split(".", 1)
         folder = "tied_modules.embed.word.weight" if parameter == "word.weight" else f"{layer}.{parameter}"
-        whole = checkpoint.open_state(source.conversion / "state/zero" / folder / "fp32.pt")["param"]
+        whole = open_state(source.conversion / "state/zero" / folder / "fp32.pt")["param"]
         assert torch.equal(whole, tensor), name
 
 
@@ -289,7 +290,7 @@ def test_a_conversion_that_does_not_fit_leaves_everything_as_it_was(cut_copy, zy
 def write_without_info(source):
     """The checkpoint as it would have been saved before checkpoints could be converted."""
     for path in (source.path / "state").glob("mp_rank_*.pt"):
-        state = checkpoint.open_state(path)
+        state = open_state(path)
         del state["universal_checkpoint_info"]
         torch.save(state, path.with_suffix(".new"))
         path.with_suffix(".new").replace(path)
@@ -324,7 +325,7 @@ def test_convert_says_what_is_wrong(cut_copy, project, reference, capsys, monkey
     damaged = run.checkpoints()[-1]
     next(damaged.path.rglob("layer_00*")).write_bytes(b"")
     assert "0 bytes, expected " in refused(damaged.path, 3)
-    aside = checkpoint.set_aside(run, run.checkpoints()[0], 1)
+    aside = cleanup.set_aside(run, run.checkpoints()[0], 1)
     assert "was set aside, no attempt goes on from it" in refused(aside, 2)
     monkeypatch.chdir(project.root)
     assert reference.checkpoints()[-1].step == 15

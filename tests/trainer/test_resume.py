@@ -18,7 +18,7 @@ from treering.metrics.run_summary import run_page
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
 from treering_trainer.checkpointing import checkpoint
-from treering_trainer.checkpointing.checkpoint import read_weights
+from treering_trainer.checkpointing.weights import read_weights
 
 pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 

@@ -25,7 +25,7 @@ from deepspeed.runtime.pipe.schedule import ForwardPass  # noqa: E402
 import torch  # noqa: E402
 from treering.config.canonical import digest_bytes  # noqa: E402
 from treering.runlog.writer import RingWriter  # noqa: E402
-from treering_trainer.checkpointing import checkpoint, publish, relayout, resume  # noqa: E402, F401
+from treering_trainer.checkpointing import checkpoint, cleanup, publish, relayout, resume  # noqa: E402, F401
 from treering_trainer.core import batch_reader, engine, loop, universal  # noqa: E402
 from treering_trainer.monitor import heartbeat  # noqa: E402
 from treering_trainer.launch import nodes, prepare, start, worker  # noqa: E402, F401
@@ -91,7 +91,7 @@ def fail_digest(rank, step):
 
 def kill_in_removal():
     """An old checkpoint has lost its name and half of its files."""
-    rmtree = checkpoint.shutil.rmtree
+    rmtree = cleanup.shutil.rmtree
 
     def patched(path, **options):
         if ".removing-" in str(path):
@@ -99,7 +99,7 @@ def kill_in_removal():
             kill_group()
         return rmtree(path, **options)
 
-    checkpoint.shutil.rmtree = patched
+    cleanup.shutil.rmtree = patched
 
 
 def kill_in_conversion():

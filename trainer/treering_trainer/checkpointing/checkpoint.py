@@ -5,12 +5,10 @@ before its manifest exists, so that no checkpoint is without its provenance.
 """
 
 import os
-import re
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -19,24 +17,18 @@ import torch
 import torch.distributed
 
 from treering.config.canonical import digest_file
-from treering.config.operation import CheckpointConfig
 from treering.errors import EvidenceError
 from treering.files import open_regular, rename_durably, sync_directory, write_durably
-from treering.foreign import say
-from treering.runlog.chronicle import record_removed, record_saved, record_set_aside
-from treering.runlog.directory import EVALUATIONS, MANIFEST_FILE, CheckpointDirectory, RunDirectory
+from treering.runlog.chronicle import record_saved
+from treering.runlog.directory import MANIFEST_FILE, CheckpointDirectory, RunDirectory
 from treering.runlog.journal import Journal
 from treering.runlog.records import CheckpointManifest, FileRecord, Record
-from treering.runlog.retention import kept_by
 from treering.runlog.ring import Ring
 from treering.runlog.writer import RingWriter
-from treering_trainer.core.engine import STATE_TAG, Engine
+from treering_trainer.core.engine import Engine
 
-_SAVING = ".saving-"
-_REMOVING = ".removing-"
-_LAYER_FILE = re.compile(r"^layer_(\d+)-model_(\d+)-model_states\.pt$")
-_SPLIT_ROWS = re.compile(r"(word\.weight|linear_qkv\.(weight|bias)|linear_fc1\.(weight|bias))$")
-_SPLIT_COLUMNS = re.compile(r"(linear_proj|linear_fc2)\.weight$")
+SAVING_PREFIX = ".saving-"
+"""A checkpoint's folder has it before its name until it is complete."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -75,7 +67,7 @@ class Saving:
         self._run = run
         self._leads = rings is not None
         self._final = run.checkpoint_folder(step)
-        self._temporary = self._final.with_name(f"{_SAVING}{self._final.name}")
+        self._temporary = self._final.with_name(f"{SAVING_PREFIX}{self._final.name}")
         self._thread = ThreadPoolExecutor(1)
         self._records: Future[list[FileRecord]] | None = None
         self._failure, _ = _together(self._begin if self._leads else None)
@@ -237,134 +229,3 @@ def check_files(
     for record, _ in zip(files, in_threads(check, files), strict=True):
         done += record.size
         progress(done, total)
-
-
-def remove_unfinished(run: RunDirectory) -> list[str]:
-    """Removes what an interrupted save or removal left behind; returns the names of the unfinished saves."""
-    _remove_nameless(run)
-    found = sorted(run.checkpoints_folder.glob(f"{_SAVING}*"))
-    for path in found:
-        shutil.rmtree(path)
-    return [path.name.removeprefix(_SAVING) for path in found]
-
-
-def _take_name(path: Path) -> None:
-    rename_durably(path, path.with_name(f"{_REMOVING}{path.name}"))
-
-
-def _remove_nameless(run: RunDirectory) -> None:
-    """Removes the files of checkpoints and conversions that have lost their names."""
-    for folder in (run.checkpoints_folder, run.conversions_folder):
-        for path in folder.glob(f"{_REMOVING}*"):
-            shutil.rmtree(path)
-
-
-def remove_old(run: RunDirectory, config: CheckpointConfig) -> None:
-    """Removes checkpoints that no rule keeps; called when a new one is complete, by the process that has the lock.
-
-    Each loses its name first, so that a kill leaves none that is half. A file system that refuses is no reason to end a
-    training: it is told, and the next call or start tries again.
-    """
-    checkpoints = run.checkpoints()
-    rules = kept_by({each.step: _validation_loss(each) for each in checkpoints}, config)
-    try:
-        for each in checkpoints:
-            if not rules[each.step]:
-                record_removed(run, each, _reason(config))
-                _take_name(each.path)
-                if each.conversion.exists():
-                    _take_name(each.conversion)
-        _remove_nameless(run)
-    except (OSError, EvidenceError) as error:
-        say(f"an old checkpoint could not be removed: {error}")
-
-
-def _reason(config: CheckpointConfig) -> str:
-    rules = (("keep_last", config.keep_last), ("keep_every", config.keep_every), ("keep_best", config.keep_best))
-    return "no rule keeps it: " + ", ".join(f"{name} {value}" for name, value in rules if value is not None)
-
-
-def _validation_loss(checkpoint: CheckpointDirectory) -> float | None:
-    try:
-        return checkpoint.manifest.validation_loss
-    except EvidenceError:  # damaged: nothing is known of it
-        return None
-
-
-def set_aside(run: RunDirectory, checkpoint: CheckpointDirectory, attempt: int) -> Path:
-    """Moves a checkpoint that a new attempt will write again to `superseded-NNNN/`, scores with it.
-
-    It stays complete and can be audited there; its name is free for the checkpoint of the new path.
-    """
-    folder, again = run.path / f"superseded-{attempt:04d}", 1
-    while (folder / checkpoint.path.name).exists():  # an unreadable manifest names no attempt: 0, perhaps twice
-        again += 1
-        folder = run.path / f"superseded-{attempt:04d}-{again}"
-    folder.mkdir(exist_ok=True)
-    target = folder / checkpoint.path.name
-    record_set_aside(run, checkpoint, folder)
-    rename_durably(checkpoint.path, target)
-    shutil.rmtree(checkpoint.conversion, ignore_errors=True)  # nothing goes on from there
-    scores = run.evaluations_folder / f"{checkpoint.path.name}.json"
-    if scores.exists():
-        (folder / EVALUATIONS).mkdir(exist_ok=True)
-        rename_durably(scores, folder / EVALUATIONS / scores.name)
-    sync_directory(folder)
-    return target
-
-
-@dataclass(frozen=True, slots=True)
-class Weight:
-    """One weight of a checkpoint, mapped from its files: nothing is read before it is asked for.
-
-    Attributes:
-        name: `<layer>.<parameter>`, where layer is the position in `model.build_layers`.
-        parts: of each tensor rank, in their order.
-    """
-
-    name: str
-    parts: tuple[torch.Tensor, ...]
-
-    def full(self, device: str = "cpu") -> torch.Tensor:
-        """The whole tensor in memory of its own; on `meta` only its shape and type, without reading."""
-        parts = [part.to(device) for part in self.parts]
-        if len(parts) > 1 and _SPLIT_ROWS.search(self.name):
-            return torch.cat(parts, dim=0)
-        if len(parts) > 1 and _SPLIT_COLUMNS.search(self.name):
-            return torch.cat(parts, dim=1)
-        return parts[0].clone()
-
-
-def open_weights(directory: Path) -> list[Weight]:
-    """All weights of a checkpoint in the order of its layers, whatever layout it was trained in.
-
-    Args:
-        directory: a checkpoint's folder; its files must not be changed while a weight is in use.
-
-    Raises:
-        EvidenceError: there are no layer files.
-    """
-    files: dict[int, dict[int, Path]] = {}
-    for path in (directory / STATE_TAG).glob("layer_*.pt"):
-        if match := _LAYER_FILE.match(path.name):
-            files.setdefault(int(match[1]), {})[int(match[2])] = path
-    if not files:
-        raise EvidenceError(f"{directory / STATE_TAG}: no layer files; expected layer_NN-model_NN-model_states.pt")
-    weights = []
-    for layer, by_rank in sorted(files.items()):
-        states = [open_state(by_rank[rank]) for rank in sorted(by_rank)]
-        # Beside tensors, megatron-core's layers put an empty `_extra_state` into their state.
-        names = [name for name, value in states[0].items() if isinstance(value, torch.Tensor)]
-        weights += [Weight(f"{layer}.{name}", tuple(state[name] for state in states)) for name in names]
-    return weights
-
-
-def read_weights(directory: Path) -> dict[str, torch.Tensor]:
-    """All weights of a checkpoint as full tensors on the CPU, by name: see `open_weights`."""
-    return {weight.name: weight.full() for weight in open_weights(directory)}
-
-
-def open_state(path: Path) -> dict[str, Any]:
-    """What a file of a checkpoint holds, its tensors mapped; no code is run from it."""
-    state: dict[str, Any] = torch.load(path, map_location="cpu", mmap=True, weights_only=True)  # noqa: TID251 - this is the place
-    return state

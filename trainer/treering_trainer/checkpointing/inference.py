@@ -12,7 +12,7 @@ from treering.config.model import ModelConfig
 from treering.config.operation import KernelConfig
 from treering.errors import EvidenceError
 from treering.runlog.directory import CheckpointDirectory
-from treering_trainer.checkpointing.checkpoint import read_weights
+from treering_trainer.checkpointing.weights import read_weights
 from treering_trainer.core.model import build_layers, vocabulary_logits
 from treering_trainer.core.topology import join_alone
 

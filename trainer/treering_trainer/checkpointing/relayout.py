@@ -23,7 +23,8 @@ import psutil
 from treering.errors import EvidenceError, TrainingError, UserError
 from treering.runlog.directory import CHECKPOINTS, CheckpointDirectory, RunDirectory
 from treering.runlog.records import ConversionManifest, FileRecord, Layout
-from treering_trainer.checkpointing.checkpoint import check_files, open_state, seal
+from treering_trainer.checkpointing.checkpoint import check_files, seal
+from treering_trainer.checkpointing.weights import open_state
 from treering_trainer.core.engine import STATE_TAG
 from treering_trainer.core.universal import write_universal
 from treering_trainer.monitor.processes import die_with_parent

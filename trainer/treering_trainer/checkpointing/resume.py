@@ -15,7 +15,7 @@ from treering.errors import EvidenceError, UserError
 from treering.runlog.chronicle import record_left
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import AttemptHeader, CheckpointManifest, Layout, Parent
-from treering_trainer.checkpointing import checkpoint, relayout
+from treering_trainer.checkpointing import cleanup, relayout
 from treering_trainer.checkpointing.plan import Plan
 from treering_trainer.checkpointing.publish import check_provenance
 
@@ -50,7 +50,7 @@ def plan_attempt(
         EvidenceError: the checkpoint to start from does not hold.
         TrainingError: the checkpoint could not be converted for another layout.
     """
-    messages = [f"removed the unfinished save {name}" for name in checkpoint.remove_unfinished(run)]
+    messages = [f"removed the unfinished save {name}" for name in cleanup.remove_unfinished(run)]
     relayout.remove_unfinished(run)
     record_left(run)
     found, damaged = _newest_complete(run, messages)
@@ -266,5 +266,5 @@ def _retire(
             attempt = each.manifest.attempt
         except EvidenceError:
             attempt = 0
-        target = checkpoint.set_aside(run, each, attempt)
+        target = cleanup.set_aside(run, each, attempt)
         messages.append(f"checkpoint {each.path.name} was set aside as {target.relative_to(run.path)}")

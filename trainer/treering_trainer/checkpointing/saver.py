@@ -17,7 +17,7 @@ from treering.runlog.directory import HOOKS_FILE, RunDirectory
 from treering.runlog.incidents import Incident, append_incident
 from treering.runlog.ring import Ring
 from treering.runlog.writer import RingWriter
-from treering_trainer.checkpointing import checkpoint
+from treering_trainer.checkpointing import checkpoint, cleanup
 from treering_trainer.core.engine import Engine
 from treering_trainer.monitor.heartbeat import HeartbeatWriter, Part
 from treering_trainer.monitor.hooks import Hook
@@ -122,7 +122,7 @@ class Saver:
         with self._counted():
             failure = saving.finish()
             if failure is None and self._record is not None:
-                checkpoint.remove_old(self._run, self._resolved.attempt.checkpoint)
+                cleanup.remove_old(self._run, self._resolved.attempt.checkpoint)
         if failure is not None:
             self._go_on_without(saving.step, failure)
         elif self._record is not None:

@@ -16,8 +16,8 @@ from treering.runlog.directory import CheckpointDirectory
 from treering.runlog.export import EXPORT_RECORD, Export
 from treering.runlog.export_format import ExportDtype, ExportFormat
 from treering.runlog.records import CheckpointManifest, FileRecord
-from treering_trainer.checkpointing.checkpoint import open_weights
 from treering_trainer.checkpointing.publish import check_provenance
+from treering_trainer.checkpointing.weights import open_weights
 from treering_trainer.export.huggingface import write_huggingface
 from treering_trainer.export.names import output_tensors
 from treering_trainer.export.shards import write_shards

@@ -11,7 +11,7 @@ import torch
 from treering.config.model import ModelConfig
 from treering.errors import EvidenceError
 from treering.runlog.export_format import ExportFormat
-from treering_trainer.checkpointing.checkpoint import Weight
+from treering_trainer.checkpointing.weights import Weight
 from treering_trainer.export.shards import OutputTensor
 
 # Of each block: its module here and in megatron-core's TransformerLayer, and in Hugging Face's GPT2Block.
