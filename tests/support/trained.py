@@ -63,6 +63,11 @@ def eventually(holds, seconds=10.0):
     return holds()
 
 
+def rings_after(run, step):
+    """Whether a ring of a step, or of a later one, is written."""
+    return any(ring.step >= step for attempt in run.attempts() for ring in attempt.rings())
+
+
 def resolved(project, *overrides):
     """The project's experiment, changed."""
     experiment = load_experiment(project.root / "tiny.yaml", overrides)
