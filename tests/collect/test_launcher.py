@@ -75,13 +75,15 @@ def test_a_process_of_mpirun():
         ("dgx[08-11]", ["dgx08", "dgx09", "dgx10", "dgx11"]),
         ("dgx[1,3-4]-ib,login", ["dgx1-ib", "dgx3-ib", "dgx4-ib", "login"]),
         ("a[1-2],b[7]", ["a1", "a2", "b7"]),
+        ("rack[0-1]_blade[08-09]", ["rack0_blade08", "rack0_blade09", "rack1_blade08", "rack1_blade09"]),
+        ("a,a", ["a", "a"]),
     ],
 )
 def test_node_lists(nodelist, hosts):
     assert expand_hosts(nodelist) == hosts
 
 
-@pytest.mark.parametrize("nodelist", ["", "dgx[", "dgx[]", "dgx[3-1]", "dgx[,]", "a,,b"])
+@pytest.mark.parametrize("nodelist", ["", "dgx[", "dgx[]", "dgx[3-1]", "dgx[,]", "dgx[1-]", "a,,b", "a[1]]"])
 def test_what_is_no_node_list(nodelist):
     with pytest.raises(UserError, match=r"node list: found .* expected names like"):
         expand_hosts(nodelist)

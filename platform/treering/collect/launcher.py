@@ -6,6 +6,7 @@ launcher says of itself (job, restarts, nodes, script) is evidence: an attempt's
 
 import re
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,7 +32,8 @@ _SLURM_FACTS: Final = {
     "cluster": "SLURM_CLUSTER_NAME",
     "partition": "SLURM_JOB_PARTITION",
 }
-_NAME_AND_NUMBERS = re.compile(r"([^,\[\]]*)\[([0-9,-]+)\]([^,\[\]]*)")
+_HOST_PART = re.compile(r"[^,\[\]]+|\[\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*\]", re.ASCII)
+_HOST_NAME = re.compile(rf"(?:{_HOST_PART.pattern})+", re.ASCII)
 
 
 def rank_variables(environ: Mapping[str, str]) -> dict[str, str]:
@@ -77,27 +79,38 @@ def rank_variables(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: environ.get(name, value) if name.startswith("MASTER_") else value for name, value in found.items()}
 
 
+# Not `python-hostlist`: its license is GPL 2+, ours is Apache 2.0. On lists of Slurm the two give the same names, but
+# `expand_hosts` keeps a name that comes twice and refuses an empty name.
 def expand_hosts(nodelist: str) -> list[str]:
     """Host names of a Slurm node list: `dgx[001-003,7],login` is dgx001, dgx002, dgx003, dgx7, login.
 
+    A name may have several brackets, as in `rack[0-1]_blade[0-41]`; the last one changes fastest.
+
     Raises:
-        UserError: it is no node list.
+        UserError: the text is not a node list.
     """
     hosts = []
-    for part in re.split(r",(?![^\[]*\])", nodelist):
-        match = _NAME_AND_NUMBERS.fullmatch(part)
-        if match is None:
-            if not part or set(part) & set("[]"):
-                raise UserError(f"node list: found {nodelist!r}, expected names like dgx[001-280],login")
-            hosts.append(part)
-            continue
-        before, numbers, after = match.groups()
-        for item in numbers.split(","):
-            first, _, last = item.partition("-")
-            if not first or (last and int(last) < int(first)):
-                raise UserError(f"node list: found {nodelist!r}, expected names like dgx[001-280],login")
-            hosts += [f"{before}{number:0{len(first)}d}{after}" for number in range(int(first), int(last or first) + 1)]
+    for name in re.split(r",(?![^\[]*\])", nodelist):
+        if _HOST_NAME.fullmatch(name) is None:
+            raise _not_a_node_list(nodelist)
+        parts = [_numbers(part[1:-1], nodelist) if part[0] == "[" else [part] for part in _HOST_PART.findall(name)]
+        hosts += ["".join(host) for host in product(*parts)]
     return hosts
+
+
+def _numbers(ranges: str, nodelist: str) -> list[str]:
+    """The numbers of a bracket, with the zeros in front that the first number of a range has."""
+    found: list[str] = []
+    for item in ranges.split(","):
+        first, _, last = item.partition("-")
+        if last and int(last) < int(first):
+            raise _not_a_node_list(nodelist)
+        found += [f"{number:0{len(first)}d}" for number in range(int(first), int(last or first) + 1)]
+    return found
+
+
+def _not_a_node_list(nodelist: str) -> UserError:
+    return UserError(f"node list: found {nodelist!r}, expected names like dgx[001-280],login")
 
 
 def _tasks(per_node: str) -> list[int]:
