@@ -219,11 +219,17 @@ def check_files(
     def check(record: FileRecord) -> None:
         path = folder / record.path
         if not path.exists():
-            raise EvidenceError(f"{path}: missing, the manifest names it")
-        if path.stat().st_size != record.size:
-            raise EvidenceError(f"{path}: {path.stat().st_size} bytes, expected {record.size}")
+            raise EvidenceError(
+                f"{path}: missing, the manifest names it", file=path, found="no file", expected=record.digest
+            )
+        if (size := path.stat().st_size) != record.size:
+            raise EvidenceError(
+                f"{path}: {size} bytes, expected {record.size}", file=path, found=size, expected=record.size
+            )
         if (digest := digest_file(path)) != record.digest:
-            raise EvidenceError(f"{path}: digest {digest}, expected {record.digest}")
+            raise EvidenceError(
+                f"{path}: digest {digest}, expected {record.digest}", file=path, found=digest, expected=record.digest
+            )
 
     done, total = 0, sum(record.size for record in files)
     for record, _ in zip(files, in_threads(check, files), strict=True):

@@ -45,6 +45,12 @@ def _convert(project: Project, path: Path, *, json: bool) -> None:
 
 
 def _convert_verified(project: Project, path: Path) -> "Conversion":
+    """Checks a checkpoint, then converts it.
+
+    Raises:
+        UserError: it is the published copy.
+        EvidenceError: it does not hold.
+    """
     source = find_checkpoint(path)
     if source.run.path.resolve() == project.published.resolve():
         raise UserError(
@@ -71,7 +77,7 @@ def _to_json(conversion: "Conversion") -> dict[str, Any]:
         "layout": str(manifest.layout),
         "bytes": sum(record.size for record in manifest.files),
         "made": conversion.made,
-        "replaced": conversion.replaced,
+        "replaced": str(conversion.problem or ""),
     }
 
 

@@ -60,6 +60,9 @@ def load_model(checkpoint: CheckpointDirectory) -> LanguageModel:
     if missing or found.unexpected_keys:
         raise EvidenceError(
             f"{checkpoint.path}: weights do not fit the run's config: missing {missing}, not expected "
-            f"{found.unexpected_keys}"
+            f"{found.unexpected_keys}",
+            file=checkpoint.path,
+            found=found.unexpected_keys,
+            expected=missing,
         )
     return model.eval()

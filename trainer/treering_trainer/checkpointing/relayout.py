@@ -43,20 +43,20 @@ class Conversion:
         digest: of its manifest.
         manifest: what it was made from, and its files.
         made: whether this call made it; else it was there and holds.
-        replaced: why one that was there had to be made anew, empty if none was.
+        problem: what was wrong with the conversion that this call replaced, None where it replaced none.
     """
 
     path: Path
     digest: str
     manifest: ConversionManifest
     made: bool
-    replaced: str
+    problem: EvidenceError | None
 
     @property
     def message(self) -> str:
         """What was done, for people."""
         how = "converted" if self.made else "is converted already, every file holds"
-        anew = f"; made anew, since {self.replaced}" if self.replaced else ""
+        anew = f"; made anew, since {self.problem}" if self.problem else ""
         return (
             f"the checkpoint of step {self.manifest.step:,} of layout {self.manifest.layout} (TP x PP x DP) {how}: "
             f"{self.path}{anew}"
@@ -90,17 +90,17 @@ def convert(source: CheckpointDirectory) -> Conversion:
     _check_convertible(source)
     final.parent.mkdir(exist_ok=True)
     with _alone(final.parent, wait=True):
-        replaced = ""
+        problem: EvidenceError | None = None
         _remove_half_done(final.parent)
         if final.exists():
             try:
                 manifest, digest = _read(source)
-                return Conversion(final, digest, manifest, made=False, replaced="")
+                return Conversion(final, digest, manifest, made=False, problem=None)
             except EvidenceError as error:
-                replaced = str(error)
+                problem = error
                 shutil.rmtree(final)
         manifest, digest = _make(source, final)
-        return Conversion(final, digest, manifest, made=True, replaced=replaced)
+        return Conversion(final, digest, manifest, made=True, problem=problem)
 
 
 def remove_unfinished(run: RunDirectory) -> None:
@@ -126,7 +126,10 @@ def _read(source: CheckpointDirectory) -> tuple[ConversionManifest, str]:
     manifest, digest = ConversionManifest.read(source.conversion_file)
     if manifest.source != source.digest:
         raise EvidenceError(
-            f"{source.conversion}: made from checkpoint {manifest.source}, {source.path} is {source.digest}"
+            f"{source.conversion}: made from checkpoint {manifest.source}, {source.path} is {source.digest}",
+            file=source.conversion_file,
+            found=manifest.source,
+            expected=source.digest,
         )
     check_files(source.conversion, manifest.files)
     return manifest, digest
@@ -147,6 +150,12 @@ def _check_convertible(source: CheckpointDirectory) -> None:
 
 
 def _make(source: CheckpointDirectory, final: Path) -> tuple[ConversionManifest, str]:
+    """Converts a checkpoint; the conversion's manifest and its digest.
+
+    Raises:
+        EvidenceError: the checkpoint's parts do not fit together, or a file holds more than state.
+        TrainingError: the conversion could not be written.
+    """
     manifest = source.manifest
     temporary = final.with_name(f"{_CONVERTING}{final.name}")
     (temporary / STATE_TAG).mkdir(parents=True)
@@ -176,7 +185,9 @@ def _make(source: CheckpointDirectory, final: Path) -> tuple[ConversionManifest,
         raise
     except AssertionError as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise EvidenceError(f"{source.path}: cannot be converted: {error or 'its parts do not fit'}") from error
+        raise EvidenceError(
+            f"{source.path}: cannot be converted: {error or 'its parts do not fit'}", file=source.path
+        ) from error
     except (OSError, RuntimeError) as error:
         free = shutil.disk_usage(final.parent).free
         shutil.rmtree(temporary, ignore_errors=True)

@@ -142,24 +142,35 @@ def find_finished(
         return None
     end = attempts[-1].end
     finished = end is not None and end.status == "finished"
-    final, reason = None, "it is missing"
+    final = None
+    folder = run.checkpoint_folder(num_steps)
+    problem = EvidenceError("it is missing", file=folder, found="no checkpoint", expected=f"step {num_steps}")
     for each in run.checkpoints():
         if each.step == num_steps:
             try:
                 final = (check_provenance(run, each), each)
             except EvidenceError as error:
-                reason = str(error)
+                problem = error
     header = attempts[-1].header if final is None else run.attempt(final[0].attempt).header
     changed = differences(header, code, environment, layout)
     if final is not None:
         # Killed between its last checkpoint and its end, an unchanged run still has its end to record.
         return Finished(final[1], changed) if finished or (changed and not continue_changed) else None
     if finished and changed and not continue_changed:
-        raise EvidenceError(
-            f"{run.path}: the run is finished, and its checkpoint of step {num_steps} does not hold: {reason}. Changed "
-            f"since: {'; '.join(changed)}. `--continue-changed` trains the missing steps again from the newest "
-            "checkpoint that holds, `--start-over` all of them"
+        remedy = (
+            "`--continue-changed` trains the missing steps again from the newest checkpoint that holds, "
+            "`--start-over` all of them"
         )
+        raise EvidenceError(
+            f"{run.path}: the run is finished, and its checkpoint of step {num_steps} does not hold: {problem}. "
+            f"Changed since: {'; '.join(changed)}. {remedy}",
+            file=problem.file or folder,
+            line=problem.line,
+            step=problem.step,
+            found=problem.found,
+            expected=problem.expected,
+            remedy=remedy,
+        ) from problem
     return None
 
 
@@ -173,7 +184,11 @@ def final_checkpoint(run: RunDirectory, num_steps: int) -> CheckpointDirectory:
         if each.step == num_steps:
             return each
     raise EvidenceError(
-        f"{run.path}: training ended at step {num_steps} without its checkpoint; `treering train` goes on"
+        f"{run.path}: training ended at step {num_steps} without its checkpoint; `treering train` goes on",
+        file=run.checkpoint_folder(num_steps),
+        found="no checkpoint",
+        expected=f"step {num_steps}",
+        remedy="`treering train` goes on",
     )
 
 
@@ -224,7 +239,12 @@ def _newest_complete(
 
 
 def _start_checkpoint(run: RunDirectory, start: ResolvedStart) -> tuple[CheckpointManifest, CheckpointDirectory]:
-    """The checkpoint of another run that a recipe starts from, checked."""
+    """The checkpoint of another run that a recipe starts from, checked.
+
+    Raises:
+        UserError: that run has no checkpoint of the step.
+        EvidenceError: the checkpoint does not hold, or is another one than the recipe names.
+    """
     other = run.ancestor(start.run)
     found = next((each for each in other.checkpoints() if each.step == start.step), None)
     if found is None:
@@ -236,7 +256,10 @@ def _start_checkpoint(run: RunDirectory, start: ResolvedStart) -> tuple[Checkpoi
     if manifest.run != start.run or manifest.consumed_samples != start.consumed_samples:
         raise EvidenceError(
             f"{found.path}: of run {manifest.run} after {manifest.consumed_samples} samples, expected "
-            f"{start.run} after {start.consumed_samples} by start_from"
+            f"{start.run} after {start.consumed_samples} by start_from",
+            file=found.path,
+            found=(manifest.run, manifest.consumed_samples),
+            expected=(start.run, start.consumed_samples),
         )
     return manifest, found
 

@@ -54,7 +54,13 @@ def open_weights(directory: Path) -> list[Weight]:
         if match := _LAYER_FILE.match(path.name):
             files.setdefault(int(match[1]), {})[int(match[2])] = path
     if not files:
-        raise EvidenceError(f"{directory / STATE_TAG}: no layer files; expected layer_NN-model_NN-model_states.pt")
+        expected = "layer_NN-model_NN-model_states.pt"
+        raise EvidenceError(
+            f"{directory / STATE_TAG}: no layer files, expected {expected}",
+            file=directory / STATE_TAG,
+            found="no layer files",
+            expected=expected,
+        )
     weights = []
     for layer, by_rank in sorted(files.items()):
         states = [open_state(by_rank[rank]) for rank in sorted(by_rank)]

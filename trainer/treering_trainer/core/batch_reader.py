@@ -102,15 +102,25 @@ def open_corpora(project: Project, blend: ResolvedBlend) -> list[Corpus]:
     corpora = []
     for component in blend.components:
         corpus = Corpus.open(project.corpus(component.corpus))
+        manifest = corpus.directory / MANIFEST
         if corpus.digest != component.digest:
+            remedy = "`dvc repro blend` resolves the blend again"
             raise EvidenceError(
-                f"{project.corpus(component.corpus)}: corpus {short(corpus.digest)}, but the blend names "
-                f"{short(component.digest or '')}; `dvc repro blend` resolves the blend anew"
+                f"{corpus.directory}: corpus {short(corpus.digest)}, but the blend names "
+                f"{short(component.digest or '')}; {remedy}",
+                file=manifest,
+                found=corpus.digest,
+                expected=component.digest,
+                remedy=remedy,
             )
         if corpus.name != component.corpus:
+            remedy = "`dvc repro -f tokenize` makes the corpus again"
             raise EvidenceError(
-                f"{corpus.directory / MANIFEST}: name is {corpus.name}, expected {component.corpus} by the "
-                "blend; `dvc repro -f tokenize` makes the corpus anew"
+                f"{manifest}: name is {corpus.name}, expected {component.corpus} by the blend; {remedy}",
+                file=manifest,
+                found=corpus.name,
+                expected=component.corpus,
+                remedy=remedy,
             )
         check_component(blend, component, corpus, "blend")
         corpora.append(corpus)
@@ -125,8 +135,12 @@ def verified_digests(corpora: Sequence[Corpus]) -> dict[str, str]:
     """
     for corpus in corpora:
         for damage in corpus.verify():
+            file = corpus.directory / damage.file
+            remedy = "`dvc checkout` restores the file, `dvc repro -f tokenize` makes it again"
             raise EvidenceError(
-                f"{corpus.directory / damage.file}: corpus {corpus.name}, {damage.text}; "
-                "`dvc checkout` restores the file, `dvc repro -f tokenize` makes it anew"
+                f"{file}: corpus {corpus.name}, {damage.text}; {remedy}",
+                file=file,
+                found=damage.reason,
+                remedy=remedy,
             )
     return {corpus.name: corpus.digest for corpus in corpora}

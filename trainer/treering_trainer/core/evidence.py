@@ -65,10 +65,12 @@ def verify_batch(
     differing = np.flatnonzero((every[:, DIGEST_BYTES] == 1) & (every[:, :DIGEST_BYTES] != readers[0]).any(axis=1))
     if differing.size:
         reader = np.flatnonzero(every[:, DIGEST_BYTES] == 1)[0]
+        found, expected = text_digest(every[differing[0], :DIGEST_BYTES]), text_digest(readers[0])
         raise EvidenceError(
-            f"batch digest: rank {differing[0]} was fed {text_digest(every[differing[0], :DIGEST_BYTES])}, "
-            f"rank {reader} {text_digest(readers[0])}: first and last stage must read the same batch; nothing was "
-            "trained on it"
+            f"batch digest: rank {differing[0]} was fed {found}, rank {reader} {expected}: first and last stage must "
+            "read the same batch; nothing was trained on it",
+            found=found,
+            expected=expected,
         )
     return Agreement(
         text_digest(readers[0]),

@@ -1,10 +1,11 @@
-"""What a checkpoint's files may hold: pickle runs whatever code stands in a file, unless it is told what to expect."""
+"""What a checkpoint's files may hold: pickle runs the code that a file names, unless it knows what to expect."""
 
 import os
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +19,11 @@ _FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 
 
 def _enum_member(kind: Any, name: str) -> Enum:
-    """What Python before 3.11.4 writes as `getattr(kind, name)` for a member of an enumeration, and nothing else."""
+    """What Python before 3.11.4 writes as `getattr(kind, name)` for a member of an enumeration, and nothing else.
+
+    Raises:
+        pickle.UnpicklingError: the name is another attribute.
+    """
     if not (isinstance(kind, type) and issubclass(kind, Enum) and name in kind.__members__):
         raise pickle.UnpicklingError(f"attribute {name!r} of {kind!r}. ")
     return kind[name]
@@ -31,13 +36,13 @@ _STATE: list[Any] = [
 
 
 @contextmanager
-def only_state(where: object) -> Iterator[None]:
+def only_state(folder: Path) -> Iterator[None]:
     """Inside, every `torch.load`, of whichever library, takes tensors, plain values and DeepSpeed's state alone.
 
     DeepSpeed 0.19.8 asks for `weights_only=False`, which only the environment can overrule.
 
     Args:
-        where: what is loaded, for the error.
+        folder: what is loaded, for the error.
 
     Raises:
         EvidenceError: a file holds something else; nothing of it was run.
@@ -49,7 +54,12 @@ def only_state(where: object) -> Iterator[None]:
             yield
     except pickle.UnpicklingError as error:
         found = str(error).partition("WeightsUnpickler error: ")[2].partition(". ")[0].strip()
-        raise EvidenceError(f"{where}: holds more than training state, of which nothing was run ({found})") from error
+        raise EvidenceError(
+            f"{folder}: holds more than training state, of which nothing was run ({found})",
+            file=folder,
+            found=found,
+            expected="tensors, plain values and DeepSpeed's state",
+        ) from error
     finally:
         if before is None:
             del os.environ[_FORCE]

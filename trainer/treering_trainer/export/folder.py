@@ -17,7 +17,6 @@ from treering.runlog.export import EXPORT_RECORD, Export
 from treering.runlog.export_format import ExportDtype, ExportFormat
 from treering.runlog.records import CheckpointManifest, FileRecord
 from treering_trainer.checkpointing.publish import check_provenance
-from treering_trainer.checkpointing.weights import open_weights
 from treering_trainer.export.huggingface import write_huggingface
 from treering_trainer.export.names import output_tensors
 from treering_trainer.export.shards import write_shards
@@ -82,9 +81,7 @@ def export_checkpoint(
     if target == "huggingface":
         check_tokenizer(tokenizer, checkpoint.manifest.tokenizer, resolved.run_id)
     manifest = check_provenance(checkpoint.run, checkpoint, lambda done, total: progress("verify", done, total))
-    tensors = output_tensors(
-        open_weights(checkpoint.path), resolved.recipe.model, target, None if dtype is None else _TYPES[dtype]
-    )
+    tensors = output_tensors(checkpoint.path, resolved.recipe.model, target, None if dtype is None else _TYPES[dtype])
     written: ExportDtype = next(name for name, type_ in _TYPES.items() if type_ == tensors[0].dtype)
 
     temporary = output.with_name(f".{output.name}.exporting")

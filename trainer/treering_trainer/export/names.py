@@ -3,15 +3,15 @@
 Shape suffixes: S sequence, H hidden, N heads, D size of a head, F feed-forward width.
 """
 
-from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 import torch
 
 from treering.config.model import ModelConfig
 from treering.errors import EvidenceError
 from treering.runlog.export_format import ExportFormat
-from treering_trainer.checkpointing.weights import Weight
+from treering_trainer.checkpointing.weights import Weight, open_weights
 from treering_trainer.export.shards import OutputTensor
 
 # Of each block: its module here and in megatron-core's TransformerLayer, and in Hugging Face's GPT2Block.
@@ -48,25 +48,28 @@ def tensor_names(model: ModelConfig, target: ExportFormat) -> dict[str, str]:
 
 
 def output_tensors(
-    weights: Sequence[Weight], model: ModelConfig, target: ExportFormat, dtype: torch.dtype | None
+    checkpoint: Path, model: ModelConfig, target: ExportFormat, dtype: torch.dtype | None
 ) -> list[OutputTensor]:
     """The tensors of an export, in the order of the layers; none is read yet.
 
     Args:
-        weights: of a checkpoint.
+        checkpoint: the checkpoint's folder.
         model: its config.
         target: whose names and shapes they get.
         dtype: of the written tensors, None for that of each weight.
 
     Raises:
-        EvidenceError: the weights are not those of the config.
+        EvidenceError: the checkpoint has no weights, or not those of the config.
     """
     names = tensor_names(model, target)
-    by_name = {weight.name: weight for weight in weights}
+    by_name = {weight.name: weight for weight in open_weights(checkpoint)}
     if names.keys() != by_name.keys():
         raise EvidenceError(
-            f"weights do not fit the run's config: missing {sorted(names.keys() - by_name.keys())}, not expected "
-            f"{sorted(by_name.keys() - names.keys())}"
+            f"{checkpoint}: weights do not fit the run's config: missing {sorted(names.keys() - by_name.keys())}, not "
+            f"expected {sorted(by_name.keys() - names.keys())}",
+            file=checkpoint,
+            found=sorted(by_name),
+            expected=sorted(names),
         )
     tensors = []
     for ours, theirs in names.items():

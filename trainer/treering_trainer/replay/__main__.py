@@ -145,7 +145,11 @@ def _bases(run: RunDirectory, checkpoint: CheckpointDirectory) -> dict[int, Chec
 def _train_again(
     checkpoint: CheckpointDirectory, base: CheckpointDirectory | None, base_step: int, last: int
 ) -> tuple[list[Ring], tuple[str, ...]]:
-    """Trains from a checkpoint to a step in a copy of the run; the rings, and what is not as it was."""
+    """Trains from a checkpoint to a step in a copy of the run; the rings, and what is not as it was.
+
+    Raises:
+        TrainingError: the training ended before the step.
+    """
     run = checkpoint.run
     segment = next(each for each in run.path_to(checkpoint) if (each.last_step or last) >= base_step + 1)
     header = segment.attempt.header
@@ -185,7 +189,12 @@ def _changes(before: AttemptHeader, now: AttemptHeader) -> tuple[str, ...]:
 
 def _compared(recorded: Ring, again: Ring, picked: bool) -> ReplayedStep:
     if recorded.step != again.step:
-        raise EvidenceError(f"step {again.step} was replayed, expected {recorded.step}")
+        raise EvidenceError(
+            f"step {again.step} was replayed, expected {recorded.step}",
+            step=recorded.step,
+            found=again.step,
+            expected=recorded.step,
+        )
     names = ("loss", "grad_norm", "batch_digest", "applied", "learning_rate")
     return ReplayedStep(
         step=again.step,
