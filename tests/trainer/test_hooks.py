@@ -154,7 +154,7 @@ def test_a_hook_that_raises_is_left_out_and_a_new_one_starts_fresh(zygote, proje
     run = run_of(runs)
     assert numbers(rings(run)) == numbers(rings(reference))
     log = (run.path / "attempts/0002/logs/rank-0.log").read_text()
-    assert log.count("hook counter starts fresh: the checkpoint has no state of it") == 1
+    assert log.count("hook counter starts without state: the checkpoint has none of it") == 1
     assert log.count("Counter failed and is left out: RuntimeError('no room')") == 1
     told = json.loads((told / "told-0.json").read_text())
     assert told[-1][:2] == ["after_step", 6], "it is closed, and told nothing after its failure"
@@ -273,4 +273,4 @@ def test_state_is_kept_by_name_as_json_values(capsys):
     assert "Out of range float values are not JSON compliant" in printed
     hooks.load_state({"plain": {"value": 7}, "gone": {"value": 8}})
     assert plain.value == 7
-    assert "hook gone is not in the config: its state in the checkpoint is left out" in capsys.readouterr().err
+    assert "hook gone is not in the config: its state in the checkpoint is not used" in capsys.readouterr().err

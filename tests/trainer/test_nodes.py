@@ -121,7 +121,7 @@ def test_a_node_without_the_shared_folder_is_named(what, zygote, project, tmp_pa
     faults = ({}, {"another_node": {"host": "dgx002", "disk": str(folder)}})
     printed = refused(start(zygote, project, runs, faults=faults))
     assert "nodes without what every node needs: dgx002 (rank 1): " in printed
-    assert ("what rank 0 wrote there is not seen" in printed) == (what == "runs")
+    assert ("what rank 0 wrote there is not visible" in printed) == (what == "runs")
     assert "mount it there, or leave these nodes out" in printed
     assert not list(runs.glob("*/attempts"))
     assert not list(runs.glob("*/.meeting-*"))

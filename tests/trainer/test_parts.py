@@ -172,7 +172,7 @@ def test_describes_the_end():
     assert describe(RankEnd(1, 7, 5, 0)) == "rank 1 (process 7) failed with exit code 5"
     assert describe(RankEnd(1, 7, -9, 0, "training step 6", out_of_memory=True)) == (
         "rank 1 (process 7) was killed by SIGKILL while training step 6, perhaps out of memory: the kernel killed a "
-        "process for it meanwhile"
+        "process for memory meanwhile"
     )
     assert "memory" not in describe(RankEnd(1, 7, 5, 0, "training step 6", out_of_memory=True))
 

@@ -222,7 +222,7 @@ def test_the_list_shows_what_is_converted_and_why_it_stays(converted, monkeypatc
 
 
 @pytest.mark.parametrize("damage", ["a file", "the manifest", "another source"])
-def test_a_damaged_conversion_is_made_anew(damage, converted, capsys):
+def test_a_damaged_conversion_is_made_again(damage, converted, capsys):
     _runs, source = converted
     before = ConversionManifest.read(source.conversion / "manifest.json")[0]
     if damage == "a file":
@@ -236,7 +236,7 @@ def test_a_damaged_conversion_is_made_anew(damage, converted, capsys):
         before.model_copy(update={"source": before.run}).write(source.conversion / "manifest.json")
     capsys.readouterr()
     assert convert.main([str(source.path)]) == 0
-    assert "made anew, since " in capsys.readouterr().out
+    assert "made again, since " in capsys.readouterr().out
     after = ConversionManifest.read(source.conversion / "manifest.json")[0]
     assert after.source == source.digest
     assert {file.path for file in after.files} == {file.path for file in before.files}

@@ -80,7 +80,7 @@ def test_pipeline_resumes_too(zygote, project, tmp_path):
     assert_identical(run_of(tmp_path / "cut"), run_of(tmp_path / "whole"))
 
 
-def test_damaged_checkpoint_is_passed_over(zygote, project, reference, tmp_path):
+def test_a_damaged_checkpoint_is_skipped(zygote, project, reference, tmp_path):
     zygote.train(project, tmp_path, expect=-9, kill_after_ring={"step": 10})
     newest = run_of(tmp_path).checkpoints()[-1]
     assert newest.step == 8
@@ -89,7 +89,7 @@ def test_damaged_checkpoint_is_passed_over(zygote, project, reference, tmp_path)
     content[len(content) // 2] ^= 1
     damaged.write_bytes(content)
     printed = zygote.train(project, tmp_path)
-    assert "passed over checkpoint step-00000008" in printed
+    assert "skipped checkpoint step-00000008" in printed
     assert "goes on from the checkpoint of step 4" in printed
     assert_identical(run_of(tmp_path), reference)
 
@@ -107,14 +107,14 @@ def test_a_manifest_damaged_twice_is_set_aside_twice(zygote, project, reference,
     assert_identical(run, reference)
 
 
-def test_a_checkpoint_that_its_rings_do_not_lead_to_is_passed_over(zygote, project, reference, tmp_path):
+def test_a_checkpoint_that_its_rings_do_not_lead_to_is_skipped(zygote, project, reference, tmp_path):
     zygote.train(project, tmp_path, expect=-9, kill_after_ring={"step": 10})
     rings = run_of(tmp_path).attempts()[0].rings_file
     lines = rings.read_text().splitlines(keepends=True)
     lines[5] = lines[5].replace('"applied":true', '"applied":false')
     rings.write_text("".join(lines))
     printed = zygote.train(project, tmp_path)
-    assert "passed over checkpoint step-00000008" in printed
+    assert "skipped checkpoint step-00000008" in printed
     assert "ring of step 6" in printed
     assert run_of(tmp_path).attempts()[-1].header.parent.step == 4
     assert_identical(run_of(tmp_path), reference)
@@ -125,7 +125,7 @@ def test_a_finished_run_whose_last_checkpoint_is_damaged_goes_on(zygote, project
     final = run_of(tmp_path).checkpoints()[-1]
     next(final.path.rglob("layer_00*")).write_bytes(b"")
     printed = zygote.train(project, tmp_path, "--no-publish")
-    assert "passed over checkpoint step-00000015" in printed
+    assert "skipped checkpoint step-00000015" in printed
     assert run_of(tmp_path).attempts()[-1].header.parent.step == 12
     assert_identical(run_of(tmp_path), reference)
 

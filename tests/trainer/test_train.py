@@ -196,4 +196,4 @@ def test_outer_launcher_is_honoured(project, reference, tmp_path):
     assert numbers(rings(run)) == numbers(rings(reference))
     assert run.state() == "finished"
     assert run.attempts()[0].header.launch == {"launcher": "torchrun"}
-    assert f"run {run.id}: finished; checkpoints lie in" in done.stderr
+    assert f"run {run.id}: finished; checkpoints are in" in done.stderr

@@ -15,7 +15,7 @@ def test_runs_that_cannot_be_written(zygote, project, tmp_path):
 
 def test_not_finite_stops_the_run(zygote, project, tmp_path):
     printed = zygote.train(project, tmp_path, "--set=optimizer.peak_learning_rate=1e30", expect=5)
-    assert "expected finite numbers; the ring is laid" in printed
+    assert "expected finite numbers; the ring is appended" in printed
     (attempt,) = run_of(tmp_path).attempts()
     last = list(attempt.rings())[-1]
     assert not last.applied

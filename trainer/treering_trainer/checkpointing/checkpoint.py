@@ -1,7 +1,7 @@
-"""Checkpoints: DeepSpeed's files under a manifest that names what they are and every byte of them.
+"""Writes and checks checkpoints: DeepSpeed's files with a manifest that holds the size and digest of each file.
 
 A checkpoint appears whole: written under a temporary name, synced, digested, renamed. The rings up to it are on disk
-before its manifest exists, so that no checkpoint is without its provenance.
+before its manifest exists, so no checkpoint lacks its provenance.
 """
 
 import os
@@ -35,18 +35,18 @@ Result = TypeVar("Result")
 
 
 class Saving:
-    """A checkpoint on its way: DeepSpeed's files are written, each rank syncs and digests its own in a thread.
+    """A checkpoint that is being saved: DeepSpeed's files are written, each rank syncs and digests its own in a thread.
 
-    Nobody needs to wait for that: nothing that training changes is in the files.
-    What cannot be written whole, on whichever rank, leaves nothing behind; earlier checkpoints are not touched.
+    Training may continue meanwhile: it changes nothing that is in the files.
+    If any rank cannot write its part, the checkpoint is removed; earlier checkpoints are not touched.
 
     Args:
         engine: what to save.
         run: the run.
-        step: the step that was just laid.
+        step: the newest step, whose ring is appended.
         rings: the ring writer on rank 0, None elsewhere.
-        facts: fields of the manifest that the run log knows, used on rank 0.
-        documents: texts by file name that stand beside DeepSpeed's files, used on rank 0.
+        facts: fields of the manifest that come from the run log, used on rank 0.
+        documents: texts by file name to store beside DeepSpeed's files, used on rank 0.
 
     Raises:
         OSError: the rings could not be synced.
@@ -80,14 +80,14 @@ class Saving:
 
     @property
     def ready(self) -> bool:
-        """Whether this rank has done its part; when all have, `finish` waits for none."""
+        """Whether this rank has done its part; when all ranks have, `finish` does not wait."""
         return self._records is None or self._records.done()
 
     def finish(self) -> str | None:
         """Waits for every rank's part, then writes the manifest and gives the checkpoint its name; collective.
 
         Returns:
-            None, or why there is no checkpoint; the same on every rank.
+            None, or why the checkpoint could not be saved; the same on every rank.
         """
         written: list[Any] = []
         if self._failure is None:
@@ -96,7 +96,7 @@ class Saving:
         if self._failure is None:
             self._failure, _ = _together((lambda: self._seal(written)) if self._leads else None)
         if self._failure is not None and self._leads:
-            shutil.rmtree(self._temporary, ignore_errors=True)  # its room is needed, for rings first of all
+            shutil.rmtree(self._temporary, ignore_errors=True)  # frees the space, which the rings need
         return self._failure
 
     def _begin(self) -> None:
@@ -123,10 +123,10 @@ class Saving:
 
 
 def _together(act: Callable[[], Any] | None) -> tuple[str | None, list[Any]]:
-    """Writes, and tells all ranks what came of it; collective.
+    """Writes this rank's part, and exchanges the results of all ranks; collective.
 
     Args:
-        act: what this rank has to write, if anything.
+        act: writes this rank's part, None where the rank has none.
 
     Returns:
         The first failure in the order of ranks, and what each rank's `act` returned; the same on every rank.
@@ -135,7 +135,7 @@ def _together(act: Callable[[], Any] | None) -> tuple[str | None, list[Any]]:
     try:
         if act is not None:
             mine = None, act()
-    except (OSError, EvidenceError) as error:  # not printed: the log may lie on the same full disk
+    except (OSError, EvidenceError) as error:  # travels as text, for an incident; no log: its disk may be full
         mine = str(error), None
     every: list[Any] = [None] * torch.distributed.get_world_size()
     torch.distributed.all_gather_object(every, mine)
@@ -144,7 +144,7 @@ def _together(act: Callable[[], Any] | None) -> tuple[str | None, list[Any]]:
 
 
 def record_file(path: Path, folder: Path) -> FileRecord:
-    """Syncs a file and digests it: by the process that wrote it, whose node still has it in memory."""
+    """Syncs a file and digests it, in the process that wrote it: its node still has the file in memory."""
     with open_regular(path) as file:
         os.fsync(file.fileno())
     return FileRecord(path=path.relative_to(folder).as_posix(), size=path.stat().st_size, digest=digest_file(path))
@@ -159,10 +159,10 @@ def seal(
     """Gives a written folder its manifest and its name.
 
     Args:
-        temporary: what was written.
+        temporary: the folder as it was written.
         final: its name.
         describe: makes the manifest.
-        recorded: files that are synced and digested already; the others are now.
+        recorded: files that are synced and digested already; the others are synced and digested here.
 
     Returns:
         The manifest's digest.
@@ -180,7 +180,7 @@ def seal(
 
 
 def in_threads(act: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Results in order of an action that waits for disks or digests, one thread a core; no thread outlives it."""
+    """Applies a function that reads or digests files in one thread a core; yields the results in order."""
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         yield from pool.map(act, items)
 
@@ -192,7 +192,7 @@ def verify(
 
     Args:
         checkpoint: what to check.
-        progress: told after each file how many bytes are checked, and of how many.
+        progress: called after each file with the bytes that are checked and the bytes of all files.
 
     Raises:
         EvidenceError: the manifest or a file is missing, incomplete or changed.
@@ -208,12 +208,12 @@ def check_files(
     """Checks every file of a manifest.
 
     Args:
-        folder: where they lie.
-        files: as the manifest has them.
-        progress: told after each file how many bytes are checked, and of how many.
+        folder: where the files are.
+        files: the manifest's records of them.
+        progress: called after each file with the bytes that are checked and the bytes of all files.
 
     Raises:
-        EvidenceError: one is missing, incomplete or changed.
+        EvidenceError: a file is missing, incomplete or changed.
     """
 
     def check(record: FileRecord) -> None:

@@ -1,6 +1,6 @@
 """Removes checkpoints that no rule keeps and what interrupted saves left, and sets checkpoints aside.
 
-A checkpoint loses its name before its files, so that a kill leaves none that is half removed under its name.
+A checkpoint is renamed before its files are removed, so a kill never leaves half a checkpoint under its name.
 """
 
 import shutil
@@ -19,20 +19,20 @@ _REMOVING_PREFIX = ".removing-"
 
 
 def remove_unfinished(run: RunDirectory) -> list[str]:
-    """Removes what an interrupted save or removal left behind; returns the names of the unfinished saves."""
-    _remove_nameless(run)
+    """Removes what an interrupted save or removal left; returns the names of the unfinished saves."""
+    _remove_renamed(run)
     found = sorted(run.checkpoints_folder.glob(f"{SAVING_PREFIX}*"))
     for path in found:
         shutil.rmtree(path)
     return [path.name.removeprefix(SAVING_PREFIX) for path in found]
 
 
-def _take_name(path: Path) -> None:
+def _rename_for_removal(path: Path) -> None:
     rename_durably(path, path.with_name(f"{_REMOVING_PREFIX}{path.name}"))
 
 
-def _remove_nameless(run: RunDirectory) -> None:
-    """Removes the files of checkpoints and conversions that have lost their names."""
+def _remove_renamed(run: RunDirectory) -> None:
+    """Removes the checkpoints and conversions that are renamed for removal."""
     for folder in (run.checkpoints_folder, run.conversions_folder):
         for path in folder.glob(f"{_REMOVING_PREFIX}*"):
             shutil.rmtree(path)
@@ -41,8 +41,7 @@ def _remove_nameless(run: RunDirectory) -> None:
 def remove_old(run: RunDirectory, config: CheckpointConfig) -> None:
     """Removes checkpoints that no rule keeps; called when a new one is complete, by the process that has the lock.
 
-    Each loses its name first, so that a kill leaves none that is half. A file system that refuses is no reason to end a
-    training: it is told, and the next call or start tries again.
+    An error of the file system does not end the training: it is printed, and the next call or start tries again.
     """
     checkpoints = run.checkpoints()
     rules = kept_by({each.step: _validation_loss(each) for each in checkpoints}, config)
@@ -50,10 +49,10 @@ def remove_old(run: RunDirectory, config: CheckpointConfig) -> None:
         for each in checkpoints:
             if not rules[each.step]:
                 record_removed(run, each, _reason(config))
-                _take_name(each.path)
+                _rename_for_removal(each.path)
                 if each.conversion.exists():
-                    _take_name(each.conversion)
-        _remove_nameless(run)
+                    _rename_for_removal(each.conversion)
+        _remove_renamed(run)
     except (OSError, EvidenceError) as error:
         say(f"an old checkpoint could not be removed: {error}")
 
@@ -66,24 +65,32 @@ def _reason(config: CheckpointConfig) -> str:
 def _validation_loss(checkpoint: CheckpointDirectory) -> float | None:
     try:
         return checkpoint.manifest.validation_loss
-    except EvidenceError:  # damaged: nothing is known of it
+    except EvidenceError:  # a damaged manifest
         return None
 
 
 def set_aside(run: RunDirectory, checkpoint: CheckpointDirectory, attempt: int) -> Path:
-    """Moves a checkpoint that a new attempt will write again to `superseded-NNNN/`, scores with it.
+    """Moves a checkpoint that a new attempt will write again to `superseded-NNNN/`, with its scores.
 
-    It stays complete and can be audited there; its name is free for the checkpoint of the new path.
+    There it stays complete and can be audited; its name is free for the checkpoint of the new path.
+
+    Args:
+        run: the run's directory.
+        checkpoint: the checkpoint.
+        attempt: number of the attempt that wrote it, 0 if its manifest cannot be read.
+
+    Returns:
+        Its new folder.
     """
     folder, again = run.path / f"superseded-{attempt:04d}", 1
-    while (folder / checkpoint.path.name).exists():  # an unreadable manifest names no attempt: 0, perhaps twice
+    while (folder / checkpoint.path.name).exists():  # attempt 0, of an unreadable manifest, may come twice
         again += 1
         folder = run.path / f"superseded-{attempt:04d}-{again}"
     folder.mkdir(exist_ok=True)
     target = folder / checkpoint.path.name
     record_set_aside(run, checkpoint, folder)
     rename_durably(checkpoint.path, target)
-    shutil.rmtree(checkpoint.conversion, ignore_errors=True)  # nothing goes on from there
+    shutil.rmtree(checkpoint.conversion, ignore_errors=True)  # no attempt continues from it
     scores = run.evaluations_folder / f"{checkpoint.path.name}.json"
     if scores.exists():
         (folder / EVALUATIONS).mkdir(exist_ok=True)

@@ -58,7 +58,7 @@ def _convert_verified(project: Project, path: Path) -> "Conversion":
             f"{source.run.id}/checkpoints"
         )
     os.environ["DS_ACCELERATOR"] = "cpu"
-    # Heavy; imported after wrong arguments had their chance.
+    # Slow imports, so that a wrong argument is reported at once.
     from treering_trainer.checkpointing.publish import check_provenance  # noqa: PLC0415
     from treering_trainer.checkpointing.relayout import convert  # noqa: PLC0415
 
@@ -84,7 +84,7 @@ def _to_json(conversion: "Conversion") -> dict[str, Any]:
 def _describe(conversion: "Conversion") -> str:
     return (
         f"{conversion.message}\n"
-        "`treering train CONFIG --set parallel.tensor=… --continue-changed` goes on from it in any layout"
+        "`treering train CONFIG --set parallel.tensor=… --continue-changed` continues from it in any layout"
     )
 
 

@@ -1,4 +1,4 @@
-"""A trained model in one process, from any checkpoint: for evaluation, and for whoever wants logits.
+"""A trained model in one process, from any checkpoint: for evaluation, generation, and anything that needs logits.
 
 Shape suffixes: B batch, S sequence, V padded vocabulary.
 """
@@ -18,7 +18,7 @@ from treering_trainer.core.topology import join_alone
 
 
 class LanguageModel(nn.Module):
-    """The layers of `model.build_layers` in a row: token ids [B, S] to logits [B, S, V].
+    """The layers of `model.build_layers` in sequence: token ids [B, S] to logits [B, S, V].
 
     Args:
         model: the model's config.
@@ -46,7 +46,7 @@ class LanguageModel(nn.Module):
 
 
 def load_model(checkpoint: CheckpointDirectory) -> LanguageModel:
-    """The model of a checkpoint in fp32 on the CPU, ready to evaluate; sets up a process group of one if there is none.
+    """The model of a checkpoint in fp32 on the CPU, in evaluation mode; makes a process group of one rank if needed.
 
     Raises:
         EvidenceError: the checkpoint or its run's config is incomplete or changed.

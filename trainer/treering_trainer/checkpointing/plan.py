@@ -1,6 +1,6 @@
 """The plan of an attempt: where it begins, and why.
 
-Light: imports neither torch nor DeepSpeed.
+Imports neither torch nor DeepSpeed.
 """
 
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ class Plan:
         attempt: its number.
         origin: `start`, `resume` or `restart`.
         changed: what differs from the attempt before, in words.
-        continue_changed: whether it goes on although something changed.
+        continue_changed: whether it continues although something changed.
         checkpoint: folder of the checkpoint to load, None to start from nothing.
         converted: digest of the conversion where that folder is one, None where it is the checkpoint itself.
-        parent: the same as a record.
+        parent: the checkpoint as the attempt's header records it.
         start_step: last step that is already done.
-        applied_steps: of those, the ones that moved the weights.
+        applied_steps: how many steps up to there changed the weights.
         validation_loss: the newest held-out loss of the run up to there, None before the first.
-        messages: what to tell the user, in order.
-        hooks: the state of hooks in the checkpoint that the run goes on from, None where it does not go on or no hook
-            had state.
+        messages: lines for the user, in order.
+        hooks: file with the state of hooks in the checkpoint that the run continues from; None where the run does not
+            continue, or no hook had state.
     """
 
     attempt: int

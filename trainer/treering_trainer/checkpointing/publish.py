@@ -25,7 +25,7 @@ _PLOT_COLUMNS = ("step", "tokens", "loss", "validation_loss", "grad_norm", "lear
 
 
 def is_published(project: Project, final: CheckpointDirectory) -> bool:
-    """Whether the published folder holds this very checkpoint, whole, with the rings of its ancestry."""
+    """Whether the published folder has this checkpoint, complete, with the rings of its ancestry."""
     published = RunDirectory(project.published)
     found = published.checkpoints()
     try:
@@ -45,7 +45,10 @@ def check_provenance(
     Args:
         run: the run.
         cut: its checkpoint.
-        progress: see `checkpoint.verify`.
+        progress: called as in `checkpoint.verify`.
+
+    Returns:
+        The checkpoint's manifest.
 
     Raises:
         EvidenceError: a file, the manifest, a header or a ring does not hold.
@@ -56,7 +59,7 @@ def check_provenance(
 
 
 def publish(project: Project, run: RunDirectory, final: CheckpointDirectory) -> bool:
-    """Writes the published checkpoint, metrics and plots; each appears whole, what is there already stays.
+    """Writes the published checkpoint, metrics and plots; each appears whole, and a checkpoint that is there stays.
 
     Returns:
         Whether the published checkpoint had to be written.
@@ -68,7 +71,7 @@ def publish(project: Project, run: RunDirectory, final: CheckpointDirectory) -> 
     if missing:
         check_provenance(run, final)
         _replace_published(project, run, final)
-    # Always, since what stands there may be another run's; the same rings give the same bytes.
+    # Written every time, since the files may be another run's; the same rings give the same bytes.
     published = RunDirectory(project.published)
     write_metrics(project, run.id, list(published.path_rings(published.checkpoints()[0])))
     return missing

@@ -1,8 +1,8 @@
 """Converts checkpoints so that another layout can load them.
 
 DeepSpeed's files hold the parts of one layout. Its converter joins them into one tensor a parameter (the universal
-form), which every rank of another layout cuts anew. `treering checkpoint convert` does it ahead; an attempt in another
-layout does it by itself.
+form), and each rank of another layout takes its part. An attempt in another layout converts its checkpoint by itself;
+`treering checkpoint convert` does so in advance.
 
     checkpoints/step-00000300/  →  universal/step-00000300/{manifest.json, state/zero/<parameter>/fp32.pt, …}
 """
@@ -31,7 +31,7 @@ from treering_trainer.monitor.processes import die_with_parent
 
 _CONVERTING = ".converting-"
 _COPIES = 3
-"""A worker holds the parts of a tensor, the tensor that they make, and what it reads them from."""
+"""A worker holds the parts of a tensor, the joined tensor, and the file that it reads the parts from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Conversion:
         path: its folder.
         digest: of its manifest.
         manifest: what it was made from, and its files.
-        made: whether this call made it; else it was there and holds.
+        made: whether this call made it; otherwise it was complete already.
         problem: what was wrong with the conversion that this call replaced, None where it replaced none.
     """
 
@@ -54,44 +54,44 @@ class Conversion:
 
     @property
     def message(self) -> str:
-        """What was done, for people."""
+        """What was done, for the user."""
         how = "converted" if self.made else "is converted already, every file holds"
-        anew = f"; made anew, since {self.problem}" if self.problem else ""
+        reason = f"; made again, since {self.problem}" if self.problem else ""
         return (
             f"the checkpoint of step {self.manifest.step:,} of layout {self.manifest.layout} (TP x PP x DP) {how}: "
-            f"{self.path}{anew}"
+            f"{self.path}{reason}"
         )
 
 
 def is_needed(saved: Layout, wanted: Layout) -> bool:
-    """Whether a checkpoint of one layout must be converted for another; micro-batch and device are cut nowhere."""
+    """Whether a checkpoint of one layout must be converted for another: where TP, PP or DP differ."""
     return str(saved) != str(wanted)
 
 
 def convert(source: CheckpointDirectory) -> Conversion:
-    """Converts a checkpoint, or finds that its conversion is there and holds.
+    """Converts a checkpoint, or returns its conversion if that is complete.
 
-    It appears whole: written under a temporary name, synced, digested, renamed. One process at a time does this in a
-    run; another one waits for it.
+    A conversion appears whole: written under a temporary name, synced, digested, renamed. One process of a run converts
+    at a time; others wait for it.
 
     Args:
         source: the checkpoint; the caller has verified it.
 
     Raises:
-        UserError: it lies outside its run's folder, or was saved before checkpoints could be converted.
-        EvidenceError: DeepSpeed's converter found that its parts do not fit together, or a file holds more than state.
+        UserError: the checkpoint was set aside, or was saved before checkpoints could be converted.
+        EvidenceError: the checkpoint's parts do not fit together, or a file holds more than state.
         TrainingError: the conversion could not be written.
     """
     final = source.conversion
     if source.path.parent.name != CHECKPOINTS:
         raise UserError(
-            f"{source.path}: was set aside, no attempt goes on from it; convert one in {source.run.checkpoints_folder}"
+            f"{source.path}: was set aside and is not used any more; convert one in {source.run.checkpoints_folder}"
         )
     _check_convertible(source)
     final.parent.mkdir(exist_ok=True)
-    with _alone(final.parent, wait=True):
+    with _locked(final.parent, wait=True):
         problem: EvidenceError | None = None
-        _remove_half_done(final.parent)
+        _remove_partial(final.parent)
         if final.exists():
             try:
                 manifest, digest = _read(source)
@@ -104,15 +104,15 @@ def convert(source: CheckpointDirectory) -> Conversion:
 
 
 def remove_unfinished(run: RunDirectory) -> None:
-    """Removes what an interrupted conversion left behind, unless one is being made at this moment."""
+    """Removes what an interrupted conversion left, unless another process converts at this moment."""
     folder = run.conversions_folder
     if folder.exists():
-        with _alone(folder, wait=False) as free:
+        with _locked(folder, wait=False) as free:
             if free:
-                _remove_half_done(folder)
+                _remove_partial(folder)
 
 
-def _remove_half_done(folder: Path) -> None:
+def _remove_partial(folder: Path) -> None:
     for path in folder.glob(f"{_CONVERTING}*"):
         shutil.rmtree(path)
 
@@ -121,7 +121,7 @@ def _read(source: CheckpointDirectory) -> tuple[ConversionManifest, str]:
     """The manifest of a checkpoint's conversion, every file checked.
 
     Raises:
-        EvidenceError: a file does not hold, or it was made from another checkpoint.
+        EvidenceError: a file is missing or changed, or the conversion was made from another checkpoint.
     """
     manifest, digest = ConversionManifest.read(source.conversion_file)
     if manifest.source != source.digest:
@@ -136,16 +136,16 @@ def _read(source: CheckpointDirectory) -> tuple[ConversionManifest, str]:
 
 
 def _check_convertible(source: CheckpointDirectory) -> None:
-    """Looks for what DeepSpeed's converter needs to know.
+    """Checks that a checkpoint has what DeepSpeed's converter needs: how each parameter is cut.
 
     Raises:
-        UserError: it was saved without.
+        UserError: the checkpoint was saved without it.
     """
     path = source.path / STATE_TAG / "mp_rank_00_model_states.pt"
     if not open_state(path).get("universal_checkpoint_info"):
         raise UserError(
-            f"{source.path}: saved before checkpoints could be converted ({path.name} does not say how parameters are "
-            f"cut); go on in its layout {source.manifest.layout} (TP x PP x DP) to the next checkpoint, or start over"
+            f"{source.path}: saved before checkpoints could be converted ({path.name} lacks how parameters are cut); "
+            f"continue in its layout {source.manifest.layout} (TP x PP x DP) to the next checkpoint, or start over"
         )
 
 
@@ -194,13 +194,13 @@ def _make(source: CheckpointDirectory, final: Path) -> tuple[ConversionManifest,
         reason = str(error).partition("\n")[0]
         raise TrainingError(
             f"{source.path}: not converted: {reason} ({free:,} bytes were free in {final.parent}, a conversion takes "
-            "about twice the checkpoint's size); nothing is left of it, the same command starts anew"
+            "about twice the checkpoint's size); nothing was left, the same command starts again"
         ) from error
     return made[0], digest
 
 
 def _num_workers(source: CheckpointDirectory) -> int:
-    """Processes that this machine feeds: one a core, as many as fit into memory with a rank's optimizer state each."""
+    """Worker processes: one a core, at most as many as fit into memory with a rank's optimizer state each."""
     largest = max(record.size for record in source.manifest.files)
     fitting = psutil.virtual_memory().available // (_COPIES * largest)
     return max(min(len(os.sched_getaffinity(0)), source.manifest.layout.world_size, fitting), 1)
@@ -219,8 +219,8 @@ os.register_at_fork(after_in_child=_follow_parent)
 
 @contextmanager
 def _workers_die_with_us() -> Iterator[None]:
-    """The processes of DeepSpeed's pool would wait for ever for a parent that was killed."""
-    global _parent  # noqa: PLW0603 - what is run in a forked child cannot be handed anything else
+    """Makes the processes of DeepSpeed's pool end with this one; they would wait for ever for a killed parent."""
+    global _parent  # noqa: PLW0603 - a function that runs after a fork takes no argument
     _parent = os.getpid()
     try:
         yield
@@ -229,8 +229,8 @@ def _workers_die_with_us() -> Iterator[None]:
 
 
 @contextmanager
-def _alone(folder: Path, *, wait: bool) -> Iterator[bool]:
-    """Keeps other conversions of the run away; a lock of this process alone, which its workers do not inherit."""
+def _locked(folder: Path, *, wait: bool) -> Iterator[bool]:
+    """Locks a run's conversions; yields whether the lock was free. Forked workers do not inherit the lock."""
     with (folder / ".lock").open("w", encoding="utf-8") as file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

@@ -1,8 +1,8 @@
-"""Decides where an attempt begins: from nothing, from a checkpoint, or not at all because the run is finished.
+"""Decides where an attempt begins: at the first step, at a checkpoint, or not at all because the run is finished.
 
-Equal code, environment and layout go on from the newest complete checkpoint. Anything changed starts over, unless the
-user asked to go on; either way it is on record. A finished run stays finished, whatever changed, until the user asks to
-start it over.
+If code, environment and layout are unchanged, the run continues from the newest complete checkpoint. If one of them
+changed, the run starts over unless the user asked to continue; the attempt's header records which. A finished run stays
+finished, whatever changed, until the user asks to start it over.
 """
 
 from collections.abc import Mapping
@@ -32,21 +32,21 @@ def plan_attempt(
     continue_changed: bool,
     start_over: bool,
 ) -> Plan:
-    """Looks at what earlier attempts left and decides; the caller holds the run's lock.
+    """Decides from what earlier attempts left where the next attempt begins; the caller holds the run's lock.
 
-    Moves checkpoints that do not lie on the new path aside and removes unfinished saves.
+    Sets checkpoints aside that are not on the new path, and removes unfinished saves.
 
     Args:
         run: the run's directory.
-        start: where the run starts if not from nothing.
-        code: as it is now, recorded form with `digest`.
-        environment: likewise.
+        start: the checkpoint of another run that this run starts from, None for a new model.
+        code: the code now, in its recorded form with `digest`.
+        environment: the environment now, in its recorded form with `digest`.
         layout: the layout to train in.
-        continue_changed: go on although code, environment or layout changed.
-        start_over: begin again, whatever earlier attempts left.
+        continue_changed: continue although code, environment or layout changed.
+        start_over: train from the first step again, whatever earlier attempts left.
 
     Raises:
-        UserError: there is no checkpoint to start from, or it is too old to be loaded in another layout.
+        UserError: the checkpoint to start from is missing, or too old to be loaded in another layout.
         EvidenceError: the checkpoint to start from does not hold.
         TrainingError: the checkpoint could not be converted for another layout.
     """
@@ -66,7 +66,7 @@ def plan_attempt(
         found = None if start is None else _start_checkpoint(run, start)
     conversion = None
     if found and relayout.is_needed(found[0].layout, layout):
-        conversion = relayout.convert(found[1])  # before anything is moved
+        conversion = relayout.convert(found[1])  # may fail, so before any checkpoint is set aside
         messages.append(conversion.message)
     _retire(run, found[1] if resume and found else None, damaged, messages)
     again = " again" if before and not resume else ""
@@ -104,8 +104,8 @@ class Finished:
     """A run with nothing left to train.
 
     Attributes:
-        checkpoint: of its last step; its evidence holds.
-        changed: what is not as it was when that checkpoint was made, in words.
+        checkpoint: the checked checkpoint of its last step.
+        changed: what changed since that checkpoint was made, in words.
     """
 
     checkpoint: CheckpointDirectory
@@ -121,18 +121,18 @@ def find_finished(
     layout: Layout,
     continue_changed: bool,
 ) -> Finished | None:
-    """Looks whether a run has nothing left to train; None where it has.
+    """The final checkpoint of a finished run; None where steps are left to train.
 
-    A change of code, environment or layout takes nothing from a finished run. Where its final checkpoint does not hold,
-    unchanged code trains the last steps again; changed code has to be asked to.
+    A run stays finished when code, environment or layout change. If its final checkpoint does not hold, unchanged code
+    trains the last steps again; changed code does so only if the user asks for it.
 
     Args:
         run: the run's directory.
         num_steps: steps of its schedule.
-        code: as it is now, recorded form with `digest`.
-        environment: likewise.
+        code: the code now, in its recorded form with `digest`.
+        environment: the environment now, in its recorded form with `digest`.
         layout: the layout to train in.
-        continue_changed: go on although code, environment or layout changed.
+        continue_changed: continue although code, environment or layout changed.
 
     Raises:
         EvidenceError: the run is finished, its final checkpoint does not hold, and something changed.
@@ -154,7 +154,7 @@ def find_finished(
     header = attempts[-1].header if final is None else run.attempt(final[0].attempt).header
     changed = differences(header, code, environment, layout)
     if final is not None:
-        # Killed between its last checkpoint and its end, an unchanged run still has its end to record.
+        # An unchanged run that was killed after its last checkpoint still has to record its end.
         return Finished(final[1], changed) if finished or (changed and not continue_changed) else None
     if finished and changed and not continue_changed:
         remedy = (
@@ -178,7 +178,7 @@ def final_checkpoint(run: RunDirectory, num_steps: int) -> CheckpointDirectory:
     """The checkpoint of the schedule's last step.
 
     Raises:
-        EvidenceError: it is missing.
+        EvidenceError: the checkpoint is missing.
     """
     for each in run.checkpoints():
         if each.step == num_steps:
@@ -195,7 +195,7 @@ def final_checkpoint(run: RunDirectory, num_steps: int) -> CheckpointDirectory:
 def differences(
     before: AttemptHeader, code: Mapping[str, Any], environment: Mapping[str, Any], layout: Layout
 ) -> tuple[str, ...]:
-    """What could move numbers and is not as it was, in words."""
+    """What changed and could change numbers, in words."""
     found: list[str] = []
     if text := code_difference(before.code, code):
         found.append(f"code ({text})")
@@ -233,7 +233,7 @@ def _newest_complete(
         try:
             return (check_provenance(run, each), each), damaged
         except EvidenceError as error:
-            messages.append(f"passed over checkpoint {each.path.name}: {error}")
+            messages.append(f"skipped checkpoint {each.path.name}: {error}")
             damaged.append(each)
     return None, damaged
 
@@ -265,7 +265,7 @@ def _start_checkpoint(run: RunDirectory, start: ResolvedStart) -> tuple[Checkpoi
 
 
 def _attempt_before(run: RunDirectory, manifest: CheckpointManifest | None) -> AttemptHeader | None:
-    """The attempt to compare with: the checkpoint's, or the last one where there is no checkpoint."""
+    """The attempt to compare with: that of the checkpoint, or the last attempt without a checkpoint."""
     if manifest is not None:
         return run.attempt(manifest.attempt).header
     attempts = run.attempts()
@@ -280,7 +280,7 @@ def _next_number(run: RunDirectory) -> int:
 def _retire(
     run: RunDirectory, kept: CheckpointDirectory | None, damaged: list[CheckpointDirectory], messages: list[str]
 ) -> None:
-    """Sets every checkpoint aside that the new attempt is not built on and would write again."""
+    """Sets every checkpoint aside that is damaged, or that the new attempt would write again."""
     for each in run.checkpoints():
         is_damaged = any(each.path == other.path for other in damaged)
         if not is_damaged and kept is not None and each.step <= kept.step:

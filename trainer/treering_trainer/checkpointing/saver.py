@@ -1,6 +1,6 @@
-"""Saves checkpoints for the loop: when a save begins and ends, how long training waits for it, what a failure means.
+"""Saves checkpoints for the loop: when a save begins and ends, how long training waits for it, what a failure does.
 
-The loop knows this by its protocol `core.loop.CheckpointSaver`; `checkpoint` has the files.
+Implements the loop's protocol `core.loop.CheckpointSaver`; `checkpoint` writes the files.
 """
 
 import time
@@ -25,7 +25,7 @@ from treering_trainer.monitor.hooks import Hook
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What rank 0 writes the run log with.
+    """What rank 0 needs to write the run log.
 
     Attributes:
         attempt: the attempt's directory.
@@ -46,8 +46,8 @@ class Saver:
         run: the run's directory.
         engine: what to save.
         record: the run log on rank 0, None elsewhere.
-        hooks: all hooks as one that never raises; told of checkpoints and incidents, asked for its state.
-        beat: says what this rank is at.
+        hooks: all hooks as one hook that never raises; called for checkpoints, incidents and its state.
+        beat: sends heartbeats.
     """
 
     def __init__(
@@ -73,15 +73,15 @@ class Saver:
 
     @property
     def ready(self) -> bool:
-        """Whether a save is on its way and this rank has done its part of it."""
+        """Whether a checkpoint is being saved and this rank has done its part of it."""
         return self._saving is not None and self._saving.ready
 
     def start(self, step: int, applied_steps: int, validation_loss: float | None) -> None:
-        """Begins to save the step that was just recorded; ends the save before it, and this one where it must.
+        """Begins to save the newest step; finishes the save before it, and this one where the config asks for it.
 
         Args:
-            step: the step.
-            applied_steps: how many steps moved the weights up to there.
+            step: the step, whose ring is appended.
+            applied_steps: how many steps up to there changed the weights.
             validation_loss: the newest held-out loss up to there.
 
         Raises:
@@ -110,10 +110,10 @@ class Saver:
             self.finish()
 
     def finish(self) -> None:
-        """Ends the save that is on its way, if there is one.
+        """Finishes the checkpoint that is being saved, if any.
 
         Raises:
-            TrainingError: it was the last step's, and the checkpoint could not be written.
+            TrainingError: the last step's checkpoint could not be written.
         """
         saving, self._saving = self._saving, None
         if saving is None:
@@ -124,12 +124,12 @@ class Saver:
             if failure is None and self._record is not None:
                 cleanup.remove_old(self._run, self._resolved.attempt.checkpoint)
         if failure is not None:
-            self._go_on_without(saving.step, failure)
+            self._record_failure(saving.step, failure)
         elif self._record is not None:
             self._hooks.after_checkpoint(saving.step, self._saving_s)
 
     def take_waited_s(self) -> float | None:
-        """Seconds that training has waited for saves since this was last asked; None where nothing was saved."""
+        """Seconds that training has waited for saves since the last call; None where nothing was saved."""
         waited_s, self._waited_s = self._waited_s, None
         return waited_s
 
@@ -141,11 +141,15 @@ class Saver:
         self._saving_s += seconds
         self._waited_s = (self._waited_s or 0.0) + seconds
 
-    def _go_on_without(self, step: int, failure: str) -> None:
-        """A checkpoint could not be saved: on record; only the last one is worth an end."""
+    def _record_failure(self, step: int, failure: str) -> None:
+        """Records that a checkpoint could not be saved; training continues unless it was the last step's.
+
+        Raises:
+            TrainingError: it was the last step's.
+        """
         if self._record is not None:
             incident = Incident(step=step, kind="checkpoint_failed", text=failure, at=time.time())
-            with suppress(OSError):  # the disk may be full to the last byte; the terminal is told as well
+            with suppress(OSError):  # a full disk; the hooks report the incident as well
                 append_incident(self._record.attempt, incident)
             self._hooks.after_incident(incident)
         if self._is_last(step):

@@ -20,18 +20,18 @@ _SPLIT_COLUMNS = re.compile(r"(linear_proj|linear_fc2)\.weight$")
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """One weight of a checkpoint, mapped from its files: nothing is read before it is asked for.
+    """One weight of a checkpoint, mapped from its files: nothing is read until it is used.
 
     Attributes:
         name: `<layer>.<parameter>`, where layer is the position in `model.build_layers`.
-        parts: of each tensor rank, in their order.
+        parts: the part of each tensor rank, in order.
     """
 
     name: str
     parts: tuple[torch.Tensor, ...]
 
     def full(self, device: str = "cpu") -> torch.Tensor:
-        """The whole tensor in memory of its own; on `meta` only its shape and type, without reading."""
+        """A copy of the whole tensor; on device `meta` only its shape and type, without reading."""
         parts = [part.to(device) for part in self.parts]
         if len(parts) > 1 and _SPLIT_ROWS.search(self.name):
             return torch.cat(parts, dim=0)
@@ -41,13 +41,13 @@ class Weight:
 
 
 def open_weights(directory: Path) -> list[Weight]:
-    """All weights of a checkpoint in the order of its layers, whatever layout it was trained in.
+    """All weights of a checkpoint in the order of its layers, for any layout that it was trained in.
 
     Args:
         directory: a checkpoint's folder; its files must not be changed while a weight is in use.
 
     Raises:
-        EvidenceError: there are no layer files.
+        EvidenceError: the folder has no layer files.
     """
     files: dict[int, dict[int, Path]] = {}
     for path in (directory / STATE_TAG).glob("layer_*.pt"):
@@ -76,6 +76,6 @@ def read_weights(directory: Path) -> dict[str, torch.Tensor]:
 
 
 def open_state(path: Path) -> dict[str, Any]:
-    """What a file of a checkpoint holds, its tensors mapped; no code is run from it."""
-    state: dict[str, Any] = torch.load(path, map_location="cpu", mmap=True, weights_only=True)  # noqa: TID251 - this is the place
+    """The content of a checkpoint's file, with its tensors mapped; no code from the file is run."""
+    state: dict[str, Any] = torch.load(path, map_location="cpu", mmap=True, weights_only=True)  # noqa: TID251 - the only call
     return state

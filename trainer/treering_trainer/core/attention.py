@@ -1,4 +1,4 @@
-"""Attention by torch's scaled dot product, in the place of megatron-core's own core attention (which is CUDA only).
+"""Attention by torch's scaled dot product, in place of megatron-core's core attention, which needs CUDA.
 
 Shape suffixes: S sequence, B micro-batch, N heads of this tensor rank, D size of a head, H = N x D.
 """
@@ -18,10 +18,10 @@ _BACKENDS = {"sdpa_flash": SDPBackend.FLASH_ATTENTION, "sdpa_math": SDPBackend.M
 
 
 class CausalAttention(nn.Module):
-    """Causal softmax attention; the kernel is the one that the config asks for, or torch's choice.
+    """Causal softmax attention with the kernel that the config asks for, or torch's choice.
 
-    `sdpa_flash` fails where torch has no flash kernel for device, dtype and dropout: a slower kernel never steps in
-    unseen.
+    `sdpa_flash` fails if torch has no flash kernel for device, dtype and dropout: a slower kernel never replaces it
+    silently.
     """
 
     def __init__(
@@ -48,8 +48,8 @@ class CausalAttention(nn.Module):
     ) -> torch.Tensor:
         """Mixes values by causal attention; returns [S, B, H].
 
-        A mask [B, 1, S, S] (True: may attend) stands in the place of the causal one: evaluation packs several
-        continuations of one context into a sequence.
+        A mask [B, 1, S, S] (True: may attend) replaces the causal mask: evaluation packs several continuations of one
+        context into a sequence.
         """
         length, batch = query_SBND.shape[:2]
         query, key, value = (part.permute(1, 2, 0, 3) for part in (query_SBND, key_SBND, value_SBND))

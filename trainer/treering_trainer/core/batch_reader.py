@@ -1,7 +1,7 @@
-"""Feeds a replica its share of each global batch, and digests exactly what it feeds.
+"""Reads a replica's share of each global batch, and digests the arrays that the model is fed.
 
 Sample numbers come from the schedule; the data order turns them into tokens; replica d reads micro-batch m at
-`start + (m x DP + d) x micro_batch_size`. Nothing here keeps a position: a restart reads the same by asking the same.
+`start + (m x DP + d) x micro_batch_size`. The reader keeps no position, so a restart reads the same samples.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ DIGEST_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class ReplicaBatch:
-    """What one replica is fed in one step.
+    """The samples of one replica in one step.
 
     Attributes:
         micro_batches: token ids and labels of each micro-batch; empty on a middle stage.
@@ -66,7 +66,7 @@ class BatchReader:
             read_samples(self._order, self._corpora, start, start + self._micro_batch_size).astype(np.int64)
             for start in range(first, hi, stride)
         ]
-        # The digest is taken from the array whose memory the tensors below share: evidence of what was fed.
+        # The tensors below share the memory of the digested arrays, so the digests are evidence of what was fed.
         digests = [raw_digest(digest) for part in parts for digest in sample_digests(part)]
         return ReplicaBatch(tuple(micro_batch(part) for part in parts), np.stack(digests))
 
@@ -92,7 +92,7 @@ def open_corpora(project: Project, blend: ResolvedBlend) -> list[Corpus]:
 
     Raises:
         UserError: the blend declares a corpus without content.
-        EvidenceError: a corpus on disk is not the one that the blend names.
+        EvidenceError: a corpus on disk is another one than the blend names.
     """
     if blend.declared:
         raise UserError(
@@ -128,7 +128,7 @@ def open_corpora(project: Project, blend: ResolvedBlend) -> list[Corpus]:
 
 
 def verified_digests(corpora: Sequence[Corpus]) -> dict[str, str]:
-    """Digest of each corpus by name, after its bytes were digested again.
+    """Digests every corpus again; the digest of each by name.
 
     Raises:
         EvidenceError: a file differs from its manifest.

@@ -1,6 +1,6 @@
-"""The parts of one rank, made from the run's config: its layout, its engine, its batch reader and its validator.
+"""Makes the parts of one rank from the run's config: its layout, engine, batch reader and validator.
 
-Which value of the config goes where decides numbers; the rank's process only calls these functions.
+Which value of the config goes where decides numbers, so it is decided here and not in the rank's process.
 """
 
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from treering_trainer.core.validation import Validator
 
 
 def rank_layout(resolved: Resolved, layout: records.Layout) -> Layout:
-    """The layout of an attempt as ranks are placed in it."""
+    """The recorded layout of an attempt as a `Layout`, which places ranks."""
     folded = resolved.attempt.parallel.pipeline_schedule == "dualpipev"
     return Layout(layout.tensor, layout.pipeline, layout.data, folded)
 
 
 def build_engine(resolved: Resolved, coordinates: RankCoordinates, *, start_step: int, universal: bool) -> Engine:
-    """Model and optimizer as they are before any checkpoint is loaded; collective over all ranks.
+    """Model and optimizer before a checkpoint is loaded; collective over all ranks.
 
     Args:
         resolved: the run's config.
@@ -47,7 +47,7 @@ def build_engine(resolved: Resolved, coordinates: RankCoordinates, *, start_step
 
 
 def build_batch_reader(resolved: Resolved, coordinates: RankCoordinates, corpora: Sequence[TokenSource]) -> BatchReader:
-    """What reads this rank's samples.
+    """The reader of this rank's samples.
 
     Args:
         resolved: the run's config.
@@ -58,7 +58,7 @@ def build_batch_reader(resolved: Resolved, coordinates: RankCoordinates, corpora
 
 
 def build_validator(resolved: Resolved, coordinates: RankCoordinates, project: Project) -> Validator | None:
-    """What measures the held-out loss; None where the config asks for none.
+    """The held-out loss's measurement; None if the config has no `validation`.
 
     Args:
         resolved: the run's config.

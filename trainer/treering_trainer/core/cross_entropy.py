@@ -1,9 +1,9 @@
 """Cross-entropy over a vocabulary that tensor ranks share, without a copy of the logits.
 
-megatron-core's own makes an fp32 copy of the logits and keeps it as the softmax until the backward pass: with a large
-vocabulary and half precision that copy is the largest tensor of the last stage. Here the logits themselves are kept,
-and each pass over them is one compiled kernel that reads them once. megatron-core's fused version rounds the gradient
-to bf16 whatever the precision is, so it is not used.
+megatron-core's cross-entropy copies the logits to fp32 and keeps the copy as the softmax until the backward pass: with
+a large vocabulary and half precision the copy is the largest tensor of the last stage. This one keeps the logits
+themselves, and each pass over them is one compiled kernel that reads them once. megatron-core's fused version is not
+used: it rounds the gradient to bf16 in every precision.
 
 Shape suffixes: S sequence, B micro-batch, V padded vocabulary of this tensor rank.
 """
@@ -16,17 +16,17 @@ from megatron.core import parallel_state
 
 
 def lean_cross_entropy(logits_SBV: torch.Tensor, labels_SB: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy of each token in nats, fp32 [S, B]; a label below 0 counts as none of the vocabulary."""
+    """Cross-entropy of each token in nats, fp32 [S, B]; a label below 0 matches no token of the vocabulary."""
     losses: torch.Tensor = LeanCrossEntropy.apply(logits_SBV, labels_SB)  # type: ignore[no-untyped-call]  # torch has no types for it
     return losses
 
 
 class LeanCrossEntropy(torch.autograd.Function):
-    """Keeps logits, and of each token its largest logit and its sum of exponentials."""
+    """Keeps the logits, and for each token the largest logit and the sum of exponentials."""
 
     @staticmethod
     def forward(ctx: Any, logits_SBV: torch.Tensor, labels_SB: torch.Tensor) -> torch.Tensor:
-        """Two passes over the logits, an exchange between tensor ranks after each."""
+        """Two passes over the logits; tensor ranks exchange results after each."""
         group = parallel_state.get_tensor_model_parallel_group()
         shared = group.size() > 1
         columns_SB = labels_SB - group.rank() * logits_SBV.shape[-1]
@@ -42,7 +42,7 @@ class LeanCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient_SB: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """Softmax less one at the label, in the logits' precision."""
+        """Softmax minus one at the label, in the logits' precision."""
         logits_SBV, columns_SB, largest_SB, exponentials_SB = ctx.saved_tensors
         return _gradient(logits_SBV, columns_SB, largest_SB, exponentials_SB, gradient_SB), None
 
@@ -54,7 +54,7 @@ def _largest(logits_SBV: torch.Tensor) -> torch.Tensor:
 
 @torch.compile
 def _sums(logits_SBV: torch.Tensor, columns_SB: torch.Tensor, largest_SB: torch.Tensor) -> torch.Tensor:
-    """Sum of exponentials, and the label's logit or 0 where another rank has it; both less the largest logit."""
+    """Sum of exponentials, and the label's logit or 0 where another rank has it; both minus the largest logit."""
     shifted_SBV = logits_SBV.float() - largest_SB.unsqueeze(-1)
     return torch.stack(
         [shifted_SBV.exp().sum(dim=-1), torch.where(_is_label(logits_SBV, columns_SB), shifted_SBV, 0.0).sum(dim=-1)]

@@ -1,6 +1,6 @@
-"""DeepSpeed's pipeline engine behind three verbs: train a step, evaluate, save or load.
+"""DeepSpeed's pipeline engine: trains a step, evaluates, saves and loads.
 
-Settings that look like taste and are not are explained where they stand; `docs/trainer.md` names the measurements.
+Settings that the numbers or the memory depend on have a comment; `docs/trainer.md` has the measurements.
 """
 
 import shutil
@@ -36,13 +36,13 @@ MicroBatch = tuple[torch.Tensor, torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What one optimizer step gave.
+    """The results of one optimizer step.
 
     Attributes:
         loss: mean over the global batch before the update, in nats.
         grad_norm: global gradient norm before clipping.
         applied: whether the optimizer moved the weights.
-        loss_scale: what the loss was multiplied by for the backward pass, None but in fp16.
+        loss_scale: factor of the loss in the backward pass; None except in fp16.
         timing: where this rank's time went.
     """
 
@@ -77,11 +77,11 @@ class Engine:
             model: what is built.
             optimizer: how it is updated.
             parallel: micro-batch size and recomputation.
-            kernels: which implementations are asked for.
+            kernels: the requested implementations.
             precision: of weights and activations.
             sequence_length: tokens that a sample predicts.
             seed: of the weights and of dropout.
-            global_batch_size: samples of the first step; `train` moves it.
+            global_batch_size: samples of the first step; `train` changes it.
             universal: whether `load` reads a converted checkpoint.
         """
         self.coordinates = coordinates
@@ -101,7 +101,7 @@ class Engine:
             ),
             topology=coordinates.topology,
             loss_fn=partial(token_loss, kernel=kernels.cross_entropy),
-            # "parameters" would build every layer on every rank to count them.
+            # The default, "parameters", would build every layer on every rank to count its parameters.
             partition_method="type:TransformerBlock",
         )
         module.universal_checkpoint_info = universal_checkpoint_info(model)
@@ -114,11 +114,11 @@ class Engine:
             # Stage 0 with pipeline parallelism clips by a wrong norm in DeepSpeed 0.19.8; stage 1 is right.
             "zero_optimization": {"stage": 1},
             "zero_allow_untested_optimizer": True,
-            # Replicas share the writing of their layers.
+            # Each replica writes a part of the layers that they have in common.
             "checkpoint": {"load_universal": universal, "parallel_write": {"pipeline_stage": True}},
         }
         if get_accelerator().device_name() == _CPU:
-            # The defaults allocate 2 GB a step, which a CPU pays for.
+            # With the defaults each rank allocates 2 GB in each step, which is slow on a CPU.
             settings["zero_optimization"] |= {
                 "reduce_bucket_size": _BUCKET_ELEMENTS,
                 "allgather_bucket_size": _BUCKET_ELEMENTS,
@@ -135,13 +135,13 @@ class Engine:
             model=module, optimizer=build_optimizer(module, optimizer, kernels), config=settings
         )
         if self._scales_loss:
-            # An overflow at the smallest scale is the loop's to judge: it lays the ring before the run ends.
+            # The loop handles an overflow at the smallest scale: it appends the ring before the run ends.
             self.engine.optimizer.loss_scaler.raise_error_at_min_scale = False
         self._timer = StepTimer(self.engine)
         self._written: list[Path] = []
         self._write: Callable[..., Any] = self.engine.checkpoint_engine.save
         self.engine.checkpoint_engine.save = self._write_and_remember
-        self._model_step: Callable[..., Any] = self.engine._take_model_step  # noqa: SLF001 - the one seam between backward and update
+        self._model_step: Callable[..., Any] = self.engine._take_model_step  # noqa: SLF001 - the only place between backward pass and update
         self.engine._take_model_step = self._timed_model_step  # noqa: SLF001
 
     @property
@@ -177,15 +177,15 @@ class Engine:
         )
 
     def evaluate(self, micro_batches: Sequence[MicroBatch], num_micro_batches: int) -> float:
-        """Mean loss over micro-batches of all replicas; touches neither weights nor optimizer nor any random stream.
+        """Mean loss over micro-batches of all replicas; changes neither weights nor optimizer nor random streams.
 
         Args:
             micro_batches: this replica's micro-batches; not read on middle stages.
-            num_micro_batches: how many each replica has.
+            num_micro_batches: micro-batches of each replica.
         """
         data: Iterator[MicroBatch] = iter(micro_batches)
         training = self.engine.micro_batches
-        # DualPipeV numbers its buffers by this in DeepSpeed 0.19.8, whatever number it is called with.
+        # In DeepSpeed 0.19.8 DualPipeV numbers its buffers by this attribute, not by the argument.
         self.engine.micro_batches = num_micro_batches
         try:
             return float(self.engine.eval_batch(data_iter=data, num_micro_batches=num_micro_batches))
@@ -199,13 +199,13 @@ class Engine:
             The files that this rank wrote.
 
         Raises:
-            OSError: this rank could not write; the others are not kept waiting.
+            OSError: this rank could not write; the other ranks do not wait for it.
         """
         self._written.clear()
         try:
             self.engine.save_checkpoint(str(directory), tag=STATE_TAG, client_state={})
-        except (OSError, RuntimeError) as error:  # torch's writer of archives says RuntimeError when a disk is full
-            # The one collective after DeepSpeed's first write is its closing barrier, where the other ranks wait.
+        except (OSError, RuntimeError) as error:  # torch raises RuntimeError when a disk is full
+            # After its first write DeepSpeed has one collective, a barrier at the end, where the other ranks wait.
             torch.distributed.barrier()
             free = shutil.disk_usage(directory).free
             raise OSError(f"{str(error).partition(chr(10))[0]} ({free:,} bytes were free in {directory})") from error
@@ -214,8 +214,8 @@ class Engine:
     def load(self, directory: Path) -> None:
         """Reads what `save` wrote in the same layout, or its conversion; every rank must call it.
 
-        State alone is taken over. DeepSpeed stores settings beside it, such as clipping, betas and weight decay, and
-        loads them as well: they would outlive a change of the config, as at a start from another run.
+        Only state is loaded. DeepSpeed also stores and loads settings, such as clipping, betas and weight decay: they
+        would override a changed config, as at a start from another run. So they are put back.
 
         Raises:
             RuntimeError: DeepSpeed found no state there.
@@ -247,9 +247,9 @@ class Engine:
         return result
 
     def _seed_dropout(self, step: int) -> None:
-        """Seeds every random stream from the step's number, so that no random state needs saving.
+        """Seeds every random stream from the step's number, so that no random state has to be saved.
 
-        Hidden-state masks must agree between tensor ranks, attention masks must not: hence two streams.
+        Tensor ranks must draw equal masks for hidden states and different masks for attention: hence two streams.
         """
         if not self.dropout:
             return

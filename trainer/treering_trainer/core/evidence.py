@@ -1,8 +1,8 @@
-"""Joins what every replica was fed into the batch digest, and lets all ranks do the same at the same step.
+"""Joins the digests of what each replica was fed into the batch digest, and agrees with all ranks before each step.
 
-One exchange before each step: the digests travel over the data-parallel group of the first and of the last stage, then
-32 bytes and two flags over all ranks. First and last stage must agree, on every tensor rank: else what was embedded
-is not what the loss was computed against.
+Two exchanges before each step: the replicas of the first and of the last stage exchange the digests of their samples,
+then all ranks exchange 32 bytes and three flags. First and last stage must have the same batch digest on every tensor
+rank: otherwise the loss would be computed against other tokens than were embedded.
 """
 
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ from treering_trainer.core.topology import RankCoordinates, all_gather
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What all ranks know before a step.
+    """What all ranks have agreed on before a step.
 
     Attributes:
         batch_digest: digest of the global batch.
         stop: whether any rank was asked to stop.
-        ready: whether all ranks are.
+        ready: whether every rank has done its part of the checkpoint that is being saved.
     """
 
     batch_digest: str
@@ -42,7 +42,7 @@ def verify_batch(
     stop: bool,
     ready: bool,
 ) -> Agreement:
-    """Exchanges digests, the wish to stop and what is done; collective over all ranks.
+    """Exchanges batch digests, requests to stop, and what is ready; collective over all ranks.
 
     Args:
         coordinates: of this rank in the layout.
@@ -50,7 +50,7 @@ def verify_batch(
         digests: uint8 [samples, 32] of this replica, in the order of its micro-batches.
         micro_batch_size: samples of a micro-batch.
         stop: whether this rank was asked to stop.
-        ready: whether this rank has done what all must have done.
+        ready: whether this rank has done its part of the checkpoint that is being saved.
 
     Raises:
         EvidenceError: two ranks that read data were fed different batches. Raised on every rank.
@@ -82,7 +82,7 @@ def verify_batch(
 def _join_replicas(
     coordinates: RankCoordinates, device: torch.device, digests: NDArray[np.uint8], micro_batch_size: int
 ) -> str:
-    """The batch digest of one stage: samples of all replicas in the order of their numbers."""
+    """The batch digest of one stage, over the samples of all replicas in the order of their numbers."""
     data = coordinates.layout.data
     group = parallel_state.get_data_parallel_group()
     gathered = all_gather(torch.from_numpy(digests).to(device), data, group) if data > 1 else digests[None]

@@ -1,7 +1,7 @@
-"""Which implementation of each operation really runs: read off a profile of one throwaway step, not off the config.
+"""Finds out which implementation of each operation runs, from a profile and not from the config.
 
-A layer of the model's own shape with its dropout, its feed-forward and its residual addition once more alone, the loss
-and one optimizer update run under torch's profiler; the names of the operators that it saw decide.
+Torch's profiler records a layer of the model's shape with its dropout, the layer's feed-forward part and residual
+addition alone, the loss, and one optimizer update. The names of the recorded operators decide. Nothing of it is kept.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,8 +24,8 @@ from treering_trainer.core.optim import build_optimizer
 
 Names = tuple[tuple[str, str], ...]
 
-# Operator name (a part of it) -> what it is called on record, first match wins: an eager operator beside a compiled one
-# means that the operation in question was not compiled.
+# A part of an operator's name -> the name on record. The first match wins: an eager operator beside a compiled operator
+# means that the operation was not compiled.
 _COMPILED: Names = tuple((part, "compiled") for part in ("Torch-Compiled Region", "CompiledFxGraph", "triton_"))
 _ATTENTION: Names = (
     ("_scaled_dot_product_flash_attention", "sdpa_flash"),
@@ -42,7 +42,7 @@ _NAMES: dict[str, Names] = {
     "softmax": (*((part, "within attention") for part, _ in _ATTENTION[:3]), ("_softmax", "torch")),
     "cross_entropy": (("LeanCrossEntropy", "compiled"), ("VocabParallelCrossEntropy", "eager")),
 }
-_SEEN_IN = {"layer_norm": "attention", "softmax": "attention"}  # the profile of a whole layer shows them as well
+_SEEN_IN = {"layer_norm": "attention", "softmax": "attention"}  # the profile of a whole layer has them too
 _UNFUSED = {
     ("optimizer", "torch"): "torch_fused was not asked for",
     ("optimizer", "torch_foreach"): "torch's default on this device; torch_fused was not asked for",
@@ -67,12 +67,15 @@ def kernels_on_record(
     micro_batch_size: int,
     tensor_parallel: int,
 ) -> tuple[Kernel, ...]:
-    """Profiles one throwaway layer, loss and update; collective over the tensor-parallel group.
+    """Profiles one layer, loss and update; collective over the tensor-parallel group.
 
-    Random streams are left as they were.
+    Random streams are restored afterwards.
+
+    Returns:
+        For each operation the requested and the used implementation, and why they differ.
 
     Raises:
-        UserError: what is asked for does not run here.
+        UserError: a requested implementation does not run on this device.
     """
     requested = {name: getattr(kernels, name) for name in KernelConfig.model_fields} | {"softmax": "within attention"}
     with _own_random_streams():
@@ -99,9 +102,9 @@ def _probes(
     shape: tuple[int, int],
     tensor_parallel: int,
 ) -> dict[str, Callable[[], Any]]:
-    """What to run for each operation, the parts of a layer before the whole: so an error names the right one.
+    """What to run for each operation, parts of a layer before the whole layer, so that an error names the right part.
 
-    Shapes are those of the training, for which compiled operations are then ready.
+    The shapes are those of the training, so what is compiled here is used there.
     """
     device, dtype = torch.device(get_accelerator().current_device_name()), _TYPES[precision]
     config = transformer_config(model, kernels, precision, tensor_parallel)
@@ -127,10 +130,10 @@ def _probes(
 
 
 def _operators(operation: str, requested: str, run: Callable[[], Any]) -> set[str]:
-    """Names of the operators of a second run; the first one may have to compile.
+    """Names of the operators in a second run; in the first run torch may compile.
 
     Raises:
-        UserError: it cannot run here.
+        UserError: the operation does not run on this device.
     """
     try:
         run()
@@ -138,7 +141,7 @@ def _operators(operation: str, requested: str, run: Callable[[], Any]) -> set[st
         activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if on_cuda else [ProfilerActivity.CPU]
         with profile(activities=activities, acc_events=True) as seen:
             run()
-    except RuntimeError as error:  # torch's own errors and those of its compiler are of this kind
+    except RuntimeError as error:  # torch and its compiler raise this
         reason = str(error).strip().partition("\n")[0]
         raise UserError(
             f"kernels.{operation}: {requested} does not run on this device with this precision and dropout ({reason}); "
@@ -149,7 +152,7 @@ def _operators(operation: str, requested: str, run: Callable[[], Any]) -> set[st
 
 @contextmanager
 def _own_random_streams() -> Iterator[None]:
-    """Lets dropout draw before any step has seeded its streams, and puts back what was there."""
+    """Makes random streams for dropout, which no step has seeded yet, and restores the streams afterwards."""
     tracker = checkpointing.get_cuda_rng_tracker()
     states, on_host, on_device = tracker.get_states(), torch.get_rng_state(), get_accelerator().get_rng_state()
     tracker.reset()
@@ -164,7 +167,7 @@ def _own_random_streams() -> Iterator[None]:
 
 
 def _why(operation: str, requested: str, used: str, *, dropout: bool) -> str:
-    """Why not the other implementation; empty where the fused one was asked for and ran."""
+    """Why the operation is not fused; empty where the fused implementation was requested and ran."""
     if requested == "sdpa_auto":
         return f"torch's choice for this device, type and shape{' with dropout' if dropout else ''}"
     if requested == "apex" and used != "apex":

@@ -1,4 +1,4 @@
-"""The training loop: read, prove, train, lay the ring; nothing begins before the ring of what came before is laid."""
+"""The training loop: read, compare batches, train, append the ring. A step begins after the ring before is appended."""
 
 import math
 import time
@@ -23,7 +23,7 @@ from treering_trainer.monitor.heartbeat import HeartbeatWriter, Part
 from treering_trainer.monitor.hooks import Hook
 
 FLOPS_FORMULA = "megatron-2023"
-"""Model FLOPs; recompute is not counted."""
+"""The formula counts model FLOPs, without recomputation."""
 
 _LAUNCHER_FIRST = 1.5
 
@@ -46,16 +46,16 @@ class CheckpointSaver(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether a save is on its way and this rank has done its part of it."""
+        """Whether a checkpoint is being saved and this rank has done its part of it."""
 
     def start(self, step: int, applied_steps: int, validation_loss: float | None) -> None:
-        """Begins to save the step that was just recorded."""
+        """Begins to save the newest step, whose ring is appended."""
 
     def finish(self) -> None:
-        """Ends the save that is on its way, if there is one."""
+        """Finishes the checkpoint that is being saved, if any."""
 
     def take_waited_s(self) -> float | None:
-        """Seconds that training has waited for saves since this was last asked; None where nothing was saved."""
+        """Seconds that training has waited for saves since the last call; None where nothing was saved."""
 
 
 class Loop:
@@ -66,12 +66,12 @@ class Loop:
         coordinates: of this rank in the layout.
         engine: model and optimizer.
         batch_reader: reads and digests samples.
-        validator: held-out loss, or None.
+        validator: measures the held-out loss, None for no validation.
         rings: the attempt's ring writer on rank 0, None elsewhere.
         saver: saves checkpoints.
-        hooks: what happens around the steps, all hooks as one that never raises.
-        stop_requested: whether this process is to stop before a step.
-        beat: says what this rank is at.
+        hooks: all hooks as one hook that never raises.
+        stop_requested: whether this process is asked to stop before a step.
+        beat: sends heartbeats.
     """
 
     def __init__(
@@ -104,21 +104,24 @@ class Loop:
         self._applied_steps = 0
         self._validation_loss: float | None = None
         self._record_s: float | None = None
-        """Seconds in which the ring before was made; they are in no other number. None before the first one."""
+        """Seconds in which the newest ring was made, which no other number contains; None before the first ring."""
 
     def run(self, start_step: int, applied_steps: int, validation_loss: float | None = None) -> Outcome:
         """Trains from the step after `start_step` to the end of the schedule, or until asked to stop.
 
-        Whoever stops leaves a checkpoint of its last step.
+        If training stops, the last step is saved as a checkpoint.
 
         Args:
             start_step: last step that is done.
-            applied_steps: how many of those moved the weights.
+            applied_steps: how many steps up to there changed the weights.
             validation_loss: the newest held-out loss up to there.
+
+        Returns:
+            How the loop ended.
 
         Raises:
             EvidenceError: ranks were fed different batches.
-            NonFiniteLossError: loss or gradient norm is not finite, and `Overflows` says for good; the ring is laid.
+            NonFiniteLossError: loss or gradient norm is not finite, and `Overflows` ends the run; the ring is appended.
             OSError: a ring could not be written.
             TrainingError: the last step's checkpoint could not be written.
         """
@@ -135,23 +138,27 @@ class Loop:
         for step in range(start_step + 1, self._schedule.num_steps + 1):
             try:
                 goes_on = self._step(step)
-            except (EvidenceError, NonFiniteLossError):  # on every rank; an earlier checkpoint is still worth its end
+            except (EvidenceError, NonFiniteLossError):  # raised on every rank; an earlier checkpoint is still finished
                 self._saver.finish()
                 raise
             if not goes_on:
-                # So that the steps since the last scheduled checkpoint need not be trained again.
+                # Saves the steps since the last scheduled checkpoint.
                 if step - 1 > start_step and not self._saves(step - 1):
                     self._save(step - 1)
                 self._saver.finish()
                 return Outcome("interrupted", step - 1)
-            if step == start_step + 1:  # what is slow once, such as compiling, is over
+            if step == start_step + 1:  # what takes long once, such as compiling, is done
                 timeout_s = self._resolved.attempt.parallel.rank_timeout_s
-                # A launcher that looks at the heartbeats can name the stuck rank, so it speaks first.
+                # A launcher that reads heartbeats can name the stuck rank, so its limit comes first.
                 limit_waiting(timeout_s * _LAUNCHER_FIRST if self._beat.shared else timeout_s)
         return Outcome("finished", self._schedule.num_steps)
 
     def _step(self, step: int) -> bool:
-        """One step; False if all ranks agreed to stop before it."""
+        """Trains one step; False if all ranks agreed to stop before it.
+
+        Raises:
+            NonFiniteLossError: the step's numbers end the run.
+        """
         started = time.perf_counter()
         self._hooks.before_step(step)
         if self._record_s is not None:
@@ -180,7 +187,7 @@ class Loop:
         self._applied_steps += result.applied
         ended = time.perf_counter()
         times = step_seconds(self._coordinates, self._engine.device, step_s, data_wait_s, result.timing)
-        self._tell_own_step(step, step_s, hi - lo, result)
+        self._report_own_step(step, step_s, hi - lo, result)
         record_s = time.perf_counter() - ended
         fatal = self._overflows.fatal(result)
         self._beat(Part.VALIDATE, step)
@@ -206,7 +213,7 @@ class Loop:
             self._record_s = record_s + time.perf_counter() - started
         if fatal is not None:
             raise NonFiniteLossError(
-                f"run {self._resolved.run_id}: step {step}: {fatal}; the ring is laid, "
+                f"run {self._resolved.run_id}: step {step}: {fatal}; the ring is appended, "
                 f"`treering batch {self._resolved.run_id} {step}` shows what was read"
             )
         if agreement.ready:
@@ -252,8 +259,8 @@ class Loop:
         self._hooks.after_ring(ring)
         return ring
 
-    def _tell_own_step(self, step: int, step_s: float, batch_size: int, result: StepResult) -> None:
-        """Tells the hooks this rank's own numbers of a step, by their keys of the metric catalog."""
+    def _report_own_step(self, step: int, step_s: float, batch_size: int, result: StepResult) -> None:
+        """Gives the hooks this rank's own numbers of a step, by their keys of the metric catalog."""
         values = {
             "rank/step": step_s,
             "rank/compute": result.timing.compute_s,

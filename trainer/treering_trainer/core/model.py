@@ -1,7 +1,7 @@
 """The GPT as a list of pipeline layers: megatron-core's tensor-parallel layers inside DeepSpeed's `PipelineModule`.
 
-The weights are drawn layer by layer from a seed of their own, in full, and then cut by tensor rank: every layout starts
-from the same model. Evaluation builds the same layers in one process (`build_layers`, `sequential`).
+Each layer draws its weights in full from its own seed and then takes the part of its tensor rank, so every layout
+starts from the same model. Evaluation builds the same layers in one process.
 
 Shape suffixes: S sequence, B micro-batch, H hidden, V padded vocabulary of this tensor rank.
 """
@@ -38,7 +38,7 @@ from treering_trainer.core.attention import CausalAttention
 from treering_trainer.core.cross_entropy import lean_cross_entropy
 
 IGNORED_LABEL = -1
-"""A label that adds nothing to the loss: pads the last micro-batch of a validation."""
+"""A label that adds nothing to the loss; it pads the last micro-batch of a validation."""
 
 _SEED_STRIDE = 10_007
 
@@ -46,7 +46,7 @@ _SEED_STRIDE = 10_007
 def transformer_config(
     model: ModelConfig, kernels: KernelConfig, precision: Precision, tensor_parallel: int
 ) -> TransformerConfig:
-    """megatron-core's config of one layer. Pipeline parallelism is DeepSpeed's, so megatron-core is told 1 stage."""
+    """megatron-core's config of one layer; with one stage, since DeepSpeed does the pipeline parallelism."""
     compiled_gelu = kernels.bias_gelu == "compiled"
     return TransformerConfig(
         num_layers=model.num_layers,
@@ -55,7 +55,7 @@ def transformer_config(
         ffn_hidden_size=model.ffn_width,
         attention_dropout=model.dropout,
         hidden_dropout=model.dropout,
-        # Both paths compute the tanh form, which is what the fused kernel knows: a kernel must not be a recipe.
+        # Both compute the tanh form, the only one of the fused kernel: a kernel must not change the model.
         activation_func=nn.functional.gelu if compiled_gelu else partial(nn.functional.gelu, approximate="tanh"),
         bias_activation_fusion=compiled_gelu,
         bias_dropout_fusion=kernels.bias_dropout_add == "compiled",
@@ -63,7 +63,7 @@ def transformer_config(
         tensor_model_parallel_size=tensor_parallel,
         pipeline_model_parallel_size=1,
         use_cpu_initialization=True,
-        # These need apex or CUDA extensions that no wheel holds.
+        # These need apex or CUDA extensions that are in no wheel.
         masked_softmax_fusion=False,
         persist_layer_norm=False,
         gradient_accumulation_fusion=False,
@@ -77,7 +77,7 @@ NormClass = Callable[..., nn.Module]
 
 
 def layer_norm_class(kernels: KernelConfig) -> NormClass:
-    """The fused layer norm of apex where it is asked for and can run, else torch's; their weights have equal names."""
+    """The fused layer norm of apex if it is requested and can run, else torch's; their weights have equal names."""
     can_run = fused_layer_norm.HAVE_FUSED_LAYER_NORM and get_accelerator().device_name() == "cuda"
     return fused_layer_norm.FusedLayerNorm if kernels.layer_norm == "apex" and can_run else WrappedTorchNorm
 
@@ -108,7 +108,7 @@ class TokenEmbedding(nn.Module):
 
 
 class PositionEmbedding(nn.Module):
-    """Adds learned positions to hidden states [S, B, H]; a layer of its own: a tied embedding would carry a copy."""
+    """Adds learned positions to hidden states [S, B, H]; a separate layer, since a tied embedding would copy it."""
 
     def __init__(self, config: TransformerConfig, sequence_length: int, seed: int) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ class FinalNorm(nn.Module):
 
 
 class OutputLayer(nn.Module):
-    """Hidden states [S, B, H] to logits [S, B, V], with weights of its own."""
+    """Hidden states [S, B, H] to logits [S, B, V], with weights that the embedding does not share."""
 
     def __init__(self, config: TransformerConfig, vocabulary: int, seed: int) -> None:
         super().__init__()
@@ -228,10 +228,11 @@ def build_layers(
 
 
 def universal_checkpoint_info(model: ModelConfig) -> dict[str, Any]:
-    """How each parameter is cut, for DeepSpeed's converter, which joins the parts so that another layout can cut anew.
+    """How each parameter is cut, for DeepSpeed's converter, which joins the parts for another layout.
 
-    Patterns are of the names that `PipelineModule` gives; what none names is cut by rows. The padded vocabulary is the
-    same in every layout, so nothing of it is stripped. Source: DeepSpeed 0.19.8, `deepspeed/checkpoint/constants.py`.
+    Patterns match the names that `PipelineModule` gives; a parameter that no pattern matches is cut by rows. The padded
+    vocabulary is the same in every layout, so the padding stays. Source: DeepSpeed 0.19.8,
+    `deepspeed/checkpoint/constants.py`.
     """
     block = r"\d+\.layer\."
     tied = [r"tied_modules\.embed\.word\.weight$"] if model.tied_embeddings else []

@@ -1,4 +1,4 @@
-"""AdamW over two parameter groups, its learning rate set from outside as a function of consumed samples."""
+"""AdamW over two parameter groups; the caller sets the learning rate of each step."""
 
 import torch
 from torch import nn
@@ -8,9 +8,9 @@ from treering.config.operation import KernelConfig
 
 
 def build_optimizer(module: nn.Module, config: OptimizerConfig, kernels: KernelConfig) -> torch.optim.AdamW:
-    """AdamW; weight decay on matrices only, not on biases and norms.
+    """AdamW with weight decay on matrices only, not on biases and norms.
 
-    Every pipeline stage gets both groups in the same order: the norm of the gradients is one collective a group.
+    Every pipeline stage has both groups in the same order: the norm of the gradients takes one collective a group.
     """
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     groups = [
@@ -27,6 +27,6 @@ def build_optimizer(module: nn.Module, config: OptimizerConfig, kernels: KernelC
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """Sets the rate of every group; nothing about it is state, so nothing about it is saved."""
+    """Sets the learning rate of every group; it follows from the step, so it is not saved."""
     for group in optimizer.param_groups:
         group["lr"] = learning_rate

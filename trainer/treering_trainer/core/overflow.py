@@ -1,7 +1,7 @@
-"""Which losses and gradients that are not finite end a run.
+"""Decides which losses and gradients that are not finite end a run.
 
-In fp32 and bf16 nothing mends them: the first ends it. In fp16 an overflow is everyday: gradients are multiplied by a
-scale that is found by trying; DeepSpeed skips such a step and lowers the scale. A skipped step has read its samples.
+In fp32 and bf16 the first one ends the run. In fp16 overflows are normal: the loss is multiplied by a scale that is
+found by trial; after an overflow DeepSpeed skips the step and lowers the scale. A skipped step has read its samples.
 """
 
 import math
@@ -10,14 +10,14 @@ from treering.config.model import LossScaleConfig
 from treering_trainer.core.engine import StepResult
 
 LOSSES_IN_A_ROW = 10
-"""Losses that are not finite, one after the other, after which no scale helps: the loss itself is not scaled."""
+"""So many losses in a row that are not finite end an fp16 run: the reported loss is unscaled, so no scale helps."""
 
 
 class Overflows:
     """Watches the steps of one attempt; every rank sees the same numbers and decides the same.
 
     Args:
-        config: of the loss scale, None where there is none.
+        config: of the loss scale, None except in fp16.
     """
 
     def __init__(self, config: LossScaleConfig | None) -> None:
@@ -33,7 +33,7 @@ class Overflows:
         if self._minimum is None or result.loss_scale is None or result.applied:
             return f"{found}, expected finite numbers"
         if result.loss_scale <= self._minimum:
-            return f"{found} at the smallest loss scale, {self._minimum:,}: it cannot fall any further"
+            return f"{found} at the smallest loss scale, {self._minimum:,}: the scale cannot be lowered further"
         if self._bad_losses >= LOSSES_IN_A_ROW:
-            return f"{found}: {LOSSES_IN_A_ROW} losses in a row that are not finite, which no loss scale mends"
+            return f"{found}: {LOSSES_IN_A_ROW} losses in a row are not finite, and a lower loss scale does not help"
         return None

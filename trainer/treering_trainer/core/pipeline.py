@@ -1,9 +1,9 @@
-"""DeepSpeed's pipeline module with a recomputation that knows which layers are transformer blocks.
+"""DeepSpeed's pipeline module with activation recomputation of transformer blocks only.
 
-DeepSpeed's own `activation_checkpoint_interval` cuts all layers of a stage into groups, counted from its first: the
-embedding, the final norm and, in a group with it, the output layer would be computed again as well, and where groups
-begin would depend on the stage. Here groups hold blocks only. DeepSpeed's interval stays 0, which also keeps its
-reentrant recomputation out of reach, the default that drops the embedding's gradient in silence.
+DeepSpeed's `activation_checkpoint_interval` groups all layers of a stage, from its first layer on: it would recompute
+the embedding, the final norm and the output layer as well, and the groups would depend on the stage. Here groups
+contain blocks only. DeepSpeed's interval stays 0. That also avoids DeepSpeed's default, reentrant recomputation, which
+silently drops the embedding's gradient.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,14 +20,14 @@ Layer = Callable[[Any], Any]
 
 
 def layer_groups(layers: Sequence[Layer], interval: int) -> Iterator[tuple[list[Layer], bool]]:
-    """Cuts a stage's layers into runs.
+    """Groups a stage's layers.
 
     Args:
         layers: the stage's layers in order.
         interval: blocks of a group, 0 for no recomputation.
 
     Yields:
-        Layers, and whether they keep only the input of the first and are computed again in the backward pass.
+        The layers of a group, and whether the backward pass recomputes them from the group's input.
     """
     for blocks, run in groupby(layers, key=lambda layer: isinstance(layer, TransformerBlock)):
         found = list(run)
@@ -39,7 +39,7 @@ def layer_groups(layers: Sequence[Layer], interval: int) -> Iterator[tuple[list[
 class RecomputingModule(PipelineModule):  # type: ignore[misc]  # DeepSpeed's classes are Any
     """A `PipelineModule` under 1F1B that recomputes groups of blocks.
 
-    Random streams are put back for the second pass, so that dropout draws the same masks.
+    Random streams are restored for the recomputation, so that dropout draws the same masks.
 
     Args:
         interval: blocks of a group, 0 for no recomputation.
@@ -61,7 +61,7 @@ class RecomputingModule(PipelineModule):  # type: ignore[misc]  # DeepSpeed's cl
 
 
 class FoldedModule(RecomputingModule, DualPipeVModule):  # type: ignore[misc]  # DeepSpeed's classes are Any
-    """The same under DualPipeV: a stage holds two chunks of layers, of which DeepSpeed shows one at a time."""
+    """The same under DualPipeV: a stage has two chunks of layers, and DeepSpeed sets `forward_funcs` to one of them."""
 
 
 def _chain(layers: Sequence[Layer]) -> Layer:

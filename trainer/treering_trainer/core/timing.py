@@ -1,10 +1,10 @@
-"""Where the time of a step goes: on this rank by its own clock, and over all ranks what the pipeline waited.
+"""Measures where the time of a step goes: on this rank by its own clock, and the pipeline's waiting over all ranks.
 
-Nothing here touches a number of the training. Two seams: torch's process groups, whose calls are timed while a step
-runs, whoever makes them (DeepSpeed, megatron-core, tied embeddings); and the pipeline engine's table of instructions.
+Nothing here changes a number of the training. Two places are wrapped: the calls of torch's process groups, from
+DeepSpeed, megatron-core and tied embeddings alike, while a step runs; and the pipeline engine's table of instructions.
 
-On a processor a collective blocks, and the host's clock tells for how long. An accelerator's host runs ahead: there,
-events are taken on the stream that computes, so that communication which overlaps with computation does not count.
+On a CPU a collective blocks, and the host's clock measures it. With an accelerator the host runs ahead: there, events
+are recorded on the compute stream, so that communication which overlaps with computation does not count.
 """
 
 import time
@@ -44,7 +44,7 @@ class StepTiming:
         optimizer_s: norm, clipping and update, without communication.
         communication_s: blocked in collectives and transfers between stages, waiting for the other ranks included.
             The three add up to the whole.
-        passes_s: in the forward and backward passes of this rank's stage, exchanges between its tensor ranks included;
+        passes_s: in the forward and backward passes of this rank's stage, with the exchanges between its tensor ranks;
             0 without a pipeline.
         pipeline_s: from the step's begin to the end of this stage's last pass; 0 without a pipeline.
     """
@@ -57,7 +57,7 @@ class StepTiming:
 
     @property
     def compute_s(self) -> float:
-        """What the rank itself computed: the slowest rank is the one that the others wait for."""
+        """Seconds in which the rank computed: the others wait for the rank with the most."""
         return self.forward_backward_s + self.optimizer_s
 
 
@@ -80,13 +80,13 @@ class StepTimer:
         self._began: Any = None
         _watch_process_groups()
         if engine.num_stages > 1:
-            engine._INSTRUCTION_MAP = {  # noqa: SLF001 - the engine's own table, for this engine alone
+            engine._INSTRUCTION_MAP = {  # noqa: SLF001 - replaces the class's table for this engine
                 kind: self._timed(run) if kind in _PASSES else run
                 for kind, run in engine._INSTRUCTION_MAP.items()  # noqa: SLF001
             }
 
     def start(self) -> None:
-        """Begins a step, in its forward and backward phase."""
+        """Begins a step, with its forward and backward phase."""
         self._spans, self._phase_s, self._passes = {"forward_backward": [], "optimizer": []}, {}, []
         self._enter("forward_backward")
         self._began = self._now()
@@ -148,7 +148,7 @@ class StepTimer:
 
     @classmethod
     def watch(cls, owner: type, name: str) -> None:
-        """Times a method of torch's communication classes while a step runs; marks at any time that the rank waits."""
+        """Wraps a method of torch's communication classes: times it in a step, and marks the rank as waiting."""
         call = getattr(owner, name)
 
         @wraps(call)
@@ -170,7 +170,7 @@ class StepTimer:
 
 
 def _watch_process_groups() -> None:
-    """Once in a process: calls of process groups, and the waiting for what they began."""
+    """Wraps the calls of process groups, and the waiting for their results, once in a process."""
     if hasattr(torch.distributed.Work.wait, "__treering__"):
         return
     StepTimer.watch(torch.distributed.Work, "wait")
@@ -185,14 +185,14 @@ def step_seconds(
     """The seconds of a step as its ring holds them; collective over all ranks.
 
     `step` and its parts `data_wait`, `forward_backward`, `communication` and `optimizer` are this rank's own. With
-    several ranks `compute_fastest` and `compute_slowest` are the least and the most that any of them computed; with a
-    pipeline, `pipeline` and `pipeline_bubble` as `pipeline_wait` tells.
+    several ranks, `compute_fastest` and `compute_slowest` are the least and the most seconds that a rank computed. With
+    a pipeline, `pipeline` and `pipeline_bubble` are the results of `pipeline_wait`.
 
     Args:
         coordinates: of this rank in the layout.
         device: where its collectives run.
         step_s: the whole step.
-        data_wait_s: of it, until the batch was read and agreed upon.
+        data_wait_s: seconds of it until the batch was read and compared with the other ranks.
         timing: of the engine.
     """
     times = {
@@ -215,13 +215,16 @@ def step_seconds(
 def pipeline_wait(passes_s: NDArray[np.float64], pipeline_s: NDArray[np.float64]) -> tuple[float, float]:
     """Seconds of a step's pipeline, and how many of them a stage waited, as the mean over ranks.
 
-    All ranks begin a step together, so their clocks need not agree. The pipeline ends with the last pass of the rank
-    that ends last; a rank waits in it whenever it is in no pass: for other stages, and while tensors travel. Stages
-    that are not equally heavy wait for the heaviest, which the ideal share knows nothing of.
+    All ranks begin a step together, so their clocks need not agree. The pipeline ends with the last pass of all ranks.
+    A rank waits whenever it is not in a pass: for other stages, and while tensors travel. So the result includes the
+    waiting of lighter stages for the heaviest stage, which the ideal bubble leaves out.
 
     Args:
         passes_s: seconds of each rank in passes, [R].
         pipeline_s: seconds of each rank until its last pass ended, [R].
+
+    Returns:
+        The pipeline's seconds, and the mean over ranks of the seconds in which a rank waited.
     """
     whole = float(pipeline_s.max())
     return whole, whole - float(passes_s.mean())

@@ -1,7 +1,6 @@
-"""A checkpoint's state in DeepSpeed's universal form: whole tensors, one a parameter, which any layout can load.
+"""Writes a checkpoint's state in DeepSpeed's universal form: one whole tensor a parameter, which any layout can load.
 
-What an attempt in another layout loads comes from here, so it decides numbers; `checkpointing.relayout` gives the files
-their manifest and their name.
+It decides the numbers that an attempt in another layout starts from; `checkpointing.relayout` adds the manifest.
 """
 
 from argparse import Namespace
@@ -17,15 +16,15 @@ def write_universal(checkpoint: Path, target: Path, num_workers: int) -> None:
     """Joins the parts of a checkpoint of one layout.
 
     Args:
-        checkpoint: its folder.
-        target: where the folder of the joined state is written.
-        num_workers: processes that do it, forked from this one.
+        checkpoint: the checkpoint's folder.
+        target: the folder to write the joined state into.
+        num_workers: processes to fork for it.
 
     Raises:
         EvidenceError: a file holds more than training state.
-        AssertionError: how DeepSpeed says that the parts do not fit together.
+        AssertionError: DeepSpeed found that the parts do not fit together.
         OSError: the state could not be read or written.
-        RuntimeError: how torch's writer of archives says the same.
+        RuntimeError: torch could not read or write the state.
     """
     arguments = Namespace(
         input_folder=str(checkpoint / STATE_TAG),

@@ -37,15 +37,15 @@ _STATE: list[Any] = [
 
 @contextmanager
 def only_state(folder: Path) -> Iterator[None]:
-    """Inside, every `torch.load`, of whichever library, takes tensors, plain values and DeepSpeed's state alone.
+    """Makes every `torch.load` inside, of any library, accept only tensors, plain values and DeepSpeed's state.
 
-    DeepSpeed 0.19.8 asks for `weights_only=False`, which only the environment can overrule.
+    DeepSpeed 0.19.8 passes `weights_only=False`, which only an environment variable overrides.
 
     Args:
-        folder: what is loaded, for the error.
+        folder: the folder that is loaded, for the error.
 
     Raises:
-        EvidenceError: a file holds something else; nothing of it was run.
+        EvidenceError: a file holds something else; none of its code was run.
     """
     before = os.environ.get(_FORCE)
     os.environ[_FORCE] = "1"

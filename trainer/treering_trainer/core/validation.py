@@ -1,7 +1,7 @@
-"""Loss on held-out documents during training: the same samples every time, by corpus and weighted as the blend.
+"""Loss on held-out documents during training: always on the same samples, by corpus and weighted as the blend.
 
-Runs through the pipeline engine that trains and leaves no trace in it: a run with and without validation lays the same
-rings otherwise.
+Validation uses the training's pipeline engine and does not change its state: without validation the rings of a run are
+the same, except for the validation's own numbers.
 """
 
 from decimal import Decimal
@@ -24,9 +24,9 @@ class Validator:
     """The held-out samples of a run.
 
     Args:
-        project: where the held-out corpora lie.
+        project: where the held-out corpora are.
         blend: names, weights and sequence length.
-        config: how often and how many samples.
+        config: how often to validate, and on how many samples.
         parallel: micro-batch size.
         coordinates: of this rank in the layout.
     """
@@ -54,7 +54,7 @@ class Validator:
                 self._weights[component.corpus] = float(Decimal(component.weight))
 
     def run(self, engine: Engine) -> dict[str, Any] | None:
-        """Measures; collective over all ranks.
+        """Measures the held-out loss; collective over all ranks.
 
         Returns:
             `loss` (mean over corpora by their weight in the blend, in nats a token) and `by_corpus`; None where no
@@ -68,7 +68,7 @@ class Validator:
         return {"loss": loss, "by_corpus": by_corpus}
 
     def _loss(self, engine: Engine, tokens: NDArray[np.int64]) -> float:
-        """Mean loss over samples [N, S + 1]; samples that only fill the last micro-batches are not counted."""
+        """Mean loss over samples [N, S + 1]; samples that only fill up the last micro-batches do not count."""
         together = self._micro_batch_size * self._coordinates.layout.data
         padded = max(-(-len(tokens) // together), self._least_micro_batches) * together
         fill = np.concatenate([tokens, np.repeat(tokens[:1], padded - len(tokens), axis=0)])

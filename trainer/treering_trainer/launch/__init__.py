@@ -1,1 +1,1 @@
-"""The start of a training, `python -m treering_trainer.launch CONFIG`, and every rank from its start to its end."""
+"""Starts a training (`python -m treering_trainer.launch CONFIG`) and runs each of its ranks."""

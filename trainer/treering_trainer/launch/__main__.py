@@ -2,7 +2,7 @@
 
     config + blend → resolved → lock → where does this attempt begin? → one process a rank → published checkpoint
 
-An outer launcher (torchrun, DeepSpeed's, Slurm) is honoured: where RANK is set, this process is that rank.
+Under an outer launcher (torchrun, DeepSpeed's, Slurm) RANK is set, and this process trains as that rank.
 """
 
 import argparse
@@ -40,30 +40,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     code = _main(arguments)
     if code and EXIT_VARIABLE in os.environ:
-        with suppress(OSError):  # then the end counts as a crash
+        with suppress(OSError):  # without the file, the batch script takes the end for a crash
             Path(f"{os.environ[EXIT_VARIABLE]}-{code}").touch()
     return code
 
 
 def _main(arguments: Sequence[str] | None) -> int:
-    parser = argparse.ArgumentParser(prog="treering train", description="Train a run, or go on with it.")
+    parser = argparse.ArgumentParser(prog="treering train", description="Train a run, or continue it.")
     parser.add_argument("config", type=Path, help="the experiment's YAML file, or a run's resolved.json")
-    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="PATH=VALUE")
-    whether = parser.add_mutually_exclusive_group()
-    whether.add_argument(
+    parser.add_argument(
+        "--set", dest="overrides", action="append", default=[], metavar="PATH=VALUE", help="another value of the config"
+    )
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument(
         "--continue-changed",
         dest="mode",
         action="store_const",
         const=Mode.CONTINUE_CHANGED,
         default=Mode.RESUME,
-        help="go on although code, environment or layout changed",
+        help="continue from the newest checkpoint although code, environment or layout changed",
     )
-    whether.add_argument(
+    mode.add_argument(
         "--start-over",
         dest="mode",
         action="store_const",
         const=Mode.START_OVER,
-        help="begin again, whatever earlier attempts left; their checkpoints are set aside",
+        help="train from the first step again; checkpoints of earlier attempts are set aside",
     )
     parser.add_argument(
         "--time-limit", type=parse_duration, default=None, metavar="TIME", help="such as 23h30m or 84600"
@@ -72,9 +74,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         "--stop-after", type=int, default=None, metavar="STEP", help="stop after this step, as a signal would"
     )
     parser.add_argument("--runs", type=Path, default=None, help="folder of run directories; default runs/")
-    parser.add_argument(
-        "--no-publish", action="store_true", help="leave the published checkpoint and metrics as they are"
-    )
+    parser.add_argument("--no-publish", action="store_true", help="do not replace the published checkpoint and metrics")
     parser.add_argument("--local_rank", type=int, default=None, help=argparse.SUPPRESS)  # DeepSpeed's launcher sets it
 
     def work() -> int:
@@ -85,7 +85,9 @@ def _main(arguments: Sequence[str] | None) -> int:
         until = Until(None if options.time_limit is None else started + options.time_limit, options.stop_after)
         target = Target(project, options.runs or project.runs, options.config, publish=not options.no_publish)
         resolved = _resolve(target, options.overrides)
-        make_hooks(resolved.attempt.hooks, str(target.config))  # an error of theirs comes before anything starts
+        make_hooks(
+            resolved.attempt.hooks, str(target.config)
+        )  # so that an error in a hook's options is reported before anything starts
         if "RANK" in os.environ:
             return train_as_rank(target, resolved, options.mode, until)
         return train(target, resolved, options.mode, until, arguments)
@@ -99,7 +101,12 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 
 def _resolve(target: Target, overrides: Sequence[str]) -> Resolved:
-    """The run that a config means; that of a `resolved.json` is all there already."""
+    """Resolves the experiment's YAML file, or reads a run's `resolved.json`.
+
+    Raises:
+        ConfigError: the config is wrong, or `--set` is given beside a resolved config.
+        UserError: the blend is missing or does not fit the config.
+    """
     if target.config.suffix == ".json":
         if overrides:
             raise ConfigError(
@@ -107,13 +114,13 @@ def _resolve(target: Target, overrides: Sequence[str]) -> Resolved:
             )
         return Resolved.read(target.config)
     experiment = load_experiment(target.config, overrides)
-    # Outside the pipeline there is no stage that would have written this experiment's blend.
+    # Without publishing, the training may run outside the pipeline, whose stage `blend` writes the blend.
     blend = ResolvedBlend.read(target.project.blend) if target.publish else resolve_blend(experiment, target.project)
     return resolve_run(experiment, blend, str(target.config), tuple(overrides), runs=target.runs)
 
 
 def _refuse(text: str) -> None:
-    """Says why this process ends: once a node, under its name where that is not the first one."""
+    """Prints why this process ends: once on each node, with the node's name on all nodes but the first."""
     if os.environ.get("LOCAL_RANK", "0") == "0":
         first = os.environ.get("RANK", "0") == "0"
         say(text if first else f"treering: {os.uname().nodename}: {text.removeprefix('treering: ')}")

@@ -22,7 +22,7 @@ class Hardware:
         device: `cuda` or `cpu`.
         count: accelerators that this process may use; 0 on a processor.
         devices: all devices of the node, for the record.
-        note: what is worth saying about the choice, empty if nothing is.
+        note: a message to the user about the choice, empty for none.
     """
 
     device: str
@@ -32,7 +32,7 @@ class Hardware:
 
 
 def find_hardware() -> Hardware:
-    """Asks NVML, not CUDA: a process that has touched CUDA can no longer start ranks by fork."""
+    """What this node offers, from NVML: a process that has called CUDA can no longer start ranks by fork."""
     nvml, _reason = open_nvml()
     devices = tuple(collect_devices(nvml))
     if nvml is not None:
@@ -45,14 +45,14 @@ def find_hardware() -> Hardware:
         return Hardware("cpu", 0, devices, "")
     if count and _for_processors():
         return Hardware(
-            "cpu", 0, devices, f"{count} GPUs are here, but this torch is built for processors: training on CPU"
+            "cpu", 0, devices, f"this node has {count} GPUs, but this torch is built without CUDA: training on CPU"
         )
     return Hardware("cuda" if count else "cpu", count, devices, "")
 
 
 def _for_processors() -> bool:
-    """Whether this torch knows no CUDA."""
-    import torch  # noqa: PLC0415 - seconds, which a refusal on a node without GPUs need not wait for
+    """Whether this torch is built without CUDA."""
+    import torch  # noqa: PLC0415 - takes seconds, and a node without GPUs does not need it here
 
     return torch.version.cuda is None
 
@@ -66,7 +66,7 @@ def choose_layout(resolved: Resolved, hardware: Hardware, world_size: int | None
         world_size: number of ranks that an outer launcher has started, None if we start them.
 
     Returns:
-        The layout, and what is worth saying about it (empty if nothing is).
+        The layout, and a message to the user about it (empty for none).
 
     Raises:
         UserError: more ranks are asked for than there are devices, or than an outer launcher started.
@@ -100,8 +100,8 @@ def choose_layout(resolved: Resolved, hardware: Hardware, world_size: int | None
     )
     if hardware.count and world_size is None and layout.world_size > hardware.count:
         raise UserError(
-            f"parallel: layout {layout} (TP x PP x DP) needs {layout.world_size} GPUs, {hardware.count} are here; "
-            "make parallel.* smaller, or start it on several nodes with `treering launch`"
+            f"parallel: layout {layout} (TP x PP x DP) needs {layout.world_size} GPUs, this node has {hardware.count}; "
+            "make parallel.* smaller, or start the run on several nodes with `treering launch`"
         )
     if world_size is not None and layout.world_size != world_size:
         raise UserError(
@@ -112,7 +112,9 @@ def choose_layout(resolved: Resolved, hardware: Hardware, world_size: int | None
 
 
 def check_fits(source: str, resolved: Resolved, layout: Layout, hardware: Hardware) -> None:
-    """Refuses what this node cannot compute, or surely cannot fit into its memory, before anything is allocated.
+    """Refuses a config that this node cannot compute, or whose memory certainly exceeds the node's.
+
+    Nothing is allocated before.
 
     Args:
         source: the experiment's file, for errors.
@@ -121,17 +123,17 @@ def check_fits(source: str, resolved: Resolved, layout: Layout, hardware: Hardwa
         hardware: what the node offers.
 
     Raises:
-        ConfigError: names the field, what is needed, what is here, and the remedy.
+        ConfigError: names the field, what is needed, what the node has, and the remedy.
     """
     if resolved.recipe.precision == "fp16" and hardware.device == "cpu" and not fp16_on_cpu():
         raise ConfigError(
-            source, "precision", "fp16", "bf16 or fp32: the processors of this node do not compute in fp16, GPUs do; "
+            source, "precision", "fp16", "bf16 or fp32: the processors of this node cannot compute in fp16, GPUs can; "
             "`--set precision=bf16`",
         )  # fmt: skip
     workload = Workload.of(resolved)
     planned = replace(PlannedLayout.of(resolved.attempt.parallel, layout.world_size), data=layout.data)
     if hardware.count:
-        # NVML's order and CUDA's may differ: the smallest device decides, and where all are equal nothing is lost.
+        # NVML and CUDA may number the devices differently, so the device with the least memory decides.
         sized = [device for device in hardware.devices if device.kind == "cuda" and device.memory_bytes]
         smallest = min(sized, key=lambda device: device.memory_bytes or 0, default=None)
         if smallest is not None:
@@ -150,7 +152,7 @@ def fp16_on_cpu() -> bool:
 
 
 def ranks_here(layout: Layout) -> int:
-    """Ranks on this node: all where we start them, else as many as the outer launcher says, at least this one."""
+    """Ranks on this node: all ranks if Treering starts them, else the outer launcher's number, at least 1."""
     if "RANK" not in os.environ:
         return layout.world_size
     return int(os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("LOCAL_SIZE") or 1)  # LOCAL_SIZE is DeepSpeed's

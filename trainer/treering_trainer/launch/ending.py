@@ -1,6 +1,6 @@
-"""How an attempt ended whose ranks did not all reach its end: judged and put on record by their launcher.
+"""Records how an attempt ended whose ranks did not all finish; called by the launcher of the ranks.
 
-A rank that was killed or is stuck can say nothing, and the others know only that it no longer answers.
+A rank that was killed or is stuck cannot report anything, and the other ranks know only that it no longer answers.
 """
 
 import signal
@@ -20,14 +20,14 @@ from treering_trainer.monitor.processes import (
 
 
 def record_failure(ranks: Ranks, attempt: Path) -> int | None:
-    """Puts a bad end on record: the attempt's last word, and an incident where the cause came from outside.
+    """Records an attempt that ended badly: its end, and an incident where the cause came from outside.
 
     Args:
-        ranks: after their watch.
-        attempt: the attempt's directory; where there is none yet nothing is recorded.
+        ranks: after `Ranks.watch`.
+        attempt: the attempt's directory; if it does not exist yet, nothing is recorded.
 
     Returns:
-        None if all ranks reached the end, else 75 or 130: a signal of the user or the time limit ended them.
+        None if all ranks finished, else 75 or 130: a signal of the user or the time limit ended them.
 
     Raises:
         RankStuckError: a rank gave no sign for too long.
@@ -51,7 +51,7 @@ def record_failure(ranks: Ranks, attempt: Path) -> int | None:
             elif culprit.code == EXIT_CONTACT_LOST:
                 write_end(attempt, "interrupted", str(failed))
                 write_incident(attempt, "contact_lost", reason, culprit.rank)
-            else:  # a rank's own error is no incident: the attempt's end says it
+            else:  # a rank's own error is recorded as the attempt's end, not as an incident
                 write_end(attempt, "failed", str(failed))
         raise failed
     if culprit is None and not any(end.code == EXIT_RESTART for end in ranks.ended):
@@ -61,16 +61,16 @@ def record_failure(ranks: Ranks, attempt: Path) -> int | None:
 
 
 def log_file(attempt: Path, rank: int) -> Path:
-    """Where everything goes that a rank prints."""
+    """The file with everything that a rank prints."""
     return attempt / "logs" / f"rank-{rank}.log"
 
 
 def reason_file(attempt: Path, rank: int) -> Path:
-    """Where a rank says in one line why it failed."""
+    """The file in which a rank writes, in one line, why it failed."""
     return log_file(attempt, rank).with_suffix(".error")
 
 
 def read_reason(attempt: Path, rank: int) -> str:
-    """Why a rank failed, empty if it said nothing."""
+    """Why a rank failed, empty if the rank wrote nothing."""
     path = reason_file(attempt, rank)
     return read_text(path) if path.exists() else ""

@@ -1,6 +1,6 @@
-"""An attempt as it is handed to every rank, and the word with which it ends.
+"""What every rank of an attempt is given, and the record of how the attempt ended.
 
-Light: imports neither torch nor DeepSpeed.
+Imports neither torch nor DeepSpeed.
 """
 
 import os
@@ -23,11 +23,11 @@ from treering_trainer.checkpointing.plan import Plan
 
 
 class Mode(Enum):
-    """What becomes of what earlier attempts of a run left."""
+    """What a start does with the checkpoints of earlier attempts."""
 
-    RESUME = "go on from the newest checkpoint; start over where code, environment or layout changed"
-    CONTINUE_CHANGED = "go on from the newest checkpoint, whatever changed"
-    START_OVER = "begin again"
+    RESUME = "continue from the newest checkpoint; start over where code, environment or layout changed"
+    CONTINUE_CHANGED = "continue from the newest checkpoint, whatever changed"
+    START_OVER = "set them aside and train from the first step again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Until:
 
     Attributes:
         deadline: Unix seconds, None for no limit.
-        step: the last step that it does, None for the schedule's.
+        step: the last step of the attempt, None for the last step of the schedule.
     """
 
     deadline: float | None = None
@@ -48,7 +48,7 @@ class Job:
     """What every rank of an attempt is given.
 
     Attributes:
-        project: where data lies.
+        project: where the data is.
         run: the run's directory.
         resolved: its config.
         plan: where the attempt begins.
@@ -82,13 +82,13 @@ class Job:
 
 
 def write_end(attempt: Path, status: Literal["finished", "interrupted", "failed"], reason: str) -> None:
-    """Writes how an attempt ended, once; the first word stands."""
+    """Writes how an attempt ended; does nothing where the end is recorded already."""
     directory = AttemptDirectory(attempt)
     if directory.end_file.exists() or not directory.started:
         return
     end = AttemptEnd(status=status, reason=reason, step=_last_step(directory), ended_at=time.time())
     end.write(directory.end_file)
-    with suppress(EvidenceError):  # the journal was changed: the next start refuses and names it
+    with suppress(EvidenceError):  # the journal was changed: the next start reports that
         record_end(directory)
 
 
@@ -99,7 +99,7 @@ def write_incident(attempt: Path, kind: IncidentKind, text: str, rank: int | Non
         attempt: its directory.
         kind: of the incident.
         text: what happened.
-        rank: the rank of this node that it befell, None where it is not one alone.
+        rank: the rank that it happened to, None where several ranks are concerned.
     """
     directory = AttemptDirectory(attempt)
     if directory.started:

@@ -1,7 +1,7 @@
-"""Before an attempt begins on several nodes: do they all run the same, do they all see the same folders and corpora?
+"""Checks the nodes of an attempt before it begins: the same code and packages, the same folders and corpora.
 
-Each node's first rank looks; all ranks exchange what was found, so that one error names the nodes and every rank ends.
-What is found differing here would be found hours later otherwise: at the first save, or never.
+The first rank of each node inspects the node, then all ranks exchange what they found. So one error names all nodes
+that differ, and every rank ends. Without this check a difference would show hours later, at the first save, or never.
 """
 
 import os
@@ -36,9 +36,9 @@ class Node:
     Attributes:
         host: its name.
         rank: number of its first rank.
-        environment: as `collect_environment` found it there.
-        code: record of its sources, as `code_record` made it there.
-        refusal: why it cannot train, empty if it can.
+        environment: the node's `collect_environment`.
+        code: the node's `code_record`.
+        refusal: why the node cannot train, empty if it can.
     """
 
     host: str
@@ -48,7 +48,7 @@ class Node:
     refusal: str = ""
 
     def to_record(self) -> dict[str, Any]:
-        """What the attempt's header keeps of it: names and versions that may differ without moving a number."""
+        """The node's entry in the attempt's header: names and versions that may differ without changing a number."""
         system = self.environment["system"]
         drivers = sorted({device["driver"] for device in self.environment["devices"] if device["driver"]})
         devices = [device["name"] for device in self.environment["devices"] if device["kind"] != "cpu"]
@@ -63,16 +63,16 @@ class Node:
 
 
 def check_same(look: Callable[[], Node]) -> tuple[Node, ...]:
-    """Every node looks at itself, and one that differs from the first one, or that cannot train, is named; collective.
+    """Compares every node with the first node; collective.
 
     Args:
-        look: makes this node's report; called on its first rank alone. An error of ours becomes the node's refusal.
+        look: describes this node; called on the node's first rank.
 
     Returns:
         All nodes, by rank.
 
     Raises:
-        UserError: on every rank: the nodes that cannot train, or those that run something else and what it is.
+        UserError: on every rank; names the nodes that cannot train, or that differ, and how.
     """
     own: tuple[str, str, str, int] | None = None
     node: Node | None = None
@@ -91,24 +91,24 @@ def check_same(look: Callable[[], Node]) -> tuple[Node, ...]:
     if differences:
         raise UserError(
             f"nodes differ from {nodes[0].host} (rank {nodes[0].rank}): {_by_node(differences)}; every node must run "
-            "the same code, packages and variables, since an attempt has one environment on record: make them equal, "
+            "the same code, packages and variables, since an attempt records one environment: make them equal, "
             "or leave these nodes out"
         )
     return nodes
 
 
 def check_shared(run: Path, project: Path, blend: ResolvedBlend) -> None:
-    """Every node reads in the run's folder what rank 0 wrote there, writes beside it, and has the blend's corpora.
+    """Checks that every node shares the run's folder with rank 0, can write there, and has the blend's corpora.
 
-    Collective. Rank 0's paths count: a node that was started elsewhere, or whose disk is its own, is named.
+    Collective. All nodes check rank 0's paths.
 
     Args:
         run: the run's directory.
-        project: where data lies.
+        project: where the data is.
         blend: the data to train on.
 
     Raises:
-        UserError: on every rank: the nodes that lack the folder or a corpus.
+        UserError: on every rank; names the nodes that lack the folder or a corpus.
     """
     rank, host = torch.distributed.get_rank(), os.uname().nodename
     token, problem = uuid4().hex, ""
@@ -127,15 +127,15 @@ def check_shared(run: Path, project: Path, blend: ResolvedBlend) -> None:
     found = [each for each in _gather((host, rank, problem) if _is_first_of_node() else None) if each is not None]
     if rank == 0:
         unseen = [each for each in found if not each[2] and not _appears(meeting / f"rank-{each[1]}")]
-        late = f"{run}: what it wrote there never came to {host}"
+        late = f"{run}: what this node wrote there is not visible on {host}"
         found = [(*each[:2], late) if each in unseen else each for each in found]
         _remove(meeting)
     found = broadcast(found)
     problems = [f"{where} (rank {number}): {text}" for where, number, text in found if text]
     if problems:
         raise UserError(
-            f"nodes without what every node needs: {_listed(problems)}; runs/ and data/ must lie on a file system that "
-            f"all nodes share at the same path, writable: mount it there, or leave these nodes out"
+            f"nodes without what every node needs: {_listed(problems)}; runs/ and data/ must be on a writable file "
+            "system that all nodes share at the same path: mount it there, or leave these nodes out"
         )
 
 
@@ -150,13 +150,13 @@ def _gather(value: Any) -> list[Any]:
 
 
 def _brief(node: Node) -> Node:
-    """The node without what is equal everywhere: 280 package lists would be megabytes on every rank."""
+    """The node without what all nodes have in common: 280 package lists would be megabytes on every rank."""
     kept = {key: node.environment[key] for key in ("digest", "system", "devices")}
     return Node(node.host, node.rank, kept, {key: node.code[key] for key in ("digest", "rule")}, node.refusal)
 
 
 def _differences(first: Node, other: Node) -> str:
-    """What could move numbers and differs, in words; empty if nothing does."""
+    """The differences that could change numbers, in words; empty for none."""
     found = []
     if first.environment["digest"] != other.environment["digest"]:
         found += _unequal("package", first.environment["numeric_packages"], other.environment["numeric_packages"])
@@ -182,7 +182,7 @@ def _pairs(first: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str
 
 
 def _by_node(found: Sequence[tuple[Node, str]]) -> str:
-    """Each text once, with the nodes that it holds for."""
+    """Each text once, after the nodes that it is about."""
     nodes: dict[str, list[str]] = {}
     for node, text in found:
         nodes.setdefault(text, []).append(f"{node.host} (rank {node.rank})")
@@ -200,10 +200,10 @@ def _meeting(run: Path, token: str) -> Path:
 
 def _look_at_run(meeting: Path, token: str, rank: int) -> str:
     if not _appears(meeting / "token"):
-        return f"{meeting.parent}: what rank 0 wrote there is not seen"
+        return f"{meeting.parent}: what rank 0 wrote there is not visible"
     try:
         if (meeting / "token").read_text(encoding="utf-8") != token:
-            return f"{meeting.parent}: what rank 0 wrote there reads otherwise"
+            return f"{meeting.parent}: what rank 0 wrote there has other content"
         (meeting / f"rank-{rank}").touch()
     except OSError as error:
         return _cannot_write(meeting.parent, error)
@@ -235,5 +235,5 @@ def _remove(meeting: Path) -> None:
     for path in (*meeting.glob("*"), meeting):
         try:
             path.rmdir() if path == meeting else path.unlink()
-        except OSError:  # it says nothing about the training; the next start looks in a folder of its own
+        except OSError:  # harmless: the next start makes another folder
             return

@@ -1,4 +1,4 @@
-"""Prepares an attempt before its ranks train: what this node is, where the attempt begins, what each rank is given.
+"""Prepares an attempt before its ranks train: inspects the node, decides where the attempt begins, makes its job.
 
 Imports torch only where a function needs it: an error in a config is reported without waiting for torch.
 """
@@ -32,11 +32,11 @@ CODE_ROOT = Path(__file__).resolve().parents[3]
 """Root of the sources that run, whatever folder the project is in."""
 
 PARENT_VARIABLE = "TREERING_PARENT"
-"""The process that started a rank as an interpreter; set by us alone."""
+"""Process id of the launcher, in the environment of a rank that the launcher started as an interpreter."""
 
 
 def inspect_node(target: Target, resolved: Resolved, hardware: "Hardware") -> "Node":
-    """This node as its first rank sees it, with the reason why it cannot train, if there is one."""
+    """Describes this node, with the reason why it cannot train, if it cannot."""
     from treering_trainer.launch.devices import check_fits, choose_layout
     from treering_trainer.launch.nodes import Node
 
@@ -66,7 +66,26 @@ def prepare_attempt(
     until: Until,
     nodes: Sequence["Node"] = (),
 ) -> Job | None:
-    """Decides where the attempt begins and makes its directory; None if the run is finished. The lock is held."""
+    """Decides where the attempt begins and makes its directory; the caller holds the run's lock.
+
+    Args:
+        target: where the training reads and writes.
+        resolved: the run's config.
+        hardware: what this node offers.
+        layout: the layout to train in.
+        note: a message to the user about the layout.
+        mode: what to do with the checkpoints of earlier attempts.
+        until: when the attempt stops by itself.
+        nodes: all nodes of an outer launcher.
+
+    Returns:
+        What every rank is given; None if the run is finished already, after publishing it.
+
+    Raises:
+        UserError: a checkpoint to start from is missing.
+        EvidenceError: a corpus, or a checkpoint to start from, does not hold.
+        TrainingError: a checkpoint could not be converted for the layout.
+    """
     import_quietly("treering_trainer.checkpointing.resume")
     from treering_trainer.checkpointing.resume import find_finished, plan_attempt
     from treering_trainer.launch.devices import ranks_here
@@ -90,10 +109,10 @@ def prepare_attempt(
         if finished is not None:
             say(f"run {run.path.name}: finished at step {finished.checkpoint.step}; nothing to train")
             if finished.changed:
-                say(f"  changed since: {'; '.join(finished.changed)}; `--start-over` trains the run again from nothing")
+                say(f"  changed since: {'; '.join(finished.changed)}; `--start-over` trains the whole run again")
             target.publish_final(run, finished.checkpoint)
             return None
-    # Before anything is moved aside for the new attempt.
+    # The corpora are checked before any checkpoint is set aside for the new attempt.
     import_quietly("treering_trainer.core.batch_reader")
     from treering_trainer.core.batch_reader import open_corpora, verified_digests
 
@@ -133,12 +152,12 @@ def prepare_attempt(
 
 
 def _outer_environ() -> dict[str, str]:
-    """The environment as an outer launcher made it: ranks that we started ourselves have their numbers from us."""
+    """The environment as an outer launcher set it: without the RANK that Treering's own launcher set."""
     return {name: value for name, value in os.environ.items() if name != "RANK" or PARENT_VARIABLE not in os.environ}
 
 
 def import_quietly(module: str) -> None:
-    """Imports a module without the warnings of third-party packages about what is not installed."""
+    """Imports a module without third-party warnings about optional packages that are not installed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         importlib.import_module(module)

@@ -26,7 +26,7 @@ from treering_trainer.launch.target import Target
 from treering_trainer.monitor.processes import Ranks, die_with_parent, fork_rank, redirect
 
 STARTED_VARIABLE = "TREERING_STARTED"
-"""When the process started that started this rank: the time limit counts from there."""
+"""Unix seconds at which the launcher started, in the environment of its ranks: the time limit counts from there."""
 
 _LOCK_PATIENCE_S = 3.0
 
@@ -38,14 +38,14 @@ def train(
     until: Until,
     arguments: Sequence[str] | None = None,
 ) -> int:
-    """Trains a run on this machine, from wherever earlier attempts left it, and publishes its final checkpoint.
+    """Trains a run on this machine and publishes its final checkpoint.
 
     Args:
         target: where to read and write.
         resolved: the run's config.
-        mode: what becomes of earlier attempts.
-        until: when training stops as if by a signal.
-        arguments: the command line, for ranks that need an interpreter of their own; default this process's.
+        mode: what to do with the checkpoints of earlier attempts.
+        until: when training stops by itself.
+        arguments: the command line, for ranks that are started as interpreters; default this process's.
 
     Returns:
         Exit code: 0 finished, 75 or 130 interrupted.
@@ -68,7 +68,7 @@ def train(
         job = prepare_attempt(target, resolved, hardware, layout, note, mode=mode, until=until)
         if job is None:
             return 0
-        # Everything is imported once, before the ranks are forked.
+        # Imported once here, so that forked ranks need not import it.
         import_quietly("treering_trainer.launch.worker")
         ranks = Ranks()
         ranks.start(job.layout.world_size, _forking(job))
@@ -85,7 +85,14 @@ def train(
 
 
 def train_as_rank(target: Target, resolved: Resolved, mode: Mode, until: Until) -> int:
-    """Trains as one rank of an outer launcher; rank 0 decides where the attempt begins and publishes in the end."""
+    """Trains as one rank of an outer launcher; rank 0 decides where the attempt begins, and publishes at the end.
+
+    Returns:
+        Exit code: 0 finished, 75 interrupted, else that of the error.
+
+    Raises:
+        TreeringError: on rank 0, why training cannot start; the other ranks return its exit code.
+    """
     if PARENT_VARIABLE in os.environ:
         die_with_parent(int(os.environ[PARENT_VARIABLE]))
     from treering_trainer.launch.devices import choose_layout, find_hardware
@@ -122,7 +129,7 @@ def train_as_rank(target: Target, resolved: Resolved, mode: Mode, until: Until) 
     redirect(log_file(decision.attempt, rank))
     code = _run(decision, terminal)
     if rank == 0:
-        os.dup2(terminal.fileno(), 2)  # the last words are for people again, errors of publishing as well
+        os.dup2(terminal.fileno(), 2)  # what comes now, errors of publishing as well, goes to the terminal again
         if code == 0:
             _finish(target, decision)
         elif reason := read_reason(decision.attempt, rank):
@@ -131,10 +138,10 @@ def train_as_rank(target: Target, resolved: Resolved, mode: Mode, until: Until) 
 
 
 def _hold(run: RunDirectory) -> int:
-    """Takes the run's lock; killed ranks may need a moment to be gone.
+    """Takes the run's lock; waits a moment for ranks that were just killed.
 
     Raises:
-        RunLockedError: another process group holds it, and goes on holding it.
+        RunLockedError: another process group holds the lock.
     """
     until = time.monotonic() + _LOCK_PATIENCE_S
     while True:
@@ -147,12 +154,12 @@ def _hold(run: RunDirectory) -> int:
 
 
 def _choose_accelerator(device: str) -> None:
-    """Tells DeepSpeed before it is imported: else it guesses, and warns about its guess."""
+    """Sets DeepSpeed's accelerator before DeepSpeed is imported; unset, DeepSpeed guesses and warns."""
     os.environ["DS_ACCELERATOR"] = device
 
 
 def _forking(job: Job) -> Callable[[int, dict[str, str]], int]:
-    """Starts ranks by fork; each keeps the terminal for progress and sends everything else to its log."""
+    """A function that forks a rank; the rank shows progress on the terminal and prints all else to its log."""
     terminal = os.fdopen(os.dup(2), "w")
 
     def start(rank: int, variables: dict[str, str]) -> int:
@@ -162,7 +169,7 @@ def _forking(job: Job) -> Callable[[int, dict[str, str]], int]:
 
 
 def _watch_interpreters(world_size: int, arguments: Sequence[str], run: RunDirectory, timeout_s: float) -> int:
-    """Starts one interpreter a rank, which finds RANK set, and watches them; rank 0 decides which attempt it is."""
+    """Starts each rank as an interpreter with RANK set, and watches the ranks; rank 0 decides the attempt's number."""
     command = [sys.executable, "-m", "treering_trainer.launch", *arguments]
     children, started, ranks = [], time.time(), Ranks()
 
@@ -179,7 +186,7 @@ def _watch_interpreters(world_size: int, arguments: Sequence[str], run: RunDirec
 
 
 def _run(job: Job, terminal: TextIO) -> int:
-    """Runs this process's rank; whatever ends it is written to its log and, in one line, beside it."""
+    """Runs this process's rank; an error goes to the rank's log and, in one line, to its reason file."""
     from treering_trainer.launch.worker import run_rank
 
     rank = int(os.environ["RANK"])
@@ -191,7 +198,7 @@ def _run(job: Job, terminal: TextIO) -> int:
         text = str(error) if own else redact(f"{type(error).__name__}: {error}".splitlines()[0])
         try:
             reason_file(job.attempt, rank).write_text(text, encoding="utf-8")
-        except OSError:  # a full disk takes neither log nor reason: people get it at once
+        except OSError:  # on a full disk the reason goes to the terminal instead
             with suppress(OSError):
                 terminal.write(f"rank {rank}: {text}\n")
                 terminal.flush()
@@ -200,11 +207,11 @@ def _run(job: Job, terminal: TextIO) -> int:
 
 
 def _finish(target: Target, job: Job) -> None:
-    """Records the end and publishes the final checkpoint."""
+    """Records the end of the attempt and publishes the final checkpoint."""
     from treering_trainer.checkpointing.resume import final_checkpoint
 
     run = target.run(job.resolved)
     final = final_checkpoint(run, job.resolved.schedule.num_steps)
     write_end(job.attempt, "finished", "the schedule's last step is done")
     target.publish_final(run, final)
-    say(f"run {run.path.name}: finished; checkpoints lie in {run.checkpoints_folder}")
+    say(f"run {run.path.name}: finished; checkpoints are in {run.checkpoints_folder}")

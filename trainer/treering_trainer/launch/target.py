@@ -1,6 +1,6 @@
 """Where a training reads and writes, and how its final checkpoint is published there.
 
-Light: imports neither torch nor DeepSpeed before something is published.
+Imports torch and DeepSpeed only to publish.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Target:
     """Where a training reads and writes.
 
     Attributes:
-        project: where data lies and the published checkpoint goes.
+        project: where the data is and the published checkpoint goes.
         runs: folder of run directories.
         config: the experiment's file, for errors.
         publish: whether the finished run becomes the project's published checkpoint, metrics and plots.

@@ -1,6 +1,6 @@
-"""One rank from its start to its end: joins the others, builds, loads, trains; rank 0 also keeps the run log.
+"""One rank of an attempt: joins the other ranks, builds the model, loads, trains; rank 0 also writes the run log.
 
-Started by `launch`, in a process of its own.
+`launch.start` runs it in one process a rank.
 """
 
 import faulthandler
@@ -41,9 +41,9 @@ from treering_trainer.monitor.processes import EXIT_CONTACT_LOST, STOP_SIGNALS
 
 
 class StopRequest:
-    """Whether this rank is to stop: SIGINT, SIGTERM or SIGUSR1 came, or a limit of time or of steps is reached.
+    """Whether this rank is asked to stop: by SIGINT, SIGTERM or SIGUSR1, or by a limit of time or of steps.
 
-    The loop looks at it between steps; one rank that says so stops all.
+    The loop asks between steps. One rank that is asked to stop stops all ranks.
 
     Args:
         until: the limits.
@@ -52,25 +52,25 @@ class StopRequest:
     def __init__(self, until: Until) -> None:
         self._received = False
         self._until = until
-        self._asked_for = 0
+        self._next_step = 0
         for name in heeded(*STOP_SIGNALS):
             signal.signal(name, self._remember)
 
     def __call__(self, step: int) -> bool:
         """Whether to stop before a step."""
-        self._asked_for = step
+        self._next_step = step
         return self._received or self._time_is_over or self._steps_are_done
 
     @property
     def reason(self) -> str:
-        """Why the run stopped; a signal may have come to another rank alone."""
+        """Why the run stopped; a signal, if no limit is reached, perhaps to another rank."""
         if self._steps_are_done:
             return f"asked to stop after step {self._until.step}"
         return "the time limit is over" if self._time_is_over and not self._received else "asked to stop by a signal"
 
     @property
     def _steps_are_done(self) -> bool:
-        return self._until.step is not None and self._asked_for > self._until.step
+        return self._until.step is not None and self._next_step > self._until.step
 
     @property
     def _time_is_over(self) -> bool:
@@ -81,16 +81,16 @@ class StopRequest:
 
 
 class ContactLostError(TrainingError):
-    """Another rank is gone or does not come; what became of it is not known here.
+    """Another rank does not answer; this rank does not know why.
 
     Attributes:
-        exit_code: 75 (restart me); 74 for the launcher of all ranks, which looks for the cause.
+        exit_code: 75 (restart me), or 74 where a launcher watches all ranks: it finds the cause.
     """
 
     def __init__(self, coordinates: RankCoordinates, beat: HeartbeatWriter, error: BaseException) -> None:
         super().__init__(
             f"rank {coordinates.rank} lost contact while {beat.last}: {str(error).splitlines()[0]}; another rank died "
-            "or is stuck, as its log or its node may tell; the same command goes on from the newest checkpoint"
+            "or is stuck: see the logs of all ranks; the same command goes on from the newest checkpoint"
         )
         self.exit_code = EXIT_CONTACT_LOST if beat.shared else EXIT_RESTART
 
@@ -102,11 +102,14 @@ def run_rank(job: Job, terminal: TextIO) -> Outcome:
         job: the attempt.
         terminal: where rank 0 shows progress.
 
+    Returns:
+        How the training ended.
+
     Raises:
-        TreeringError: training could not start or go on.
+        TreeringError: training could not start or continue.
     """
     stop = StopRequest(job.until)
-    faulthandler.register(signal.SIGUSR2)  # whoever asks finds in the log where each thread stands
+    faulthandler.register(signal.SIGUSR2)  # prints the stack of each thread into the log
     beat = HeartbeatWriter.of_this_process()
     beat.begin(job.plan.attempt, job.plan.start_step)
     beat(Part.START)
@@ -162,7 +165,7 @@ def run_rank(job: Job, terminal: TextIO) -> Outcome:
 
 
 def open_record(job: Job, kernels: tuple[Kernel, ...]) -> Record:
-    """Writes the attempt's header and opens its rings: no record, no run."""
+    """Writes the attempt's header and opens its rings; without them no step is trained."""
     resolved, plan = job.resolved, job.plan
     header = AttemptHeader(
         attempt=plan.attempt,
@@ -204,13 +207,13 @@ def open_record(job: Job, kernels: tuple[Kernel, ...]) -> Record:
 
 
 def quieten() -> None:
-    """Keeps third-party chatter out of the logs: warnings that nobody can act on, information that nobody asked for."""
+    """Keeps third-party warnings and information out of the logs: no user can act on them."""
     warnings.filterwarnings("ignore")
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
 
 
 def _hooks(job: Job, coordinates: RankCoordinates, terminal: TextIO) -> FailOpen:
-    """The built-in hooks and those that the config names, with their state of the checkpoint."""
+    """The built-in hooks and those that the config names, with their state from the checkpoint."""
     hooks: list[Hook] = [
         Telemetry(
             job.attempt / "telemetry",
@@ -231,10 +234,10 @@ def _hooks(job: Job, coordinates: RankCoordinates, terminal: TextIO) -> FailOpen
 def _until_end(
     job: Job, coordinates: RankCoordinates, train: Callable[[], Outcome], stop: StopRequest, beat: HeartbeatWriter
 ) -> Outcome:
-    """Runs the loop; rank 0 records how it ended, whatever it was, except for sudden death.
+    """Runs the loop; rank 0 records how it ended, unless its process is killed.
 
     Raises:
-        ContactLostError: another rank is gone or does not come.
+        ContactLostError: another rank does not answer.
     """
     try:
         outcome = train()
@@ -251,12 +254,15 @@ def _until_end(
 
 
 def _record_failure(job: Job, coordinates: RankCoordinates, error: Exception, beat: HeartbeatWriter) -> None:
-    """Rank 0's last word; what is no error of ours is left to the launcher of all ranks, which may know the cause."""
+    """Records on rank 0 why the attempt failed.
+
+    Where a launcher watches all ranks, an error that is not a `TreeringError` is left to it: it may know the cause.
+    """
     own = isinstance(error, TreeringError) and not isinstance(error, ContactLostError)
     if coordinates.rank != 0 or (beat.shared and not own):
         return
     text = str(error) if isinstance(error, TreeringError) else f"{type(error).__name__}: {error}".splitlines()[0]
-    with suppress(OSError):  # a full disk may be the very reason; it must not take the reason's place
+    with suppress(OSError):  # a full disk may be the reason itself: its error must not replace the reason
         if isinstance(error, ContactLostError):
             write_end(job.attempt, "interrupted", text)
             write_incident(job.attempt, "contact_lost", text, coordinates.rank)

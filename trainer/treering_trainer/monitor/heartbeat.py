@@ -1,8 +1,8 @@
-"""What each rank did last: heartbeats in memory that the launcher shares with the ranks of its machine.
+"""Heartbeats: what each rank began last, in memory that the launcher shares with the ranks of its machine.
 
-A rank sends a heartbeat before each part of a step. That is a store into memory: no file, no lock, nothing to wait for.
-All ranks send the same heartbeats in the same order, so the others wait for the rank with the fewest. Among equals they
-wait for the rank that waits in no collective.
+A rank sends a heartbeat before each part of a step. Sending is a store into memory, without a file or a lock. All ranks
+send the same heartbeats in the same order, so the others wait for the rank with the fewest; among equals, for the rank
+that does not wait in a collective.
 """
 
 import mmap
@@ -22,7 +22,7 @@ _WAITS_AT = _HEARTBEAT.size - _WAITS.size
 
 
 class Part(IntEnum):
-    """The parts of a rank's work, in words that a step's number may follow."""
+    """The parts of a rank's work, in their order."""
 
     START = 0
     BUILD = 1
@@ -57,10 +57,10 @@ class Heartbeat:
     """A rank's newest heartbeat.
 
     Attributes:
-        count: how many it has set.
-        part: what it began then.
-        step: the step that the part belongs to, 0 where it belongs to none.
-        waits: whether it waits in a collective; an accelerator's host runs ahead of those and is not seen to wait.
+        count: how many heartbeats the rank has sent.
+        part: the part that it began.
+        step: the step that the part belongs to, 0 for a part outside the steps.
+        waits: whether the rank waits in a collective; with an accelerator the host runs ahead, and this stays False.
     """
 
     count: int
@@ -77,13 +77,13 @@ class HeartbeatWriter:
     """Writes one rank's heartbeats.
 
     Args:
-        memory: shared with the launcher, or this process's own where nobody looks.
-        rank: whose heartbeats.
-        shared: whether a launcher looks at them.
+        memory: shared with the launcher, or private to this process without a launcher.
+        rank: the rank.
+        shared: whether a launcher reads the heartbeats.
     """
 
     current: ClassVar["HeartbeatWriter | None"] = None
-    """This process's, for the places that all collectives pass through."""
+    """The writer of this process, for the wrappers around collectives (`core.timing`)."""
 
     def __init__(self, memory: mmap.mmap, rank: int, *, shared: bool) -> None:
         self._memory = memory
@@ -102,7 +102,7 @@ class HeartbeatWriter:
         return cls.current
 
     def begin(self, attempt: int, start_step: int) -> None:
-        """Tells the launcher which attempt this is and after which step it begins."""
+        """Stores the attempt's number and its start step for the launcher."""
         _ATTEMPT.pack_into(self._memory, 0, attempt, start_step)
 
     def __call__(self, part: Part, step: int = 0) -> None:
@@ -116,7 +116,7 @@ class HeartbeatWriter:
         _HEARTBEAT.pack_into(self._memory, self._offset, self._count, part, step, False)
 
     def waits(self, now: bool) -> None:
-        """Says whether a collective is waited in."""
+        """Stores whether this rank waits in a collective."""
         _WAITS.pack_into(self._memory, self._offset + _WAITS_AT, now)
 
     @property

@@ -1,6 +1,6 @@
-"""What happens around the steps without being part of them: progress for people, sensors for later, hooks of users.
+"""Hooks around the steps of a training: progress on the terminal, telemetry, and hooks of users.
 
-A hook fails open: it may lose what it shows, it never ends a training. Provenance is no hook (see `core.loop`).
+A hook fails open: it may lose what it shows, and never ends a training. Provenance is not a hook (see `core.loop`).
 `installed_hooks` finds the hooks that a config names.
 """
 
@@ -29,12 +29,12 @@ _PLAIN_INTERVAL_S = 10.0
 class Hook:
     """The moments of a training, in the order in which they come; a hook overrides what it needs.
 
-    Training waits for every call. A hook may read what it is given, write files of its own and keep state. It must not
-    change weights, gradients, random streams or torch's settings, and it must not communicate with other ranks: they
-    need not have the hook at the same moment. What a hook raises is logged, and training goes on without the hook.
+    Training waits for every call. A hook may read its arguments, write files and keep state. It must not change
+    weights, gradients, random streams or torch's settings, and it must not communicate with other ranks: they may call
+    the hook at another moment. An exception of a hook is logged, and training continues without the hook.
 
-    Every rank makes a hook of its own from the options in the config. The launcher makes one as well, to find errors of
-    the config. So `__init__` checks its arguments and does nothing else.
+    Every rank makes its own hook from the options in the config. The launcher makes one as well, to find errors in the
+    config. So `__init__` checks its arguments and does nothing else.
     """
 
     def before_training(self, start_step: int, num_steps: int) -> None:
@@ -46,10 +46,10 @@ class Hook:
         """
 
     def before_step(self, step: int) -> None:
-        """On every rank, before a step's samples are read; where training stops there, the step does not follow."""
+        """On every rank, before a step's samples are read; if training stops here, the step does not follow."""
 
     def after_step(self, step: int, values: Mapping[str, float]) -> None:
-        """On every rank, when a step is done and has no ring yet: only look.
+        """On every rank, when a step is done and its ring is not appended yet: the place to read the rank's numbers.
 
         Args:
             step: the step.
@@ -57,7 +57,7 @@ class Hook:
         """
 
     def after_ring(self, ring: Ring) -> None:
-        """On rank 0, when a step's ring is on record: the place to show or export the numbers of a step."""
+        """On rank 0, when a step's ring is appended: the place to show or export the numbers of a step."""
 
     def after_checkpoint(self, step: int, seconds: float) -> None:
         """On rank 0, when a checkpoint is complete: copy it or announce it, and never change it.
@@ -71,28 +71,28 @@ class Hook:
         """On rank 0, when something went wrong that does not end the training."""
 
     def on_error(self, error: Exception) -> None:
-        """On every rank that lives, when an error ends the training: a hook can report the error, not change it."""
+        """On every living rank, when an error ends the training: a hook can report the error, not change it."""
 
     def close(self) -> None:
-        """On every rank, always, on the way out, after a failure of the hook as well: close files, end threads."""
+        """On every rank, at the end in all cases, even if the hook failed: close files, end threads."""
 
     def state(self) -> Mapping[str, Any]:
-        """On rank 0, when a checkpoint begins: what the hook needs to go on from it, as JSON values; empty for none.
+        """On rank 0, when a checkpoint begins: what the hook needs to continue from it, as JSON values; empty for none.
 
-        The steps up to the checkpoint's have been told.
+        The hook has been called for all steps up to the checkpoint's.
         """
         return {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """On every rank, before `before_training`, where the run goes on from a checkpoint with the hook's state."""
+        """On every rank, before `before_training`, if the run continues from a checkpoint with the hook's state."""
 
 
 class FailOpen(Hook):
-    """Several hooks as one that never raises: a hook that fails is left out from then on, the reason is in the log.
+    """Several hooks as one that never raises: a hook that fails is not called again, and the log has the reason.
 
     Args:
-        hooks: in the order in which they are told.
-        named: hooks of the config by name, told after those; their state is kept.
+        hooks: in the order in which they are called.
+        named: hooks of the config by name, called after those; their state is saved.
     """
 
     def __init__(self, hooks: Sequence[Hook], named: Mapping[str, Hook] = MappingProxyType({})) -> None:
@@ -101,32 +101,32 @@ class FailOpen(Hook):
         self._failed: list[Hook] = []
 
     def before_training(self, start_step: int, num_steps: int) -> None:
-        """Tells every hook."""
-        self._tell(lambda hook: hook.before_training(start_step, num_steps))
+        """Calls every hook."""
+        self._call_all(lambda hook: hook.before_training(start_step, num_steps))
 
     def before_step(self, step: int) -> None:
-        """Tells every hook."""
-        self._tell(lambda hook: hook.before_step(step))
+        """Calls every hook."""
+        self._call_all(lambda hook: hook.before_step(step))
 
     def after_step(self, step: int, values: Mapping[str, float]) -> None:
-        """Tells every hook."""
-        self._tell(lambda hook: hook.after_step(step, values))
+        """Calls every hook."""
+        self._call_all(lambda hook: hook.after_step(step, values))
 
     def after_ring(self, ring: Ring) -> None:
-        """Tells every hook."""
-        self._tell(lambda hook: hook.after_ring(ring))
+        """Calls every hook."""
+        self._call_all(lambda hook: hook.after_ring(ring))
 
     def after_checkpoint(self, step: int, seconds: float) -> None:
-        """Tells every hook."""
-        self._tell(lambda hook: hook.after_checkpoint(step, seconds))
+        """Calls every hook."""
+        self._call_all(lambda hook: hook.after_checkpoint(step, seconds))
 
     def after_incident(self, incident: Incident) -> None:
-        """Tells every hook."""
-        self._tell(lambda hook: hook.after_incident(incident))
+        """Calls every hook."""
+        self._call_all(lambda hook: hook.after_incident(incident))
 
     def on_error(self, error: Exception) -> None:
-        """Tells every hook."""
-        self._tell(lambda hook: hook.on_error(error))
+        """Calls every hook."""
+        self._call_all(lambda hook: hook.on_error(error))
 
     def close(self) -> None:
         """Closes every hook, the last one first; a hook that failed before as well."""
@@ -146,10 +146,10 @@ class FailOpen(Hook):
         return {name: state for name, state in states.items() if state}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Hands each named hook its state, and says what begins anew.
+        """Gives each named hook its state, and prints which hooks start without one.
 
         Args:
-            state: what `state` gave when the checkpoint was saved.
+            state: the result of `state` when the checkpoint was saved.
         """
         for name, hook in self._named.items():
             if name in state:
@@ -159,11 +159,11 @@ class FailOpen(Hook):
 
                 self._try(hook, load)
             elif type(hook).load_state is not Hook.load_state:
-                say(f"hook {name} starts fresh: the checkpoint has no state of it")
+                say(f"hook {name} starts without state: the checkpoint has none of it")
         for name in state.keys() - self._named.keys():
-            say(f"hook {name} is not in the config: its state in the checkpoint is left out")
+            say(f"hook {name} is not in the config: its state in the checkpoint is not used")
 
-    def _tell(self, moment: Callable[[Hook], None]) -> None:
+    def _call_all(self, moment: Callable[[Hook], None]) -> None:
         for hook in self._all:
             if hook not in self._failed:
                 self._try(hook, moment)
@@ -171,25 +171,25 @@ class FailOpen(Hook):
     def _try(self, hook: Hook, moment: Callable[[Hook], None]) -> None:
         try:
             moment(hook)
-        except Exception as error:  # noqa: BLE001 - whatever a terminal or a sensor does, training goes on
+        except Exception as error:  # noqa: BLE001 - no error of a hook may end a training
             if hook not in self._failed:
                 self._failed.append(hook)
                 say(f"{type(hook).__name__} failed and is left out: {error!r}")
 
 
 def _json_values(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of a hook's state as it will be read again.
+    """A copy of a hook's state as it will be read from the checkpoint.
 
     Raises:
-        TypeError: it is no mapping, or holds something that JSON cannot say.
-        ValueError: it holds a number that is not finite.
+        TypeError: the state is not a mapping, or has a value without a JSON form.
+        ValueError: the state has a number that is not finite.
     """
     values: dict[str, Any] = json.loads(json.dumps(dict(state), allow_nan=False))
     return values
 
 
 class Progress(Hook):
-    """One line of progress: rewritten in place on a terminal, printed now and then elsewhere.
+    """One line of progress: rewritten in place on a terminal, printed every ten seconds elsewhere.
 
     Args:
         stream: where to print.
@@ -203,7 +203,7 @@ class Progress(Hook):
         self._width = 0
 
     def before_training(self, start_step: int, num_steps: int) -> None:
-        """Remembers the end, for the time that is left."""
+        """Prints which steps will be trained."""
         self._num_steps = num_steps
         self._say(
             f"training steps {start_step + 1} to {num_steps}" if start_step < num_steps else "nothing left to train"
@@ -228,15 +228,15 @@ class Progress(Hook):
             self._say(text)
 
     def after_checkpoint(self, step: int, seconds: float) -> None:
-        """Says that a checkpoint is complete."""
+        """Prints that a checkpoint is complete."""
         self._say(f"step {step}  checkpoint saved in {seconds:.1f} s")
 
     def after_incident(self, incident: Incident) -> None:
-        """Says what went wrong."""
+        """Prints what went wrong."""
         self._say(f"step {incident.step}  {incident.title}: {incident.text}")
 
     def close(self) -> None:
-        """Leaves the terminal on a fresh line."""
+        """Ends the line of progress and waits for the terminal."""
         if self._width:
             self._terminal.write("\n")
         self._terminal.close()
@@ -248,7 +248,7 @@ class Progress(Hook):
 
 
 class Telemetry(Hook):
-    """Samples this rank's node, device and steps beside the training thread.
+    """Samples this rank's node, device and steps in a thread beside the training.
 
     Args:
         folder: the attempt's `telemetry/`.
@@ -276,7 +276,7 @@ class Telemetry(Hook):
         self._sampler.start()
 
     def after_step(self, step: int, values: Mapping[str, float]) -> None:  # noqa: ARG002 - the hook's signature
-        """Hands the rank's own numbers to the sampler's thread."""
+        """Gives the rank's own numbers to the sampler's thread."""
         self._steps.add(values)
 
     def close(self) -> None:

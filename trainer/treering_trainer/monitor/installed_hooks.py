@@ -1,7 +1,7 @@
-"""Hooks that a config names and an installed package brings: found by entry point, made, their origin on record.
+"""Makes the hooks that a config names, from the entry points of installed packages, and records their origin.
 
-A package names its hooks in the group `treering.hooks`. The launcher makes them once, to find errors of the config
-before anything starts; then every rank makes its own.
+A package names its hooks in the group `treering.hooks`. The launcher makes each hook once, so that errors in the config
+are found before anything starts; then every rank makes its own.
 """
 
 import difflib
@@ -20,14 +20,15 @@ GROUP: Final = "treering.hooks"
 
 
 def make_hooks(configs: Sequence[HookConfig], source: str) -> dict[str, Hook]:
-    """The hooks that a config names, by name and in its order.
+    """Makes the hooks that a config names, by name and in its order.
 
     Args:
         configs: names and options.
         source: the config's file, for errors.
 
     Raises:
-        ConfigError: a name is unknown, a hook cannot be imported, or it refuses its options; all of them at once.
+        ConfigError: a name is unknown, a hook cannot be imported, or it refuses its options.
+        ManyConfigError: several such errors.
     """
     hooks: dict[str, Hook] = {}
     errors: list[ConfigError] = []
@@ -44,7 +45,7 @@ def make_hooks(configs: Sequence[HookConfig], source: str) -> dict[str, Hook]:
 
 
 def hook_sources(configs: Sequence[HookConfig]) -> tuple[HookSource, ...]:
-    """Which package brought each hook, for the attempt's header; the hooks can be made."""
+    """The package of each hook, for the attempt's header; called after `make_hooks`."""
     return tuple(_source(config.name, _installed(config.name)[0]) for config in configs)
 
 
@@ -88,7 +89,7 @@ def _find(name: str, path: str, source: str) -> type[Hook]:
         )
     if len(found) > 1:
         packages = ", ".join(sorted(_source(name, each).distribution for each in found))
-        raise ConfigError(source, path, f"{name!r} of {packages}", "a name that one installed package brings")
+        raise ConfigError(source, path, f"{name!r} of {packages}", "a name that only one installed package uses")
     try:
         kind = found[0].load()
     except Exception as error:

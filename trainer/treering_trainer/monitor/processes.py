@@ -1,7 +1,7 @@
-"""Starts one process a rank on this machine, watches them, and ends all when one ends badly.
+"""Starts one process a rank on this machine, watches them, and ends all ranks when one fails.
 
-On a processor ranks are forked from one process that has imported everything once: seconds instead of a minute. With
-GPUs each rank is a fresh interpreter, since a forked process cannot use a CUDA that its parent has touched.
+Without GPUs, ranks are forked from one process that has imported everything once: seconds instead of a minute. With
+GPUs, each rank is a new interpreter, since a forked process cannot use CUDA after its parent has called it.
 """
 
 import ctypes
@@ -22,11 +22,11 @@ from treering_trainer.monitor.heartbeat import Heartbeats
 from treering_trainer.monitor.watchdog import Stuck, Watchdog
 
 EXIT_CONTACT_LOST = 74
-"""EX_IOERR, between a rank and its launcher: another rank no longer answers, so the cause lies elsewhere."""
+"""EX_IOERR, from a rank to its launcher: another rank no longer answers, so the cause is in another rank."""
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-"""A run that gets one stops after the step under way; Slurm sends SIGUSR1 before a job's time is over. One that was
-ignored when the run began stays ignored, as SIGINT is in a background job."""
+"""Signals after which a run stops when its current step is done; Slurm sends SIGUSR1 before a job's time is over. A
+signal that was ignored when the run began stays ignored, as SIGINT is in a background job."""
 
 _PR_SET_PDEATHSIG = 1
 _GRACE_S = 3.0
@@ -40,12 +40,12 @@ class RankEnd:
     """How one rank's process ended.
 
     Attributes:
-        rank: which.
+        rank: the rank.
         process: its process id.
         code: exit code, or minus the signal that killed it.
-        order: position among the ends.
-        doing: what it was at, empty where that is unknown.
-        out_of_memory: whether the kernel has killed a process for memory since the ranks were started, perhaps this.
+        order: how many ranks ended before.
+        doing: what the rank was doing, empty if unknown.
+        out_of_memory: whether the kernel has killed a process, perhaps this one, for memory since the ranks started.
     """
 
     rank: int
@@ -58,14 +58,14 @@ class RankEnd:
 
 @dataclass(slots=True)
 class Ranks:
-    """The rank processes of an attempt and what is known of them.
+    """The rank processes of an attempt: which run, and how the others ended.
 
     Attributes:
         running: rank by process id.
         ended: how ranks ended, in order.
-        stuck: the ranks that gave no sign for too long and were ended for it, if any.
+        stuck: the ranks that were ended because they sent no heartbeat for too long, if any.
         stop_signal: the first signal of the user, if any.
-        heartbeats: what each rank did last, once they are started.
+        heartbeats: the heartbeats of all ranks, once the ranks are started.
     """
 
     running: dict[int, int] = field(default_factory=dict)
@@ -129,18 +129,18 @@ class Ranks:
         return self.ended
 
     def culprit(self) -> RankEnd | None:
-        """The rank to blame: one that was killed, else one with an error of ours, else the first that failed.
+        """The rank to blame: one that was killed, else one with a `TreeringError`, else the first that failed.
 
-        Ranks that lose contact with a dead one fail too, sometimes before its death is seen.
+        Ranks that lose contact with a dead rank fail too, sometimes before its death is noticed.
         """
         failed = [end for end in self.ended if end.code not in (0, EXIT_RESTART)]
         order = sorted(failed, key=lambda end: (end.code > 0, end.code == EXIT_CONTACT_LOST, end.code == 1, end.order))
         return order[0] if order else None
 
     def stopped_by(self, end: RankEnd) -> bool:
-        """Whether a rank ended only because the user asked: by a second signal, or before it could listen to the first.
+        """Whether a rank ended only because of the user's signals: the second, or the first before it was handled.
 
-        An error of ours has a code of its own and stays an error.
+        A `TreeringError` has other exit codes and stays an error.
         """
         return self.stop_signal is not None and (end.code < 0 or end.code in (1, EXIT_CONTACT_LOST))
 
@@ -162,7 +162,7 @@ class Ranks:
                 )
 
     def _end_all(self) -> None:
-        """Lets the others fail by themselves for a moment, so that the culprit is known, then ends them."""
+        """Ends all ranks, after a moment in which the others may fail by themselves and so show the culprit."""
         for wait_s, number in ((_SETTLE_S, signal.SIGTERM), (_GRACE_S, signal.SIGKILL)):
             until = time.monotonic() + wait_s
             while self.running and time.monotonic() < until:
@@ -170,8 +170,8 @@ class Ranks:
                 time.sleep(_POLL_S)
             survivors = set(self.running)
             self._signal_all(number)
-        self._bury()
-        # A rank that we ended says nothing about the cause.
+        self._reap_killed()
+        # A rank that was ended here shows nothing about the cause.
         self.ended = [
             end
             for end in self.ended
@@ -179,15 +179,15 @@ class Ranks:
         ]
 
     def _end_stuck(self) -> None:
-        """Has every rank write where it stands into its log, then ends all; a stopped one can do neither by itself."""
+        """Makes every rank write its stack traces into its log, then ends all ranks."""
         self._signal_all(signal.SIGUSR2)
         time.sleep(_SETTLE_S)
         self._reap()
         self._signal_all(signal.SIGKILL)
-        self._bury()
+        self._reap_killed()
 
-    def _bury(self) -> None:
-        """Waits for ranks that were killed; one that hangs in a system call of no return is left to the kernel."""
+    def _reap_killed(self) -> None:
+        """Waits for killed ranks; a rank that hangs in a system call is left to the kernel."""
         until = time.monotonic() + _UNKILLABLE_S
         while self.running and time.monotonic() < until:
             self._reap()
@@ -208,10 +208,10 @@ class Ranks:
 
 
 def die_with_parent(parent: int) -> None:
-    """Makes the kernel end this process when its parent dies, so that no rank is left behind.
+    """Makes the kernel end this process when its parent dies, so that no rank survives its launcher.
 
     Args:
-        parent: process id of the parent, to notice that it died before this call.
+        parent: process id of the parent; if the parent died before this call, this process ends.
     """
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -223,7 +223,7 @@ def fork_rank(run: Callable[[], int], log: Path, variables: dict[str, str]) -> i
 
     Args:
         run: what the rank does; returns its exit code.
-        log: where everything that it prints goes.
+        log: file for everything that it prints.
         variables: added to its environment.
 
     Returns:
@@ -244,7 +244,7 @@ def fork_rank(run: Callable[[], int], log: Path, variables: dict[str, str]) -> i
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        # Without the interpreter's own ending: it would run the parent's exit handlers a second time.
+        # Skips the interpreter's exit, which would run the parent's exit handlers a second time.
         os._exit(code)
 
 
@@ -265,7 +265,7 @@ def free_port() -> int:
 
 
 def describe(end: RankEnd) -> str:
-    """How a rank ended, for people."""
+    """How a rank ended, in words."""
     if end.code < 0:
         try:
             name = signal.Signals(-end.code).name
@@ -275,7 +275,7 @@ def describe(end: RankEnd) -> str:
     else:
         how = f"failed with exit code {end.code}"
     doing = f" while {end.doing}" if end.doing else ""
-    memory = ", perhaps out of memory: the kernel killed a process for it meanwhile" if end.out_of_memory else ""
+    memory = ", perhaps out of memory: the kernel killed a process for memory meanwhile" if end.out_of_memory else ""
     return f"rank {end.rank} (process {end.process}) {how}{doing}{memory if end.code < 0 else ''}"
 
 
@@ -283,7 +283,7 @@ class RankFailedError(TrainingError):
     """A rank's process ended badly.
 
     Attributes:
-        exit_code: the rank's own, 75 (restart me) if it was killed, 5 where an error that is not ours ended it.
+        exit_code: the rank's own, 75 (restart me) if it was killed, 5 if it failed with another than a `TreeringError`.
     """
 
     def __init__(self, end: RankEnd, log: Path | None, reason: str) -> None:
@@ -291,14 +291,14 @@ class RankFailedError(TrainingError):
         super().__init__(f"{describe(end)}; all ranks were ended{where}{f': {reason}' if reason else ''}")
         if end.code < 0 or end.code == EXIT_CONTACT_LOST:
             self.exit_code = EXIT_RESTART
-        elif end.code != 1:  # 1 is Python's own, as of a full disk: that keeps the code of a failed training
+        elif end.code != 1:  # 1 is Python's own, as after a full disk: then 5 stays
             self.exit_code = end.code
 
 
 class RankStuckError(TrainingError):
-    """A rank gave no sign for too long; the same command goes on from the newest checkpoint."""
+    """A rank sent no heartbeat for too long; the same command continues from the newest checkpoint."""
 
     exit_code = EXIT_RESTART
 
     def __init__(self, stuck: Stuck, logs: Path) -> None:
-        super().__init__(f"{stuck}; all ranks were ended, {logs} say where each of them stood")
+        super().__init__(f"{stuck}; all ranks were ended, {logs} has the stack traces of each")

@@ -1,4 +1,4 @@
-"""Prints to a terminal from a thread of its own: one that takes nothing (Ctrl-S, a dead connection) stops nobody."""
+"""Prints to a terminal in a separate thread: a blocked terminal (Ctrl-S, a dead connection) does not stop training."""
 
 import os
 import threading
@@ -10,25 +10,25 @@ _LAST_WORDS_S: Final = 2.0
 
 
 class Terminal:
-    """A stream that is written to without waiting for it; what it does not take in time is lost and counted.
+    """A stream that is written to without waiting; text that the stream does not take in time is lost and counted.
 
     Args:
-        stream: open, with a descriptor. Nothing goes through its own buffer, which a blocked write would hold for ever.
+        stream: open, with a descriptor. Its buffer is not used: a blocked write would hold the buffer's lock for ever.
     """
 
     def __init__(self, stream: TextIO) -> None:
         self.live = stream.isatty()
         self.lost = 0
-        self._stream = stream  # kept open
+        self._stream = stream  # a reference, so that it stays open
         self._texts: Queue[str | None] = Queue(_WAITING_TEXTS)
         self._failure: OSError | None = None
         self._thread = threading.Thread(target=self._print, name="terminal", daemon=True)
 
     def write(self, text: str) -> None:
-        """Hands a text over.
+        """Queues a text.
 
         Raises:
-            OSError: one handed over before could not be written, as to a closed pipe.
+            OSError: an earlier text could not be written, as to a closed pipe.
         """
         if self._failure is not None:
             raise self._failure
@@ -40,10 +40,10 @@ class Terminal:
             self.lost += 1
 
     def close(self) -> None:
-        """Gives what was handed over a moment to be written.
+        """Waits a moment for queued texts to be written.
 
         Raises:
-            OSError: it could not be.
+            OSError: a text could not be written.
         """
         if self._thread.ident is None:
             return

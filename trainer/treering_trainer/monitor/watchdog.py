@@ -1,6 +1,6 @@
-"""Finds a rank that is stuck: alive, but without a sign for too long, while the others wait for it.
+"""Finds a rank that is stuck: alive, but without a heartbeat for too long, while the other ranks wait for it.
 
-Independent of what the ranks wait in: a collective, a read from a dead file server, a lock.
+This works whatever a rank is stuck in: a collective, a read from a dead file server, a lock.
 """
 
 import time
@@ -12,7 +12,7 @@ from typing import Final
 from treering_trainer.monitor.heartbeat import Heartbeat, Heartbeats, Part
 
 START_TIMEOUT_S: Final = 1800.0
-"""Patience until an attempt's first step is done: corpora are digested, weights loaded, kernels compiled by then."""
+"""Limit until an attempt's first step is done: corpora are digested, weights loaded, kernels compiled before."""
 
 _LONGEST_LOOK_S = 1.0
 _STATES = {"T": "it is stopped (SIGSTOP)", "t": "a debugger holds it", "D": "it waits for a device or a file server"}
@@ -20,13 +20,13 @@ _STATES = {"T": "it is stopped (SIGSTOP)", "t": "a debugger holds it", "D": "it 
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """Ranks that gave no sign for too long.
+    """Ranks that sent no heartbeat for too long.
 
     Attributes:
-        ranks: those that the others wait for; several where nothing tells them apart.
-        silent_s: seconds since the first of them was heard of.
-        beat: its newest heartbeat.
-        state: what the kernel says of it, empty where that explains nothing.
+        ranks: the ranks that the others wait for; several if they cannot be distinguished.
+        silent_s: seconds since the last heartbeat of the rank that is silent longest.
+        beat: that heartbeat.
+        state: that rank's process state in the kernel, in words; empty if it explains nothing.
     """
 
     ranks: tuple[int, ...]
@@ -43,10 +43,9 @@ class Stuck:
 
 
 class Watchdog:
-    """Looks at the heartbeats again and again.
+    """Checks the heartbeats of all ranks again and again.
 
-    Time counts only as it passes between two looks, a second at most: where the whole machine or session was asleep,
-    nobody is to blame.
+    Between two checks at most one second counts: if the whole machine was suspended, no rank is to blame.
 
     Args:
         heartbeats: of all ranks.
@@ -64,7 +63,10 @@ class Watchdog:
         """Whether ranks are stuck by now.
 
         Args:
-            processes: process ids of the ranks that live, by rank.
+            processes: process ids of the living ranks, by rank.
+
+        Returns:
+            The ranks that are stuck, None if no rank is.
         """
         now = time.monotonic()
         passed, self._looked_at = min(now - self._looked_at, _LONGEST_LOOK_S), now
@@ -86,10 +88,10 @@ class Watchdog:
 
 
 def _behind(newest: Mapping[int, Heartbeat], processes: Mapping[int, int]) -> tuple[tuple[int, ...], str]:
-    """The ranks that the others wait for, and what the kernel says of them.
+    """The ranks that the others wait for, and their process state in words.
 
-    A stopped one is found by its state, wherever it stands. Else it is the one with the fewest heartbeats; among those,
-    one that waits in no collective; among those, one that waits for a device.
+    These are the stopped ranks, if any. Otherwise they are the ranks with the fewest heartbeats; among those, the ranks
+    that do not wait in a collective; among those, the ranks that wait for a device.
     """
     states = {rank: process_state(process) for rank, process in processes.items()}
     least = min(beat.count for beat in newest.values())
