@@ -20,7 +20,7 @@ def write(tmp_path, *rows):
 @pytest.mark.parametrize(
     ("rows", "match"),
     [
-        (("{",), "task.jsonl line 1: no JSON"),
+        (("{",), "task.jsonl line 1: not JSON"),
         (("[]",), "line 1: a list, expected an object"),
         ((TARGET, {**TARGET, "context": " "}), "line 2: context: found ' ', expected a text"),
         (({**TARGET, "target": 3},), "line 1: target: found 3, expected a text"),

@@ -233,13 +233,13 @@ def test_another_tokenizer_is_refused(export, reference, tmp_path):
 def test_what_stands_in_the_output_stays(export, reference, tmp_path):
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "text").write_text("mine")
-    assert "not empty and no export" in export(reference, tmp_path / "notes", "--force", code=2)
+    assert "not empty and not an export" in export(reference, tmp_path / "notes", "--force", code=2)
     assert "is a file" in export(reference, tmp_path / "notes" / "text", code=2)
     assert "give a folder outside" in export(reference, reference.path / "exported", code=2)
     assert "give a folder outside" in export(reference, reference.path.parent, "--force", code=2)
     (tmp_path / "empty").mkdir()
     export(reference, tmp_path / "empty")
-    assert "holds an export already; --force replaces it" in export(reference, tmp_path / "empty", code=2)
+    assert "has an export already; --force replaces it" in export(reference, tmp_path / "empty", code=2)
     export(reference, tmp_path / "empty", "--format=safetensors", "--force")
     assert sorted(path.name for path in (tmp_path / "empty").iterdir()) == ["export.json", "model.safetensors"]
     assert (tmp_path / "notes" / "text").read_text() == "mine"
@@ -265,7 +265,7 @@ def test_sizes(text, size):
 
 @pytest.mark.parametrize("text", ["", "GB", "-1GB", "0", "1.5GB", "5 parsecs"])
 def test_what_is_no_size_is_refused(text):
-    with pytest.raises(UserError, match="is no size; expected a number with"):
+    with pytest.raises(UserError, match="is not a size; expected a number with"):
         parse_size(text)
 
 

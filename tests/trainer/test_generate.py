@@ -117,7 +117,7 @@ def test_a_prompt_beyond_the_positions_is_cut_on_the_left(say, tokenizer):
     said = say(f"--prompt={text}", "--max-tokens=4", "--temperature=0", "--json")
     assert f"the prompt's first {number - 32} of {number} tokens are left out: the model reads 32" in said.errors
     assert json.loads(said.text)["left_out_tokens"] == number - 32
-    assert "from then on the first ones are left out" in say("--prompt=bal", "--max-tokens=40").errors
+    assert "from then on the first tokens are left out" in say("--prompt=bal", "--max-tokens=40").errors
     assert "left out" not in say("--prompt=bal", "--max-tokens=4").errors
 
 
@@ -130,7 +130,7 @@ def test_the_prompt_may_be_a_file_or_standard_input(say, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("cömün".encode())))
     assert json.loads(say("--prompt-file=-", "--max-tokens=1", "--json").text)["prompt"] == "cömün"
     (tmp_path / "prompt").write_bytes(b"b\xff")
-    assert "prompt is no UTF-8 text" in say(f"--prompt-file={tmp_path / 'prompt'}", code=2).errors
+    assert "prompt is not UTF-8 text" in say(f"--prompt-file={tmp_path / 'prompt'}", code=2).errors
     assert "No such file" in say(f"--prompt-file={tmp_path / 'none'}", code=2).errors
 
 

@@ -20,7 +20,7 @@ from treering_trainer.core.model import build_layers, token_loss, universal_chec
 from treering_trainer.core.optim import build_optimizer, set_learning_rate
 from treering_trainer.core.pipeline import FoldedModule, RecomputingModule
 from treering_trainer.core.timing import StepTimer, StepTiming
-from treering_trainer.core.topology import RankCoordinates
+from treering_trainer.core.topology import Layout, RankCoordinates
 from treering_trainer.core.unpickling import only_state
 
 STATE_TAG = "state"
@@ -106,33 +106,13 @@ class Engine:
         )
         module.universal_checkpoint_info = universal_checkpoint_info(model)
         self._seed_dropout(0)
-        settings: dict[str, Any] = {
-            "train_micro_batch_size_per_gpu": parallel.micro_batch_size,
-            "gradient_accumulation_steps": global_batch_size // (parallel.micro_batch_size * layout.data),
-            "gradient_clipping": optimizer.gradient_clipping,
-            "steps_per_print": 10**9,
-            # Stage 0 with pipeline parallelism clips by a wrong norm in DeepSpeed 0.19.8; stage 1 is right.
-            "zero_optimization": {"stage": 1},
-            "zero_allow_untested_optimizer": True,
-            # Each replica writes a part of the layers that they have in common.
-            "checkpoint": {"load_universal": universal, "parallel_write": {"pipeline_stage": True}},
-        }
-        if get_accelerator().device_name() == _CPU:
-            # With the defaults each rank allocates 2 GB in each step, which is slow on a CPU.
-            settings["zero_optimization"] |= {
-                "reduce_bucket_size": _BUCKET_ELEMENTS,
-                "allgather_bucket_size": _BUCKET_ELEMENTS,
-            }
-        if layout.folded:
-            # DualPipeV sends whole tensors; by default tensor ranks would send a part each.
-            settings["pipeline"] = {"pipe_partitioned": False, "grad_partitioned": False}
-        if precision == "bf16":
-            settings |= {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
         self._scales_loss = precision == "fp16"
-        if self._scales_loss:
-            settings["fp16"] = _fp16_settings(optimizer.loss_scale or LossScaleConfig())
         self.engine, *_ = deepspeed.initialize(
-            model=module, optimizer=build_optimizer(module, optimizer, kernels), config=settings
+            model=module,
+            optimizer=build_optimizer(module, optimizer, kernels),
+            config=_settings(
+                layout, optimizer, parallel, precision, global_batch_size=global_batch_size, universal=universal
+            ),
         )
         if self._scales_loss:
             # The loop handles an overflow at the smallest scale: it appends the ring before the run ends.
@@ -259,6 +239,43 @@ class Engine:
         tracker = deepspeed.checkpointing.get_cuda_rng_tracker()
         tracker.reset()
         tracker.add("model-parallel-rng", hash((base, self.coordinates.tensor)) & 0x7FFFFFFF)
+
+
+def _settings(
+    layout: Layout,
+    optimizer: OptimizerConfig,
+    parallel: ParallelConfig,
+    precision: Precision,
+    *,
+    global_batch_size: int,
+    universal: bool,
+) -> dict[str, Any]:
+    """DeepSpeed's config."""
+    settings: dict[str, Any] = {
+        "train_micro_batch_size_per_gpu": parallel.micro_batch_size,
+        "gradient_accumulation_steps": global_batch_size // (parallel.micro_batch_size * layout.data),
+        "gradient_clipping": optimizer.gradient_clipping,
+        "steps_per_print": 10**9,
+        # Stage 0 with pipeline parallelism clips by a wrong norm in DeepSpeed 0.19.8; stage 1 is right.
+        "zero_optimization": {"stage": 1},
+        "zero_allow_untested_optimizer": True,
+        # Each replica writes a part of the layers that they have in common.
+        "checkpoint": {"load_universal": universal, "parallel_write": {"pipeline_stage": True}},
+    }
+    if get_accelerator().device_name() == _CPU:
+        # With the defaults each rank allocates 2 GB in each step, which is slow on a CPU.
+        settings["zero_optimization"] |= {
+            "reduce_bucket_size": _BUCKET_ELEMENTS,
+            "allgather_bucket_size": _BUCKET_ELEMENTS,
+        }
+    if layout.folded:
+        # DualPipeV sends whole tensors; by default tensor ranks would send a part each.
+        settings["pipeline"] = {"pipe_partitioned": False, "grad_partitioned": False}
+    if precision == "bf16":
+        settings |= {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
+    if precision == "fp16":
+        settings["fp16"] = _fp16_settings(optimizer.loss_scale or LossScaleConfig())
+    return settings
 
 
 def _fp16_settings(config: LossScaleConfig) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class RecomputingModule(PipelineModule):  # type: ignore[misc]  # DeepSpeed's cl
 
 
 class FoldedModule(RecomputingModule, DualPipeVModule):  # type: ignore[misc]  # DeepSpeed's classes are Any
-    """The same under DualPipeV: a stage has two chunks of layers, and DeepSpeed sets `forward_funcs` to one of them."""
+    """The same under DualPipeV, where a stage has two chunks of layers and DeepSpeed runs one chunk at a time."""
 
 
 def _chain(layers: Sequence[Layer]) -> Layer:

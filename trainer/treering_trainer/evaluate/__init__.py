@@ -6,8 +6,8 @@ Reads a run's checkpoints, the task files that stage `curate` made and the held-
 
 import os
 
-# Libraries read these when they are imported: nothing is fetched, no bar is drawn by them, and no pool of processes is
-# forked for a bootstrap that takes milliseconds.
+# Libraries read these when they are imported: they fetch nothing, draw no progress bars, and fork no pool of processes
+# for a bootstrap that takes milliseconds.
 os.environ.update(
     HF_HUB_OFFLINE="1",
     HF_DATASETS_OFFLINE="1",

@@ -38,11 +38,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="PATH=VALUE")
     parser.add_argument("--run", default=None, help="a run's id (or prefix) instead of the config's; writes no metrics")
     parser.add_argument("--no-publish", action="store_true", help="resolve the blend here; writes no metrics")
-    parser.add_argument("--json", action="store_true", help="print the records as JSON; progress on standard error")
+    parser.add_argument("--json", action="store_true", help="print the records as JSON, and progress on standard error")
     options = parser.parse_args(arguments)
     return run_command(
         lambda: _run(Project(Path.cwd()), options),
-        trouble="evaluation cannot read or write: {}; what is scored is kept, the same command goes on",
+        trouble="evaluation cannot read or write: {}; finished scores are kept, the same command continues",
         trouble_code=TrainingError.exit_code,
     )
 
@@ -69,6 +69,14 @@ def _evaluate(
     publish: bool,
     say: Callable[[str], None],
 ) -> list[Evaluation]:
+    """Scores the checkpoints of the config's run, or of the run that `wanted` names.
+
+    Raises:
+        NotFoundError: the run has no checkpoint.
+        UserError: a task file or a held-out corpus is wrong.
+        EvidenceError: a checkpoint, the blend or the tokenizer does not hold.
+        TrainingError: a checkpoint cannot be scored.
+    """
     experiment = load_experiment(config, overrides)
     if wanted is None:
         blend = ResolvedBlend.read(project.blend) if publish else resolve_blend(experiment, project)
@@ -81,8 +89,8 @@ def _evaluate(
     if not checkpoints:
         raise NotFoundError(f"run {resolved.run_id}: no checkpoint to evaluate; `dvc repro train` trains it")
 
-    # Heavy (torch, megatron-core, lm-eval); imported after wrong arguments had their chance.
-    warnings.filterwarnings("ignore", module="megatron")  # on kernels that evaluation does not ask for
+    # Slow imports (torch, megatron-core, lm-eval), so that a wrong argument is reported at once.
+    warnings.filterwarnings("ignore", module="megatron")  # about kernels that evaluation does not use
     from treering_trainer.launch.devices import find_hardware  # noqa: PLC0415
 
     device = find_hardware().device
@@ -107,7 +115,7 @@ def _evaluate(
 
 
 def checkpoints_of(project: Project, resolved: Resolved) -> list[CheckpointDirectory]:
-    """The checkpoints of a run, by step: those in its directory, and the published one if it lies nowhere else."""
+    """The checkpoints of a run, by step: those in its directory, and the published one if it is not among them."""
     run = RunDirectory(project.run(resolved.run_id))
     found = {checkpoint.step: checkpoint for checkpoint in run.checkpoints()}
     published = RunDirectory(project.published)

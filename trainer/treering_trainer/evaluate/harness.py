@@ -1,4 +1,4 @@
-"""Our model behind lm-eval's interface, and one task run through it."""
+"""A checkpoint as a model of lm-eval, and the scoring of one task with it."""
 
 import contextlib
 import io
@@ -16,7 +16,7 @@ from treering_trainer.checkpointing.inference import LanguageModel
 from treering_trainer.evaluate.scoring import Continuation, Score, score_continuations, truncate
 from treering_trainer.evaluate.tasks import TaskFile, build_task, item_id
 
-# Its hints are about options of its own command line.
+# lm-eval's hints are about options of its command line.
 logging.getLogger("lm_eval").setLevel(logging.ERROR)
 
 BOOTSTRAP_ITERATIONS = 1000
@@ -24,7 +24,7 @@ BOOTSTRAP_ITERATIONS = 1000
 
 
 _MEANS: Final = ("acc", "acc_norm")
-"""Metrics that are means over items; a perplexity is none."""
+"""Metrics that are means over items; a perplexity is not."""
 
 
 class CheckpointLM(TemplateLM):
@@ -32,8 +32,8 @@ class CheckpointLM(TemplateLM):
 
     Args:
         model: the loaded model.
-        tokenizer: the one that its corpora were cut with.
-        end_of_document: token that stands before a text without context.
+        tokenizer: the tokenizer of the run's corpora.
+        end_of_document: token before a text without context.
     """
 
     def __init__(self, model: LanguageModel, tokenizer: Tokenizer, end_of_document: int) -> None:
@@ -61,6 +61,11 @@ class CheckpointLM(TemplateLM):
     def _loglikelihood_tokens(
         self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **_: Any
     ) -> list[tuple[float, bool]]:
+        """Log-likelihood of each request, and whether each of its tokens was the most probable one.
+
+        Raises:
+            UserError: a continuation is longer than a sequence.
+        """
         wanted = [Continuation(tuple(context), tuple(tokens)) for _, context, tokens in requests]
         fitting = []
         for continuation, (texts, _context, _tokens) in zip(wanted, requests, strict=True):
@@ -68,39 +73,46 @@ class CheckpointLM(TemplateLM):
                 fitting.append(truncate(continuation, self.model.sequence_length))
             except ValueError as error:
                 raise UserError(f"evaluation: {texts[1][:60]!r}…: {error}; shorten the task's continuations") from error
-        # Choices share their context: an item counts once.
+        # The choices of an item share their context, so the item counts once.
         self.truncated += len({full.context for full, cut in zip(wanted, fitting, strict=True) if full != cut})
-        # Where no further example fits, the prompt with more shots is the one with fewer: it is scored once.
+        # If no further example fits, prompts with more shots are equal to those with fewer, and are scored once.
         unknown = [continuation for continuation in dict.fromkeys(fitting) if continuation not in self._known]
         for number, score in score_continuations(self.model, unknown):
             self._known[unknown[number]] = score
         return [(self._known[each].log_likelihood, self._known[each].greedy) for each in fitting]
 
     def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = True) -> list[tuple[float, bool]]:
-        """Scores continuations of contexts, without a bar of its own."""
+        """Scores continuations of contexts, without a progress bar."""
         return super().loglikelihood(requests, disable_tqdm=disable_tqdm)
 
     def forget(self) -> None:
-        """Drops the scores that are kept for prompts that come again."""
+        """Drops the scores that are kept for repeated prompts."""
         self._known.clear()
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
-        """Not used by our tasks: `perplexity` measures on token corpora."""
+        """Not used by our tasks: `perplexity` measures on token corpora.
+
+        Raises:
+            NotImplementedError: always.
+        """
         raise NotImplementedError("perplexity is measured on token corpora")
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        """Not used by our tasks."""
+        """Not used by our tasks.
+
+        Raises:
+            NotImplementedError: always.
+        """
         raise NotImplementedError("no task generates text")
 
 
 @dataclass(frozen=True, slots=True)
 class TaskScores:
-    """What one task gave with one number of shots.
+    """The scores of one task with one number of shots.
 
     Attributes:
-        metrics: each metric with its `_stderr`, and `items`, `examples`, `truncated` as `runlog.records.Evaluation`
-            says.
-        items: accuracies by metric and id of the item, whose means are the metrics.
+        metrics: each metric with its `_stderr`, and `items`, `examples`, `truncated` as in `runlog.records.Evaluation`.
+        items: accuracies by metric and id of the item; their means are the metrics.
     """
 
     metrics: dict[str, float]
@@ -113,8 +125,8 @@ def run_task(lm: CheckpointLM, file: TaskFile, shots: int, max_items: int) -> Ta
     Args:
         lm: the checkpoint.
         file: the task.
-        shots: examples in the prompt, as many of them as the sequence holds.
-        max_items: items to score, the first of the file.
+        shots: examples in the prompt, fewer if the sequence has no room.
+        max_items: how many items of the file to score, from its first on.
     """
     task = build_task(file, shots, count=lambda text: len(lm.tok_encode(text)), room=lm.max_length)
     lm.truncated = 0

@@ -1,4 +1,4 @@
-"""What every checkpoint of a run is scored on, read once and named by digest."""
+"""The inputs of an evaluation, with their digests: every checkpoint of a run is scored on the same ones."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class Inputs:
 
     @property
     def harness(self) -> str:
-        """Name and version of the harness; the second part is the digest of our own: edited code scores anew."""
+        """Versions of lm-eval and of our scoring, which is a digest of this folder: edited code scores again."""
         return f"lm-eval {version('lm-eval')}, treering scoring {short(code_digest(Path(__file__).parent, ('*.py',)))}"
 
     @property
@@ -56,16 +56,16 @@ class Inputs:
         return {name: corpus.digest for name, corpus in self.corpora.items()}
 
     def load_tokenizer(self) -> Tokenizer:
-        """The tokenizer, as the corpora were cut with it."""
+        """The tokenizer of the run's corpora."""
         return load_tokenizer(self.tokenizer)
 
 
 def read_inputs(project: Project, resolved: Resolved, settings: EvaluationConfig) -> Inputs:
-    """Reads what a run is scored on.
+    """Reads the inputs of a run's evaluation.
 
     Raises:
         UserError: a task file is broken, or no corpus of the blend holds a held-out sample.
-        EvidenceError: the tokenizer on disk is not the one that the run was trained with.
+        EvidenceError: the tokenizer on disk is another one than the run was trained with.
     """
     check_tokenizer(project.tokenizer, resolved.recipe.tokenizer, resolved.run_id)
     corpora = {}

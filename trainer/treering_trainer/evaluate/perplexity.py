@@ -1,4 +1,4 @@
-"""Held-out loss by corpus, and what a model that knows only how often each token occurs would reach on the same tokens.
+"""Held-out loss by corpus, and the loss of a model that knows only how often each token occurs.
 
 Shape suffixes: B samples, S sequence, V padded vocabulary.
 """
@@ -32,7 +32,7 @@ class HeldoutCorpus:
 
 
 def losses(model: LanguageModel, corpora: Mapping[str, HeldoutCorpus]) -> dict[str, float]:
-    """Mean cross-entropy of each corpus, nats a token: the number that validation during training computes."""
+    """Mean cross-entropy of each corpus in nats a token, computed as validation during training does."""
     return {name: _loss(model, corpus.samples) for name, corpus in corpora.items()}
 
 
@@ -64,7 +64,7 @@ def unigram_entropy(samples: NDArray[np.int64]) -> float:
 def blend_unigram_entropy(corpora: Mapping[str, HeldoutCorpus]) -> float:
     """Entropy of the token frequencies of all corpora mixed by their weights, nats a token.
 
-    It is the lowest loss that a model without context can reach on these very tokens.
+    It is the lowest loss that a model without context can reach on these tokens.
     """
     length = max(int(corpus.samples.max()) for corpus in corpora.values()) + 1
     mixed = np.zeros(length)
@@ -86,5 +86,5 @@ def _entropy(frequencies: NDArray[np.float64]) -> float:
 
 
 def perplexity(loss: float) -> float:
-    """Exponential of a loss, infinite losses aside: an untrained model must not end an evaluation."""
+    """Exponential of a loss, limited to a finite number: an untrained model must not end an evaluation."""
     return math.exp(min(loss, 700.0))

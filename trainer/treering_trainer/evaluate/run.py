@@ -1,7 +1,7 @@
-"""Evaluates the checkpoints of a run, in parts that fill all cores, and keeps each record as soon as it is whole.
+"""Evaluates the checkpoints of a run on all cores, and writes each record as soon as it is complete.
 
-A part is one task with all its shots, or the perplexities, of one checkpoint. Every worker computes on one thread, so
-that the numbers do not depend on how many cores there are.
+The work is divided into parts: one task with all its shots, or the perplexities, of one checkpoint. Every worker
+computes on one thread, so that the numbers do not depend on the number of cores.
 """
 
 import multiprocessing
@@ -36,11 +36,11 @@ _PERPLEXITY = "perplexity"
 def evaluate_checkpoints(
     checkpoints: Sequence[CheckpointDirectory], inputs: Inputs, records: Path, say: Say, device: str = "cpu"
 ) -> list[Evaluation]:
-    """Scores checkpoints and writes `<records>/step-NNNNNNNN.json`; what is scored already is not scored again.
+    """Scores checkpoints and writes `<records>/step-NNNNNNNN.json`; skips those that are scored already.
 
     Args:
         checkpoints: of one run, by step.
-        inputs: what they are scored on.
+        inputs: the tasks, held-out samples and settings.
         records: the run's `evaluations/`.
         say: where progress goes.
         device: `cpu` (one worker a core) or `cuda` (one worker).
@@ -49,7 +49,7 @@ def evaluate_checkpoints(
         One record a checkpoint, in the same order.
 
     Raises:
-        EvidenceError: a checkpoint is not what its manifest says.
+        EvidenceError: a checkpoint differs from its manifest.
         TrainingError: a worker died, or a checkpoint's weights are not finite.
     """
     records.mkdir(parents=True, exist_ok=True)
@@ -89,11 +89,16 @@ def stored_record(records: Path, checkpoint: CheckpointDirectory, inputs: Inputs
 def _scored_parts(
     pending: dict[int, CheckpointDirectory], inputs: Inputs, say: Say, device: str
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Runs all parts of all checkpoints; yields (step, part -> result) when the last part of a checkpoint is there."""
+    """Runs all parts of all checkpoints; yields (step, part -> result) when the last part of a checkpoint is done.
+
+    Raises:
+        TrainingError: a worker died.
+        KeyboardInterrupt: the user interrupted.
+    """
     names = [_PERPLEXITY, *(task.name for task in inputs.tasks)]
     parts: dict[int, dict[str, Any]] = {step: {} for step in pending}
     total = len(names) * len(pending)
-    # Workers are forked: what was imported and read here is theirs without another start.
+    # Forked workers have what was imported and read here.
     context = multiprocessing.get_context("fork")
     workers = 1 if device == "cuda" else max(1, min(len(os.sched_getaffinity(0)), total))
     pool = ProcessPoolExecutor(
@@ -114,10 +119,10 @@ def _scored_parts(
     except BrokenProcessPool as error:
         raise TrainingError(
             "evaluation: a worker process died (out of memory?); lower evaluation.max_items, or run it again: "
-            "checkpoints that are scored are kept"
+            "finished scores are kept"
         ) from error
     except KeyboardInterrupt:
-        for worker in multiprocessing.active_children():  # they do not listen; a part may last a minute
+        for worker in multiprocessing.active_children():  # workers ignore SIGINT, and a part may last a minute
             worker.kill()
         raise
     finally:
@@ -129,14 +134,14 @@ _worker: dict[str, Any] = {}
 
 
 def _start_worker(inputs: Inputs, device: str, parent: int) -> None:
-    die_with_parent(parent)  # else workers of a killed evaluation would wait for work for ever
+    die_with_parent(parent)  # workers of a killed evaluation would wait for ever
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     _worker.update(inputs=inputs, device=device, path=None, lm=None)
 
 
 def _score_part(path: Path, name: str) -> Any:
-    """One part of one checkpoint, in a worker."""
+    """Scores one part of one checkpoint, in a worker."""
     inputs: Inputs = _worker["inputs"]
     if _worker["path"] != path:
         model = load_model(CheckpointDirectory(path)).to(_worker["device"])

@@ -1,7 +1,8 @@
-"""Log-likelihoods of continuations, the heart of every task.
+"""Log-likelihoods of continuations, which every task is scored by.
 
-Continuations of one context (the choices of an item) share a sequence: each attends to the context and to itself, and
-its positions go on from the context's end, so its scores are those of a sequence of its own at a fraction of the cost.
+Continuations of one context (the choices of an item) share a sequence. Each continuation attends to the context and to
+itself, and its positions follow the context's. So its scores are those of a separate sequence, at a fraction of the
+cost.
 
 Shape suffixes: B batch, S sequence, H hidden, N scored tokens, V padded vocabulary.
 """
@@ -22,7 +23,7 @@ _LOGIT_ROWS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """What is scored.
+    """A continuation to score.
 
     Attributes:
         context: tokens before; at least one.
@@ -35,7 +36,7 @@ class Continuation:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What came out.
+    """The score of a continuation.
 
     Attributes:
         log_likelihood: sum over the continuation's tokens, nats.
@@ -47,7 +48,10 @@ class Score:
 
 
 def truncate(continuation: Continuation, sequence_length: int) -> Continuation:
-    """Cuts the context on the left until the sequence holds everything (the last token is never read).
+    """Cuts the context on the left until everything fits into the sequence (the model never reads the last token).
+
+    Returns:
+        The continuation with as much context as fits.
 
     Raises:
         ValueError: the continuation alone is longer than a sequence.
@@ -119,7 +123,7 @@ def _score_batch(model: LanguageModel, batch: list[_Pack]) -> Iterator[tuple[int
         model,
         padded([pack.tokens for pack in batch], 0),
         padded([pack.positions for pack in batch], 0),
-        # Padding is a branch of its own behind everything that counts.
+        # Padding is another branch, after all tokens that count.
         padded([pack.branch for pack in batch], -1),
     )
     places, tokens, numbers = zip(*(entry for pack in batch for entry in pack.scored), strict=True)
@@ -140,7 +144,7 @@ def _hidden(
     model: LanguageModel, tokens_BS: torch.Tensor, positions_BS: torch.Tensor, branch_BS: torch.Tensor
 ) -> torch.Tensor:
     """Last hidden states [S, B, H]: a token attends to the context and its own branch, at its own position."""
-    layers: list[Any] = list(model.layers if model.tied else model.layers[:-1])  # to mypy a part may be a tensor
+    layers: list[Any] = list(model.layers if model.tied else model.layers[:-1])  # mypy takes a part for a tensor
     embedding, position, *blocks, norm = layers
     length = tokens_BS.shape[1]
     causal = torch.ones(length, length, dtype=torch.bool, device=tokens_BS.device).tril()
@@ -156,7 +160,11 @@ def _hidden(
 def _token_scores(
     model: LanguageModel, hidden_NH: torch.Tensor, tokens_N: torch.Tensor
 ) -> tuple[list[float], list[bool]]:
-    """Log-probability of each token and whether it was the most probable one."""
+    """Log-probability of each token, and whether the token was the most probable one.
+
+    Raises:
+        TrainingError: a log-probability is not finite.
+    """
     values: list[float] = []
     greedy: list[bool] = []
     for start in range(0, len(tokens_N), _LOGIT_ROWS):

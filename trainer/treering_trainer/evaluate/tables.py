@@ -1,4 +1,7 @@
-"""What DVC compares: the final checkpoint's scores and the scores over training; the same run gives the same files."""
+"""Writes the tables that DVC compares: scores of the final checkpoint, and scores over training.
+
+The same run gives the same files.
+"""
 
 import csv
 import io
@@ -17,8 +20,8 @@ def write_tables(project: Project, run_id: str, records: Sequence[Evaluation]) -
     """Writes `metrics/evaluate.json` (the last record) and `plots/evaluate.csv` (all records, one row a score).
 
     Args:
-        project: where they go.
-        run_id: of the run.
+        project: whose metrics and plots.
+        run_id: id of the run.
         records: by step, at least one.
     """
     project.metrics.mkdir(exist_ok=True)

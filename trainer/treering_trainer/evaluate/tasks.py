@@ -1,7 +1,7 @@
 """Task files (JSON Lines of held-out documents) as tasks of lm-eval.
 
-Two forms, told apart by their keys: a target to continue with (`context`, `target`) and a choice between continuations
-(`context`, `choices`, `gold`). `document` names the document that an item was cut from.
+An item has one of two forms: a target that continues the context (`context`, `target`), or a choice between
+continuations (`context`, `choices`, `gold`). `document` names the document that the item was cut from.
 """
 
 import json
@@ -20,11 +20,11 @@ from treering.errors import UserError
 from treering.files import open_text
 
 MIN_ITEMS = 2
-"""With fewer items there is no standard error."""
+"""A standard error needs at least so many items."""
 
 _DELIMITER = "\n\n"
 _BEHIND = "A"
-_REMEDY = "`dvc repro -f curate` makes the tasks anew"
+_REMEDY = "`dvc repro -f curate` makes the tasks again"
 
 Item = dict[str, Any]
 TokenCount = Callable[[str], int]
@@ -36,8 +36,8 @@ class TaskFile:
 
     Attributes:
         name: the file's name without suffix.
-        kind: `target`: say the continuation; `choice`: prefer the right one.
-        items: as they stand in the file, in its order.
+        kind: `target`, to predict the continuation, or `choice`, to prefer the right continuation.
+        items: the items in the order of the file.
         digest: of the file.
     """
 
@@ -51,20 +51,25 @@ def read_tasks(directory: Path) -> list[TaskFile]:
     """All tasks of a folder, by name.
 
     Raises:
-        UserError: there is none, or a file is broken; the text names file, line and field.
+        UserError: the folder has no task, or a file is broken; the text names file, line and field.
     """
     files = sorted(directory.glob("*.jsonl"))
     if not files:
-        raise UserError(f"{directory}: no task (*.jsonl) there, expected at least one; `dvc repro curate` makes them")
+        raise UserError(f"{directory}: no task (*.jsonl), expected at least one; `dvc repro curate` makes them")
     return [_read_task(path) for path in files]
 
 
 def _read_task(path: Path) -> TaskFile:
+    """One task file.
+
+    Raises:
+        UserError: the file is broken.
+    """
     try:
         with open_text(path) as file:
             items = tuple(_parse_item(line, f"{path} line {number}") for number, line in enumerate(file, 1))
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: no readable task ({error}), expected a file of UTF-8 text; {_REMEDY}") from None
+        raise UserError(f"{path}: not readable ({error}), expected a file of UTF-8 text; {_REMEDY}") from None
     if len(items) < MIN_ITEMS:
         raise UserError(f"{path}: {len(items)} items, expected at least {MIN_ITEMS}; {_REMEDY}")
     kinds = {_kind(item) for item in items}
@@ -74,7 +79,7 @@ def _read_task(path: Path) -> TaskFile:
 
 
 def item_id(file: TaskFile, number: int) -> str:
-    """How an item is called: by its id, or by its line."""
+    """The item's id, or its line if it has none."""
     return str(file.items[number].get("id", f"line {number + 1}"))
 
 
@@ -83,10 +88,15 @@ def _kind(item: Item) -> Literal["target", "choice"]:
 
 
 def _parse_item(line: str, where: str) -> Item:
+    """One item from its line.
+
+    Raises:
+        UserError: the line is not JSON, or a field is missing or wrong.
+    """
     try:
         item = json.loads(line)
     except ValueError as error:
-        raise UserError(f"{where}: no JSON ({error}), expected one item a line; {_REMEDY}") from error
+        raise UserError(f"{where}: not JSON ({error}), expected one item a line; {_REMEDY}") from error
     if not isinstance(item, dict):
         raise UserError(f"{where}: a {type(item).__name__}, expected an object; {_REMEDY}")
     for field in ("context", "document"):
@@ -104,22 +114,27 @@ def _parse_item(line: str, where: str) -> Item:
 
 
 def _require(holds: object, where: str, field: str, item: Item, expected: str) -> None:
+    """Refuses an item with a wrong field.
+
+    Raises:
+        UserError: `holds` is false.
+    """
     if not holds:
         raise UserError(f"{where}: {field}: found {item.get(field)!r:.80}, expected {expected}; {_REMEDY}")
 
 
 class FittingSampler(ContextSampler):
-    """Few-shot examples that fit: the first n of an item's order that the sequence still holds, whole.
+    """Chooses few-shot examples that fit into the sequence, whole.
 
-    The order is drawn by digest, so an item always gets the same examples and those of one shot are among those of
-    more; items of the same document are never examples for each other.
+    A digest orders the examples of an item, so an item always gets the same examples, and the examples of fewer shots
+    are among those of more shots. Items of the same document are never examples for each other.
 
     Args:
         items: where examples come from.
-        count: number of tokens of a text.
-        render: an example as it stands in the prompt, with the delimiter behind it.
+        count: counts the tokens of a text.
+        render: an example as text of the prompt, with the delimiter after it.
         scored: the texts that are scored for an item, from the start of its context.
-        room: tokens that a sequence holds.
+        room: tokens of a sequence.
     """
 
     def __init__(
@@ -137,13 +152,17 @@ class FittingSampler(ContextSampler):
         self._scored = scored
         self._room = room
         self._keys = [json.dumps(item, sort_keys=True) for item in self.df]
-        # White space before a text splits otherwise than at a text's end: measured with something behind it.
+        # Trailing white space is tokenized differently before more text, so an example is counted with text after it.
         self._sizes = [count(render(item) + _BEHIND) - count(_BEHIND) for item in self.df]
 
     def sample(self, n: int, eval_doc: Item | None = None, df: Any = None, **_: Any) -> list[Item]:  # noqa: ARG002 - lm-eval's signature
-        """The examples of an item; `taken` notes how many."""
+        """The examples of an item; adds their number to `taken`.
+
+        Raises:
+            ValueError: no item is given.
+        """
         if eval_doc is None:
-            raise ValueError("examples are drawn for an item")
+            raise ValueError("eval_doc: found None, expected the item to choose examples for")
         own = json.dumps(eval_doc, sort_keys=True)
         others = [i for i, item in enumerate(self.df) if item["document"] != eval_doc["document"]]
         order = sorted(others, key=lambda i: sha256(f"{own}\n{self._keys[i]}".encode()).digest())
@@ -165,8 +184,8 @@ def build_task(file: TaskFile, shots: int, count: TokenCount, room: int) -> Conf
     Args:
         file: the items.
         shots: examples in the prompt, at most.
-        count: number of tokens of a text.
-        room: tokens that a sequence holds.
+        count: counts the tokens of a text.
+        room: tokens of a sequence.
     """
     config: dict[str, Any] = {
         "task": file.name,
@@ -193,7 +212,7 @@ def build_task(file: TaskFile, shots: int, count: TokenCount, room: int) -> Conf
             "metric_list": [_metric("acc"), _metric("acc_norm")],
         }
     task = ConfigurableTask(config=config)
-    # lm-eval builds samplers from a class and the items alone; this one has to know lengths.
+    # lm-eval makes samplers from a class and the items only; this sampler also needs lengths.
     task.sampler = FittingSampler(
         task.fewshot_docs(), count=count, render=lambda item: _solved(item) + _DELIMITER, scored=_scored, room=room
     )

@@ -37,17 +37,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     return run_command(
         lambda: _export(Project(Path.cwd()), options),
-        trouble="the export cannot read or write: {}; nothing was left behind",
+        trouble="the export cannot read or write: {}; it left no files",
         trouble_code=TrainingError.exit_code,
-        interrupted="; nothing was left behind",
+        interrupted="; the export left no files",
     )
 
 
 def _export(project: Project, options: argparse.Namespace) -> None:
     checkpoint = named_checkpoint(project.runs, options.checkpoint)
     os.environ["DS_ACCELERATOR"] = "cpu"
-    warnings.filterwarnings("ignore", module="megatron")  # on kernels that an export does not ask for
-    # Heavy (torch, megatron-core); imported after wrong arguments had their chance.
+    warnings.filterwarnings("ignore", module="megatron")  # about kernels that an export does not use
+    # Slow imports (torch, megatron-core), so that a wrong argument is reported at once.
     from treering_trainer.export.folder import export_checkpoint  # noqa: PLC0415
     from treering_trainer.export.shards import parse_size  # noqa: PLC0415
 
@@ -74,7 +74,7 @@ def _export(project: Project, options: argparse.Namespace) -> None:
 
 @contextmanager
 def _bars() -> "Iterator[Progress]":
-    """A bar in bytes for each slow part on standard error, nothing where nobody watches."""
+    """Shows a progress bar in bytes for each slow part on standard error, if that is a terminal."""
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 

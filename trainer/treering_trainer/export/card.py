@@ -1,4 +1,4 @@
-"""The model card of an export: what the model is, where it comes from, how that is audited."""
+"""The model card of an export: what the model is, where it comes from, and how to audit it."""
 
 from treering.foreign import code, markdown
 from treering.runlog.directory import CheckpointDirectory
@@ -27,7 +27,7 @@ def model_card(checkpoint: CheckpointDirectory, dtype: ExportDtype, known: int, 
             " The others are padding that training never read. They stay, since the softmax that was trained runs over"
             " them; `generation_config.json` suppresses them."
         )
-    vocabulary += f" {code(end)} ends a document and stands before one; spelled out in a text it is ordinary text."
+    vocabulary += f" {code(end)} ends a document and comes before the next; spelled out in a text it is ordinary text."
     path = "\n".join(
         f"- run `{segment.run.id}`, attempt {segment.attempt.number}, to step {segment.last_step:,}"
         for segment in checkpoint.run.path_to(checkpoint)
@@ -64,7 +64,7 @@ A GPT in the layout of GPT-2: {model.num_layers} layers, hidden size {model.hidd
 | tokenizer | `{manifest.tokenizer}` |
 | code | `{manifest.code}` |
 
-Its way, from the first step on:
+Its path, from the first step on:
 
 {path}
 
@@ -83,7 +83,7 @@ treering audit FOLDER --verify
 ```
 
 on this folder checks these digests, finds the checkpoint by its own
-({place}), tells which documents trained it, and \
+({place}), reports which documents trained it, and \
 recomputes every batch from the corpora's bytes. An export of that checkpoint by the same version of Treering has the \
 same bytes as this folder.
 """

@@ -1,4 +1,4 @@
-"""One export from start to end: nothing is written of a checkpoint that does not hold, and a folder appears whole."""
+"""Exports a checkpoint to a folder: checks the checkpoint first, then writes the folder, which appears whole."""
 
 import os
 import shutil
@@ -22,28 +22,28 @@ from treering_trainer.export.names import output_tensors
 from treering_trainer.export.shards import write_shards
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how many bytes are done and how many there are."""
+"""Called with the part's name, the bytes that are done and the bytes in all."""
 
 _TYPES: dict[ExportDtype, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def check_output(output: Path, checkpoint: CheckpointDirectory, *, force: bool) -> None:
-    """Refuses a place that an export must not take.
+    """Refuses a folder that an export must not write to.
 
     Raises:
-        UserError: it is a file, lies in the run's folder, or is not empty and no earlier export that may be replaced.
+        UserError: it is a file, is inside the run's folder, or is neither empty nor an export that may be replaced.
     """
     run = checkpoint.run.path.resolve()
     if output.resolve() == run or run in output.resolve().parents or output.resolve() in run.parents:
-        raise UserError(f"{output}: is or holds a part of the checkpoint's own run; give a folder outside {run}")
+        raise UserError(f"{output}: overlaps the folder of the checkpoint's run; give a folder outside {run}")
     if output.exists() and not output.is_dir():
-        raise UserError(f"{output}: is a file, expected a folder or a name that is free")
+        raise UserError(f"{output}: is a file, expected a folder or an unused name")
     if not output.exists() or not any(output.iterdir()):
         return
     if not (output / EXPORT_RECORD).exists():
-        raise UserError(f"{output}: not empty and no export (it holds no {EXPORT_RECORD}); give another folder")
+        raise UserError(f"{output}: not empty and not an export (it has no {EXPORT_RECORD}); give another folder")
     if not force:
-        raise UserError(f"{output}: holds an export already; --force replaces it")
+        raise UserError(f"{output}: has an export already; --force replaces it")
 
 
 def export_checkpoint(
@@ -57,20 +57,20 @@ def export_checkpoint(
     force: bool,
     progress: Progress,
 ) -> Export:
-    """Exports a checkpoint's weights to a folder of their own.
+    """Exports a checkpoint's weights to a folder.
 
     Args:
-        checkpoint: verified first, file by file, and the rings up to it.
-        output: the folder; it gets its name when it is whole.
-        target: whose layout.
+        checkpoint: the checkpoint; its files and the rings up to it are checked first.
+        output: the folder; it gets its name when it is complete.
+        target: the names and shapes of the weights.
         dtype: of the written weights, None for that of the checkpoint.
         max_shard_size: of a weight file in bytes.
-        tokenizer: the run's `tokenizer.json`; read for `huggingface` alone.
+        tokenizer: the run's `tokenizer.json`; only read for `huggingface`.
         force: replace an earlier export.
-        progress: told about the slow parts.
+        progress: called during the slow parts.
 
     Returns:
-        The record that lies in the folder.
+        The record of the export, which is also in the folder.
 
     Raises:
         UserError: the output is taken, or a weight does not fit the type.
@@ -114,7 +114,7 @@ def export_checkpoint(
 
 
 def _metadata(resolved: Resolved, manifest: CheckpointManifest, digest: str, target: ExportFormat) -> dict[str, str]:
-    """What each weight file says of itself; `format` is what Hugging Face's loaders ask for."""
+    """The metadata of each weight file; Hugging Face's loaders need `format`."""
     return {
         "format": "pt",
         "treering.layout": "gpt2" if target == "huggingface" else "megatron-core",

@@ -1,4 +1,4 @@
-"""The files of a Hugging Face folder beside the weights: `GPT2LMHeadModel`'s config, the tokenizer."""
+"""Writes the files of a Hugging Face folder beside the weights: config, tokenizer, model card."""
 
 import json
 import shutil
@@ -21,13 +21,13 @@ def write_huggingface(directory: Path, checkpoint: CheckpointDirectory, dtype: E
     """Writes config, generation config, tokenizer and model card.
 
     Args:
-        directory: where to.
-        checkpoint: whose weights they are.
+        directory: the folder.
+        checkpoint: the exported checkpoint.
         dtype: of the written weights.
         tokenizer: `tokenizer.json`, checked against the checkpoint.
 
     Raises:
-        UserError: the tokenizer has not the one special token that ends a document.
+        UserError: the tokenizer lacks the special token that ends a document.
     """
     resolved = checkpoint.run.resolved
     text, token = end_of_document(tokenizer)
@@ -60,14 +60,14 @@ def _model_config(resolved: Resolved, dtype: ExportDtype, end: int) -> dict[str,
     return {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
-        # All padded rows stay: the softmax that was trained runs over them.
+        # All padded rows stay: the trained softmax includes them.
         "vocab_size": model.padded_vocab_size,
         "n_positions": resolved.blend.sequence_length,
         "n_embd": model.hidden_size,
         "n_layer": model.num_layers,
         "n_head": model.num_attention_heads,
         "n_inner": model.ffn_width,
-        "activation_function": "gelu_new",  # the tanh form, as `transformer_config` says
+        "activation_function": "gelu_new",  # the tanh form, as in `transformer_config`
         "layer_norm_epsilon": transformer_config(model, KernelConfig(), "fp32", 1).layernorm_epsilon,
         "initializer_range": model.weight_std,
         "attn_pdrop": model.dropout,

@@ -1,4 +1,4 @@
-"""The names and shapes by which other programs know a checkpoint's weights.
+"""The names and shapes of a checkpoint's weights in other programs.
 
 Shape suffixes: S sequence, H hidden, N heads, D size of a head, F feed-forward width.
 """
@@ -50,12 +50,12 @@ def tensor_names(model: ModelConfig, target: ExportFormat) -> dict[str, str]:
 def output_tensors(
     checkpoint: Path, model: ModelConfig, target: ExportFormat, dtype: torch.dtype | None
 ) -> list[OutputTensor]:
-    """The tensors of an export, in the order of the layers; none is read yet.
+    """The tensors of an export, in the order of the layers; nothing is read yet.
 
     Args:
         checkpoint: the checkpoint's folder.
         model: its config.
-        target: whose names and shapes they get.
+        target: their names and shapes.
         dtype: of the written tensors, None for that of each weight.
 
     Raises:
@@ -83,7 +83,7 @@ def output_tensors(
 def _reshape(weight: Weight, model: ModelConfig, target: ExportFormat, device: str) -> torch.Tensor:
     tensor = weight.full(device)
     if weight.name == "1.position":
-        return tensor.squeeze(1)  # [S, 1, H]: it is added to [S, B, H] here
+        return tensor.squeeze(1)  # [S, 1, H], since the model adds it to [S, B, H]
     if target == "huggingface":
         if ".linear_qkv." in weight.name:
             # megatron-core keeps query, key and value of a head together, [N 3 D, H]; GPT-2 has [3 N D, H].

@@ -1,7 +1,7 @@
 """Writes tensors as safetensors, one tensor in memory at a time.
 
 The format is a length, a JSON header and the bytes (https://github.com/huggingface/safetensors, README "Format"). The
-library's own writer wants all tensors of a file at once, and the order of its metadata changes from call to call.
+library's writer needs all tensors of a file at once, and the order of its metadata changes from call to call.
 """
 
 import json
@@ -30,7 +30,7 @@ class OutputTensor:
         name: in the file.
         shape: in the file.
         dtype: in the file.
-        read: gives the tensor, in this shape and any type.
+        read: reads the tensor, in this shape and any type.
     """
 
     name: str
@@ -51,12 +51,12 @@ def parse_size(text: str) -> int:
         Bytes, at least one.
 
     Raises:
-        UserError: it is no such size.
+        UserError: the text is not a size.
     """
     match = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower(), re.ASCII)
     unit = _UNITS.get(match[2].upper() or "B") if match else None
     if match is None or unit is None or int(match[1]) < 1:
-        raise UserError(f"{text!r} is no size; expected a number with KB, MB, GB, KiB, MiB or GiB, such as 5GB")
+        raise UserError(f"{text!r} is not a size; expected a number with KB, MB, GB, KiB, MiB or GiB, such as 5GB")
     return int(match[1]) * unit
 
 
@@ -70,11 +70,11 @@ def write_shards(
     """Writes `model.safetensors`, or several and their index, named as Hugging Face's loader expects.
 
     Args:
-        directory: where to.
+        directory: the folder to write to.
         tensors: in the order of the files.
         metadata: of each file.
-        max_size: largest size of a file's tensors in bytes; a larger tensor gets a file of its own.
-        progress: told after each tensor how many bytes are written, and of how many.
+        max_size: largest size of a file's tensors in bytes; a larger tensor is alone in its file.
+        progress: called after each tensor with the bytes that are written and the bytes in all.
 
     Raises:
         UserError: a weight does not fit its type.
@@ -123,6 +123,11 @@ def _header(tensors: Sequence[OutputTensor], metadata: dict[str, str]) -> bytes:
 
 
 def _bytes(tensor: OutputTensor) -> memoryview:
+    """A tensor's bytes in its type.
+
+    Raises:
+        UserError: a weight does not fit the type.
+    """
     value = tensor.read()
     cast = value.to(tensor.dtype)
     if value.isfinite().all() and not cast.isfinite().all():

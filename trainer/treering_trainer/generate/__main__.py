@@ -60,12 +60,12 @@ def _generate(project: Project, options: argparse.Namespace) -> None:
     _, end = end_of_document(tokenizer_path)
     tokenizer = load_tokenizer(tokenizer_path)
     text = _prompt(options)
-    # A document begins behind the end of another.
+    # A document begins after the end of another.
     prompt = tokenizer.encode(text).ids or [end]
     _check(options)
 
-    warnings.filterwarnings("ignore", module="megatron")  # on kernels that generation does not ask for
-    # Heavy (torch, megatron-core); imported after wrong arguments had their chance.
+    warnings.filterwarnings("ignore", module="megatron")  # about kernels that generation does not use
+    # Slow imports (torch, megatron-core), so that a wrong argument is reported at once.
     from treering_trainer.generate.sampling import Sampling  # noqa: PLC0415
     from treering_trainer.launch.devices import find_hardware  # noqa: PLC0415
 
@@ -80,16 +80,11 @@ def _generate(project: Project, options: argparse.Namespace) -> None:
 
     verify(checkpoint)
     decoder = Decoder(load_model(checkpoint).to(device))
-    left_out = max(0, len(prompt) - decoder.sequence_length)
     _note(
         f"run {checkpoint.run.id}, step {checkpoint.step}, checkpoint {short(checkpoint.digest)}, on {device}, "
         f"seed {options.seed}"
     )
-    if left_out:
-        cut = f"the prompt's first {left_out} of {len(prompt)} tokens are left out"
-        _note(f"{cut}: the model reads {decoder.sequence_length}")
-    elif len(prompt) + options.max_tokens > decoder.sequence_length:
-        _note(f"the model reads {decoder.sequence_length} tokens: from then on the first ones are left out")
+    _note_left_out(len(prompt), options.max_tokens, decoder.sequence_length)
     stream = options.stream if options.stream is not None else sys.stdout.isatty() and not options.json
     samples = []
     for seed in range(options.seed, options.seed + options.num_samples):
@@ -117,7 +112,7 @@ def _generate(project: Project, options: argparse.Namespace) -> None:
             "device": device,
             "prompt": text,
             "prompt_tokens": prompt,
-            "left_out_tokens": left_out,
+            "left_out_tokens": max(0, len(prompt) - decoder.sequence_length),
             "sampling": {**asdict(sampling), "max_tokens": options.max_tokens, "stop": options.stop},
             "samples": samples,
         }
@@ -125,27 +120,47 @@ def _generate(project: Project, options: argparse.Namespace) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
+    """Checks options that argparse cannot check.
+
+    Raises:
+        UserError: an option is out of its range, or has no effect.
+    """
     for name in ("max_tokens", "num_samples"):
         if getattr(options, name) < 1:
             raise UserError(f"--{name.replace('_', '-')}: found {getattr(options, name)}, expected a number from 1 on")
     if options.seed < 0:
         raise UserError(f"--seed: found {options.seed}, expected a number from 0 on")
     if "" in options.stop:
-        raise UserError("--stop: found an empty text, which every text holds; expected at least a character")
+        raise UserError("--stop: found an empty text, expected at least one character")
     if options.json and options.stream:
         raise UserError("--stream: has no effect with --json, which prints one document at the end")
 
 
 def _prompt(options: argparse.Namespace) -> str:
+    """The prompt, from its option, its file or standard input.
+
+    Raises:
+        UserError: the file cannot be read, or is not UTF-8 text.
+    """
     if options.prompt_file is None:
         return str(options.prompt)
     try:
         content = sys.stdin.buffer.read() if options.prompt_file == _STDIN else read_bytes(Path(options.prompt_file))
         return content.decode()
     except OSError as error:
-        raise UserError(f"--prompt-file: {error}") from error
+        raise UserError(f"--prompt-file: {error}; expected a readable file, or `-` for standard input") from error
     except UnicodeDecodeError as error:
-        raise UserError(f"--prompt-file: {options.prompt_file} is no UTF-8 text ({error})") from error
+        raise UserError(f"--prompt-file: {options.prompt_file} is not UTF-8 text ({error})") from error
+
+
+def _note_left_out(prompt_tokens: int, max_tokens: int, sequence_length: int) -> None:
+    """Prints which tokens the model will not read, if any."""
+    left_out = prompt_tokens - sequence_length
+    if left_out > 0:
+        cut = f"the prompt's first {left_out} of {prompt_tokens} tokens are left out"
+        _note(f"{cut}: the model reads {sequence_length}")
+    elif left_out + max_tokens > 0:
+        _note(f"the model reads {sequence_length} tokens: from then on the first tokens are left out")
 
 
 def _note(text: str) -> None:

@@ -1,4 +1,4 @@
-"""The model one token at a time: what a sequence shares with the one before is not computed again.
+"""The model one token at a time: what a sequence has in common with the sequence before is not computed again.
 
 Shape suffixes: S sequence, B batch, N heads, D size of a head, V padded vocabulary.
 """
@@ -14,9 +14,9 @@ from treering_trainer.core.model import vocabulary_logits
 
 
 class CachedAttention(nn.Module):
-    """Causal attention of one block that keeps the keys and values of the tokens before.
+    """Causal attention of one block with a cache of keys and values.
 
-    It takes either a whole sequence into an empty cache, or one token more.
+    A call takes either a whole sequence, if the cache is empty, or one more token.
     """
 
     def __init__(self) -> None:
@@ -43,15 +43,15 @@ class CachedAttention(nn.Module):
 
 
 class Decoder:
-    """Gives the logits after a sequence.
+    """Computes the logits after a sequence.
 
     Args:
-        model: in evaluation mode; its attention is replaced by one with a cache.
+        model: in evaluation mode; its attention is replaced by `CachedAttention`.
     """
 
     def __init__(self, model: LanguageModel) -> None:
         self.sequence_length = model.sequence_length
-        layers: list[Any] = list(model.layers if model.tied else model.layers[:-1])  # to mypy a part may be a tensor
+        layers: list[Any] = list(model.layers if model.tied else model.layers[:-1])  # mypy takes a part for a tensor
         self._embedding, self._position, *self._blocks, self._norm = layers
         self._output = model.layers[0 if model.tied else -1]
         self._caches = [CachedAttention() for _ in self._blocks]
@@ -64,8 +64,8 @@ class Decoder:
     def logits(self, tokens: Sequence[int]) -> torch.Tensor:
         """Logits [V] of the token after `tokens`, of which the model reads the last `sequence_length`.
 
-        Where these are the last call's and one more, only that one is computed. Once tokens are left out on the left,
-        all others stand at other positions, which the model has learned one by one: everything is computed again.
+        If they are the tokens of the last call and one more, only the new token is computed. Once tokens are left out
+        on the left, all others move to other positions with other embeddings: everything is computed again.
         """
         window = list(tokens[-self.sequence_length :])
         if window[:-1] != self._seen or not self._seen:

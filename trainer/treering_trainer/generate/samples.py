@@ -1,4 +1,4 @@
-"""One sample from its prompt to its end."""
+"""Generates one sample from its prompt to its end."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from treering_trainer.generate.text import TextStream
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was generated.
+    """A generated text.
 
     Attributes:
-        seed: that it was drawn from.
-        text: without the prompt, without what ended it.
-        tokens: all that were drawn, those that ended it too.
+        seed: seed of the draws.
+        text: without the prompt, and without the stop text.
+        tokens: all drawn tokens, those of the stop text too.
         finish: why it ended.
     """
 
@@ -41,18 +41,18 @@ def generate(
     stops: Sequence[str] = (),
     show: Callable[[str], None] = lambda _text: None,
 ) -> Sample:
-    """Draws tokens until a document or a stop text ends, or `max_tokens` are there.
+    """Draws tokens until the document ends, a stop text comes, or `max_tokens` are drawn.
 
     Args:
         decoder: of the model.
-        tokenizer: the run's; rows of the padded vocabulary that it does not know are never drawn.
+        tokenizer: the run's; rows of the padded vocabulary without a token are never drawn.
         prompt: at least one token.
         end_of_document: the token that ends every document.
-        max_tokens: most tokens to draw.
-        sampling: how.
+        max_tokens: largest number of tokens to draw.
+        sampling: how a token is drawn.
         seed: of this sample.
-        stops: texts that end it.
-        show: gets the text piece by piece.
+        stops: texts that end the sample.
+        show: called with each piece of the text.
     """
     random = torch.Generator().manual_seed(seed)
     known = tokenizer.get_vocab_size()

@@ -13,12 +13,12 @@ from treering.errors import TrainingError, UserError
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How a token is drawn; the filters follow one another: temperature, top-k, top-p.
+    """How a token is drawn; the filters are applied in this order: temperature, top-k, top-p.
 
     Attributes:
         temperature: divides the logits; 0 takes the most probable token.
-        top_k: draw among the k most probable ones, None among all.
-        top_p: draw among the most probable ones that together reach this probability (arXiv 1904.09751).
+        top_k: draw among the k most probable tokens, None for all tokens.
+        top_p: draw among the most probable tokens that together reach this probability (arXiv 1904.09751).
 
     Raises:
         UserError: a value is out of its range.
@@ -29,6 +29,11 @@ class Sampling:
     top_p: float = 1.0
 
     def __post_init__(self) -> None:
+        """Checks the ranges.
+
+        Raises:
+            UserError: a value is out of its range.
+        """
         if not (math.isfinite(self.temperature) and self.temperature >= 0):
             raise UserError(f"--temperature: found {self.temperature}, expected a number from 0 on")
         if self.top_k is not None and self.top_k < 1:
@@ -41,7 +46,7 @@ class Sampling:
 
         Args:
             logits_V: of the next token.
-            random: a generator of the processor: the same draws on every device.
+            random: a generator on the CPU, which gives the same draws for every device.
 
         Raises:
             TrainingError: a logit is not finite.

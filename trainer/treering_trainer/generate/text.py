@@ -1,4 +1,4 @@
-"""Tokens to text as they come: no half characters, nothing of a text that ends the sample."""
+"""Converts tokens to text as they are drawn, without incomplete characters and without the stop text."""
 
 from collections.abc import Sequence
 
@@ -10,12 +10,12 @@ _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 class TextStream:
     """The text of a growing sequence of tokens.
 
-    A byte-level token may end inside a character: its bytes wait for the rest. What may be the beginning of a stop
-    text waits too.
+    A byte-level token may end inside a character: its bytes are kept until the character is complete. Text that may be
+    the beginning of a stop text is kept too.
 
     Args:
         tokenizer: the run's.
-        stops: texts that end the sample; they are not part of it.
+        stops: texts that end the sample; they are not part of the text.
     """
 
     def __init__(self, tokenizer: Tokenizer, stops: Sequence[str] = ()) -> None:
@@ -27,7 +27,7 @@ class TextStream:
         self.stopped = False
 
     def push(self, token: int) -> str:
-        """Takes a token; returns the text that is certain now."""
+        """Adds a token; returns the text that is now certain."""
         self._tokens.append(token)
         new = self._tokenizer.decode(self._tokens)
         if new.endswith(_UNKNOWN):
@@ -41,7 +41,7 @@ class TextStream:
         return self._give(len(self._text) - max(map(self._begun, self._stops), default=0))
 
     def finish(self) -> str:
-        """What was kept back and is text; bytes of a character that never came to its end are none."""
+        """The text that was kept until now, without the bytes of an incomplete character."""
         return "" if self.stopped else self._give(len(self._text))
 
     def _begun(self, stop: str) -> int:

@@ -20,11 +20,13 @@ from treering.config.resolve import Resolved
 from treering.data.blend.joins import start_lines
 from treering.errors import UserError
 from treering.foreign import say
+from treering.runlog.directory import RunDirectory
 from treering.runlog.records import Layout
 from treering_trainer.launch.job import Job, Mode, Until
 from treering_trainer.launch.target import Target
 
 if TYPE_CHECKING:
+    from treering_trainer.checkpointing.resume import Finished
     from treering_trainer.launch.devices import Hardware
     from treering_trainer.launch.nodes import Node
 
@@ -107,10 +109,7 @@ def prepare_attempt(
             continue_changed=continue_changed,
         )
         if finished is not None:
-            say(f"run {run.path.name}: finished at step {finished.checkpoint.step}; nothing to train")
-            if finished.changed:
-                say(f"  changed since: {'; '.join(finished.changed)}; `--start-over` trains the whole run again")
-            target.publish_final(run, finished.checkpoint)
+            _report_finished(target, run, finished)
             return None
     # The corpora are checked before any checkpoint is set aside for the new attempt.
     import_quietly("treering_trainer.core.batch_reader")
@@ -143,12 +142,26 @@ def prepare_attempt(
         launch=launch_record(_outer_environ()),
     )
     job.attempt.mkdir(parents=True)
-    say(f"run {run.path.name} ({resolved.experiment}): layout {layout} (TP x PP x DP) on {layout.device}")
     joins = start_lines(resolved, target.runs) if plan.origin != "resume" else []
-    for message in (hardware.note, note, *plan.messages, *joins):
+    _report_start(job, (hardware.note, note, *plan.messages, *joins))
+    return job
+
+
+def _report_finished(target: Target, run: RunDirectory, finished: "Finished") -> None:
+    """Prints that nothing is left to train, and publishes the final checkpoint."""
+    say(f"run {run.path.name}: finished at step {finished.checkpoint.step}; nothing to train")
+    if finished.changed:
+        say(f"  changed since: {'; '.join(finished.changed)}; `--start-over` trains the whole run again")
+    target.publish_final(run, finished.checkpoint)
+
+
+def _report_start(job: Job, messages: Sequence[str]) -> None:
+    """Prints what is trained, in which layout, and from where."""
+    layout = job.layout
+    say(f"run {job.run.name} ({job.resolved.experiment}): layout {layout} (TP x PP x DP) on {layout.device}")
+    for message in messages:
         if message:
             say(f"  {message}")
-    return job
 
 
 def _outer_environ() -> dict[str, str]:

@@ -1,1 +1,1 @@
-"""Trains steps of a finished path again and compares; reads runs, and moves no number of a training."""
+"""Trains steps of a run again and compares the numbers with the recorded ones; changes nothing of the run."""

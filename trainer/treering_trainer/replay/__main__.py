@@ -1,9 +1,10 @@
-"""Runs steps of a finished path again from the checkpoint before them, and compares what the rings say.
+"""Trains steps of a checkpoint's path again from the checkpoint before them, and compares the rings.
 
     python -m treering_trainer.replay CHECKPOINT --steps K [--seed N]
 
-Nothing of the run is touched: each stretch is trained in a copy of the run that is cut to one checkpoint, in the layout
-and with the kernels of the attempt that did it. Prints one JSON document; progress goes to standard error.
+The run stays as it is: each stretch of steps is trained in a copy of the run that is cut to one checkpoint, in the
+layout and with the kernels of the attempt that trained it first. Prints one JSON document; progress goes to standard
+error.
 """
 
 import argparse
@@ -34,14 +35,14 @@ _NEVER = 10**9
 
 @dataclass(frozen=True, slots=True)
 class ReplayedStep:
-    """One step, as recorded and as it came out again.
+    """One step, as recorded and as replayed.
 
     Attributes:
         step: the step.
-        picked: whether it was asked for; the others lie between the checkpoint and it.
+        picked: whether the step was chosen; the others are between a checkpoint and a chosen step.
         loss: as recorded, nats a token.
-        replayed_loss: as it came out again.
-        identical: whether loss, gradient norm, batch digest and whether it was applied are the same to the last bit.
+        replayed_loss: as replayed, nats a token.
+        identical: whether loss, gradient norm, learning rate, batch digest and `applied` are equal to the last bit.
     """
 
     step: int
@@ -53,13 +54,13 @@ class ReplayedStep:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What a replay showed.
+    """The result of a replay.
 
     Attributes:
-        checkpoint: digest of the checkpoint whose path it was.
+        checkpoint: digest of the checkpoint at the end of the path.
         seed: of the choice of steps.
-        steps: every step that was run again, ascending.
-        changed: what is not as it was when a stretch was trained, in words.
+        steps: every replayed step, ascending.
+        changed: what changed since a stretch was trained first, in words.
     """
 
     checkpoint: str
@@ -72,18 +73,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Parses the command line and replays.
 
     Returns:
-        0, or the exit code of what went wrong; whether steps were identical is in the document.
+        0, or the exit code of the error; the document reports whether steps were identical.
     """
-    parser = argparse.ArgumentParser(prog="replay", description="Run random steps again and compare their losses.")
+    parser = argparse.ArgumentParser(prog="replay", description="Train random steps again and compare their losses.")
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--steps", type=int, required=True, metavar="K", help="how many steps to pick")
     parser.add_argument("--seed", type=int, default=None, help="of the choice; default a new one")
     options = parser.parse_args(arguments)
     return run_command(
         lambda: _replay_named(options),
-        trouble="the replay cannot read or write: {}; the run is as it was",
+        trouble="the replay cannot read or write: {}; the run is unchanged",
         trouble_code=TrainingError.exit_code,
-        interrupted="; the run is as it was",
+        interrupted="; the run is unchanged",
     )
 
 
@@ -93,12 +94,15 @@ def _replay_named(options: argparse.Namespace) -> None:
 
 
 def replay(checkpoint: CheckpointDirectory, count: int, seed: int | None = None) -> Replay:
-    """Runs random steps of a checkpoint's path again.
+    """Trains random steps of a checkpoint's path again.
 
     Args:
         checkpoint: the end of the path.
         count: how many steps to pick.
-        seed: of the choice; a new one by default, so that nobody knows the steps before.
+        seed: of the choice; a new one by default, so that nobody knows the steps in advance.
+
+    Returns:
+        Each replayed step beside the recorded one.
 
     Raises:
         UserError: no step of this run can be replayed.
@@ -116,8 +120,8 @@ def replay(checkpoint: CheckpointDirectory, count: int, seed: int | None = None)
         base = max((each for each in bases if each < step), default=0)
         if not base and run.resolved.recipe.start_from is not None:
             raise UserError(
-                f"{checkpoint.path}: step {step} lies before the first checkpoint that is left of a run that starts "
-                "from another one: there is nothing to replay it from; keep more checkpoints"
+                f"{checkpoint.path}: step {step} is before the first checkpoint of a run that starts from another run, "
+                "expected a checkpoint before the step to replay it from; keep more checkpoints"
             )
         stretches[base] = max(step, stretches.get(base, 0))
     steps: list[ReplayedStep] = []
@@ -131,7 +135,7 @@ def replay(checkpoint: CheckpointDirectory, count: int, seed: int | None = None)
 
 
 def _bases(run: RunDirectory, checkpoint: CheckpointDirectory) -> dict[int, CheckpointDirectory]:
-    """The run's checkpoints on the path before the end, by step: those that the path's rings lead to."""
+    """The run's checkpoints on the path before its end, by step."""
     on_path = {segment.attempt.number: segment.last_step or 0 for segment in run.path_to(checkpoint)
                if segment.run.path == run.path}  # fmt: skip
     found = {}
@@ -145,7 +149,10 @@ def _bases(run: RunDirectory, checkpoint: CheckpointDirectory) -> dict[int, Chec
 def _train_again(
     checkpoint: CheckpointDirectory, base: CheckpointDirectory | None, base_step: int, last: int
 ) -> tuple[list[Ring], tuple[str, ...]]:
-    """Trains from a checkpoint to a step in a copy of the run; the rings, and what is not as it was.
+    """Trains from a checkpoint to a step in a copy of the run.
+
+    Returns:
+        The new rings, and what changed, in words.
 
     Raises:
         TrainingError: the training ended before the step.
@@ -173,13 +180,13 @@ def _train_again(
         if done.returncode not in (0, EXIT_RESTART) or not rings or rings[-1].step < last:
             raise TrainingError(
                 f"{checkpoint.path}: steps {base_step + 1} to {last} could not be trained again, exit code "
-                f"{done.returncode}; its last words stand above"
+                f"{done.returncode}; its messages are above"
             )
         return [ring for ring in rings if base_step < ring.step <= last], _changes(header, attempts[-1].header)
 
 
 def _changes(before: AttemptHeader, now: AttemptHeader) -> tuple[str, ...]:
-    """What is not as it was; an attempt that goes on from a checkpoint has found it out by itself."""
+    """What changed, in words; an attempt that continues from a checkpoint has recorded it."""
     if now.changed:
         return now.changed
     code = code_difference(before.code, now.code)
@@ -188,6 +195,11 @@ def _changes(before: AttemptHeader, now: AttemptHeader) -> tuple[str, ...]:
 
 
 def _compared(recorded: Ring, again: Ring, picked: bool) -> ReplayedStep:
+    """A replayed step beside the recorded one.
+
+    Raises:
+        EvidenceError: the rings are of different steps.
+    """
     if recorded.step != again.step:
         raise EvidenceError(
             f"step {again.step} was replayed, expected {recorded.step}",
