@@ -1,4 +1,4 @@
-"""A tiny project with real corpora, and the means to train in it in processes of its own."""
+"""A tiny project with real corpora, and fixtures that train in it in separate processes."""
 
 import json
 import os

@@ -137,7 +137,7 @@ def test_an_earlier_rule_of_the_code_digest_counts_as_changed_code(options, expe
     printed = zygote.train(project, tmp_path, *options)
     text = "code (recorded by an earlier rule of the code digest; whether the code is the same cannot be said)"
     assert f"changed since attempt 1: {text}" in printed
-    assert run_of(tmp_path).path == run.path, "the code is no part of the run's id"
+    assert run_of(tmp_path).path == run.path, "the run's id does not depend on the code"
     header = run.attempts()[-1].header
     assert (header.changed, header.code["rule"], run.state()) == ((text,), "syntax-1", "finished")
     assert (header.origin, next(run.attempts()[-1].rings()).step) == expected

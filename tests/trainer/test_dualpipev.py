@@ -74,7 +74,7 @@ def test_resumes_bit_identically(zygote, project, tmp_path):
 
 
 def test_the_schedule_is_part_of_the_layout(zygote, project, tmp_path):
-    """Its stages hold other layers: a checkpoint of the one is none of the other's before it is converted."""
+    """Its stages have other layers: a checkpoint of one schedule must be converted for the other."""
     settings = options(("model.num_layers=4", "parallel.data=1", "parallel.micro_batch_size=1"))
     zygote.train(
         project,

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def shared(zygote, project, tmp_path_factory):
-    """Trained by two tensor ranks, with an output layer of its own and dropout."""
+    """Trained by two tensor ranks, with a separate output layer and dropout."""
     runs = tmp_path_factory.mktemp("shared")
     sets = ("parallel.data=1", "parallel.tensor=2", "model.tied_embeddings=false", "model.dropout=0.1")
     zygote.train(project, runs, *(f"--set={each}" for each in sets), "--no-publish")

@@ -135,7 +135,7 @@ LONG = "schedule.train_tokens=3200000"
 
 @contextmanager
 def running(command, project, runs):
-    """A launcher whose ranks are interpreters of their own, past their first checkpoint: it and its ranks."""
+    """A launcher with one interpreter a rank, after their first checkpoint; yields the launcher and the ranks."""
     options = (f"--runs={runs}", f"--set={LONG}", "--set=checkpoint.every_steps=4", SHORT, "--no-publish")
     with (runs / "printed").open("w") as printed:
         launcher = subprocess.Popen(

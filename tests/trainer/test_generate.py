@@ -195,7 +195,9 @@ def test_characters_are_shown_whole(tokenizer):
     for token in tokens[1:4]:
         assert stream.push(token) == ""
     assert stream.finish() == ""
-    assert stream.push(tokens[0]) == "\N{REPLACEMENT CHARACTER}a"  # those bytes are no character, which is now certain
+    assert (
+        stream.push(tokens[0]) == "\N{REPLACEMENT CHARACTER}a"
+    )  # now it is certain that those bytes are not a character
 
 
 def test_what_may_begin_a_stop_text_waits(tokenizer):
@@ -243,7 +245,7 @@ def test_a_terminal_gets_no_control_characters(monkeypatch):
 
 
 def test_the_commands_run_from_the_project_s_root(project, reference, tmp_path):
-    """By a prefix of the run's id, each in a process of its own."""
+    """By a prefix of the run's id, each in a separate process."""
     (tmp_path / "data").symlink_to(project.root / "data")
     (tmp_path / "runs").symlink_to(reference.path.parent)
 

@@ -1,4 +1,4 @@
-"""Hooks that a config names: a package of a user, installed, told every moment, killed and resumed with its state."""
+"""Hooks of an installed package that a config names: called at every moment, killed, and resumed with their state."""
 
 import json
 import re
@@ -29,42 +29,42 @@ class Counter(Hook):
     def __init__(self, folder, fail_at=0):
         if not isinstance(fail_at, int):
             raise ValueError("fail_at is a step")
-        self.folder, self.fail_at, self.told, self.before = Path(folder), fail_at, [], 0
+        self.folder, self.fail_at, self.calls, self.before = Path(folder), fail_at, [], 0
 
-    def tell(self, *what):
-        self.told.append(what)
+    def note(self, *what):
+        self.calls.append(what)
 
     def before_training(self, start_step, num_steps):
-        self.tell("before_training", start_step, num_steps)
+        self.note("before_training", start_step, num_steps)
 
     def before_step(self, step):
-        self.tell("before_step", step)
+        self.note("before_step", step)
 
     def after_step(self, step, values):
-        self.tell("after_step", step, sorted(values))
+        self.note("after_step", step, sorted(values))
 
     def after_ring(self, ring):
         if ring.step == self.fail_at:
             raise RuntimeError("no room")
         self.before += 1
-        self.tell("after_ring", ring.step)
+        self.note("after_ring", ring.step)
 
     def after_checkpoint(self, step, seconds):
-        self.tell("after_checkpoint", step)
+        self.note("after_checkpoint", step)
 
     def on_error(self, error):
-        self.tell("on_error", type(error).__name__)
+        self.note("on_error", type(error).__name__)
 
     def close(self):
         import os
-        (self.folder / f"told-{os.environ['RANK']}.json").write_text(json.dumps(self.told))
+        (self.folder / f"calls-{os.environ['RANK']}.json").write_text(json.dumps(self.calls))
 
     def state(self):
         return {"rings": self.before}
 
     def load_state(self, state):
         self.before = state["rings"]
-        self.tell("load_state", state["rings"])
+        self.note("load_state", state["rings"])
 
 class NotAHook:
     pass
@@ -105,18 +105,18 @@ def counter(folder, **options):
 
 @pytest.mark.slow
 @pytest.mark.trainer
-def test_hooks_of_packages_are_told_killed_and_resumed_with_their_state(
+def test_hooks_of_packages_are_called_killed_and_resumed_with_their_state(
     zygote, project, reference, installed, tmp_path
 ):
-    told, best, runs = tmp_path / "told", tmp_path / "best.txt", tmp_path / "runs"
-    hooks = f"--set=hooks=[{counter(told)}, {{name: best_loss, options: {{file: {best}}}}}]"
+    calls, best, runs = tmp_path / "calls", tmp_path / "best.txt", tmp_path / "runs"
+    hooks = f"--set=hooks=[{counter(calls)}, {{name: best_loss, options: {{file: {best}}}}}]"
     zygote.train(project, runs, hooks, expect=-9, install={"folder": installed}, kill_after_ring={"step": 10})
     zygote.train(project, runs, hooks, install={"folder": installed})
     run = run_of(runs)
-    assert run.id == reference.id, "hooks are no part of a recipe"
+    assert run.id == reference.id, "hooks do not belong to the recipe"
     assert numbers(rings(run)) == numbers(rings(reference)), "hooks change no number"
 
-    lead, other = (json.loads((told / f"told-{rank}.json").read_text()) for rank in (0, 1))
+    lead, other = (json.loads((calls / f"calls-{rank}.json").read_text()) for rank in (0, 1))
     keys = ["rank/communication", "rank/compute", "rank/step", "rank/tflops"]
     steps = [[["before_step", step], ["after_step", step, keys]] for step in range(9, 16)]
     begun = [["load_state", 8], ["before_training", 8, 15]]
@@ -147,31 +147,31 @@ def test_hooks_of_packages_are_told_killed_and_resumed_with_their_state(
 @pytest.mark.slow
 @pytest.mark.trainer
 def test_a_hook_that_raises_is_left_out_and_a_new_one_starts_fresh(zygote, project, reference, installed, tmp_path):
-    told, runs = tmp_path / "told", tmp_path / "runs"
+    calls, runs = tmp_path / "calls", tmp_path / "runs"
     zygote.train(project, runs, "--stop-after=4", expect=75)
-    hooks = f"--set=hooks=[{counter(told, fail_at=6)}]"
+    hooks = f"--set=hooks=[{counter(calls, fail_at=6)}]"
     zygote.train(project, runs, hooks, install={"folder": installed})
     run = run_of(runs)
     assert numbers(rings(run)) == numbers(rings(reference))
     log = (run.path / "attempts/0002/logs/rank-0.log").read_text()
     assert log.count("hook counter starts without state: the checkpoint has none of it") == 1
     assert log.count("Counter failed and is left out: RuntimeError('no room')") == 1
-    told = json.loads((told / "told-0.json").read_text())
-    assert told[-1][:2] == ["after_step", 6], "it is closed, and told nothing after its failure"
+    calls = json.loads((calls / "calls-0.json").read_text())
+    assert calls[-1][:2] == ["after_step", 6], "it is closed, and not called after its failure"
     assert not run.checkpoints()[-1].hooks_file.exists()
 
 
 @pytest.mark.slow
 @pytest.mark.trainer
 def test_state_goes_along_into_another_layout(zygote, project, installed, tmp_path):
-    told, runs = tmp_path / "told", tmp_path / "runs"
-    hooks = f"--set=hooks=[{counter(told)}]"
+    calls, runs = tmp_path / "calls", tmp_path / "runs"
+    hooks = f"--set=hooks=[{counter(calls)}]"
     zygote.train(project, runs, hooks, "--stop-after=6", expect=75, install={"folder": installed})
     options = ("--set=parallel.data=1", "--continue-changed")
     zygote.train(project, runs, hooks, *options, install={"folder": installed})
     run = run_of(runs)
     assert run.attempts()[-1].header.converted is not None
-    assert json.loads((told / "told-0.json").read_text())[:2] == [["load_state", 6], ["before_training", 6, 15]]
+    assert json.loads((calls / "calls-0.json").read_text())[:2] == [["load_state", 6], ["before_training", 6, 15]]
     assert json.loads(run.checkpoints()[-1].hooks_file.read_text()) == {"counter": {"rings": 15}}
 
 

@@ -25,7 +25,7 @@ RECIPE = (
     "--no-publish",
 )
 OWN = ("checkpoint", "digests", "path", "not_proven")
-"""What an audit says of the attempts and files themselves."""
+"""Fields of an audit that describe the attempts and the files."""
 
 LAYOUTS = ("2x1x1", "1x2x1", "1x1x2", "2x2x1", "2x1x2", "1x2x2", "2x2x2")
 
@@ -79,15 +79,16 @@ def test_recomputation_moves_no_bit_in_one_process(zygote, project, alone, tmp_p
 
 
 def test_audits_do_not_depend_on_the_layout(zygote, project, alone, tmp_path):
-    """Made in one process, in all dimensions at once, or laid anew midway: the same answers but for the attempts."""
+    """Trained in one process, in all dimensions at once, or in another layout from step 13 on: the same audit."""
     (tmp_path / "all").mkdir()
     zygote.train(project, tmp_path / "all", *RECIPE, *layout("2x2x2"))
-    zygote.train(project, tmp_path / "laid anew", *RECIPE, *layout("2x2x2"), "--stop-after=12", expect=75)
-    zygote.train(project, tmp_path / "laid anew", *RECIPE, *layout("1x1x1"), "--continue-changed")
-    anew = run_of(tmp_path / "laid anew")
-    assert [str(attempt.header.layout) for attempt in anew.attempts()] == ["2x2x2", "1x1x1"]
+    zygote.train(project, tmp_path / "relaid", *RECIPE, *layout("2x2x2"), "--stop-after=12", expect=75)
+    zygote.train(project, tmp_path / "relaid", *RECIPE, *layout("1x1x1"), "--continue-changed")
+    relaid = run_of(tmp_path / "relaid")
+    assert [str(attempt.header.layout) for attempt in relaid.attempts()] == ["2x2x2", "1x1x1"]
     reports = [
-        audit_checkpoint(run.checkpoints()[-1], project, verify=True) for run in (alone, run_of(tmp_path / "all"), anew)
+        audit_checkpoint(run.checkpoints()[-1], project, verify=True)
+        for run in (alone, run_of(tmp_path / "all"), relaid)
     ]
     for report in reports:
         assert report.level is Level.CONTENT_BOUND

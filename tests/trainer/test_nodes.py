@@ -56,8 +56,8 @@ def run_of(runs):
 def test_tasks_of_a_slurm_step_are_ranks(zygote, project, reference, tmp_path):
     script = tmp_path / "job.sbatch"
     script.write_text("#!/bin/bash\nsrun …\n")
-    told = {"TREERING_LAUNCH_SCRIPT": str(script), "TREERING_EXIT": str(tmp_path / "exit")}
-    ranks = start(zygote, project, tmp_path / "runs", launch=told)
+    launch = {"TREERING_LAUNCH_SCRIPT": str(script), "TREERING_EXIT": str(tmp_path / "exit")}
+    ranks = start(zygote, project, tmp_path / "runs", launch=launch)
     assert [rank.wait() for rank in ranks] == [0, 0], ranks[0].output
     assert not list(tmp_path.glob("exit*"))
     run = run_of(tmp_path / "runs")
@@ -151,8 +151,8 @@ def test_a_config_that_one_node_lacks_is_missed_there(zygote, tmp_path):
 
 
 def test_an_error_that_would_come_again_is_said_to_the_script(zygote, project, tmp_path):
-    told = {"TREERING_EXIT": str(tmp_path / "exit")}
-    ranks = start(zygote, project, tmp_path / "runs", "--set=parallel.data=3", launch=told)
+    launch = {"TREERING_EXIT": str(tmp_path / "exit")}
+    ranks = start(zygote, project, tmp_path / "runs", "--set=parallel.data=3", launch=launch)
     assert [rank.wait() for rank in ranks] == [2, 2]
     assert [path.name for path in tmp_path.glob("exit*")] == ["exit-2"]
 

@@ -183,14 +183,14 @@ def test_the_launchers_exit_code_is_one_of_the_documented(code, exit_code):
 
 
 def test_a_hook_that_fails_is_left_out_and_ends_nothing(capsys):
-    told = []
+    calls = []
 
     class Good(Hook):
         def after_ring(self, ring):
-            told.append(ring)
+            calls.append(ring)
 
         def close(self):
-            told.append("closed")
+            calls.append("closed")
 
     reader, writer = os.pipe()
     os.close(reader)
@@ -199,7 +199,7 @@ def test_a_hook_that_fails_is_left_out_and_ends_nothing(capsys):
         hooks.before_training(0, 10)  # a broken pipe
         hooks.after_ring(RING)
         hooks.close()
-    assert told == [RING, "closed"]
+    assert calls == [RING, "closed"]
     assert capsys.readouterr().err.count("Progress failed and is left out: BrokenPipeError") == 1
 
 
@@ -211,12 +211,12 @@ def test_a_terminal_that_takes_nothing_stops_nobody(kind):
     with os.fdopen(writer, "w", closefd=False) as stream:
         progress = Progress(stream)
 
-        def tell():
+        def call():
             progress.before_training(2, 9)
             for ring in RINGS:
                 progress.after_ring(ring)
 
-        thread = threading.Thread(target=tell, daemon=True)
+        thread = threading.Thread(target=call, daemon=True)
         thread.start()
         thread.join(60)
         assert not thread.is_alive()

@@ -24,7 +24,7 @@ def test_changes_no_bit(interval, dropout, zygote, project, tmp_path):
 
 
 class Other(torch.nn.Module):
-    """A layer that is no transformer block; notes that it runs."""
+    """A layer that is not a transformer block; records that it runs."""
 
     def __init__(self, calls=None):
         torch.nn.Module.__init__(self)  # not what comes next in the order: a block would build megatron-core's layers

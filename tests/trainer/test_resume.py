@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.trainer, pytest.mark.slow]
     "case",
     [
         ({"kill_after_ring": {"step": 2}}, None),
-        ({"kill_after_ring": {"step": 4}}, None),  # the ring is laid, its checkpoint is not yet written
+        ({"kill_after_ring": {"step": 4}}, None),  # the ring is appended, its checkpoint is not yet written
         ({"kill_after_ring": {"step": 7}}, 4),
         ({"kill_in_save": {"step": 4}}, None),
         ({"kill_in_save": {"step": 12}}, 8),

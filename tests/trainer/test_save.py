@@ -32,7 +32,7 @@ def test_a_rank_that_cannot_save_stops_nobody(rank, zygote, project, reference, 
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of its own, its size in KiB to be set."""
+    """Mounts a small file system; the fixture is a function that sets its size in KiB."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mounted = []
@@ -46,7 +46,7 @@ def small_disk(tmp_path):
     try:
         size(64)
     except (subprocess.CalledProcessError, FileNotFoundError):
-        pytest.skip("mounting a file system needs rights that this user has not; the test of file limits stands in")
+        pytest.skip("this user may not mount a file system; the test with file limits covers the same code")
     yield size
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 

@@ -1,6 +1,6 @@
 """A batch script from its first start to its last, with real ranks.
 
-Slurm cannot be assumed where tests run: `srun` and `scontrol` are stand-ins of this test's own. What they cannot show
+Slurm cannot be assumed where tests run: this test has its own `srun` and `scontrol`. What they cannot show
 was looked at on a real Slurm by hand (docs/scaling.md).
 """
 

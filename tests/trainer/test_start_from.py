@@ -1,4 +1,4 @@
-"""Runs that start from another run's checkpoint: a longer schedule, another blend, and what the audit says of both."""
+"""Runs that start from another run's checkpoint: a longer schedule, another blend, and the audit of both."""
 
 import shutil
 from collections import Counter
@@ -115,7 +115,7 @@ def test_annealing_on_another_blend(zygote, project, reference, runs):
         {"run": reference.id, "attempt": 1, "last_step": 8},
         {"run": run.id, "attempt": 2, "last_step": None},
     ]
-    # The other run went on to step 15; that is no part of this one, neither done again nor shown.
+    # The other run went on to step 15; those steps do not belong to this run, so they are neither replayed nor shown.
     assert [(each.step, each.attempt, each.replaced_steps) for each in read_run(run).restarts] == [(9, 2, 0)]
     with pytest.raises(NotFoundError, match=f"begins after step 8 of run {reference.id}"):
         step_batch(run, 8, project)

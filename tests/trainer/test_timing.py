@@ -42,14 +42,14 @@ def check_ranks(ring):
 
 
 def test_parts_add_up_to_the_step(reference):
-    """Two replicas; what lies between two steps is in no part of either."""
+    """Two replicas; the time between two steps is in neither step."""
     found = list(reference.path_rings())
     check_parts(found, {"step"} | PARTS | OVER_RANKS)
     for ring in found:
         check_ranks(ring)
         assert ("validation" in ring.time_s) == (ring.validation is not None)
         assert ("checkpoint" in ring.time_s) == (ring.step in (5, 9, 13)), "saved after the step before"
-        assert ("record" in ring.time_s) == (ring.step > 1), "the ring before was laid"
+        assert ("record" in ring.time_s) == (ring.step > 1), "the ring before was appended"
 
 
 def test_a_rank_alone_has_no_others(zygote, project, tmp_path):
@@ -97,7 +97,7 @@ def test_bubble_is_what_ranks_wait_on_average():
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that stands still until the test moves it."""
+    """A clock that only the test moves."""
     hands = SimpleNamespace(now_s=100.0)
     monkeypatch.setattr(timing.time, "perf_counter", lambda: hands.now_s)
     return hands

@@ -103,7 +103,7 @@ def test_finished_run_says_so_and_publishes(zygote, project, reference):
     assert table[0].split(",")[:3] == ["step", "tokens", "loss"]
     assert len(table) == 16
     assert "published" not in zygote.train(project, reference.path.parent)
-    # What stands there may be damaged, or another run's.
+    # The published files may be damaged, or another run's.
     next(final.path.rglob("layer_00*")).write_bytes(b"")
     (project.metrics / "train.json").write_text('{"run": "another"}')
     (project.plots / "train.csv").write_text("step\n")

@@ -99,7 +99,7 @@ def test_among_equals_one_that_waits_in_no_collective_is_to_blame(sleepers, monk
     second.waits(True)
     assert looks(Watchdog(heartbeats, TIMEOUT_S), sleepers, 60).ranks == (0, 1)
     first(Part.VALIDATE, 5)
-    assert heartbeats.of(0) == Heartbeat(2, Part.VALIDATE, 5, waits=False), "a heartbeat begins anew"
+    assert heartbeats.of(0) == Heartbeat(2, Part.VALIDATE, 5, waits=False), "a new heartbeat does not wait"
     assert looks(Watchdog(heartbeats, TIMEOUT_S), sleepers, 60).ranks == (1,), "the fewest heartbeats count first"
 
 

@@ -203,7 +203,7 @@ def feed_another(rank):
 
 
 def full_disk(step, reason=True):
-    """No ring can be laid any more, and perhaps nothing else written."""
+    """No ring can be appended any more; with `reason` false, no reason file can be written either."""
     if not reason:
         start.reason_file = lambda attempt, rank: attempt / "full" / f"{rank}"
     append = RingWriter.append
@@ -240,7 +240,7 @@ def kill_past_checks():
 
 
 def another_node(host, disk=None):
-    """This rank has a host name of its own, and perhaps a disk of its own where the others share a folder."""
+    """This rank has another host name, and with `disk` another disk where the others share a folder."""
     libc = ctypes.CDLL(None, use_errno=True)
     new_mounts, new_names, recursive, private = 0x20000, 0x4000000, 0x4000, 0x40000
     calls = [(libc.unshare, new_names), (libc.sethostname, host.encode(), len(host))]

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lambda: _convert(Project(Path.cwd()), options.checkpoint, json=options.json),
         trouble="the conversion cannot be read or written: {}",
         trouble_code=TrainingError.exit_code,
-        interrupted="; the same command starts anew",
+        interrupted="; the same command starts again",
     )
 
 

@@ -34,11 +34,11 @@ class Plan:
     origin: Literal["start", "resume", "restart"]
     changed: tuple[str, ...]
     continue_changed: bool
-    checkpoint: Path | None
-    converted: str | None
-    parent: Parent | None
-    start_step: int
-    applied_steps: int
-    validation_loss: float | None
-    messages: tuple[str, ...]
+    checkpoint: Path | None = None
+    converted: str | None = None
+    parent: Parent | None = None
+    start_step: int = 0
+    applied_steps: int = 0
+    validation_loss: float | None = None
+    messages: tuple[str, ...] = ()
     hooks: Path | None = None

@@ -6,7 +6,7 @@ finished, whatever changed, until the user asks to start it over.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from treering.collect.code import code_difference
@@ -70,28 +70,38 @@ def plan_attempt(
         messages.append(conversion.message)
     _retire(run, found[1] if resume and found else None, damaged, messages)
     again = " again" if before and not resume else ""
+    plan = Plan(attempt=number, origin=origin, changed=changed, continue_changed=continue_changed)
     if found is None:
-        messages.append(f"attempt {number} starts from nothing{again}")
-        return Plan(number, origin, changed, continue_changed, None, None, None, 0, 0, None, tuple(messages))
+        return replace(plan, messages=(*messages, f"attempt {number} starts from nothing{again}"))
     manifest, directory = found
-    parent = Parent(
-        run=manifest.run, attempt=manifest.attempt, step=manifest.step, ring=manifest.ring, checkpoint=directory.digest
-    )
     verb, whose = ("goes on", "") if resume else ("starts", f" of run {directory.run.id}{again}")
     messages.append(f"attempt {number} {verb} from the checkpoint of step {manifest.step}{whose}")
-    return Plan(
-        number,
-        origin,
-        changed,
-        continue_changed,
-        conversion.path if conversion else directory.path,
-        conversion.digest if conversion else None,
-        parent,
-        manifest.step,
-        manifest.applied_steps,
-        manifest.validation_loss if resume else None,  # another run may measure on another blend
-        tuple(messages),
-        directory.hooks_file if resume and _lists(manifest, directory.hooks_file.name) else None,
+    return replace(_plan_from(plan, manifest, directory, conversion), messages=tuple(messages))
+
+
+def _plan_from(
+    plan: Plan,
+    manifest: CheckpointManifest,
+    directory: CheckpointDirectory,
+    conversion: relayout.Conversion | None,
+) -> Plan:
+    """The plan of an attempt that begins at a checkpoint, or at its conversion."""
+    resume = plan.origin == "resume"
+    return replace(
+        plan,
+        checkpoint=conversion.path if conversion else directory.path,
+        converted=conversion.digest if conversion else None,
+        parent=Parent(
+            run=manifest.run,
+            attempt=manifest.attempt,
+            step=manifest.step,
+            ring=manifest.ring,
+            checkpoint=directory.digest,
+        ),
+        start_step=manifest.step,
+        applied_steps=manifest.applied_steps,
+        validation_loss=manifest.validation_loss if resume else None,  # another run may measure on another blend
+        hooks=directory.hooks_file if resume and _lists(manifest, directory.hooks_file.name) else None,
     )
 
 

@@ -91,11 +91,10 @@ def _evaluate(
 
     # Slow imports (torch, megatron-core, lm-eval), so that a wrong argument is reported at once.
     warnings.filterwarnings("ignore", module="megatron")  # about kernels that evaluation does not use
-    from treering_trainer.launch.devices import find_hardware  # noqa: PLC0415
+    from treering_trainer.launch.devices import find_hardware, set_accelerator  # noqa: PLC0415
 
     device = find_hardware().device
-    if device == "cpu":
-        os.environ["DS_ACCELERATOR"] = "cpu"
+    set_accelerator(device)
     from treering_trainer.evaluate.inputs import read_inputs  # noqa: PLC0415
     from treering_trainer.evaluate.run import describe, evaluate_checkpoints  # noqa: PLC0415
     from treering_trainer.evaluate.tables import write_tables  # noqa: PLC0415

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -67,12 +66,11 @@ def _generate(project: Project, options: argparse.Namespace) -> None:
     warnings.filterwarnings("ignore", module="megatron")  # about kernels that generation does not use
     # Slow imports (torch, megatron-core), so that a wrong argument is reported at once.
     from treering_trainer.generate.sampling import Sampling  # noqa: PLC0415
-    from treering_trainer.launch.devices import find_hardware  # noqa: PLC0415
+    from treering_trainer.launch.devices import find_hardware, set_accelerator  # noqa: PLC0415
 
     sampling = Sampling(options.temperature, options.top_k, options.top_p)
     device = find_hardware().device
-    if device == "cpu":
-        os.environ["DS_ACCELERATOR"] = "cpu"
+    set_accelerator(device)
     from treering_trainer.checkpointing.checkpoint import verify  # noqa: PLC0415
     from treering_trainer.checkpointing.inference import load_model  # noqa: PLC0415
     from treering_trainer.generate.decoder import Decoder  # noqa: PLC0415

@@ -50,6 +50,11 @@ def find_hardware() -> Hardware:
     return Hardware("cuda" if count else "cpu", count, devices, "")
 
 
+def set_accelerator(device: str) -> None:
+    """Sets DeepSpeed's accelerator before DeepSpeed is imported; unset, DeepSpeed guesses and warns."""
+    os.environ["DS_ACCELERATOR"] = device
+
+
 def _for_processors() -> bool:
     """Whether this torch is built without CUDA."""
     import torch  # noqa: PLC0415 - takes seconds, and a node without GPUs does not need it here

@@ -54,10 +54,10 @@ def train(
         RunLockedError: another process group trains this run.
         TreeringError: see its class.
     """
-    from treering_trainer.launch.devices import check_fits, choose_layout, find_hardware
+    from treering_trainer.launch.devices import check_fits, choose_layout, find_hardware, set_accelerator
 
     hardware = find_hardware()
-    _choose_accelerator(hardware.device)
+    set_accelerator(hardware.device)
     layout, note = choose_layout(resolved, hardware)
     check_fits(str(target.config), resolved, layout, hardware)
     run, timeout_s = target.run(resolved), resolved.attempt.parallel.rank_timeout_s
@@ -95,10 +95,10 @@ def train_as_rank(target: Target, resolved: Resolved, mode: Mode, until: Until) 
     """
     if PARENT_VARIABLE in os.environ:
         die_with_parent(int(os.environ[PARENT_VARIABLE]))
-    from treering_trainer.launch.devices import choose_layout, find_hardware
+    from treering_trainer.launch.devices import choose_layout, find_hardware, set_accelerator
 
     hardware = find_hardware()
-    _choose_accelerator(hardware.device)
+    set_accelerator(hardware.device)
     import_quietly("treering_trainer.launch.worker")
     from treering_trainer.core.topology import broadcast, connect
     from treering_trainer.launch.nodes import check_same, check_shared
@@ -151,11 +151,6 @@ def _hold(run: RunDirectory) -> int:
             if time.monotonic() > until:
                 raise
             time.sleep(0.1)
-
-
-def _choose_accelerator(device: str) -> None:
-    """Sets DeepSpeed's accelerator before DeepSpeed is imported; unset, DeepSpeed guesses and warns."""
-    os.environ["DS_ACCELERATOR"] = device
 
 
 def _forking(job: Job) -> Callable[[int, dict[str, str]], int]:
