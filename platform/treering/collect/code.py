@@ -120,7 +120,7 @@ def collect_code(
         `digest`, `rule` and `sources` of `code_record`; `commit` and `dirty` (None without git), `diff` (the text
         against the commit, empty when clean) and `diff_digest` (None when clean).
     """
-    commit = _git(root, "rev-parse", "--verify", "HEAD")
+    commit = run_git(root, "rev-parse", "--verify", "HEAD")
     diff = _diff(root, tuple(diff_paths)) if commit else None
     return {
         **code_record(root, paths),
@@ -174,17 +174,17 @@ def _files(path: Path) -> Iterator[Path]:
 def _diff(root: Path, paths: tuple[str, ...]) -> str:
     """Changes against the commit; files that git does not know yet appear as additions."""
     paths = tuple(f":(glob){path}" for path in paths)
-    changes = [_git(root, "diff", "--no-color", "--no-ext-diff", "--binary", "HEAD", "--", *paths)]
-    unknown = _git(root, "ls-files", "-z", "--others", "--exclude-standard", "--", *paths) or ""
+    changes = [run_git(root, "diff", "--no-color", "--no-ext-diff", "--binary", "HEAD", "--", *paths)]
+    unknown = run_git(root, "ls-files", "-z", "--others", "--exclude-standard", "--", *paths) or ""
     # --no-index ends with 1 when there is a difference, and there always is one.
     changes.extend(
-        _git(root, "diff", "--no-color", "--no-index", "--binary", "/dev/null", name, fine=(0, 1))
+        run_git(root, "diff", "--no-color", "--no-index", "--binary", "/dev/null", name, fine=(0, 1))
         for name in sorted(filter(None, unknown.split("\0")))
     )
     return "".join(filter(None, changes))
 
 
-def _git(root: Path, *arguments: str, fine: tuple[int, ...] = (0,)) -> str | None:
+def run_git(root: Path, *arguments: str, fine: tuple[int, ...] = (0,)) -> str | None:
     """Output of a git command, None where git or a repository is missing."""
     try:
         done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, check=False, timeout=60)

@@ -20,6 +20,7 @@ from treering.runlog.journal import (
     Evaluated,
     Journal,
 )
+from treering.runlog.recorded_directory import RecordedAttempt
 from treering.runlog.records import AttemptEnd, CheckpointManifest, Evaluation
 
 
@@ -46,7 +47,7 @@ def record_left(run: RunDirectory) -> None:
             journal.append(_saved(each.manifest, each.digest, found=True))
 
 
-def record_end(attempt: AttemptDirectory) -> None:
+def record_end(attempt: AttemptDirectory | RecordedAttempt) -> None:
     """Records where an attempt's rings end, and the digest of its `end.json`.
 
     Raises:

@@ -86,7 +86,36 @@ class Evaluated(Section):
     found: bool = False
 
 
-Entry = CheckpointSaved | CheckpointRemoved | CheckpointSetAside | AttemptEnded | Evaluated
+class Scored(Section):
+    """The trainer of a recorded run reported scores of the model after a step."""
+
+    kind: Literal["scored"] = "scored"
+    at: float
+    step: PositiveInt
+    task: str
+    metrics: dict[str, float]
+
+
+class Noted(Section):
+    """A person wrote a note about the run."""
+
+    kind: Literal["noted"] = "noted"
+    at: float
+    by: str = Field(description="the user's login name")
+    text: str
+
+
+class Tagged(Section):
+    """A person gave the run tags, or took tags from it."""
+
+    kind: Literal["tagged"] = "tagged"
+    at: float
+    by: str
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+Entry = CheckpointSaved | CheckpointRemoved | CheckpointSetAside | AttemptEnded | Evaluated | Scored | Noted | Tagged
 _ENTRIES: dict[str, type[Entry]] = {entry.model_fields["kind"].default: entry for entry in get_args(Entry)}
 
 

@@ -1,0 +1,252 @@
+"""Reads recorded runs from disk: runs of other trainers, which reported their steps through `treering.start`.
+
+    runs/<id>/recorded.json
+              lock
+              journal.jsonl
+              attempts/0001/{header.json, rings.jsonl, ranks/rank-00001.jsonl, end.json}
+              checkpoints/step-00000300-attempt-0001.json    where the trainer wrote the checkpoint, and what is in it
+
+`rings.jsonl` has the rings of rank 0 with the metrics; the other ranks have a file each.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from treering.config.canonical import short
+from treering.config.resolve import RUN_ID_LENGTH
+from treering.errors import EvidenceError
+from treering.runlog.attempt import END_FILE, HEADER_FILE
+from treering.runlog.directory import ATTEMPTS, CHECKPOINTS, RunState
+from treering.runlog.journal import Journal
+from treering.runlog.lock import is_held
+from treering.runlog.recorded_records import RecordedCheckpoint, RecordedHeader, RecordedRun
+from treering.runlog.recorded_ring import RecordedRing
+from treering.runlog.records import AttemptEnd
+from treering.runlog.ring import RINGS_FILE
+from treering.runlog.ring_log import RingLog
+
+RECORD_FILE: Final = "recorded.json"
+POINTER_FILE: Final = "treering.json"
+"""In a checkpoint's own folder: which run recorded it."""
+
+_ATTEMPT_NAME = re.compile(r"^\d{4,}$")
+_RANK_FILE = re.compile(r"^rank-(\d+)\.jsonl$")
+
+
+class RecordedAttempt:
+    """One process start of a recorded run.
+
+    Args:
+        path: `attempts/NNNN`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.number = int(path.name)
+
+    @property
+    def header_file(self) -> Path:
+        """The attempt's `header.json`."""
+        return self.path / HEADER_FILE
+
+    @property
+    def end_file(self) -> Path:
+        """The attempt's `end.json`; an attempt that runs or was killed has no such file."""
+        return self.path / END_FILE
+
+    def rings_file(self, rank: int = 0) -> Path:
+        """The rings of a rank."""
+        return self.path / (RINGS_FILE if rank == 0 else f"ranks/rank-{rank:05d}.jsonl")
+
+    @cached_property
+    def _header(self) -> tuple[RecordedHeader, str]:
+        return RecordedHeader.read(self.header_file)
+
+    @property
+    def header(self) -> RecordedHeader:
+        """What the attempt was started with.
+
+        Raises:
+            EvidenceError: missing or changed.
+        """
+        return self._header[0]
+
+    @property
+    def header_digest(self) -> str:
+        """`prev` of the first ring of every rank."""
+        return self._header[1]
+
+    @property
+    def end(self) -> AttemptEnd | None:
+        """How the attempt ended, None while it runs or if it was killed."""
+        return AttemptEnd.read(self.end_file)[0] if self.end_file.exists() else None
+
+    @property
+    def ring_log(self) -> RingLog[RecordedRing]:
+        """The reader of rank 0's rings."""
+        return RingLog(self.rings_file(), RecordedRing)
+
+    def rings(self, rank: int = 0) -> Iterator[RecordedRing]:
+        """All durable rings of a rank in order, the chain checked.
+
+        Raises:
+            EvidenceError: a ring was changed, removed or put in.
+        """
+        return RingLog(self.rings_file(rank), RecordedRing).rings(self.header_digest)
+
+    def ranks(self) -> list[int]:
+        """The ranks that have a file of rings, in order."""
+        others = (_RANK_FILE.match(path.name) for path in (self.path / "ranks").glob("rank-*.jsonl"))
+        found = [0] if self.rings_file().exists() else []
+        return found + sorted(int(match[1]) for match in others if match)
+
+    def last_step(self) -> int:
+        """The last step that rank 0 reported, 0 where there is none; no chain checked."""
+        ring = self.ring_log.last()
+        return 0 if ring is None else ring.step
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedSegment:
+    """The rings of one attempt that are on the way to the run's newest state.
+
+    Attributes:
+        attempt: whose rings these are.
+        first_step: the first step of the segment.
+        last_step: the last step of the segment; later rings of the attempt were abandoned. None: all its rings count.
+    """
+
+    attempt: RecordedAttempt
+    last_step: int | None
+
+    def contains(self, step: int) -> bool:
+        """Whether the segment reaches as far as a step of its attempt."""
+        return self.last_step is None or step <= self.last_step
+
+
+class RecordedRunDirectory:
+    """One recorded run on disk.
+
+    Args:
+        path: `runs/<id>`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def record_file(self) -> Path:
+        """The run's `recorded.json`."""
+        return self.path / RECORD_FILE
+
+    @cached_property
+    def _record(self) -> tuple[RecordedRun, str]:
+        return RecordedRun.read(self.record_file)
+
+    @property
+    def record(self) -> RecordedRun:
+        """What the run is.
+
+        Raises:
+            EvidenceError: missing or changed.
+        """
+        return self._record[0]
+
+    @property
+    def digest(self) -> str:
+        """Digest of the record: the run's identity.
+
+        Raises:
+            EvidenceError: missing or changed.
+        """
+        return self._record[1]
+
+    @property
+    def id(self) -> str:
+        """The run's id in short."""
+        return short(self.digest, RUN_ID_LENGTH)
+
+    @property
+    def lock(self) -> Path:
+        """The file whose lock rank 0 holds; its text names the process and the attempt."""
+        return self.path / "lock"
+
+    @property
+    def journal(self) -> Journal:
+        """Notes, tags and scores of the run, and how its attempts ended."""
+        return Journal.of(self.path, self.digest)
+
+    def attempt_folder(self, number: int) -> Path:
+        """The folder of an attempt, whether the attempt exists or not."""
+        return self.path / ATTEMPTS / f"{number:04d}"
+
+    def attempts(self) -> list[RecordedAttempt]:
+        """All attempts that wrote a header, oldest first."""
+        folders = [path for path in (self.path / ATTEMPTS).glob("*") if _ATTEMPT_NAME.match(path.name)]
+        found = [RecordedAttempt(path) for path in folders]
+        return sorted((each for each in found if each.header_file.exists()), key=lambda attempt: attempt.number)
+
+    def checkpoint_file(self, attempt: int, step: int) -> Path:
+        """The record of the checkpoint that an attempt wrote after a step."""
+        return self.path / CHECKPOINTS / f"step-{step:08d}-attempt-{attempt:04d}.json"
+
+    def checkpoints(self) -> list[RecordedCheckpoint]:
+        """The checkpoints that the trainer reported, in abandoned attempts too, oldest step first.
+
+        Raises:
+            EvidenceError: a record was changed.
+        """
+        files = sorted((self.path / CHECKPOINTS).glob("step-*.json"))
+        return [RecordedCheckpoint.read(file)[0] for file in files]
+
+    def checkpoints_on(self, segments: Sequence[RecordedSegment]) -> list[RecordedCheckpoint]:
+        """Those of the checkpoints that are on a path.
+
+        Args:
+            segments: of the path.
+        """
+        on_path = {segment.attempt.number: segment for segment in segments}
+        written = [(each, on_path.get(each.attempt)) for each in self.checkpoints()]
+        return [each for each, segment in written if segment is not None and segment.contains(each.step)]
+
+    def state(self) -> RunState:
+        """Whether the run is running, or how its newest attempt ended; `broken` where it ended without a record."""
+        if is_held(self.lock):
+            return "running"
+        attempts = self.attempts()
+        if not attempts:
+            return "empty"
+        end = attempts[-1].end
+        return end.status if end else "broken"
+
+    def path_to_end(self) -> list[RecordedSegment]:
+        """The segments that led to the newest ring, from the first attempt on.
+
+        Raises:
+            EvidenceError: a header is missing, was changed, or names an attempt that does not come before its own.
+        """
+        attempts = {attempt.number: attempt for attempt in self.attempts()}
+        if not attempts:
+            return []
+        segments = [RecordedSegment(attempts[max(attempts)], None)]
+        while (parent := segments[0].attempt.header.parent) is not None:
+            header_file = segments[0].attempt.header_file
+            if parent.attempt not in attempts or parent.attempt >= segments[0].attempt.number:
+                raise EvidenceError(
+                    f"{header_file}: resumes from attempt {parent.attempt}, which is missing or came later; "
+                    "restore the run's folder from a copy",
+                    file=header_file,
+                    found=parent.attempt,
+                    expected=f"one of {sorted(number for number in attempts if number < segments[0].attempt.number)}",
+                )
+            segments.insert(0, RecordedSegment(attempts[parent.attempt], parent.step))
+        return segments
+
+
+def find_recorded_runs(folder: Path) -> list[RecordedRunDirectory]:
+    """All recorded runs below a folder, in no particular order."""
+    return [RecordedRunDirectory(path.parent) for path in folder.glob(f"*/{RECORD_FILE}")]

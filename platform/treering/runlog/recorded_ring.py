@@ -1,0 +1,127 @@
+"""The ring of a recorded run: what a trainer that is not Treering's reported of one step.
+
+Every rank of the trainer writes such rings about the samples that it was given itself. Standard library only: training
+processes import this module.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Self
+
+from treering.config.canonical import digest_json, parse_json
+from treering.errors import EvidenceError
+from treering.runlog.chained_line import seal
+from treering.runlog.ring import named_floats
+
+FINGERPRINT_DIGITS: Final = 16
+"""Hex digits of a sample's fingerprint: the first 64 bits of the sample's digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRing:
+    """What one rank reported of one step.
+
+    Attributes:
+        step: of the trainer, from 1; a trainer need not report every step.
+        metrics: value by name, as the trainer reported them.
+        samples: samples that the rank was given in this step; None where the trainer did not report its tokens.
+        tokens: tokens of these samples, padding included.
+        batch_digest: digest of the samples' digests in the order given.
+        fingerprints: `FINGERPRINT_DIGITS` hex digits for each sample, in the order given.
+        ended_at: when the step was reported, Unix seconds of the rank's clock.
+        prev: digest of the ring before, or of the attempt's header.
+        digest: digest of this ring without this field.
+    """
+
+    consecutive: ClassVar[bool] = False
+
+    step: int
+    metrics: dict[str, float]
+    samples: int | None
+    tokens: int | None
+    batch_digest: str | None
+    fingerprints: str | None
+    ended_at: float
+    prev: str
+    digest: str
+
+    @classmethod
+    def sealed(cls, **values: Any) -> tuple[Self, str]:
+        """Builds a ring from all fields but `digest`.
+
+        Returns:
+            The ring, and its line without the newline.
+        """
+        line, digest = seal(values)
+        return cls(**values, digest=digest), line
+
+    @property
+    def sample_fingerprints(self) -> list[str]:
+        """The fingerprint of each sample in the order given; empty where the trainer did not report its tokens."""
+        text = self.fingerprints or ""
+        return [text[start : start + FINGERPRINT_DIGITS] for start in range(0, len(text), FINGERPRINT_DIGITS)]
+
+    @classmethod
+    def from_line(cls, line: str, where: str) -> Self:
+        """Parses a line and checks its digest.
+
+        Args:
+            line: one line of a ring file.
+            where: file and line number, for errors.
+
+        Raises:
+            EvidenceError: the line is not a ring of a recorded run, or its content does not give the digest in it.
+        """
+        try:
+            content = parse_json(line)
+            claimed = content["digest"]
+            recomputed = digest_json({key: value for key, value in content.items() if key != "digest"})
+        except (ValueError, KeyError, TypeError) as error:
+            raise EvidenceError(f"{where}: not a ring ({error}): the line was changed or torn") from error
+        if claimed != recomputed:
+            raise EvidenceError(
+                f"{where}: ring of step {content.get('step')}: digest {claimed} is written, {recomputed} recomputed: "
+                "the ring was changed after it was appended",
+                found=claimed,
+                expected=recomputed,
+            )
+        if content.keys() != _KINDS.keys():
+            raise EvidenceError(
+                f"{where}: ring has fields {sorted(content)}, expected {sorted(_KINDS)}",
+                found=sorted(content),
+                expected=sorted(_KINDS),
+            )
+        content["metrics"] = named_floats(content["metrics"])
+        for field, kinds in _KINDS.items():
+            if type(content[field]) not in kinds:
+                raise _unexpected(where, content, field, " or ".join(kind.__name__ for kind in kinds))
+        ring = cls(**content)
+        if ring.step < 1:
+            raise _unexpected(where, content, "step", "a step from 1 on")
+        if any(type(value) not in _NUMBER for value in ring.metrics.values()):
+            raise _unexpected(where, content, "metrics", "a number for each name")
+        if len(ring.fingerprints or "") != (ring.samples or 0) * FINGERPRINT_DIGITS:
+            raise _unexpected(where, content, "fingerprints", f"{FINGERPRINT_DIGITS} hex digits for each sample")
+        return ring
+
+
+def _unexpected(where: str, content: dict[str, Any], field: str, expected: str) -> EvidenceError:
+    text = (
+        f"{where}: ring of step {content['step']}: {field} is {content[field]!r}, expected {expected}: "
+        "no recorder of this version wrote the ring"
+    )
+    return EvidenceError(text, found=content[field], expected=expected)
+
+
+_NUMBER: Final = (float, int)
+_MISSING: Final = type(None)
+_KINDS: Final[dict[str, tuple[type, ...]]] = {
+    "step": (int,),
+    "metrics": (dict,),
+    "samples": (int, _MISSING),
+    "tokens": (int, _MISSING),
+    "batch_digest": (str, _MISSING),
+    "fingerprints": (str, _MISSING),
+    "ended_at": _NUMBER,
+    "prev": (str,),
+    "digest": (str,),
+}
