@@ -41,9 +41,7 @@ class Rank:
             variables = {**environ, **rank_variables(environ)}
             rank, world_size = int(variables.get("RANK", "0")), int(variables.get("WORLD_SIZE", "1"))
         if not 0 <= rank < world_size:
-            raise UserError(
-                f"treering.start: found rank {rank} of world_size {world_size}, expected 0 to world_size - 1"
-            )
+            raise UserError(f"treering.start: found rank {rank} of world_size {world_size}, expected a rank below it")
         return cls(rank, world_size)
 
 

@@ -89,7 +89,7 @@ def start(
         raise UserError(f"config: found {type(config).__name__}, expected settings by name")
     if resume not in ("auto", "never", "must"):
         raise UserError(f"resume: found {resume!r}, expected 'auto', 'never' or 'must'")
-    directory, record = _choose(Path(folder), experiment, settings, resume, wait=place.rank > 0)
+    directory, record = _choose(Path(folder).absolute(), experiment, settings, resume, wait=place.rank > 0)
     if place.rank > 0:
         attempt = await_attempt(directory, place)
         return Run(directory, attempt, place, None)
@@ -146,7 +146,7 @@ def _begin_attempt(run: RecordedRunDirectory, place: Rank, resume_step: int | No
     earlier = run.attempts()
     if earlier and earlier[-1].end is None:
         record_end(earlier[-1])
-    taken = [int(path.name) for path in (run.path / "attempts").glob("[0-9]*")]
+    taken = [int(path.name) for path in run.attempts_folder.glob("[0-9]*")]
     attempt = RecordedAttempt(run.attempt_folder(max(taken, default=0) + 1))
     nvml, _reason = open_nvml()
     devices = collect_devices(nvml)
@@ -299,7 +299,7 @@ class Run:
                 "run": record.run,
                 "step": record.step,
                 "checkpoint": identity,
-                "folder": os.path.relpath(self.path.absolute(), pointer.parent),
+                "folder": os.path.relpath(self.path, pointer.parent),
             },
         )
 

@@ -180,13 +180,18 @@ class RecordedRunDirectory:
         """Notes, tags and scores of the run, and how its attempts ended."""
         return Journal.of(self.path, self.digest)
 
+    @property
+    def attempts_folder(self) -> Path:
+        """The folder of the attempts."""
+        return self.path / ATTEMPTS
+
     def attempt_folder(self, number: int) -> Path:
         """The folder of an attempt, whether the attempt exists or not."""
-        return self.path / ATTEMPTS / f"{number:04d}"
+        return self.attempts_folder / f"{number:04d}"
 
     def attempts(self) -> list[RecordedAttempt]:
         """All attempts that wrote a header, oldest first."""
-        folders = [path for path in (self.path / ATTEMPTS).glob("*") if _ATTEMPT_NAME.match(path.name)]
+        folders = [path for path in self.attempts_folder.glob("*") if _ATTEMPT_NAME.match(path.name)]
         found = [RecordedAttempt(path) for path in folders]
         return sorted((each for each in found if each.header_file.exists()), key=lambda attempt: attempt.number)
 
@@ -229,10 +234,24 @@ class RecordedRunDirectory:
         Raises:
             EvidenceError: a header is missing, was changed, or names an attempt that does not come before its own.
         """
-        attempts = {attempt.number: attempt for attempt in self.attempts()}
-        if not attempts:
-            return []
-        segments = [RecordedSegment(attempts[max(attempts)], None)]
+        attempts = self.attempts()
+        return self.path_to(attempts[-1].number, None) if attempts else []
+
+    def path_to(self, attempt: int, last_step: int | None) -> list[RecordedSegment]:
+        """The segments that led to a step of an attempt, from the first attempt on.
+
+        Args:
+            attempt: number of the attempt.
+            last_step: the step; None: the attempt's newest.
+
+        Raises:
+            EvidenceError: a header is missing, was changed, or names an attempt that does not come before its own.
+        """
+        attempts = {each.number: each for each in self.attempts()}
+        if attempt not in attempts:
+            file = RecordedAttempt(self.attempt_folder(attempt)).header_file
+            raise EvidenceError(f"{file}: missing; restore the run's folder from a copy", file=file)
+        segments = [RecordedSegment(attempts[attempt], last_step)]
         while (parent := segments[0].attempt.header.parent) is not None:
             header_file = segments[0].attempt.header_file
             if parent.attempt not in attempts or parent.attempt >= segments[0].attempt.number:

@@ -1,0 +1,189 @@
+"""The audit of a recorded run: its record checked, what its steps were fed, and what its restarts did to that."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from treering.audit.recorded.feed import StepFeed, abandoned, feeds_along, feeds_of
+from treering.audit.recorded.restart import Restart, judge_restart
+from treering.audit.report import Finding, Level
+from treering.config.canonical import digest_file
+from treering.errors import EvidenceError
+from treering.runlog.journal import AttemptEnded
+from treering.runlog.recorded_directory import RecordedRunDirectory, RecordedSegment
+from treering.runlog.recorded_records import RecordedCheckpoint
+from treering.runlog.recorded_ring import RecordedRing
+from treering.runlog.ring_log import RingLog
+
+_NOT_PROVEN: Final = (
+    "Which documents the samples are from: the run reported digests of its tokens, and no data order.",
+    "That the model was trained on these samples: the record is the trainer's own report.",
+    "That nobody trained outside the record or rewrote all of it consistently: the record is not signed.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAudit:
+    """What the record of another trainer's run shows.
+
+    Attributes:
+        run: the run's id.
+        experiment: of the run.
+        state: of the run.
+        checkpoint: the checkpoint that was asked about; None: the run as a whole.
+        step: the last step of the path.
+        level: `recorded` where every step on the path reported its samples, else `declared`.
+        steps: steps on the path.
+        steps_without_samples: those of them that reported no tokens.
+        samples: samples fed on the path.
+        different_samples: distinct samples among these.
+        restarts: what each restart on the path did.
+        findings: what does not hold; a restart that harmed the training is one.
+        not_proven: what stays open.
+    """
+
+    run: str
+    experiment: str
+    state: str
+    checkpoint: str | None
+    step: int
+    level: Level
+    steps: int
+    steps_without_samples: int
+    samples: int
+    different_samples: int
+    restarts: tuple[Restart, ...]
+    findings: tuple[Finding, ...]
+    not_proven: tuple[str, ...]
+
+    @property
+    def verified(self) -> bool:
+        """Whether nothing was found."""
+        return not self.findings
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return {**asdict(self), "verified": self.verified}
+
+
+def audit_recorded(run: RecordedRunDirectory, checkpoint: RecordedCheckpoint | None = None) -> RecordedAudit:
+    """Checks the record of a run, and compares what its attempts were fed.
+
+    Args:
+        run: the run.
+        checkpoint: end of the path; default the newest step.
+
+    Raises:
+        EvidenceError: the run's own document is missing or was changed.
+    """
+    record = run.record
+    findings: list[Finding] = []
+    feeds: list[StepFeed] = []
+    restarts: list[Restart] = []
+    try:
+        segments = _path(run, checkpoint)
+        feeds = list(feeds_along(segments))
+        restarts = list(_restarts(run, segments))
+    except EvidenceError as error:
+        findings.append(Finding.from_error(error, "ring"))
+    findings += _lost_rings(run)
+    findings += _incomplete_ranks(run)
+    findings += [Finding("batch", each.text, step=each.after_step + 1) for each in restarts if each.fault]
+    if checkpoint is not None:
+        findings += _damaged_files(checkpoint)
+    fed = Counter(sample for feed in feeds for sample in feed.samples)
+    without = sum(not feed.samples for feed in feeds)
+    return RecordedAudit(
+        run=run.id,
+        experiment=record.experiment,
+        state=run.state(),
+        checkpoint=None if checkpoint is None else checkpoint.path,
+        step=feeds[-1].step if feeds else 0,
+        level=Level.RECORDED if feeds and not without and not findings else Level.DECLARED,
+        steps=len(feeds),
+        steps_without_samples=without,
+        samples=fed.total(),
+        different_samples=len(fed),
+        restarts=tuple(restarts),
+        findings=tuple(findings),
+        not_proven=_NOT_PROVEN,
+    )
+
+
+def _path(run: RecordedRunDirectory, checkpoint: RecordedCheckpoint | None) -> list[RecordedSegment]:
+    if checkpoint is None:
+        return run.path_to_end()
+    return run.path_to(checkpoint.attempt, checkpoint.step)
+
+
+def _restarts(run: RecordedRunDirectory, segments: Sequence[RecordedSegment]) -> Iterator[Restart]:
+    """The restarts on a path, each with the path before it."""
+    before: list[StepFeed] = []
+    for segment in segments:
+        parent = segment.attempt.header.parent
+        resumed = feeds_of(segment.attempt, segment.last_step)
+        lost = abandoned(run, segment.attempt)
+        if (before or lost) and resumed:
+            yield judge_restart(segment.attempt.number, parent.step if parent else 0, before, resumed, lost)
+        before += resumed
+
+
+def _lost_rings(run: RecordedRunDirectory) -> Iterator[Finding]:
+    """Attempts that have fewer rings than the journal says, or other ones."""
+    try:
+        entries = [line.entry for line in run.journal.lines()]
+    except EvidenceError as error:
+        yield Finding.from_error(error, "record")
+        return
+    attempts = {attempt.number: attempt for attempt in run.attempts()}
+    for entry in entries:
+        if not isinstance(entry, AttemptEnded):
+            continue
+        attempt = attempts.get(entry.attempt)
+        if attempt is None:
+            folder = run.attempt_folder(entry.attempt)
+            yield Finding(
+                "record", f"{folder}: the journal names attempt {entry.attempt}, which is missing", str(folder)
+            )
+            continue
+        file = attempt.rings_file()
+        found = attempt.ring_log.num_lines()
+        if found != entry.rings:
+            text = f"{file}: found {found} rings, expected {entry.rings} by the journal; restore the file from a copy"
+            yield Finding("ring", text, str(file))
+
+
+def _incomplete_ranks(run: RecordedRunDirectory) -> Iterator[Finding]:
+    """Ranks that reported nothing, or that stop before rank 0 in an attempt that ended by itself."""
+    for attempt in run.attempts():
+        expected = attempt.header.world_size
+        ranks = attempt.ranks()
+        if ranks and len(ranks) < expected:
+            absent = sorted(set(range(expected)) - set(ranks))
+            text = f"{attempt.path}: found rings of {len(ranks)} ranks, expected {expected}; missing: {absent}"
+            yield Finding("record", text, str(attempt.path))
+        if attempt.end is None or attempt.end.status != "finished":
+            continue
+        for rank in ranks[1:]:
+            ring = RingLog(attempt.rings_file(rank), RecordedRing).last()
+            last = 0 if ring is None else ring.step
+            if last != attempt.last_step():
+                file = attempt.rings_file(rank)
+                text = f"{file}: the rings end at step {last}, expected {attempt.last_step()} as on rank 0"
+                yield Finding("ring", text, str(file), step=last)
+
+
+def _damaged_files(checkpoint: RecordedCheckpoint) -> Iterator[Finding]:
+    """Files of a checkpoint that are not what the trainer reported."""
+    root = Path(checkpoint.path)
+    folder = root.parent if root.is_file() else root
+    for each in checkpoint.files:
+        file = folder / each.path
+        if not file.is_file():
+            yield Finding("checkpoint", f"{file}: missing; the checkpoint of step {checkpoint.step} had it", str(file))
+        elif (size := file.stat().st_size) != each.size:
+            yield Finding("checkpoint", f"{file}: found {size:,} bytes, expected {each.size:,}", str(file))
+        elif each.digest is not None and (found := digest_file(file)) != each.digest:
+            yield Finding("checkpoint", f"{file}: found digest {found}, expected {each.digest}", str(file))
