@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         UserError,
     )
     from treering.project import Project
+    from treering.record.run import Run, start
     from treering.runlog.attempt import AttemptDirectory
     from treering.runlog.directory import CheckpointDirectory, RunDirectory
     from treering.runlog.find import find_checkpoint, find_run, find_runs
@@ -50,6 +51,7 @@ __all__ = [
     "Project",
     "ResolvedBlend",
     "Ring",
+    "Run",
     "RunDirectory",
     "Schedule",
     "StoreError",
@@ -60,6 +62,7 @@ __all__ = [
     "find_run",
     "find_runs",
     "load_experiment",
+    "start",
 ]
 
 __getattr__ = lazily(
@@ -76,6 +79,7 @@ __getattr__ = lazily(
         "Project": "project",
         "ResolvedBlend": "config.resolve",
         "Ring": "runlog.ring",
+        "Run": "record.run",
         "RunDirectory": "runlog.directory",
         "Schedule": "config.schedule",
         "StoreError": "errors",
@@ -86,6 +90,7 @@ __getattr__ = lazily(
         "find_run": "runlog.find",
         "find_runs": "runlog.find",
         "load_experiment": "config.load",
+        "start": "record.run",
     },
 )
 
