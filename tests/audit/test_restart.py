@@ -47,7 +47,7 @@ def audit(folder, **settings):
 def test_an_unbroken_run_is_recorded_and_not_accused(tmp_path):
     found = audit(tmp_path, steps=30, samples=40)  # three epochs
     assert found.level is Level.RECORDED
-    assert (found.verified, found.steps, found.samples, found.different_samples) == (True, 30, 120, 40)
+    assert (found.holds, found.steps, found.samples, found.different_samples) == (True, 30, 120, 40)
     assert found.restarts == ()
 
 
@@ -55,7 +55,7 @@ def test_a_restart_that_fed_the_same_samples_is_proven(tmp_path):
     found = audit(tmp_path, die_at=17)
     (restart,) = found.restarts
     assert (restart.state, restart.after_step, restart.compared_steps) == ("same samples", 10, 7)
-    assert found.verified
+    assert found.holds
     assert (found.steps, found.samples, found.different_samples) == (24, 96, 96)
 
 
@@ -69,7 +69,7 @@ def test_a_loader_that_started_over_is_named_with_its_step(tmp_path):
     assert "step 11 was fed other samples than in the attempt before; it was fed the samples of step 1 again" in (
         finding.text
     )
-    assert not found.verified
+    assert not found.holds
     assert found.level is Level.DECLARED
 
 
@@ -92,14 +92,14 @@ def test_epochs_are_no_fault_of_a_restart(tmp_path, shuffle):
     # Two epochs of 10 steps, and a restart in the third one without abandoned steps.
     honest = audit(tmp_path, steps=32, samples=40, every=12, die_at=24, shuffle=shuffle)
     assert [(each.state, each.fault) for each in honest.restarts] == [("samples repeated", False)]
-    assert honest.verified
+    assert honest.holds
     (tmp_path / "faulty").mkdir()
     faulty = audit(tmp_path / "faulty", steps=32, samples=40, every=12, die_at=24, shuffle=shuffle, fault="restart")
     assert [(each.state, each.fault) for each in faulty.restarts] == [("samples repeated", True)]
 
 
 def test_the_first_epochs_end_is_known_by_the_metric_epoch(tmp_path):
-    assert audit(tmp_path, samples=40, die_at=10, epoch=True).verified
+    assert audit(tmp_path, samples=40, die_at=10, epoch=True).holds
     (tmp_path / "unknown").mkdir()
     found = audit(tmp_path / "unknown", samples=40, die_at=10)
     assert "The metric `epoch` tells these apart" in found.findings[0].text
@@ -114,7 +114,7 @@ def test_ranks_that_were_killed_at_different_steps_are_compared_where_both_repor
     (path,) = (tmp_path / "runs").iterdir()
     found = audit_recorded(RecordedRunDirectory(path))
     assert [(each.state, each.compared_steps) for each in found.restarts] == [("same samples", 4)]
-    assert found.verified
+    assert found.holds
     assert found.samples == 24 * 8
 
 
@@ -130,7 +130,7 @@ def test_a_checkpoint_is_audited_at_its_step_and_its_files_are_checked(tmp_path)
     run = train(tmp_path)
     checkpoint = run.checkpoints()[0]
     found = audit_recorded(run, checkpoint)
-    assert (found.step, found.steps, found.verified) == (10, 10, True)
+    assert (found.step, found.steps, found.holds) == (10, 10, True)
     weights = Path(checkpoint.path) / "weights.bin"
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     assert "found digest" in audit_recorded(run, checkpoint).findings[0].text
@@ -147,7 +147,7 @@ def test_a_run_without_tokens_is_declared(tmp_path, monkeypatch):
     with start("plain") as run:
         run.step(loss=1.0)
     found = audit_recorded(RecordedRunDirectory(run.path))
-    assert (found.level, found.verified, found.steps_without_samples) == (Level.DECLARED, True, 1)
+    assert (found.level, found.holds, found.steps_without_samples) == (Level.DECLARED, True, 1)
 
 
 def test_the_first_step_with_other_samples_is_named(tmp_path):

@@ -5,6 +5,7 @@ import dataclasses
 import enum
 import json
 import multiprocessing
+import re
 import subprocess
 import sys
 import time
@@ -321,3 +322,15 @@ def test_the_environment_and_the_code_of_the_trainer_are_on_record():
     assert "+# changed" in header.code["diff"]
     assert header.environment["packages"]["numpy"] == np.__version__
     assert header.command[-1] == "train.py"
+
+
+def test_the_loop_of_the_documentation_runs():
+    page = (Path(__file__).parents[2] / "docs" / "record.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    subprocess.run([sys.executable, "-c", block], check=True)
+    (path,) = Path("runs").iterdir()
+    run = RecordedRunDirectory(path)
+    assert run.state() == "finished"
+    assert [checkpoint.step for checkpoint in run.checkpoints()] == [100, 200]
+    (attempt,) = run.attempts()
+    assert [ring.samples for ring in attempt.rings()] == [8] * 200

@@ -23,6 +23,7 @@ from treering.runlog.ancestry import PathLeft, PathSegment, path_left, segments_
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import RunDirectory
 from treering.runlog.find import runs_without_config
+from treering.runlog.journal import notes_and_tags
 from treering.runlog.ring import Ring
 
 THROUGHPUT_STEPS: Final = 100
@@ -39,10 +40,10 @@ class RunLine:
         state: of the run; `stalled` where it runs and no step comes, with the reason in `stall`; `damaged` where its
             log does not hold, with the reason in `problem`.
         step: newest step on the path; `num_steps` is the schedule's end.
-        num_steps: steps of the whole schedule.
+        num_steps: steps of the whole schedule; None where the trainer reports no schedule.
         loss: of that step, nats a token.
         validation_loss: newest one on the path, None before the first.
-        consumed_tokens: up to and with that step.
+        consumed_tokens: up to and with that step; None where the trainer reports no tokens.
         attempts: process starts.
         checkpoints: complete ones on disk.
         incidents: of all attempts.
@@ -56,10 +57,10 @@ class RunLine:
     experiment: str
     state: str
     step: int
-    num_steps: int
+    num_steps: int | None
     loss: float | None
     validation_loss: float | None
-    consumed_tokens: int
+    consumed_tokens: int | None
     attempts: int
     checkpoints: int
     incidents: int
@@ -139,12 +140,15 @@ def run_page(run: RunDirectory) -> dict[str, Any]:
     resolved = run.resolved
     path = path_left(run)
     rings, segments = path.rings, path.segments
+    notes, tags = notes_and_tags(line.entry for line in run.journal.lines())
     attempts = run.attempts()
     shape = ModelShape.of(resolved.recipe.model, resolved.blend.sequence_length)
     newest = attempts[-1] if attempts else None
     return {
         "run": run_line(run, path).to_json(),
         "path_to_run": str(run.path),
+        "tags": tags,
+        "notes": [each.model_dump(mode="json", exclude={"kind"}) for each in notes],
         "overrides": list(resolved.overrides),
         "digests": resolved.digests,
         "parameters": Parameters.of(resolved.recipe.model, resolved.blend.sequence_length).total,

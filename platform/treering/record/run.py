@@ -27,7 +27,7 @@ from treering.record.settings import json_settings
 from treering.redact import redact
 from treering.runlog.chronicle import record_end
 from treering.runlog.document import write_document
-from treering.runlog.journal import Noted, Scored, Tagged
+from treering.runlog.journal import Noted, Scored, Tagged, login_name
 from treering.runlog.lock import acquire
 from treering.runlog.recorded_directory import POINTER_FILE, RecordedAttempt, RecordedRunDirectory
 from treering.runlog.recorded_records import RecordedCheckpoint, RecordedFile, RecordedHeader, RecordedRun, ResumePoint
@@ -220,6 +220,11 @@ class Run:
         self._open = True
         atexit.register(self._end_at_exit)
 
+    @property
+    def last_step(self) -> int:
+        """The step that was reported last, or that the attempt goes on after."""
+        return self._step
+
     def step(
         self,
         metrics: Mapping[str, Any] | None = None,
@@ -324,13 +329,13 @@ class Run:
         """Adds a note for people to the run's journal."""
         self._check_open()
         if self._rank == 0:
-            self._directory.journal.append(Noted(at=time.time(), by=_user(), text=redact(text)))
+            self._directory.journal.append(Noted(at=time.time(), by=login_name(), text=redact(text)))
 
     def tag(self, *tags: str) -> None:
         """Adds tags for people to the run's journal."""
         self._check_open()
         if self._rank == 0:
-            self._directory.journal.append(Tagged(at=time.time(), by=_user(), added=tags))
+            self._directory.journal.append(Tagged(at=time.time(), by=login_name(), added=tags))
 
     def finish(self) -> None:
         """Ends the run as finished; more than once does nothing."""
@@ -416,7 +421,3 @@ def _number(name: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError, RuntimeError):
         raise UserError(f"{name}: found {value!r}, expected a number") from None
-
-
-def _user() -> str:
-    return os.environ.get("USER") or os.environ.get("LOGNAME") or str(os.getuid())

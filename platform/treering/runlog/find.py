@@ -1,5 +1,6 @@
 """Finds runs and checkpoints by what a person types: an id, the beginning of an id, or a folder."""
 
+import os
 import re
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from treering.runlog.directory import (
     checkpoint_name,
     is_checkpoint_name,
 )
+from treering.runlog.document import read_document
+from treering.runlog.recorded_directory import POINTER_FILE, RECORD_FILE, RecordedRunDirectory
+from treering.runlog.recorded_records import RecordedCheckpoint
 
 
 def find_runs(folder: Path) -> list[RunDirectory]:
@@ -25,7 +29,62 @@ def find_runs(folder: Path) -> list[RunDirectory]:
 def runs_without_config(folder: Path) -> list[RunDirectory]:
     """The folders of runs that have lost their `resolved.json` and still hold attempts or checkpoints."""
     left = {path.parent for name in (ATTEMPTS, CHECKPOINTS) for path in folder.glob(f"*/{name}")}
-    return [run for run in map(RunDirectory, sorted(left)) if not run.config_file.exists()]
+    known = {run.path for run in find_recorded_runs(folder)}
+    return [run for run in map(RunDirectory, sorted(left - known)) if not run.config_file.exists()]
+
+
+def find_recorded_runs(folder: Path) -> list[RecordedRunDirectory]:
+    """All runs of other trainers below a folder, newest activity last."""
+    found = [RecordedRunDirectory(path.parent) for path in folder.glob(f"*/{RECORD_FILE}")]
+    return sorted(found, key=_last_report)
+
+
+def _last_report(run: RecordedRunDirectory) -> float:
+    files = (*(attempt.rings_file() for attempt in run.attempts()), run.record_file)
+    return max(_modified_at(file) for file in files)
+
+
+def find_recorded(folder: Path, name: str) -> tuple[RecordedRunDirectory, RecordedCheckpoint | None] | None:
+    """The recorded run, and the checkpoint of it, that a person names; None where the name is not of a recorded run.
+
+    Args:
+        folder: folder of all runs.
+        name: a run's folder, a prefix of its id, or the folder or file of a checkpoint that its trainer reported.
+
+    Raises:
+        NotFoundError: several runs fit, or the checkpoint's run is not where the checkpoint says.
+        EvidenceError: the record of the checkpoint was changed.
+    """
+    path = Path(name)
+    if (path / RECORD_FILE).exists():
+        return RecordedRunDirectory(path), None
+    for pointer in (path / POINTER_FILE, path.with_name(f"{path.name}.{POINTER_FILE}")):
+        if path.name and pointer.is_file():
+            return _pointed_at(pointer)
+    if path.exists() or not name:
+        return None
+    wanted = short(name, RUN_ID_LENGTH)
+    found = [run for run in find_recorded_runs(folder) if run.path.name.startswith(wanted)]
+    if len(found) > 1:
+        names = ", ".join(run.path.name for run in found)
+        raise NotFoundError(f"{folder}: {name!r} fits several runs ({names}); give more characters")
+    return (found[0], None) if found else None
+
+
+def _pointed_at(pointer: Path) -> tuple[RecordedRunDirectory, RecordedCheckpoint]:
+    content, _digest = read_document(pointer)
+    run = RecordedRunDirectory(Path(os.path.normpath(pointer.parent / str(content["folder"]))))
+    if not run.record_file.exists() or run.digest != content["run"]:
+        raise NotFoundError(
+            f"{pointer}: found no run {short(content['run'], RUN_ID_LENGTH)} in {run.path}, expected the run that "
+            "recorded the checkpoint; bring the run's folder back to that place"
+        )
+    file = next((file for file in run.checkpoint_files() if content["checkpoint"] in file.read_text()), None)
+    if file is None:
+        raise NotFoundError(
+            f"{run.path}: found no record of checkpoint {content['checkpoint']}; restore it from a copy"
+        )
+    return run, RecordedCheckpoint.read(file)[0]
 
 
 def _last_activity(run: RunDirectory) -> float:

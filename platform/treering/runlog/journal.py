@@ -10,7 +10,7 @@ that training never waits for an evaluation.
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,6 +132,23 @@ class Line:
     number: int
     entry: Entry
     digest: str
+
+
+def notes_and_tags(entries: Iterable[Entry]) -> tuple[list[Noted], list[str]]:
+    """The notes of a journal in order, and the tags that are left, in the order in which they were given."""
+    notes: list[Noted] = []
+    tags: dict[str, None] = {}
+    for entry in entries:
+        if isinstance(entry, Noted):
+            notes.append(entry)
+        if isinstance(entry, Tagged):
+            tags = {tag: None for tag in (*tags, *entry.added) if tag not in entry.removed}
+    return notes, list(tags)
+
+
+def login_name() -> str:
+    """The login name of the person whose process this is, for notes and tags."""
+    return os.environ.get("USER") or os.environ.get("LOGNAME") or str(os.getuid())
 
 
 class Journal:

@@ -199,14 +199,17 @@ class RecordedRunDirectory:
         """The record of the checkpoint that an attempt wrote after a step."""
         return self.path / CHECKPOINTS / f"step-{step:08d}-attempt-{attempt:04d}.json"
 
+    def checkpoint_files(self) -> list[Path]:
+        """The records of all checkpoints, oldest step first."""
+        return sorted((self.path / CHECKPOINTS).glob("step-*.json"))
+
     def checkpoints(self) -> list[RecordedCheckpoint]:
         """The checkpoints that the trainer reported, in abandoned attempts too, oldest step first.
 
         Raises:
             EvidenceError: a record was changed.
         """
-        files = sorted((self.path / CHECKPOINTS).glob("step-*.json"))
-        return [RecordedCheckpoint.read(file)[0] for file in files]
+        return [RecordedCheckpoint.read(file)[0] for file in self.checkpoint_files()]
 
     def checkpoints_on(self, segments: Sequence[RecordedSegment]) -> list[RecordedCheckpoint]:
         """Those of the checkpoints that are on a path.
@@ -264,8 +267,3 @@ class RecordedRunDirectory:
                 )
             segments.insert(0, RecordedSegment(attempts[parent.attempt], parent.step))
         return segments
-
-
-def find_recorded_runs(folder: Path) -> list[RecordedRunDirectory]:
-    """All recorded runs below a folder, in no particular order."""
-    return [RecordedRunDirectory(path.parent) for path in folder.glob(f"*/{RECORD_FILE}")]

@@ -32,7 +32,7 @@ class RecordedDifference:
     config: dict[str, tuple[Any, Any]]
     text: str
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The fields as JSON values."""
         return asdict(self)
 

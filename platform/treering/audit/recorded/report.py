@@ -59,13 +59,23 @@ class RecordedAudit:
     not_proven: tuple[str, ...]
 
     @property
-    def verified(self) -> bool:
-        """Whether nothing was found."""
+    def holds(self) -> bool:
+        """Whether nothing was found that does not hold."""
         return not self.findings
 
-    def to_dict(self) -> dict[str, Any]:
+    @property
+    def verdict(self) -> str:
+        """One line: `recorded: samples of 300 of 300 steps`, or `FAILED with 1 finding; …`."""
+        counted = (
+            f"{self.level}: {self.steps - self.steps_without_samples:,} of {self.steps:,} steps report their samples"
+        )
+        if self.holds:
+            return counted
+        return f"FAILED with {len(self.findings)} finding{'s' if len(self.findings) > 1 else ''}; {counted}"
+
+    def to_json(self) -> dict[str, Any]:
         """The fields as JSON values."""
-        return {**asdict(self), "verified": self.verified}
+        return {"verdict": self.verdict, "holds": self.holds, **asdict(self)}
 
 
 def audit_recorded(run: RecordedRunDirectory, checkpoint: RecordedCheckpoint | None = None) -> RecordedAudit:

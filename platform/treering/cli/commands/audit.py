@@ -19,6 +19,7 @@ from treering.cli.options import (
 )
 from treering.cli.output import console, print_json
 from treering.cli.progress import progress_bars
+from treering.cli.recorded import print_recorded_audit
 
 if TYPE_CHECKING:
     from treering.audit.recovered import CheckpointEvidence
@@ -100,6 +101,8 @@ def audit(
     copy of the run, and compares every bit. With `--public-key`, the attestation beside the checkpoint is checked, and
     what was signed raises the level of assurance.
 
+    For a run of another trainer, recorded with `treering.start`, it shows what each restart repeated or skipped.
+
     `--documents FILE` lists every document that was read: corpus, number, id, source, licence, tokens, tokens read.
     `--summary` reads neither rings nor corpora: it shows what was read of each corpus by the records and the data
     order, and whether the records fit each other.
@@ -123,6 +126,8 @@ def audit(
 
     _check_usage(checkpoint, megatron_run, (step, document, data_root, lineage), documents)
     try:
+        if _audit_recorded(checkpoint, (summary, verify, replay, documents, public_key, attestation), json=json):
+            return
         if summary:
             others = (verify, replay, documents, public_key, attestation, megatron_run)
             _summarize(checkpoint, alone=not any(others), json=json)
@@ -137,8 +142,7 @@ def audit(
                 verify=verify,
                 json=json,
             )
-            if not holds:
-                raise typer.Exit(EvidenceError.exit_code)
+            _exit_unless(holds=holds)
             return
         found, evidence, report = _audited(checkpoint, verify=verify or replay is not None)
         report, unreplayed = (report, None) if replay is None else _replayed(report, found, replay)
@@ -159,7 +163,13 @@ def audit(
             console.print(*listed)
     if unreplayed is not None:
         raise unreplayed
-    if not report.holds:
+    _exit_unless(holds=report.holds)
+
+
+def _exit_unless(*, holds: bool) -> None:
+    from treering.errors import EvidenceError
+
+    if not holds:
         raise typer.Exit(EvidenceError.exit_code)
 
 
@@ -177,6 +187,29 @@ def _check_usage(
         raise UserError("audit: --documents belongs to a CHECKPOINT of Treering's own trainer")
 
 
+def _audit_recorded(checkpoint: str, others: "Sequence[object]", *, json: bool) -> bool:
+    """Prints the audit of a run of another trainer, and returns whether it is one."""
+    from treering.audit.recorded.report import audit_recorded
+    from treering.errors import UserError
+    from treering.runlog.find import find_recorded
+
+    recorded = find_recorded(project().runs, checkpoint)
+    if recorded is None:
+        return False
+    if any(others):
+        raise UserError(
+            f"audit: run {recorded[0].id} was recorded by another trainer; no data order is known, so its audit takes "
+            "no other option but --json"
+        )
+    found = audit_recorded(*recorded)
+    if json:
+        print_json(found.to_json())
+    else:
+        print_recorded_audit(found)
+    _exit_unless(holds=found.holds)
+    return True
+
+
 def _list_documents(evidence: "CheckpointEvidence", file: Path | None) -> list[str]:
     """Writes the documents that a checkpoint read, if there is a file to write; returns the lines about it."""
     from treering.audit.documents.training import documents_of
@@ -190,7 +223,7 @@ def _list_documents(evidence: "CheckpointEvidence", file: Path | None) -> list[s
 def _summarize(checkpoint: str, *, alone: bool, json: bool) -> None:
     """Prints the summary of a checkpoint."""
     from treering.audit.summary import summarize
-    from treering.errors import EvidenceError, UserError
+    from treering.errors import UserError
     from treering.runlog.find import named_checkpoint
 
     if not alone:
@@ -200,8 +233,7 @@ def _summarize(checkpoint: str, *, alone: bool, json: bool) -> None:
         print_json(found.to_json())
     else:
         print_summary(found)
-    if not found.holds:
-        raise typer.Exit(EvidenceError.exit_code)
+    _exit_unless(holds=found.holds)
 
 
 def _audited(checkpoint: str, *, verify: bool) -> "tuple[CheckpointDirectory, CheckpointEvidence, AuditReport]":

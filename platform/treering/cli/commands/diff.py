@@ -1,6 +1,7 @@
 """`treering diff`: what two checkpoints read differently."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +14,12 @@ from treering.cli.options import (
 )
 from treering.cli.output import console, print_json, print_table
 from treering.cli.progress import progress_bars
+from treering.cli.recorded import print_recorded_difference
+
+if TYPE_CHECKING:
+    from treering.runlog.recorded_directory import RecordedRunDirectory
+    from treering.runlog.recorded_records import RecordedCheckpoint
+
 
 CheckpointA = Annotated[
     str,
@@ -24,6 +31,8 @@ CheckpointB = Annotated[str, typer.Argument(metavar="B", help="The checkpoint to
 def diff(a: CheckpointA, b: CheckpointB, json: JsonOption = False) -> None:
     """Show what two checkpoints read differently: shares, samples of only one, the first different step.
 
+    For two runs of other trainers, recorded with `treering.start`, it names the first step with different samples.
+
     Exit codes:
         3: evidence is missing for a part of the answer
 
@@ -31,9 +40,13 @@ def diff(a: CheckpointA, b: CheckpointB, json: JsonOption = False) -> None:
         treering diff 430e51 c6afcc
     """
     from treering.audit.documents.difference import compare_checkpoints
-    from treering.runlog.find import named_checkpoint
+    from treering.runlog.find import find_recorded, named_checkpoint
 
     here = project()
+    recorded = [find_recorded(here.runs, name) for name in (a, b)]
+    if any(recorded):
+        _diff_recorded(recorded, json=json)
+        return
     with progress_bars() as progress:
         found = compare_checkpoints(named_checkpoint(here.runs, a), named_checkpoint(here.runs, b), here, progress)
     if json:
@@ -69,3 +82,20 @@ def diff(a: CheckpointA, b: CheckpointB, json: JsonOption = False) -> None:
     )
     print_unanswered(found.missing)
     exit_if_incomplete(found.gaps)
+
+
+def _diff_recorded(
+    recorded: "Sequence[tuple[RecordedRunDirectory, RecordedCheckpoint | None] | None]", *, json: bool
+) -> None:
+    """Compares two runs of other trainers."""
+    from treering.audit.recorded.difference import compare_recorded
+    from treering.errors import UserError
+
+    runs = [each[0] for each in recorded if each is not None]
+    if len(runs) < len(recorded):
+        raise UserError("diff: found a run of Treering's trainer and one of another trainer, expected two of one kind")
+    found = compare_recorded(*runs)
+    if json:
+        print_json(found.to_json())
+    else:
+        print_recorded_difference(found)

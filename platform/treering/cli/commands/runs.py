@@ -1,5 +1,6 @@
 """`treering runs`: the runs of the project."""
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -24,11 +25,13 @@ def runs(json: JsonOption = False) -> None:
         treering runs
         treering runs --json
     """
+    from treering.metrics.recorded_summary import recorded_line
     from treering.metrics.run_summary import run_line, unlisted_runs
-    from treering.runlog.find import find_runs
+    from treering.runlog.find import find_recorded_runs, find_runs
 
     here = project().runs
-    lines = [run_line(run) for run in find_runs(here)]
+    lines = [run_line(run) for run in find_runs(here)] + [recorded_line(run) for run in find_recorded_runs(here)]
+    lines.sort(key=lambda line: -math.inf if line.age_s is None else -line.age_s)
     notes = [f"{line.id}: {note}" for line in lines for note in _notes(line)]
     notes += unlisted_runs(here)
     if json:
@@ -67,10 +70,10 @@ def _row(line: "RunLine", shown: int) -> list[str]:
         line.id[:shown],
         line.experiment,
         line.state,
-        f"{line.step:,}/{line.num_steps:,}",
+        f"{line.step:,}" + ("" if line.num_steps is None else f"/{line.num_steps:,}"),
         number_text(line.loss),
         number_text(line.validation_loss),
-        short_count(line.consumed_tokens),
+        "" if line.consumed_tokens is None else short_count(line.consumed_tokens),
         str(line.checkpoints),
         age(line.age_s),
     ]

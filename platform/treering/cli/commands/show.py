@@ -11,6 +11,7 @@ from treering.cli.alarms import alarm_counts, print_alarms
 from treering.cli.numbers import age, number_text, plain_numbers, short_count
 from treering.cli.options import JsonOption, RunArgument, project
 from treering.cli.output import console, print_json, print_table
+from treering.cli.recorded import print_notes, print_recorded_page
 from treering.config.canonical import short
 
 FullOption = Annotated[
@@ -28,14 +29,24 @@ def show(run: RunArgument, full: FullOption = False, json: JsonOption = False) -
         treering show 0123
         treering show 0123 --full
     """
+    from treering.metrics.recorded_summary import recorded_page
     from treering.metrics.run_summary import run_page
-    from treering.runlog.find import find_run
+    from treering.runlog.find import find_recorded, find_run
 
+    recorded = find_recorded(project().runs, run)
+    if recorded is not None:
+        recorded_run = recorded_page(recorded[0])
+        if json:
+            print_json(plain_numbers(recorded_run))
+        else:
+            print_recorded_page(recorded_run, full=full)
+        return
     page = run_page(find_run(project().runs, run))
     if json:
         print_json(plain_numbers(page))
         return
     _print_state(page, full=full)
+    print_notes(page)
     if full:
         _print_page(page)
     else:

@@ -1,0 +1,92 @@
+"""A recorded run in a line and in a page: what `treering runs` and `treering show` print of another trainer's run."""
+
+import time
+from typing import Any, Final
+
+from treering.errors import EvidenceError
+from treering.metrics.run_summary import RunLine
+from treering.runlog.journal import Scored, notes_and_tags
+from treering.runlog.recorded_directory import RecordedRunDirectory
+from treering.runlog.recorded_ring import RecordedRing
+
+_LOSS: Final = ("loss", "train/loss", "train_loss")
+_VALIDATION_LOSS: Final = ("eval_loss", "validation/loss", "val_loss")
+
+
+def recorded_line(run: RecordedRunDirectory) -> RunLine:
+    """One run in a line; a record that does not hold is the state `damaged`."""
+    checkpoints = len(run.checkpoint_files())
+    try:
+        experiment = run.record.experiment
+        attempts = run.attempts()
+        last = attempts[-1].ring_log.last() if attempts else None
+        step = last.step if last else attempts[-1].header.parent.step if attempts and attempts[-1].header.parent else 0
+        state = run.state()
+    except EvidenceError as error:
+        return RunLine(run.path.name, "", "damaged", 0, None, None, None, None, 0, checkpoints, 0, None, str(error))
+    return RunLine(
+        id=run.id,
+        experiment=experiment,
+        state=state,
+        step=step,
+        num_steps=None,
+        loss=_first_of(last, _LOSS),
+        validation_loss=_first_of(last, _VALIDATION_LOSS),
+        consumed_tokens=None,
+        attempts=len(attempts),
+        checkpoints=checkpoints,
+        incidents=0,
+        age_s=time.time() - last.ended_at if last else None,
+    )
+
+
+def recorded_page(run: RecordedRunDirectory) -> dict[str, Any]:
+    """Everything that `treering show` prints of a recorded run, as JSON values.
+
+    Raises:
+        EvidenceError: the run's record does not hold.
+    """
+    segments = run.path_to_end()
+    entries = [line.entry for line in run.journal.lines()]
+    notes, tags = notes_and_tags(entries)
+    attempts = []
+    for attempt in run.attempts():
+        header, end = attempt.header, attempt.end
+        attempts.append(
+            {
+                "attempt": attempt.number,
+                "started_at": header.started_at,
+                "resumed_step": header.parent.step if header.parent else 0,
+                "last_step": attempt.last_step(),
+                "on_path": any(segment.attempt.number == attempt.number for segment in segments),
+                "status": end.status if end else None,
+                "reason": end.reason if end else None,
+                "host": header.host,
+                "world_size": header.world_size,
+                "command": list(header.command),
+                "commit": header.code["commit"],
+                "dirty": header.code["dirty"],
+            }
+        )
+    last = segments[-1].attempt.ring_log.last() if segments else None
+    return {
+        "run": recorded_line(run).to_json(),
+        "path_to_run": str(run.path),
+        "config": run.record.config,
+        "metrics": last.metrics if last else {},
+        "tags": tags,
+        "notes": [each.model_dump(mode="json", exclude={"kind"}) for each in notes],
+        "scores": [
+            {"step": each.step, "task": each.task, "metrics": each.metrics}
+            for each in sorted((entry for entry in entries if isinstance(entry, Scored)), key=lambda entry: entry.step)
+        ],
+        "attempts": attempts,
+        "checkpoints": [
+            {"step": each.step, "attempt": each.attempt, "path": each.path, "bytes": sum(f.size for f in each.files)}
+            for each in run.checkpoints()
+        ],
+    }
+
+
+def _first_of(ring: RecordedRing | None, names: tuple[str, ...]) -> float | None:
+    return next((ring.metrics[name] for name in names if name in ring.metrics), None) if ring else None
