@@ -254,8 +254,9 @@ def test_a_forked_worker_cannot_report():
     assert len(rings(run)) == 1
 
 
-def _report(rank, world_size, config):
-    run = start("ranks", config=config, rank=rank, world_size=world_size)
+def _report(rank, world_size, together):
+    run = start("ranks", rank=rank, world_size=world_size)
+    together.wait(120)  # as the first collective of a training does
     for step in range(3):
         run.step(loss=1.0, tokens=TOKENS + 100 * rank + step)
     run.finish()
@@ -263,7 +264,8 @@ def _report(rank, world_size, config):
 
 def test_every_rank_reports_its_own_samples_to_the_attempt_of_rank_0():
     context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=_report, args=(rank, 3, {"a": 1})) for rank in (2, 1, 0)]
+    together = context.Barrier(3)
+    processes = [context.Process(target=_report, args=(rank, 3, together)) for rank in (2, 1, 0)]
     for process in processes:
         process.start()
         time.sleep(0.1)

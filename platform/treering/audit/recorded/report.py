@@ -66,9 +66,8 @@ class RecordedAudit:
     @property
     def verdict(self) -> str:
         """One line: `recorded: samples of 300 of 300 steps`, or `FAILED with 1 finding; …`."""
-        counted = (
-            f"{self.level}: {self.steps - self.steps_without_samples:,} of {self.steps:,} steps report their samples"
-        )
+        reported = self.steps - self.steps_without_samples
+        counted = f"{self.level}: samples of {reported:,} of {self.steps:,} steps"
         if self.holds:
             return counted
         return f"FAILED with {len(self.findings)} finding{'s' if len(self.findings) > 1 else ''}; {counted}"
