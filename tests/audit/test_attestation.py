@@ -260,8 +260,8 @@ def test_no_envelope(built, signer, text, said, tmp_path):
 @pytest.mark.parametrize(
     ("payload", "said"),
     [
-        (b"x", "the payload is no JSON"),
-        (b"{}", "no urn:treering:attestation:training:v1 in an in-toto Statement v1"),
+        (b"x", "the payload is not JSON"),
+        (b"{}", "not a urn:treering:attestation:training:v1 in an in-toto Statement v1"),
         (b'{"_type":"https://in-toto.io/Statement/v0.1"}', "_type"),
     ],
 )

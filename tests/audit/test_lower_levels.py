@@ -204,7 +204,7 @@ def test_a_run_whose_ancestor_has_lost_its_attempts(built, annealed):
 def test_nothing_is_left_to_answer_from(built):
     remove(built.last.path / "manifest.json")
     remove(built.run.path / "resolved.json")
-    with pytest.raises(EvidenceError, match="nothing is left to answer from"):
+    with pytest.raises(EvidenceError, match="no record is left to answer from"):
         audit_checkpoint(built.last, built.project)
 
 

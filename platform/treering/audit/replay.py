@@ -33,10 +33,10 @@ def replay_steps(checkpoint: CheckpointDirectory, count: int, seed: int | None =
     command += [] if seed is None else [f"--seed={seed}"]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     if done.returncode == EvidenceError.exit_code:
-        raise EvidenceError(f"{checkpoint.path}: cannot be replayed; the reason stands above")
+        raise EvidenceError(f"{checkpoint.path}: cannot be replayed; the reason is above", file=checkpoint.path)
     if done.returncode:
         raise TrainingError(
-            f"{checkpoint.path}: {count} steps could not be replayed, exit code {done.returncode}; the reason stands "
+            f"{checkpoint.path}: {count} steps could not be replayed, exit code {done.returncode}; the reason is "
             "above. A replay needs the extra `trainer`, the corpora and the devices of the run"
         )
     found: dict[str, Any] = json.loads(done.stdout)

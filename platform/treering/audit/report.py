@@ -64,21 +64,24 @@ class Finding:
     end: int | None = None
 
     @classmethod
-    def from_error(cls, error: Exception, kind: FindingKind, file: Path | None = None) -> Self:
-        """The finding that an error is.
+    def from_error(
+        cls, error: Exception, kind: FindingKind, file: Path | None = None, *, corpus: str | None = None
+    ) -> Self:
+        """The finding that an error reports.
 
-        Line and step are those of a ring alone: a record is read as one, and its text names the line.
+        Line and step are filled for a ring alone: any other record is read whole, and its text names the line.
 
         Args:
             error: the error.
             kind: what it is about.
             file: the file concerned; default the one that the error names.
+            corpus: name of the corpus concerned.
         """
         if not isinstance(error, EvidenceError):
-            return cls(kind, str(error), file=None if file is None else str(file))
+            return cls(kind, str(error), file=None if file is None else str(file), corpus=corpus)
         place = error.file if file is None else file
         line, step = (error.line, error.step) if kind == "ring" else (None, None)
-        return cls(kind, str(error), file=None if place is None else str(place), line=line, step=step)
+        return cls(kind, str(error), file=None if place is None else str(place), line=line, corpus=corpus, step=step)
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,7 +201,7 @@ def compare_records(
         report = audit_checkpoint(checkpoint, project)
         findings += [*report.findings, *_changed_facts(file, statement, checkpoint, report)]
     except EvidenceError as error:
-        findings.append(Finding("record", str(error)))
+        findings.append(Finding.from_error(error, "record"))
     return findings
 
 

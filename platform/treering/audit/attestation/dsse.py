@@ -72,15 +72,27 @@ class Envelope:
         except FileNotFoundError:
             raise NotFoundError(f"{path}: no attestation there; `treering attest` writes one") from None
         except (OSError, ValueError) as error:
-            raise EvidenceError(f"{path}: unreadable ({error}), expected a DSSE envelope") from None
+            raise EvidenceError(
+                f"{path}: unreadable ({error}), expected a DSSE envelope", file=path, expected="a DSSE envelope"
+            ) from None
         source = str(path)
         fields = _fields(document, {"payload", "payloadType", "signatures"}, source)
         if fields["payloadType"] != PAYLOAD_TYPE:
-            raise EvidenceError(f"{path}: payloadType is {fields['payloadType']!r}, expected {PAYLOAD_TYPE!r}")
+            raise EvidenceError(
+                f"{path}: payloadType is {fields['payloadType']!r}, expected {PAYLOAD_TYPE!r}",
+                file=path,
+                found=fields["payloadType"],
+                expected=PAYLOAD_TYPE,
+            )
         entries = fields["signatures"]
         if not isinstance(entries, list) or len(entries) != 1:
-            raise EvidenceError(f"{path}: signatures is {entries!r}, expected a list of one")
-        entry = _fields(entries[0], {"keyid", "sig"}, f"{path}: signatures[0]")
+            raise EvidenceError(
+                f"{path}: signatures is {entries!r}, expected a list of one",
+                file=path,
+                found=entries,
+                expected="a list of one",
+            )
+        entry = _fields(entries[0], {"keyid", "sig"}, source, "signatures[0]: ")
         signature = Signature(str(entry["keyid"]), _decode(entry["sig"], "sig", source))
         return cls(_decode(fields["payload"], "payload", source), signature, source)
 
@@ -105,15 +117,24 @@ class Envelope:
             return key
         if key is not None:
             raise EvidenceError(
-                f"{self.source}: keyid is {claimed!r}, but key {key.id} made the signature: the envelope was edited"
+                f"{self.source}: keyid is {claimed!r}, but key {key.id} made the signature: the envelope was edited",
+                file=Path(self.source),
+                found=claimed,
+                expected=key.id,
             )
         if claimed in {key.id for key in trusted}:
             raise EvidenceError(
                 f"{self.source}: the signature of key {claimed} does not hold: payload or signature was changed after "
-                "signing"
+                "signing",
+                file=Path(self.source),
             )
         wanted = ", ".join(key.id for key in trusted)
-        raise EvidenceError(f"{self.source}: signed by key {claimed}, expected a signature of {wanted}")
+        raise EvidenceError(
+            f"{self.source}: signed by key {claimed}, expected a signature of {wanted}",
+            file=Path(self.source),
+            found=claimed,
+            expected=wanted,
+        )
 
 
 def encode(payload: bytes) -> bytes:
@@ -122,19 +143,37 @@ def encode(payload: bytes) -> bytes:
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
 
 
-def _fields(value: Any, expected: set[str], where: str) -> dict[str, Any]:
+def _fields(value: Any, expected: set[str], source: str, place: str = "") -> dict[str, Any]:
+    """A JSON object with exactly the expected fields.
+
+    Raises:
+        EvidenceError: the value is something else.
+    """
     if not isinstance(value, dict) or value.keys() != expected:
         found = sorted(value) if isinstance(value, dict) else value
-        raise EvidenceError(f"{where}: found {found!r}, expected the fields {sorted(expected)} of a DSSE envelope")
+        raise EvidenceError(
+            f"{source}: {place}found {found!r}, expected the fields {sorted(expected)} of a DSSE envelope",
+            file=Path(source),
+            found=found,
+            expected=sorted(expected),
+        )
     return value
 
 
 def _decode(text: Any, name: str, source: str) -> bytes:
-    """Base64 that has one text only: without stray characters and with zeros in the bits that stand for nothing."""
+    """Decodes base64 in its only canonical text: without stray characters, and with zeros in the unused bits.
+
+    Raises:
+        EvidenceError: the text is not base64, or not canonical.
+    """
     try:
         raw = base64.b64decode(text, validate=True)
     except (ValueError, TypeError, binascii.Error) as error:
-        raise EvidenceError(f"{source}: {name} is no base64 ({error})") from None
+        raise EvidenceError(
+            f"{source}: {name} is not base64 ({error})", file=Path(source), found=text, expected="base64"
+        ) from None
     if base64.b64encode(raw).decode() != text:
-        raise EvidenceError(f"{source}: {name} is not base64 as it was written: the envelope was edited")
+        raise EvidenceError(
+            f"{source}: {name} is not base64 as it was written: the envelope was edited", file=Path(source), found=text
+        )
     return raw

@@ -80,7 +80,7 @@ def attest(
     if findings:
         shown = "; ".join(finding.text for finding in findings[:_SHOWN_FINDINGS])
         more = f"; and {len(findings) - _SHOWN_FINDINGS} more" if len(findings) > _SHOWN_FINDINGS else ""
-        raise EvidenceError(f"{checkpoint.path}: not signed, for it does not hold: {shown}{more}")
+        raise EvidenceError(f"{checkpoint.path}: not signed, for it does not hold: {shown}{more}", file=checkpoint.path)
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     statement = build(checkpoint, report, recorded_segments_to(checkpoint), at)
     write_durably(path, Envelope.sign(statement.to_bytes(), key).to_text())

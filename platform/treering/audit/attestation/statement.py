@@ -5,6 +5,7 @@ ours, described in docs/attestation.md: evidence comes from the checkpoint and i
 assurance, time and tool are what the signer states.
 """
 
+from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import (
@@ -221,10 +222,13 @@ class Statement(Part):
             first = error.errors(include_url=False)[0]
             place = ".".join(str(part) for part in first["loc"])
             raise EvidenceError(
-                f"{source}: no {PREDICATE_TYPE} in an in-toto Statement v1: {place}: {first['msg']}"
+                f"{source}: not a {PREDICATE_TYPE} in an in-toto Statement v1: {place}: {first['msg']}",
+                file=Path(source),
+                found=first.get("input"),
+                expected=first["msg"],
             ) from None
         except ValueError as error:
-            raise EvidenceError(f"{source}: the payload is no JSON ({error})") from None
+            raise EvidenceError(f"{source}: the payload is not JSON ({error})", file=Path(source)) from None
 
     def to_bytes(self) -> bytes:
         """The payload: canonical JSON."""

@@ -55,16 +55,20 @@ class Catalog:
             try:
                 self._offsets[corpus.digest] = corpus.mapped_offsets
             except EvidenceError as error:
-                self.distrust(corpus, str(error))
+                self.use_table(corpus, Finding.from_error(error, "corpus", corpus=corpus.name))
         return self._offsets[corpus.digest]
 
-    def distrust(self, corpus: Corpus, reason: str) -> None:
-        """From now on, what is asked about a corpus's documents is answered by its table: its index is damaged.
+    def use_table(self, corpus: Corpus, damage: Finding) -> None:
+        """Takes the document table from now on to find the documents of a corpus whose index is damaged.
+
+        Args:
+            corpus: the corpus.
+            damage: what is wrong with its index.
 
         Raises:
             EvidenceError: the table cannot be read either.
         """
-        self.damaged[corpus.digest] = Finding("corpus", reason, corpus=corpus.name)
+        self.damaged[corpus.digest] = damage
         self._offsets[corpus.digest] = corpus.table_offsets
 
     def documents(self, corpus: Corpus, numbers: NDArray[np.int64]) -> list[dict[str, Any]]:
@@ -78,20 +82,24 @@ class Catalog:
         agree(corpus, numbers, offsets[numbers + 1] - offsets[numbers], by_table)
         return rows
 
-    def described(self, corpus: Corpus, numbers: NDArray[np.int64]) -> tuple[list[dict[str, Any]], str]:
-        """The same, and why if the table cannot be read or believed: then ids are `#number`, the rest is unknown.
+    def described(
+        self, corpus: Corpus, numbers: NDArray[np.int64]
+    ) -> tuple[list[dict[str, Any]], EvidenceError | None]:
+        """The same rows, or rows without the table, and why the table cannot be used.
+
+        Without the table the id of a document is `#` and its number; source and licence are `UNKNOWN`.
 
         Raises:
             EvidenceError: the index cannot be read either.
         """
         try:
-            return self.documents(corpus, numbers), ""
+            return self.documents(corpus, numbers), None
         except EvidenceError as error:
             offsets = self.offsets(corpus)
             lengths = (offsets[numbers + 1] - offsets[numbers]).tolist()
             unknown = {"source": UNKNOWN, "licence": UNKNOWN}
             rows = [{"id": f"#{n}", **unknown, "tokens": k} for n, k in zip(numbers.tolist(), lengths, strict=True)]
-            return rows, str(error)
+            return rows, error
 
     def check(self, blend: ResolvedBlend) -> None:
         """Holds what a blend says of the corpora at hand against their manifests.
@@ -146,7 +154,11 @@ def agree(
         raise EvidenceError(
             f"{corpus.directory}: document {numbers[wrong]} of corpus {corpus.name} has {by_index[wrong]} tokens by "
             f"{IDX} and {by_table[wrong]} by {DOCUMENTS}: one of them was changed; `treering verify` says which, "
-            "`dvc checkout` restores it"
+            "`dvc checkout` restores it",
+            file=corpus.directory,
+            found=by_index[wrong].item(),
+            expected=by_table[wrong].as_py(),
+            remedy="`dvc checkout`",
         )
 
 

@@ -106,7 +106,8 @@ def check_corpora(pieces: Sequence[Piece], catalog: Catalog, progress: Progress 
         damages = corpus.verify()
         if any(damage.file == IDX for damage in damages):
             with suppress(EvidenceError):  # the table is damaged too: both have their findings
-                catalog.distrust(corpus, f"{corpus.directory / IDX}: digested again, it is not what its manifest says")
+                text = f"{corpus.directory / IDX}: its digest differs from the manifest's"
+                catalog.use_table(corpus, Finding("corpus", text, file=str(corpus.directory / IDX), corpus=corpus.name))
         if damages:
             readers = _Readers(digest, pieces, catalog)
             findings += [finding for damage in damages for finding in damage_findings(corpus, damage, readers.describe)]

@@ -92,10 +92,15 @@ def digest_words(digests: pa.StringArray, count: int) -> NDArray[np.uint64]:
     length = len(_PREFIX) + _WORDS * _WORD_HEX
     ends = np.frombuffer(digests.buffers()[1], np.int32)[digests.offset :][: len(digests) + 1]
     if np.any(np.diff(ends) != length):
-        raise EvidenceError(f"digests of documents: found one that is not sha256: with {_WORDS * _WORD_HEX} digits")
+        raise EvidenceError(
+            f"digests of documents: found one that is not sha256: with {_WORDS * _WORD_HEX} digits",
+            expected="sha256: with 64 digits",
+        )
     texts = np.frombuffer(digests.buffers()[2], np.uint8)[ends[0] : ends[-1]].reshape(-1, length)
     digits = _HEX[texts[:, len(_PREFIX) :][:, : count * _WORD_HEX]]
     if np.any(texts[:, : len(_PREFIX)] != _PREFIX) or digits.max(initial=0) > 15:
-        raise EvidenceError("digests of documents: found one that is not sha256: with hexadecimal digits")
+        raise EvidenceError(
+            "digests of documents: found one that is not sha256: with hexadecimal digits", expected="hexadecimal digits"
+        )
     joined = digits[:, ::2] << 4 | digits[:, 1::2]
     return np.ascontiguousarray(joined).view(">u8").astype(np.uint64)

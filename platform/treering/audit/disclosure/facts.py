@@ -134,7 +134,9 @@ def gather(
     if report.findings:
         raise EvidenceError(
             f"{checkpoint.path}: the audit found what does not hold, so nothing is written about it: "
-            f"{report.findings[0].text}; `treering audit` shows all"
+            f"{report.findings[0].text}; `treering audit` shows all",
+            file=checkpoint.path,
+            remedy="`treering audit`",
         )
     resolved, curated = checkpoint.run.resolved, _curated(project)
     scores = [each for each in checkpoint.run.evaluations() if each.checkpoint == checkpoint.digest]

@@ -177,7 +177,11 @@ def _places(found: FoundStep) -> Iterator[tuple[int | None, int | None]]:
 
 
 def _replica(layout: Layout, rank: int, found: FoundStep) -> int:
-    """The replica of a rank: ranks count tensor-parallel ranks fastest, then replicas, then pipeline stages."""
+    """The replica of a rank: ranks count tensor-parallel ranks fastest, then replicas, then pipeline stages.
+
+    Raises:
+        NotFoundError: the layout has no such rank.
+    """
     if not 0 <= rank < layout.world_size:
         attempt = found.piece.attempt
         raise NotFoundError(
@@ -232,9 +236,9 @@ class _Texts:
                 continue
             asked, corpus = np.array(sorted(each), dtype=np.int64), self._corpora[component]
             rows, problem = self._catalog.described(corpus, asked)
-            if problem:
+            if problem is not None:
                 answered = f"documents of corpus {corpus.name} by their number in the index, without source and licence"
-                gaps.append(Gap(problem, answered, Level.RECORDED, corpus=corpus.name))
+                gaps.append(Gap.from_error(problem, answered, Level.RECORDED, corpus=corpus.name))
             firsts = self._catalog.offsets(corpus)[asked].tolist()
             for number, row, first in zip(asked.tolist(), rows, firsts, strict=True):
                 self._rows[component, number] = row, first
@@ -270,8 +274,12 @@ def _decoder(project: Project, digest: str | None) -> Callable[[list[int]], str]
     found = digest_file(path) if path.exists() else "nothing"
     if found != digest:
         raise EvidenceError(
-            f"{path}: {found} lies there, the run's corpora were cut by tokenizer {digest}; "
-            "`dvc checkout` of the matching commit brings it back"
+            f"{path}: found {found}, the run's corpora were cut by tokenizer {digest}; "
+            "`dvc checkout` of the matching commit brings it back",
+            file=path,
+            found=found,
+            expected=digest,
+            remedy="`dvc checkout` of the matching commit",
         )
     return Detokenizer(path).decode
 

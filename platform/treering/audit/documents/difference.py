@@ -126,7 +126,11 @@ def compare_checkpoints(
     ancestries = recover_ancestry(a, project), recover_ancestry(b, project)
     for ancestry in ancestries:
         if not ancestry.pieces:
-            raise EvidenceError(f"{'; '.join(messages(ancestry.gaps))}; a difference needs both orders")
+            raise EvidenceError(
+                f"{'; '.join(messages(ancestry.gaps))}; a difference needs both orders",
+                file=ancestry.checkpoint.run.config_file,
+                step=ancestry.step,
+            )
     catalog = find_corpora(project, [piece.blend for ancestry in ancestries for piece in ancestry.pieces])
     recorded = tuple(read_path(ancestry.checkpoint, ancestry.pieces) for ancestry in ancestries)
     first_step, reason = _first_difference(ancestries, recorded)

@@ -227,9 +227,9 @@ def _rows(
         return {}
     asked = np.array(sorted(numbers), dtype=np.int64)
     rows, problem = catalog.described(corpus, asked)
-    if problem:
+    if problem is not None:
         answered = f"documents of corpus {corpus.name} by their number in the index, without source"
-        gaps.append(Gap(problem, answered, Level.RECORDED, corpus=corpus.name))
+        gaps.append(Gap.from_error(problem, answered, Level.RECORDED, corpus=corpus.name))
     return dict(zip(asked.tolist(), rows, strict=True))
 
 

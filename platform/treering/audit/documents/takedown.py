@@ -281,4 +281,6 @@ def _batches(files: Sequence[Path]) -> Iterator[pa.RecordBatch]:
             with pq.ParquetFile(path) as file:
                 yield from file.iter_batches(columns=_COLUMNS)
         except (OSError, ValueError, pa.ArrowException) as error:
-            raise EvidenceError(f"{path}: unreadable ({error}); `dvc checkout` restores it") from None
+            raise EvidenceError(
+                f"{path}: unreadable ({error}); `dvc checkout` restores it", file=path, remedy="`dvc checkout`"
+            ) from error

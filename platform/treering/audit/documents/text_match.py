@@ -272,7 +272,11 @@ class _Document:
         if found != row["digest"]:
             raise EvidenceError(
                 f"corpus {corpus.name}: document {row['id']}: found tokens {found}, expected {row['digest']}; "
-                "`dvc checkout` restores them"
+                "`dvc checkout` restores them",
+                file=corpus.directory,
+                found=found,
+                expected=row["digest"],
+                remedy="`dvc checkout`",
             )
         (text,) = text_of.documents(corpus, [number])
         in_order, characters = word_spans(text)

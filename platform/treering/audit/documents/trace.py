@@ -65,7 +65,7 @@ def trace_documents(
             f"{project.corpora}: no document of a corpus at hand is meant by {asked}; `treering takedown` also says "
             f"what curation dropped{''.join(f'; {text}' for text in (*(each.text for each in missing), *unanswered))}"
         )
-        raise EvidenceError(text) if missing else NotFoundError(text)
+        raise EvidenceError(text, file=project.corpora) if missing else NotFoundError(text)
     exposed = find_exposures(runs, documents, catalog, progress, ancestries)
     traced, checkpoints = tuple(exposed.traced(limit)), tuple(exposed.checkpoints())
     gaps = (*missing, *exposed.gaps)

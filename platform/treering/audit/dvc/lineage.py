@@ -2,8 +2,11 @@
 
 `dvc.lock` names for a stage the inputs as they lay there *after* its command, whatever the command did with them. So
 an output that was kept across a change (`persist: true`), inherited by an experiment, or made while its data changed
-stands there with inputs that never made it, and `dvc status` calls it up to date. The checkpoint knows better: its
-rings, header and manifest were written while it was made.
+is recorded with inputs that never made it, and `dvc status` calls it up to date. The checkpoint's rings, header and
+manifest were written while it was made.
+
+`dvc.api` has no call that returns the inputs that `dvc.lock` recorded for a stage, and `params_show` reads the
+parameter files as they are now. So the recorded stage is parsed here.
 """
 
 import hashlib

@@ -3,6 +3,9 @@
 A store holds a file under its md5 as `files/md5/ab/cdef…`, and a tracked folder as `files/md5/ab/cdef….dir`, a JSON
 list of md5 and path of every file in it.
 Source: https://dvc.org/doc/user-guide/project-structure/internal-files (DVC 3).
+
+DVC's public API opens a path of a Git revision, and needs DVC installed. The audit looks for content by its digest,
+which no path need name, also where DVC is missing. So the store's own layout is read.
 """
 
 import configparser

@@ -20,13 +20,27 @@ from treering.runlog.directory import RunDirectory
 _SHOWN = 3
 
 
-def edited_fields(run: RunDirectory, project: Project) -> str:
-    """The fields of a run's config that other records give otherwise, to follow an error about it; empty if none does.
+def name_edited_fields(error: EvidenceError, run: RunDirectory, project: Project) -> EvidenceError:
+    """An error about a run's config, with the fields that other records contradict added to its text.
 
     Args:
-        run: the run, whose config need not hold.
-        project: where copies of the config and the blend lie.
+        error: the error.
+        run: the run.
+        project: where copies of the config and the blend are.
     """
+    return EvidenceError(
+        f"{error}{_edited_fields(run, project)}",
+        file=error.file or run.config_file,
+        line=error.line,
+        step=error.step,
+        found=error.found,
+        expected=error.expected,
+        remedy=error.remedy,
+    )
+
+
+def _edited_fields(run: RunDirectory, project: Project) -> str:
+    """The fields of a run's config that other records contradict; empty if no record does."""
     file = run.config_file
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         document = parse_json(read_bytes(file))

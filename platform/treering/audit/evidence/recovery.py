@@ -7,7 +7,7 @@ recipe: schedule and blend alone decide which samples a step reads. Each missing
 from contextlib import suppress
 from dataclasses import dataclass
 
-from treering.audit.evidence.config_edits import edited_fields
+from treering.audit.evidence.config_edits import name_edited_fields
 from treering.audit.evidence.segments import (
     DerivedSegment,
     Piece,
@@ -72,16 +72,16 @@ def pieces_to(run: RunDirectory, number: int | None, step: int) -> tuple[list[Pi
 
     Args:
         run: the run.
-        number: the attempt that did the step, None where nobody knows.
+        number: the attempt that did the step, None if unknown.
         step: the step.
     """
     gaps: list[Gap] = []
-    problem = ""
+    problem: EvidenceError | None = None
     if number is not None:
         try:
             return list(recorded_segments_of(path_of(PathSegment(run, run.attempt(number), step)))), gaps
         except EvidenceError as error:
-            problem = str(error)
+            problem = error
     return _trace_back(run, number, step, problem, gaps), gaps
 
 
@@ -101,9 +101,9 @@ def recover_ancestry(checkpoint: CheckpointDirectory, project: Project) -> Recov
         return RecoveredAncestry(checkpoint, manifest, tuple(recorded_segments_to(checkpoint)), tuple(gaps))
     except EvidenceError as error:
         if manifest is None:
-            number, step, problem = _attempt_of(checkpoint), checkpoint.step, ""
+            number, step, problem = _attempt_of(checkpoint), checkpoint.step, None
         else:
-            number, step, problem = manifest.attempt, manifest.step, str(error)
+            number, step, problem = manifest.attempt, manifest.step, error
         pieces = _trace_back(checkpoint.run, number, step, problem, gaps)
         return RecoveredAncestry(checkpoint, manifest, tuple(pieces), tuple(gaps))
 
@@ -135,24 +135,32 @@ def readable_run(run: RunDirectory, project: Project) -> tuple[RunDirectory, tup
             if published.id == run.path.resolve().name:
                 answered = f"everything of it, by the published run log in {published.path}"
                 return published, (Gap.from_error(error, answered, Level.RECORDED, config, helps=HELPS),)
-        raise EvidenceError(f"{error}; without it nothing says what a step reads; {HELPS}") from None
+        raise EvidenceError(
+            f"{error}; without it no record says what a step reads; {HELPS}", file=config, remedy=HELPS
+        ) from error
     return run, ()
 
 
 def _at_home(
     checkpoint: CheckpointDirectory, project: Project, gaps: list[Gap]
 ) -> tuple[CheckpointDirectory, CheckpointManifest | None]:
-    """The checkpoint at the run that its manifest names, and that manifest, if it is there."""
+    """The checkpoint at the run that its manifest names, and that manifest, None if it is missing.
+
+    Raises:
+        EvidenceError: neither manifest nor config can be read.
+    """
     file, config = checkpoint.manifest_file, checkpoint.run.config_file
     try:
-        own, problem = checkpoint.run.resolved.recipe.digest, ""
+        own, problem = checkpoint.run.resolved.recipe.digest, None
     except EvidenceError as error:
-        own, problem = None, f"{error}{edited_fields(checkpoint.run, project)}"
+        own, problem = None, name_edited_fields(error, checkpoint.run, project)
     try:
         manifest = checkpoint.manifest
     except EvidenceError as error:
         if own is None:
-            raise EvidenceError(f"{error}; and {problem}: nothing is left to answer from; {HELPS}") from None
+            raise EvidenceError(
+                f"{error}; and {problem}: no record is left to answer from; {HELPS}", file=file, remedy=HELPS
+            ) from error
         answered = (
             f"what run {checkpoint.run.id} reads up to step {checkpoint.step}, which is the step of the folder's name; "
             "nothing binds the files to it"
@@ -171,13 +179,13 @@ def _at_home(
         answered = f"everything of it, by the run log in {home.path}"
         gaps.append(Gap(missing, answered, Level.RECORDED, str(file)))
         return CheckpointDirectory(checkpoint.path, home), manifest
-    if own is None:
+    if problem is not None:
         answered = (
             f"what the manifest says: step {manifest.step}, {manifest.consumed_samples} samples, "
             f"{manifest.consumed_tokens} tokens, blend {manifest.blend}; no corpus, no order"
         )
-        missing = f"{problem}; no run at hand is {manifest.run}; {HELPS}"
-        gaps.append(Gap(missing, answered, Level.DECLARED, str(config)))
+        helps = f"no available run is {manifest.run}; {HELPS}"
+        gaps.append(Gap.from_error(problem, answered, Level.DECLARED, config, helps=helps))
     return checkpoint, manifest
 
 
@@ -191,15 +199,17 @@ def _attempt_of(checkpoint: CheckpointDirectory) -> int | None:
     return None
 
 
-def _trace_back(run: RunDirectory, number: int | None, last: int, problem: str, gaps: list[Gap]) -> list[Piece]:
+def _trace_back(
+    run: RunDirectory, number: int | None, last: int, problem: EvidenceError | None, gaps: list[Gap]
+) -> list[Piece]:
     """The pieces up to a step, from the root on.
 
     Args:
         run: the run that did the step.
-        number: the attempt that did it, None where nobody knows.
+        number: the attempt that did it, None if unknown.
         last: the step.
-        problem: why the way cannot be followed as it is, empty where that was told.
-        gaps: told what is missing.
+        problem: why the records cannot be followed, None where `gaps` already has the reason.
+        gaps: each missing record is appended.
     """
     pieces: list[Piece] = []
     seen: set[tuple[str, int]] = set()
@@ -223,15 +233,15 @@ def _trace_back(run: RunDirectory, number: int | None, last: int, problem: str, 
             continue
         attempt, first = _headless(run, resolved, number, last)
         pieces.insert(0, DerivedSegment(first, last, schedule, resolved.blend, run, attempt))
-        if why and number is not None:
+        if why is not None and number is not None:
             gaps.append(_without_header(pieces[0], resolved, number, why))
         number, last = None, first - 1
         start = resolved.recipe.start_from
         if start is not None and last == start.step:
             run = run.ancestor(start.run)
-    if problem and len(gaps) == before:
+    if problem is not None and len(gaps) == before:
         answered = "the order of all steps, by schedule and blend of the recipe"
-        gaps.append(Gap(f"{problem}; {HELPS}", answered, Level.REDERIVED))
+        gaps.append(Gap.from_error(problem, answered, Level.REDERIVED, helps=HELPS))
     return pieces
 
 
@@ -240,17 +250,17 @@ def _header(  # noqa: PLR0917 - private, called once
     resolved: Resolved,
     number: int | None,
     last: int,
-    problem: str,
+    problem: EvidenceError | None,
     seen: set[tuple[str, int]],
-) -> tuple[AttemptHeader | None, str]:
-    """The header of the attempt that did a step, if the way can go on by it; else why not, empty if nobody asked."""
+) -> tuple[AttemptHeader | None, EvidenceError | None]:
+    """The header of the attempt that did a step, if the way continues from it; otherwise the reason, if it is known."""
     if number is None:
-        return None, ""
+        return None, None
     attempt = _attempt(run, number)
     try:
         header = attempt.header
     except EvidenceError as error:
-        return None, str(error)
+        return None, error
     parent, start = header.parent, resolved.recipe.start_from
     own = parent is not None and parent.run == resolved.recipe.digest
     came_from = None if parent is None else (parent.run, parent.step)
@@ -259,7 +269,7 @@ def _header(  # noqa: PLR0917 - private, called once
     if not fits or place in seen or (parent is not None and parent.step >= last):
         return None, problem
     seen.add(place)
-    return header, ""
+    return header, None
 
 
 def _attempt(run: RunDirectory, number: int) -> AttemptDirectory:
@@ -279,7 +289,7 @@ def _headless(
     return None, resolved.first_step
 
 
-def _without_header(piece: Piece, resolved: Resolved, number: int, why: str) -> Gap:
+def _without_header(piece: Piece, resolved: Resolved, number: int, why: EvidenceError) -> Gap:
     first, last = piece.first_step, piece.last_step
     derived = f"as schedule and blend of {piece.run.config_file} order them"
     if piece.attempt is None:
@@ -290,8 +300,8 @@ def _without_header(piece: Piece, resolved: Resolved, number: int, why: str) -> 
         if first > resolved.first_step:
             answered += f"; steps {resolved.first_step} to {first - 1} {derived}"
             level = Level.REDERIVED
-    missing = f"{why}; layout, code and environment of attempt {number} of run {resolved.run_id} are not known; {HELPS}"
-    return Gap(missing, answered, level, str(_attempt(piece.run, number).header_file))
+    helps = f"layout, code and environment of attempt {number} of run {resolved.run_id} are not known; {HELPS}"
+    return Gap.from_error(why, answered, level, _attempt(piece.run, number).header_file, helps=helps)
 
 
 def _without_config(run: RunDirectory, last: int, why: Exception, pieces: list[Piece]) -> Gap:

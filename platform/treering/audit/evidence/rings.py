@@ -106,14 +106,12 @@ def read_path(checkpoint: CheckpointDirectory, pieces: Sequence[Piece]) -> Recor
 
 
 def _read_piece(checkpoint: CheckpointDirectory, piece: Piece, before: tuple[int, int], recorded: Recorded) -> bool:
-    """Reads the rings of one piece; tells whether those after it can be read, for no ring of it was changed."""
+    """Reads the rings of one piece; returns whether no ring was changed, so that the next piece can be read."""
     step = piece.first_step
     try:
         rings, step = _rings_of(piece, recorded)
         for ring in rings:
-            if ring.step != step:
-                stands = "nothing" if recorded.last is None else f"step {recorded.last.step}"
-                raise EvidenceError(f"{recorded.where(step)[0]}: step {ring.step} follows {stands}")
+            _check_step(ring, step, recorded)
             _hold(checkpoint, piece, ring, before, recorded)
             step += 1
             if ring.step == piece.last_step:
@@ -126,6 +124,25 @@ def _read_piece(checkpoint: CheckpointDirectory, piece: Piece, before: tuple[int
         text = f"{piece.attempt.rings_file}: the rings {end}, the path needs them to step {piece.last_step}"
         recorded.broken(step, text)
     return True
+
+
+def _check_step(ring: Ring, step: int, recorded: Recorded) -> None:
+    """Checks that a ring is about the step that comes next on the path.
+
+    Raises:
+        EvidenceError: it is about another step.
+    """
+    if ring.step != step:
+        before = "nothing" if recorded.last is None else f"step {recorded.last.step}"
+        file, line = recorded.where(step)
+        raise EvidenceError(
+            f"{file}: step {ring.step} follows {before}",
+            file=file,
+            line=line,
+            step=ring.step,
+            found=ring.step,
+            expected=step,
+        )
 
 
 def _rings_of(piece: Piece, recorded: Recorded) -> tuple[Iterator[Ring], int]:
@@ -141,7 +158,7 @@ def _rings_of(piece: Piece, recorded: Recorded) -> tuple[Iterator[Ring], int]:
         return attempt.headless_rings(), piece.first_step
     parent = attempt.header.parent
     if parent is not None and last is not None and last.step == parent.step and (wrong := broken_seam(attempt, last)):
-        raise EvidenceError(wrong)
+        raise EvidenceError(wrong, file=attempt.header_file, step=last.step, found=last.digest, expected=parent.ring)
     rings = attempt.rings()
     try:
         first = next(rings, None)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from treering.audit.evidence.config_edits import edited_fields
+from treering.audit.evidence.config_edits import name_edited_fields
 from treering.audit.evidence.record_fields import check_config
 from treering.audit.report import Finding
 from treering.config.resolve import Resolved
@@ -96,8 +96,7 @@ def check_run_config(run: RunDirectory, project: Project) -> Iterator[Finding]:
     try:
         yield from check_config(run)
     except EvidenceError as error:
-        text = f"{error}{edited_fields(run, project)}"
-        yield Finding("record", text, file=str(run.config_file))
+        yield Finding.from_error(name_edited_fields(error, run, project), "record", run.config_file)
 
 
 def read_attempts(

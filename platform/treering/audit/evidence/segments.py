@@ -112,7 +112,11 @@ def recorded_segments_of(path: Sequence[PathSegment]) -> list[RecordedSegment]:
         last = segment.attempt.last_step() if segment.last_step is None else segment.last_step
         if last <= done:
             raise EvidenceError(
-                f"{segment.attempt.path}: goes on after step {done} but ends on the path at step {last}"
+                f"{segment.attempt.path}: goes on after step {done} but ends on the path at step {last}",
+                file=segment.attempt.path,
+                step=last,
+                found=last,
+                expected=f"a step after {done}",
             )
         resolved = segment.run.resolved
         try:
@@ -154,7 +158,11 @@ def _read_ranges(pieces: Sequence[Piece]) -> list[ReadRange]:
 
 
 def _check_continuation(segment: PathSegment, before: Sequence[RecordedSegment]) -> None:
-    """Holds the positions where a run's blend goes on against what the runs before it have read."""
+    """Compares the positions where a run's blend continues with what the runs before it have read.
+
+    Raises:
+        EvidenceError: they differ.
+    """
     resolved, other = segment.run.resolved, before[-1].run.resolved
     continues, start = resolved.blend.continues, resolved.recipe.start_from
     if continues is None or start is None:
@@ -174,7 +182,11 @@ def _check_continuation(segment: PathSegment, before: Sequence[RecordedSegment])
 
 
 def _check_start(segment: PathSegment, before: Sequence[RecordedSegment]) -> None:
-    """Holds where a run starts, by its recipe, against what stands before its first attempt on the path."""
+    """Compares where a run starts, by its recipe, with the segment before its first attempt on the path.
+
+    Raises:
+        EvidenceError: they differ.
+    """
     recipe, start = segment.run.resolved.recipe, segment.run.resolved.recipe.start_from
     came_from = None if not before else (before[-1].segment.run.resolved.recipe.digest, before[-1].last_step)
     if came_from is not None and came_from[0] == recipe.digest:
