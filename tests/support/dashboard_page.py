@@ -1,7 +1,13 @@
 """A page of the dashboard, run without a browser, and what it shows."""
 
+from pathlib import Path
+from typing import Final
+
 import pandas as pd
 from streamlit.testing.v1 import AppTest
+
+APP: Final = str(Path(__file__).parents[2] / "dashboard" / "treering_dashboard" / "site" / "app.py")
+"""The script that Streamlit runs: navigation and all pages."""
 
 
 def page(name: str, **query: object) -> AppTest:

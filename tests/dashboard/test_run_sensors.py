@@ -1,0 +1,88 @@
+"""The Run page's sensors: devices, processors, and the ranks that compute longest."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from dashboard_charts import header_texts, layers, panel, rows
+from dashboard_page import page, texts
+
+from treering.runlog.directory import RunDirectory
+from treering_dashboard.frames import telemetry
+
+
+@pytest.mark.slow
+def test_sensors_of_devices_stand_on_the_steps(lay_run) -> None:
+    run = lay_run(steps=60, device="cuda")
+    rings = list(RunDirectory(run).attempts()[0].rings())
+    app = page("run", run=run.name)
+    view, data = panel(app, "Power")
+    band, line = rows(layers(view, "area")[0], data), rows(layers(view, "line")[0], data)
+    assert line["x"].tolist() == [ring.consumed_tokens for ring in rings]
+    assert line["y"].tolist() == [310.0 + ring.step for ring in rings]
+    assert (band["lo"].iloc[0], band["hi"].iloc[0]) == (301.0, 321.0)
+    assert header_texts(view) == [f"{310 + rings[-1].step} W"]
+    assert header_texts(panel(app, "Device memory")[0]) == ["65 GB"]
+    view, data = panel(app, "Computing by rank")
+    band = rows(layers(view, "area")[0], data)
+    assert (set(band["lo"]), set(band["hi"])) == ({0.3}, {0.35}), "the highest is the rank that others wait for"
+    assert "Mean over 2 ranks" in texts(app)
+    assert "device/temperature: none, not supported" in texts(app)
+
+
+def readings_of(run: Path, ranks: Iterable[int], slowest: int) -> None:
+    """Telemetry of many ranks, three readings in the last steps; one rank computes longer than all others."""
+    folder = run / "attempts" / "0001" / "telemetry"
+    folder.mkdir()
+    ended_at = [ring.ended_at for ring in RunDirectory(run).path_rings()][-3:]
+    for rank in ranks:
+        compute = 0.9 if rank == slowest else 0.3 + 0.0001 * (rank % 100)
+        values = {"rank/step": 1.0, "rank/compute": compute, "rank/communication": 1 - compute, "rank/tflops": 1.0}
+        rows = [{"time": moment - 0.05, "rank": rank, "values": values} for moment in ended_at]
+        (folder / f"rank-{rank}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.mark.slow
+def test_every_rank_of_2240_is_read_and_the_slowest_is_named(lay_run) -> None:
+    """Rank 2,239 is the last in order of numbers, and far from the first 64 in order of texts."""
+    run = lay_run(stop_at=110, ranks=2240)
+    readings_of(run, range(2240), slowest=2239)
+    app = page("run", run=run.name)
+    view, data = panel(app, "Computing by rank")
+    band = rows(layers(view, "area")[0], data)
+    assert (band["hi"].max(), band["lo"].min()) == (0.9, 0.3)
+    shown = texts(app)
+    assert "Mean over 2\u2009240 ranks" in shown
+    assert "Rank 2239 computes longest, 0.900 s a step; rank 2200 shortest, 0.300 s; of 2\u2009240 ranks" in shown
+
+
+def test_ranks_without_readings_are_counted(lay_run) -> None:
+    run = lay_run(stop_at=110, ranks=2240)
+    readings_of(run, range(64), slowest=63)
+    shown = texts(page("run", run=run.name))
+    assert "Mean over 64 of 2\u2009240 ranks" in shown
+    assert "Rank 63 computes longest" in shown
+
+
+@pytest.mark.slow
+def test_a_long_file_says_how_much_of_it_is_read(lay_run, monkeypatch) -> None:
+    monkeypatch.setattr(telemetry, "ALL_BYTES", 2 * 8192)
+    run = lay_run(device="cpu")
+    shown = texts(page("run", run=run.name))
+    files = (run / "attempts" / "0001" / "telemetry").glob("rank-*.jsonl")
+    size = max(file.stat().st_size for file in files)
+    assert f"The newest 8.19 kB of each rank's file are read, of up to {size / 1000:.1f} kB" in shown
+
+
+@pytest.mark.slow
+def test_sensors_of_the_processor_without_a_device(lay_run) -> None:
+    app = page("run", run=lay_run(steps=60, device="cpu").name, steps="last 100")
+    view, data = panel(app, "CPU of the node")
+    assert set(rows(layers(view, "line")[0], data)["y"]) == {50.0}
+    assert header_texts(panel(app, "Memory of the rank")[0]) == ["700 MB"]
+    assert "device: none, no device" in texts(app)
+
+
+def test_a_run_without_readings_says_so(lay_run) -> None:
+    assert "No readings on record." in texts(page("run", run=lay_run(steps=60).name))
