@@ -33,13 +33,15 @@ class Address:
         title: in the navigation bar.
         path: in the URL; Streamlit knows a page by it.
         icon: in the navigation bar, a name of Material Symbols.
-        first: whether the dashboard opens with this page.
+        first: whether the dashboard opens with this page, at `/`.
+        hidden: whether the navigation bar leaves the page out.
     """
 
     title: str
     path: str
     icon: str
     first: bool = False
+    hidden: bool = False
 
     def page(self, draw: Callable[[], None]) -> StreamlitPage:
         """The page itself, for the navigation.
@@ -48,7 +50,14 @@ class Address:
             draw: draws the page.
         """
         icon = f":material/{self.icon}:"
-        return st.Page(draw, title=self.title, url_path=self.path, icon=icon, default=self.first)
+        return st.Page(
+            draw,
+            title=self.title,
+            url_path=self.path,
+            icon=icon,
+            default=self.first,
+            visibility="hidden" if self.hidden else "visible",
+        )
 
     @property
     def link(self) -> StreamlitPage:
@@ -60,7 +69,10 @@ def _drawn_by_the_navigation() -> None:
     raise AssertionError("a link is a target; the page of the navigation is drawn")
 
 
-RUNS: Final = Address("Runs", "runs", "table_rows", first=True)
+RUNS: Final = Address("Runs", "all", "table_rows", first=True)
+"""Streamlit serves the first page at `/` alone, whatever its path, and reserves the path."""
+TYPED_RUNS: Final = Address("Runs", "runs", "table_rows", hidden=True)
+"""`/runs`, as a person types it: leads to `RUNS`."""
 RUN: Final = Address("Run", "run", "monitoring")
 COMPARE: Final = Address("Compare", "compare", "compare_arrows")
 AUDIT: Final = Address("Audit", "audit", "fact_check")
@@ -70,6 +82,11 @@ TAKEDOWN: Final = Address("Takedown", "takedown", "playlist_remove")
 CONTAMINATION: Final = Address("Contamination", "contamination", "quiz")
 DIFFERENCES: Final = Address("Differences", "differences", "difference")
 MEGATRON: Final = Address("Megatron", "megatron", "hub")
+
+
+def open_runs() -> None:
+    """Goes to the table of runs."""
+    go_to(RUNS.link)
 
 
 def open_checkpoint(checkpoint: CheckpointDirectory | None) -> None:

@@ -113,6 +113,17 @@ def test_numbers_axis_and_pages_of_a_real_run(lay_run, tmp_path, request) -> Non
     assert faults == []
 
 
+def test_runs_typed_as_an_address_leads_to_the_table_of_runs(lay_run, tmp_path) -> None:
+    lay_run(steps=60)
+    with serve(Project(tmp_path)) as address, chromium(CHROMIUM) as browser:
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.goto(f"{address}/runs")
+        page.get_by_text("1 run, none running").wait_for()
+        page.wait_for_url(f"{address}/")
+        assert not page.get_by_text("Page not found").is_visible()
+        assert page.get_by_role("link", name="Runs", exact=True).count() == 1
+
+
 def click_first_row(page, alt: str) -> None:
     """Clicks the first cell of text in a table's first row."""
     table = page.get_by_test_id("stDataFrame").filter(has=page.get_by_label(alt))

@@ -29,7 +29,12 @@ st.set_page_config(page_title="Treering", page_icon=LOGO, layout="wide")
 st.logo(LOGO, size="medium")
 # In the top bar the pages of the unnamed section stand by themselves, the others open under the section's name.
 SECTIONS = {
-    "": [links.RUNS.page(runs.page), links.RUN.page(run.page), links.COMPARE.page(compare.page)],
+    "": [
+        links.RUNS.page(runs.page),
+        links.RUN.page(run.page),
+        links.COMPARE.page(compare.page),
+        links.TYPED_RUNS.page(links.open_runs),
+    ],
     "Data": [
         links.AUDIT.page(audit.page),
         links.BATCH.page(batch.page),
