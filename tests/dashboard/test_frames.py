@@ -115,7 +115,8 @@ def test_an_edited_ring_ends_the_path_and_is_named(lay_run) -> None:
     frames = read_run(run)
     assert frames.path["step"].iloc[-1] == 149
     (problem,) = frames.problems
-    assert "rings.jsonl line 150: ring of step 150" in problem
+    assert "rings.jsonl line 150: ring of step 150" in str(problem)
+    assert (problem.file, problem.line) == (path / "attempts" / "0001" / "rings.jsonl", 150)
     assert summarize(run, frames).state == "damaged"
 
 
@@ -123,7 +124,7 @@ def test_an_edited_ring_before_the_point_of_return_still_shows_its_attempt(lay_r
     path = lay_run(restart_after=100)
     edit_ring(path, 50)
     frames = read_run(RunDirectory(path))
-    assert "line 50" in frames.problems[0]
+    assert "line 50" in str(frames.problems[0])
     assert frames.path["step"].iloc[48] == 49
 
 
@@ -132,7 +133,8 @@ def test_a_missing_header_is_named(lay_run) -> None:
     (path / "attempts" / "0001" / "header.json").unlink()
     frames = read_run(RunDirectory(path))
     assert frames.num_steps == 0
-    assert "there is no header.json beside it" in frames.problems[0]
+    assert "there is no header.json beside it" in str(frames.problems[0])
+    assert frames.problems[0].file == path / "attempts" / "0001" / "header.json"
 
 
 def test_an_edited_header_is_named(lay_run) -> None:
@@ -142,7 +144,7 @@ def test_an_edited_header_is_named(lay_run) -> None:
     run = RunDirectory(path)
     frames = read_run(run)
     assert frames.num_steps == 0
-    assert any("header.json" in problem and "the file was changed" in problem for problem in frames.problems)
+    assert any("header.json" in str(problem) and "the file was changed" in str(problem) for problem in frames.problems)
     assert summarize(run, frames).state == "damaged"
 
 
@@ -153,7 +155,7 @@ def test_an_edited_config_is_named(lay_run) -> None:
     run = RunDirectory(path)
     summary = summarize(run, read_run(run))
     assert summary.state == "damaged"
-    assert any("resolved.json" in problem for problem in summary.problems)
+    assert any("resolved.json" in str(problem) for problem in summary.problems)
     assert summary.step == 306
 
 
@@ -164,7 +166,7 @@ def test_an_edited_manifest_is_named(lay_run) -> None:
     run = RunDirectory(path)
     summary = summarize(run, read_run(run))
     assert summary.state == "damaged"
-    assert any("step-00000200" in problem for problem in summary.problems)
+    assert any("step-00000200" in str(problem) for problem in summary.problems)
 
 
 def test_a_window_keeps_the_newest_steps_alone(lay_run) -> None:

@@ -18,14 +18,7 @@ from treering.data.corpus.corpus import MANIFEST, Corpus
 from treering.errors import TreeringError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
-from treering_dashboard.frames.cached import (
-    Version,
-    corpora_version,
-    file_version,
-    project,
-    runs_version,
-    version,
-)
+from treering_dashboard.frames.cached import Version, corpora_version, file_version, project, runs_version, version
 
 _FEW, _SOME = 4, 16
 

@@ -25,14 +25,7 @@ from treering.data.corpus.corpus import DOCUMENTS
 from treering.errors import EvidenceError
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory
-from treering_dashboard.frames.cached import (
-    Version,
-    corpora_version,
-    file_version,
-    project,
-    runs_version,
-    version,
-)
+from treering_dashboard.frames.cached import Version, corpora_version, file_version, project, runs_version, version
 
 if TYPE_CHECKING:
     from treering.audit.attestation.keys import PublicKey

@@ -105,12 +105,12 @@ def _telemetry(path: str, version: Version, sensors: Version) -> Telemetry:
     return read_telemetry(RunDirectory(Path(path)), _frames(path, version).path)
 
 
-def evaluations(run: RunDirectory) -> tuple[list[Evaluation], str | None]:
-    """Evaluations by step, and what is wrong with them if they cannot be read."""
+def evaluations(run: RunDirectory) -> tuple[list[Evaluation], EvidenceError | None]:
+    """Evaluations by step, and the error if they cannot be read."""
     try:
         return run.evaluations(), None
     except EvidenceError as error:
-        return [], str(error)
+        return [], error
 
 
 @st.cache_data(max_entries=64, show_spinner=False)

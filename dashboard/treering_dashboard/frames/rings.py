@@ -1,7 +1,7 @@
 """A run's rings as a frame: one row a step, with every x that a chart may be drawn over.
 
 Reads what the trainer wrote, straight from the run log. Evidence that does not hold ends the rows where it breaks and
-is told in `problems`: a page shows what is left and says what is wrong.
+goes to `problems`: a page shows the rows before the fault, and names the fault.
 """
 
 import math
@@ -28,7 +28,7 @@ from treering.runlog.metric_catalog import ring_metrics
 from treering.runlog.ring import RINGS_FILE, Ring
 
 FACTS: Final = ("segment", "attempt", "step", "samples", "tokens", "wall_s", "process_s", "ended_at")
-"""Columns that say where a ring stands; all other columns are metrics, named by `column`."""
+"""Columns that place a ring on its path; all other columns are metrics, named by `column`."""
 
 
 def column(key: str) -> str:
@@ -38,13 +38,13 @@ def column(key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Where an attempt went on.
+    """The point from which an attempt continued.
 
     Attributes:
         step: first step of the attempt.
         attempt: its number.
-        origin: how it began, in the header's word.
-        replaced_steps: steps of the attempt before that were done again.
+        origin: how the attempt began, as its header names it.
+        replaced_steps: steps of the attempt before it that were repeated.
     """
 
     step: int
@@ -69,14 +69,14 @@ class RunFrames:
 
     Attributes:
         path: one row for each ring on the path, in order of steps.
-        replaced: rings that a restart went back behind: on record, off the path.
+        replaced: rings after the point to which a restart returned: recorded, off the path.
         validation: one row for each held-out measurement and corpus (`corpus` empty: the blend), with the same x's.
         reads: what each ring on the path read.
         alarms: what the rules of health found on the path, in order of steps.
-        restarts: seams of the path.
-        incidents: what befell the attempts of this run, those off the path as well, each with its attempt's number.
-        problems: what of the evidence does not hold, in words.
-        missing: what of the path before the run's own steps is missing, in words; empty where it is whole.
+        restarts: the points of the path at which a new attempt began.
+        incidents: events outside the metrics of all attempts, those off the path too, each with its attempt's number.
+        problems: the evidence that does not hold; one fault may be in it twice.
+        missing: what is missing of the path before the run's own steps, as text; empty if the path is complete.
         flops_formula: name of the FLOPs formula of the newest ring.
     """
 
@@ -87,12 +87,12 @@ class RunFrames:
     alarms: tuple[Alarm, ...]
     restarts: tuple[Restart, ...]
     incidents: tuple[tuple[int, Incident], ...]
-    problems: tuple[str, ...]
+    problems: tuple[EvidenceError, ...]
     missing: str
     flops_formula: str | None
 
     def last(self, num_steps: int) -> "RunFrames":
-        """The same for the newest steps alone, so that a closer look is downsampled less."""
+        """The same for the newest steps alone, so that they are downsampled less."""
         first = int(self.path["step"].iloc[-1]) - num_steps + 1 if len(self.path) else 0
         return replace(
             self,
@@ -111,11 +111,11 @@ class RunFrames:
 
 
 def read_run(run: RunDirectory) -> RunFrames:
-    """Reads all rings of a run; never raises for broken evidence, but names it."""
-    problems: list[str] = list(_headless_attempts(run))
+    """Reads all rings of a run; broken evidence goes to `problems` and is never raised."""
+    problems = list(_headless_attempts(run))
     try:
         path = path_left(run)
-    except EvidenceError:  # the fault is in the run itself: what stands before it is shown
+    except EvidenceError:  # the fault is in the run itself: the rings before it are shown
         segments, missing = _segments(run, problems)
         rings, lengths = _path_rings(segments, problems, whole=not missing)
     else:
@@ -136,33 +136,34 @@ def read_run(run: RunDirectory) -> RunFrames:
     )
 
 
-def _headless_attempts(run: RunDirectory) -> Iterator[str]:
-    """Rings without a header: nothing says what they belong to."""
+def _headless_attempts(run: RunDirectory) -> Iterator[EvidenceError]:
+    """An error for each file of rings without a header beside it."""
     for rings in sorted(run.attempts_folder.glob(f"*/{RINGS_FILE}")):
-        if not (rings.parent / HEADER_FILE).exists():
-            yield f"{rings}: there is no {HEADER_FILE} beside it, so nothing says what these rings belong to"
+        header = rings.parent / HEADER_FILE
+        if not header.exists():
+            text = f"{rings}: there is no {HEADER_FILE} beside it, so the run of these rings is unknown"
+            yield EvidenceError(text, file=header, found="no file", expected="the header of the attempt")
 
 
-def _segments(run: RunDirectory, problems: list[str]) -> tuple[list[PathSegment], str]:
+def _segments(run: RunDirectory, problems: list[EvidenceError]) -> tuple[list[PathSegment], str]:
     """The path to the newest ring and what is missing before it; if it is broken, every attempt whose header holds."""
     try:
         return segments_left(run)
     except EvidenceError as error:
-        problems.append(str(error))
+        problems.append(error)
     segments = []
     for attempt in run.attempts():
         try:
             attempt.header  # noqa: B018 - reading checks it
         except EvidenceError as error:
-            if str(error) not in problems:
-                problems.append(str(error))
+            problems.append(error)
             continue
         segments.append(PathSegment(run, attempt, None))
     return segments, ""
 
 
 def _lengths(segments: list[PathSegment], rings: list[Ring]) -> list[int]:
-    """How many rings each segment of a whole path gave."""
+    """The number of rings of each segment of a complete path."""
     steps = [ring.step for ring in rings]
     ends = [
         bisect_right(steps, segment.last_step) if segment.last_step is not None else len(steps) for segment in segments
@@ -170,8 +171,10 @@ def _lengths(segments: list[PathSegment], rings: list[Ring]) -> list[int]:
     return [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
 
 
-def _path_rings(segments: list[PathSegment], problems: list[str], *, whole: bool) -> tuple[list[Ring], list[int]]:
-    """Rings of all segments up to the first fault, and how many each segment gave."""
+def _path_rings(
+    segments: list[PathSegment], problems: list[EvidenceError], *, whole: bool
+) -> tuple[list[Ring], list[int]]:
+    """Rings of all segments up to the first fault, and the number of each segment's."""
     rings: list[Ring] = []
     lengths: list[int] = []
     for segment in segments:
@@ -179,17 +182,17 @@ def _path_rings(segments: list[PathSegment], problems: list[str], *, whole: bool
         try:
             broken = broken_seam(segment.attempt, rings[-1] if rings else None)
             if broken and (whole or before > 0):
-                problems.append(broken)
+                problems.append(EvidenceError(broken, file=segment.attempt.path / HEADER_FILE))
             rings.extend(segment.rings())
         except EvidenceError as error:
-            problems.append(str(error))
+            problems.append(error)
             if len(rings) == before:
-                rings.extend(_holding(segment.attempt, segment.last_step))
+                rings.extend(_rings_before_fault(segment.attempt, segment.last_step))
         lengths.append(len(rings) - before)
     return rings, lengths
 
 
-def _holding(attempt: AttemptDirectory, last_step: int | None) -> Iterator[Ring]:
+def _rings_before_fault(attempt: AttemptDirectory, last_step: int | None) -> Iterator[Ring]:
     """The rings of an attempt before its first fault."""
     try:
         for ring in attempt.rings():
@@ -221,7 +224,7 @@ def _frame(rings: list[Ring], segments: list[PathSegment], lengths: list[int]) -
 
 
 def _shares(rings: list[Ring], segments: list[PathSegment], lengths: list[int]) -> Iterator[dict[str, float]]:
-    """What `efficiency` says of each ring; nothing where its run's config does not hold."""
+    """The metrics that `efficiency` computes for each ring; none if the run's config does not hold."""
     following = iter(rings)
     for segment, length in zip(segments, lengths, strict=True):
         own = islice(following, length)
@@ -236,7 +239,7 @@ def _shares(rings: list[Ring], segments: list[PathSegment], lengths: list[int]) 
 
 
 def _metric_columns(rings: Iterable[Ring], shares: Iterable[dict[str, float]]) -> dict[str, list[float]]:
-    """Every metric of the rings but held-out losses, and their shares; NaN where a ring has none."""
+    """All metrics of the rings except held-out losses, and their shares; NaN where a ring lacks one."""
     rows = [
         {column(key): value for key, value in (ring_metrics(ring) | own).items() if not key.startswith("validation/")}
         for ring, own in zip(rings, shares, strict=True)
@@ -246,7 +249,7 @@ def _metric_columns(rings: Iterable[Ring], shares: Iterable[dict[str, float]]) -
 
 
 def _replaced(run: RunDirectory, segments: list[PathSegment], path: pd.DataFrame) -> pd.DataFrame:
-    """Rings of this run's attempts that lie behind a point of return."""
+    """Rings of this run's attempts after the point to which a restart returned."""
     last_on_path = {segment.attempt.number: segment.last_step for segment in segments if segment.run.path == run.path}
     frames = []
     for attempt in run.attempts():
@@ -257,7 +260,7 @@ def _replaced(run: RunDirectory, segments: list[PathSegment], path: pd.DataFrame
             start = attempt.header.started_at
         except EvidenceError:
             continue
-        rings = [ring for ring in _holding(attempt, None) if ring.step > last]
+        rings = [ring for ring in _rings_before_fault(attempt, None) if ring.step > last]
         if rings:
             frames.append(_frame(rings, [PathSegment(run, attempt, None)], [len(rings)]).assign(segment=attempt.number))
             frames[-1]["wall_s"] += start - segments[0].attempt.header.started_at if segments else 0.0
@@ -283,13 +286,13 @@ def _judge(run: RunDirectory) -> RingAlarms:
         return RingAlarms()
 
 
-def _incidents(run: RunDirectory, problems: list[str]) -> list[tuple[int, Incident]]:
+def _incidents(run: RunDirectory, problems: list[EvidenceError]) -> list[tuple[int, Incident]]:
     found = []
     for attempt in run.attempts():
         try:
             found += [(attempt.number, incident) for incident in attempt.incidents()]
         except EvidenceError as error:
-            problems.append(str(error))
+            problems.append(error)
     return found
 
 
@@ -297,7 +300,7 @@ def _restarts(segments: list[PathSegment]) -> Iterator[Restart]:
     for before, segment in pairwise(segments):
         header = segment.attempt.header
         last = before.last_step or 0
-        # What another run did after the step from which this one starts is its own.
+        # Steps of another run after the step from which this run starts were not repeated.
         own = before.run.path == segment.run.path
-        done = max((ring.step for ring in _holding(before.attempt, None)), default=last) if own else last
+        done = max((ring.step for ring in _rings_before_fault(before.attempt, None)), default=last) if own else last
         yield Restart(last + 1, header.attempt, header.origin, max(0, done - last))

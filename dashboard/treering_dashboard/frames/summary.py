@@ -1,4 +1,4 @@
-"""One line about a run: its state, how far it came, how old its last step is, what a crash now would cost."""
+"""One line about a run: its state, its progress, the age of its last step, the cost of a crash now."""
 
 import math
 import time
@@ -28,7 +28,7 @@ class RunSummary:
         id: name of the run's folder.
         experiment: the question it belongs to, empty where the config cannot be read.
         state: see `State`.
-        reason: how the last attempt ended, in its own words; of a stalled run, for how long and who is silent.
+        reason: how the last attempt ended, in its own words; of a stalled run, since when and which ranks are silent.
         step: last step on the path, 0 before the first.
         num_steps: steps of the whole schedule, 0 where unknown.
         tokens: consumed tokens.
@@ -43,7 +43,7 @@ class RunSummary:
         at_risk_s: the compute time of those steps, seconds.
         remaining_s: compute time of the steps to go at the pace of the last ones; NaN where unknown or stalled.
         attempts: process starts that left a header.
-        incidents: what befell those, a count.
+        incidents: number of incidents of all attempts.
         alarms: how many each rule of health raised on the path, in words; empty where none did.
         overrides: what was set beside the experiment's file.
         problems: what of the evidence does not hold.
@@ -71,7 +71,7 @@ class RunSummary:
     incidents: int
     alarms: str
     overrides: tuple[str, ...]
-    problems: tuple[str, ...]
+    problems: tuple[EvidenceError, ...]
     missing: str
 
     @property
@@ -81,7 +81,7 @@ class RunSummary:
 
 
 def summarize(run: RunDirectory, frames: RunFrames, now: float | None = None) -> RunSummary:
-    """Reads the small records of a run beside its frames; never raises for broken evidence, but names it."""
+    """Reads the small records of a run beside its frames; broken evidence goes to `problems` and is never raised."""
     now = time.time() if now is None else now
     problems = list(frames.problems)
     experiment, num_steps, train_tokens = "", 0, 0
@@ -92,7 +92,7 @@ def summarize(run: RunDirectory, frames: RunFrames, now: float | None = None) ->
         train_tokens = resolved.consumed_tokens(num_steps)
         overrides = resolved.overrides
     except EvidenceError as error:
-        problems.append(str(error))
+        problems.append(error)
     manifests = read_manifests(run, problems)
     state, reason = _state(run, problems, now)
     path = frames.path
@@ -131,24 +131,24 @@ def summarize(run: RunDirectory, frames: RunFrames, now: float | None = None) ->
     )
 
 
-def read_manifests(run: RunDirectory, problems: list[str]) -> list[CheckpointManifest]:
-    """The manifests that hold; what is wrong with the others goes to `problems`."""
+def read_manifests(run: RunDirectory, problems: list[EvidenceError]) -> list[CheckpointManifest]:
+    """The manifests that hold; the errors of the others go to `problems`."""
     manifests = []
     for checkpoint in run.checkpoints():
         try:
             manifests.append(checkpoint.manifest)
         except EvidenceError as error:
-            problems.append(str(error))
+            problems.append(error)
     return manifests
 
 
-def _state(run: RunDirectory, problems: list[str], now: float) -> tuple[State, str]:
+def _state(run: RunDirectory, problems: list[EvidenceError], now: float) -> tuple[State, str]:
     try:
         found = run_state.condition(run, now)
         attempts = run.attempts()
         end = attempts[-1].end if attempts else None
     except EvidenceError as error:
-        problems.append(str(error))
+        problems.append(error)
         return "damaged", ""
     if found.state in ("running", "stalled"):
         return found.state, found.stall

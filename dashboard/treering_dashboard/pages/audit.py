@@ -13,7 +13,7 @@ from treering_dashboard.frames import cached
 from treering_dashboard.frames.audits import KEYS_VARIABLE, audit_of, trusted_keys
 from treering_dashboard.panels.answer import command, error_box, open_ends
 from treering_dashboard.panels.assurance import findings, ladder, verdict_line
-from treering_dashboard.panels.choice import choose_checkpoint, no_checkpoint, no_runs
+from treering_dashboard.panels.choice import checkpoint_or_stop
 from treering_dashboard.panels.foreign import block, figure
 from treering_dashboard.panels.tables import table
 from treering_dashboard.panels.text import NOTHING, count, number, plural
@@ -32,15 +32,7 @@ NUMBERS = (
 
 def page() -> None:
     """Draws the structural audit of the chosen checkpoint."""
-    runs = cached.runs()
-    if not runs:
-        no_runs()
-        return
-    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        checkpoint = choose_checkpoint(runs)
-    if checkpoint is None:
-        no_checkpoint()
-        return
+    checkpoint = checkpoint_or_stop()
     try:
         _audit(checkpoint)
     except EvidenceError as error:

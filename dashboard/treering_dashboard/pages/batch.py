@@ -13,7 +13,7 @@ from treering_dashboard import links
 from treering_dashboard.frames import answers, cached
 from treering_dashboard.panels.address import SWITCH, among, check_address, whole
 from treering_dashboard.panels.answer import command, error_box, open_ends
-from treering_dashboard.panels.choice import choose_run, keep_choice, no_runs
+from treering_dashboard.panels.choice import choose_run, keep_choice, runs_or_stop
 from treering_dashboard.panels.foreign import block, label, say
 from treering_dashboard.panels.samples import part_text, sample_table, suspect_steps, suspect_table
 from treering_dashboard.panels.text import count, number, plural
@@ -23,10 +23,7 @@ SAMPLES: Final = "samples"
 
 def page() -> None:
     """Draws the batch of the chosen step, or what the steps up to it read."""
-    runs = cached.runs()
-    if not runs:
-        no_runs()
-        return
+    runs = runs_or_stop()
     controls = st.container(horizontal=True, vertical_alignment="bottom", gap="small")
     with controls:
         run = choose_run(runs)

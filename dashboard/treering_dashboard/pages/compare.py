@@ -22,7 +22,7 @@ from treering_dashboard.panels.address import SWITCH, among, check_address, chec
 from treering_dashboard.panels.answer import error_box
 from treering_dashboard.panels.axis import Placement, XAxis, choose_axis
 from treering_dashboard.panels.charts import OKABE_ITO, Line, Marks, Panel, draw_stack
-from treering_dashboard.panels.choice import keep_choice, no_runs, run_label
+from treering_dashboard.panels.choice import keep_choice, run_label, runs_or_stop
 from treering_dashboard.panels.foreign import say
 from treering_dashboard.panels.state import problem_box
 from treering_dashboard.panels.tables import table
@@ -37,10 +37,7 @@ _NOISY = ("train/loss", "train/grad_norm", "speed/tokens_per_second")
 
 def page() -> None:
     """Draws the page for the runs that the URL names."""
-    runs = {run.path.name: run for run in cached.runs()}
-    if not runs:
-        no_runs()
-        return
+    runs = {run.path.name: run for run in runs_or_stop()}
     check_address(smooth=SWITCH)
     check_all("runs", among(runs, "run"), len(OKABE_ITO))
     if lost := [name for name in st.session_state.get("runs", ()) if name not in runs]:

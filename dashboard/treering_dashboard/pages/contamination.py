@@ -14,7 +14,7 @@ from treering_dashboard import links
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.audits import contamination_of
 from treering_dashboard.panels.answer import asked, command, error_box, open_ends
-from treering_dashboard.panels.choice import choose_checkpoint, no_checkpoint, no_runs
+from treering_dashboard.panels.choice import checkpoint_or_stop
 from treering_dashboard.panels.foreign import block, figure, say
 from treering_dashboard.panels.state import state_column
 from treering_dashboard.panels.tables import clicked_row, table
@@ -31,15 +31,7 @@ _SEEN, _NOT_READ = "▲ seen", "○ not read"
 
 def page() -> None:
     """Draws what the chosen checkpoint read of the project's tasks."""
-    runs = cached.runs()
-    if not runs:
-        no_runs()
-        return
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        checkpoint = choose_checkpoint(runs)
-    if checkpoint is None:
-        no_checkpoint()
-        return
+    checkpoint = checkpoint_or_stop()
     here = cached.project()
     if any(here.tasks.glob("*.jsonl")) and not any(here.index.glob("[!.]*/*")):
         st.info("No corpus has an index of its words yet; this builds it, once:", icon=":material/manage_search:")

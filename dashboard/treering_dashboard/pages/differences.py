@@ -16,7 +16,7 @@ from treering_dashboard import links
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.audits import difference_of
 from treering_dashboard.panels.answer import asked, command, error_box, open_ends
-from treering_dashboard.panels.choice import choose_checkpoint, keep_choice, no_checkpoint, no_runs
+from treering_dashboard.panels.choice import choose_checkpoint, keep_choice, runs_or_stop, stop_without_checkpoint
 from treering_dashboard.panels.foreign import figure, say
 from treering_dashboard.panels.tables import table
 from treering_dashboard.panels.text import count, plural
@@ -29,10 +29,7 @@ _COUNTS = ("Reads A", "Reads B", "Only A", "Only B", "Both", "Documents only A",
 
 def page() -> None:
     """Draws the difference of the two checkpoints that the URL names."""
-    runs = cached.runs()
-    if not runs:
-        no_runs()
-        return
+    runs = runs_or_stop()
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.badge("A", color="blue")
         a = choose_checkpoint(runs)
@@ -41,8 +38,7 @@ def page() -> None:
         _prefer_another(runs, a)
         b = choose_checkpoint(runs, links.OTHER)
     if a is None or b is None:
-        no_checkpoint()
-        return
+        stop_without_checkpoint()
     try:
         samples = sum(each.manifest.consumed_samples for each in (a, b))
         question = f"difference {a.path} {b.path}"

@@ -16,7 +16,7 @@ from treering_dashboard.panels.address import SWITCH, check_address
 from treering_dashboard.panels.answer import error_box
 from treering_dashboard.panels.axis import Placement, XAxis, choose_axis, choose_window
 from treering_dashboard.panels.charts import Marks, draw_stack
-from treering_dashboard.panels.choice import choose_run, no_runs
+from treering_dashboard.panels.choice import choose_run, runs_or_stop
 from treering_dashboard.panels.foreign import block, label, say
 from treering_dashboard.panels.state import SIGNS, badge, problem_box, state_line
 from treering_dashboard.panels.tables import alarm_table, checkpoint_table, incident_table, kernel_table, layout_facts
@@ -37,10 +37,7 @@ REFRESH_S = 5
 
 def page() -> None:
     """Draws the page; the part below the controls looks again by itself while the run is alive."""
-    runs = cached.runs()
-    if not runs:
-        no_runs()
-        return
+    runs = runs_or_stop()
     check_address(replaced=SWITCH)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         run = choose_run(runs)

@@ -8,7 +8,7 @@ import streamlit as st
 from treering_dashboard import links
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.summary import STATES, RunSummary
-from treering_dashboard.panels.choice import no_runs, unlisted
+from treering_dashboard.panels.choice import runs_or_stop, unlisted
 from treering_dashboard.panels.foreign import say, shown_frame
 from treering_dashboard.panels.state import SIGNS, sign_text, state_column
 from treering_dashboard.panels.tables import ROW_HEIGHT, height
@@ -23,10 +23,7 @@ _NUMBERS = ("Last step", "At risk", "Loss", "Validation loss", "Step", "Tokens",
 
 def page() -> None:
     """Draws the table; a click on a row opens the run, two ticked rows are compared."""
-    runs = cached.runs()
-    if not runs:
-        no_runs()
-        return
+    runs = runs_or_stop()
     summaries = [cached.summary(run) for run in runs]
     live = st.fragment(_table, run_every=REFRESH_S if any(s.alive for s in summaries) else None, key="live")
     live()

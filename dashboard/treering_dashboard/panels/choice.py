@@ -1,7 +1,7 @@
-"""Choosing a run and a checkpoint, and what a page says while there is none."""
+"""Choosing a run and a checkpoint, and what a page shows if there is none."""
 
 from collections.abc import Collection, Sequence
-from typing import Final
+from typing import Final, NoReturn
 
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
@@ -24,8 +24,16 @@ _LAST_RUN: Final = "last_run"
 _CHECKPOINT_OF: Final = "checkpoint_of"
 
 
-def no_runs() -> None:
-    """The empty project: what to do next."""
+def runs_or_stop() -> list[RunDirectory]:
+    """All runs, newest first. Without a run the page shows the commands that make one, and ends."""
+    runs = cached.runs()
+    if not runs:
+        _show_first_steps()
+        st.stop()
+    return runs
+
+
+def _show_first_steps() -> None:
     st.markdown("#### No runs yet")
     say("A run appears here as soon as its first attempt starts.")
     block(_FIRST_STEPS, "bash")
@@ -154,10 +162,19 @@ def _box(label: str, names: Collection[str], key: str) -> str | None:
     return name
 
 
-def no_checkpoint() -> None:
-    """What a page says of a run without a complete checkpoint."""
+def checkpoint_or_stop() -> CheckpointDirectory:
+    """The checkpoint chosen in two boxes. Without a run or a complete checkpoint the page says so, and ends."""
+    runs = runs_or_stop()
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        checkpoint = choose_checkpoint(runs)
+    return checkpoint if checkpoint is not None else stop_without_checkpoint()
+
+
+def stop_without_checkpoint() -> NoReturn:
+    """Says that a run has no complete checkpoint, and ends the page."""
     st.info(
-        "This run has no complete checkpoint yet, so there is nothing to audit; its config says after how many steps "
-        "one is cut (`checkpoint.every_steps`).",
+        "This run has no complete checkpoint yet, so there is nothing to audit; `checkpoint.every_steps` of its config "
+        "says after how many steps one is saved.",
         icon=":material/hourglass_empty:",
     )
+    st.stop()

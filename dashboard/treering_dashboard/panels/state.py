@@ -134,10 +134,9 @@ def state_line(summary: RunSummary) -> None:
         figure("Progress", f"{100 * share:.0f} %" if not math.isnan(share) else NOTHING, done + left)
 
 
-def problem_box(problems: tuple[str, ...]) -> None:
-    """What of the evidence does not hold, in the errors' own words."""
+def problem_box(problems: tuple[EvidenceError, ...]) -> None:
+    """Names the evidence that does not hold; each text once."""
     if not problems:
         return
-    error_box(
-        "The evidence of this run does not hold. Shown below is what stands before the fault.", "\n".join(problems)
-    )
+    texts = dict.fromkeys(map(str, problems))
+    error_box("The evidence of this run does not hold. The page shows the steps before the fault.", "\n".join(texts))
