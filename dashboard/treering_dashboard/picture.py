@@ -121,7 +121,7 @@ def take_picture(project: Project, run_id: str, out: Path) -> None:
     """Writes the picture of a run's page.
 
     Raises:
-        NotFoundError: there is no Chromium.
+        NotFoundError: Chromium is missing.
         StoreError: the server does not start.
     """
     executable = find_chromium()

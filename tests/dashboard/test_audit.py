@@ -82,7 +82,7 @@ def test_held_out_documents_that_were_read_are_counted_and_found(audited, checkp
     assert (found["Kind"].tolist(), found["Corpus"].tolist()) == ([finding.kind], ["green"])
     assert finding.text in texts(app)
     assert "does not hold" in texts(app)
-    assert "once what stands against them is mended" in texts(app)
+    assert "need these findings to be mended" in texts(app)
     assert states(app)["content-bound"] == "held"
 
 
@@ -123,7 +123,7 @@ def test_without_corpora_the_records_still_answer(audited, checkpoint):
     report = audit_checkpoint(checkpoint, audited)
     app = show(checkpoint)
     corpora = table(app, "Epochs planned")
-    assert corpora["Documents touched"].tolist() == ["corpus not at hand"] * 3
+    assert corpora["Documents touched"].tolist() == ["corpus not available"] * 3
     assert [number(text) for text in corpora["Samples"]] == [usage.samples for usage in report.corpora]
     (licence,) = table(app, "Share").to_dict("records")
     assert (licence["Licence"], number(licence["Tokens"])) == ("unknown", report.consumed_tokens)

@@ -206,5 +206,5 @@ def test_a_spike_is_told(lay_run):
     app = page("batch", run=run.path.name, step=str(ring.step), view="steps before")
     assert "spike" in app.markdown[0].value
     assert any(text.value.startswith(f"Gradient norm {ring.grad_norm:.2f} over ") for text in app.text)
-    assert "corpus pubmed" in texts(app)  # its corpora are not at hand
+    assert "corpus pubmed" in texts(app)  # its corpora are not available
     assert "Gradient norm" not in texts(page("batch", run=run.path.name, step="100"))

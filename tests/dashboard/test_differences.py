@@ -139,7 +139,7 @@ def test_a_corpus_that_is_gone_leaves_the_samples(audited):
     shutil.rmtree(audited.corpus("green"))
     app = page("differences", run=find_runs(audited.runs)[0].path.name)
     shown = table(app, "Only A").set_index("Corpus")
-    assert shown.loc["green", "Documents only A"] == "corpus not at hand"
+    assert shown.loc["green", "Documents only A"] == "corpus not available"
     assert number(shown.loc["green", "Only A"]) > 0
     assert "Not looked into" in texts(app)
     assert "green" in "".join(text.value for text in app.text)

@@ -75,7 +75,7 @@ def test_a_pasted_list(decided):
         ["red:red-3", "1", "1", "1", "kept for train"],
         ["green:x", "0", "1", "1", "dropped by dedup: near"],
         ["green:y", "0", "0", "1", "dropped by filter: too short"],
-        ["blue:none", "0", "0", "", "unknown to every corpus at hand and to curation"],
+        ["blue:none", "0", "0", "", "unknown to every available corpus and to curation"],
     ]
     assert_answer(app, found)
     assert {each.document.document for each in found.documents} == {"red-3", "red-9", "green-4"}

@@ -1,4 +1,4 @@
-"""Answers of the audit with a memory, kept until a file that they stand on changes.
+"""Answers of the audit kept until a file that they depend on changes.
 
 The key is the question and the size and time of each of those files, as in `cached`. Batches of large runs are kept
 without a copy for each visitor: nobody can change them.
@@ -69,7 +69,7 @@ def _documents_trace(project: Project, asked: str, limit: int, version: Version)
 
 
 def text_trace(text: str) -> TextTrace:
-    """Where a text stands, and what read it.
+    """Which documents hold a text, and what read them.
 
     Raises:
         TreeringError: see `trace_text`.

@@ -1,4 +1,4 @@
-"""Answers about checkpoints with a memory, kept until a file that they stand on changes.
+"""Answers about checkpoints kept until a file that they depend on changes.
 
 The key is the question and the size and time of each of those files, as in `cached`.
 """
@@ -53,7 +53,7 @@ def audit_of(checkpoint: CheckpointDirectory, keys: tuple[Path, ...] = ()) -> Au
         keys: files of public keys whose signatures count.
 
     Raises:
-        EvidenceError: a record that it stands on does not hold.
+        EvidenceError: a record that it depends on does not hold.
         UserError: a file of a key holds none.
     """
     here = project()
@@ -149,7 +149,7 @@ def megatron_run(path: Path, moved: tuple[str, ...], lineage: str | None = None,
 
     Args:
         path: its description or a checkpoint, or the folder of one.
-        moved: where folders lie today, `OLD=NEW` each.
+        moved: where folders are today, `OLD=NEW` each.
         lineage: whose order it followed, None where its arguments tell.
         verify: compare cached indices with a rebuild.
 

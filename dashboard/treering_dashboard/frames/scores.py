@@ -33,7 +33,7 @@ def perplexity_frame(evaluations: Sequence[Evaluation]) -> pd.DataFrame:
 
 
 def headline(metrics: Sequence[str]) -> str:
-    """The metric that stands for a task where only one is drawn: accuracy if there is one, else the first."""
+    """The metric of a task if only one is drawn: accuracy if the task has it, else the first."""
     by_name = {metric.partition(",")[0]: metric for metric in reversed(metrics)}
     return next((by_name[name] for name in _HEADLINES if name in by_name), metrics[0])
 

@@ -1,4 +1,4 @@
-"""Smoothing for curves that are compared: an exponential moving average that knows how far apart its points lie."""
+"""Smoothing for curves that are compared: an exponential moving average weighted by the distance of its points."""
 
 import math
 from typing import Final
@@ -16,7 +16,7 @@ def smooth(x: _Floats, y: _Floats, segments: npt.NDArray[np.int64], weight: floa
 
     A point counts `weight` to the power of its distance, in mean distances of the curve, so that a denser stretch is
     not smoothed less. De-biased: the average of the first points is not pulled towards zero. NaN stays NaN and is
-    passed over.
+    skipped.
 
     Source: the estimator that Weights & Biases documents as "time weighted EMA"; its bias correction is Adam's
     (Kingma and Ba 2015, arXiv 1412.6980, section 3).
@@ -25,7 +25,7 @@ def smooth(x: _Floats, y: _Floats, segments: npt.NDArray[np.int64], weight: floa
         x: shape [n], ascending inside a segment.
         y: shape [n].
         segments: shape [n].
-        weight: of a point that lies one mean distance back.
+        weight: of a point one mean distance back.
     """
     result = np.full(len(y), math.nan)
     step = (float(x[-1]) - float(x[0])) / max(1, len(x) - 1) if len(x) else 0.0

@@ -36,7 +36,7 @@ def page() -> None:
     try:
         _audit(checkpoint)
     except EvidenceError as error:
-        error_box("There is nothing to audit: a record that the audit stands on does not hold.", error)
+        error_box("There is nothing to audit: a record that the audit needs does not hold.", error)
 
 
 def _audit(checkpoint: CheckpointDirectory) -> None:
@@ -68,7 +68,7 @@ def _audit(checkpoint: CheckpointDirectory) -> None:
         table(path_frame(report), "Attempts that led to the checkpoint")
         for gap in report.passed_over:
             samples = f"{count(gap.sample_start)} to {count(gap.sample_end)}"
-            st.caption(f"Samples {samples} before step {count(gap.step)} were passed over: neither read nor applied.")
+            st.caption(f"Samples {samples} before step {count(gap.step)} were skipped: neither read nor applied.")
         open_ends("Corpora that do not go on where they stopped", join_lines(report.joins))
     with right:
         _curation(report)
@@ -80,7 +80,7 @@ def _audit(checkpoint: CheckpointDirectory) -> None:
 
 def _numbers(report: AuditReport, attestation: tuple[str, str]) -> None:
     held_out = report.held_out
-    overlap = ("not looked for", "no held-out corpus is at hand")
+    overlap = ("not looked for", "no held-out corpus is available")
     if held_out is not None:
         read = count(held_out.overlapping) if held_out.overlapping else "none"
         overlap = (read, f"of {plural(held_out.documents, 'held-out document')} read")
@@ -104,7 +104,7 @@ def _attestation(report: AuditReport, checkpoint: CheckpointDirectory, *, checke
     """Whether there is one and whether it holds, in a word and with what says so."""
     file = find_attestation(checkpoint)
     if file is None:
-        return "none", "lies beside the checkpoint"
+        return "none", "is beside the checkpoint"
     if report.attestation is not None:
         return "holds", f"key {report.attestation.key[:8]}, {report.attestation.at[:10]}"
     if not checked:
@@ -115,7 +115,7 @@ def _attestation(report: AuditReport, checkpoint: CheckpointDirectory, *, checke
 def _way_up(report: AuditReport, checkpoint: CheckpointDirectory, line: str) -> None:
     """The commands that reach the levels above; this page reads no content."""
     if not report.holds or Level.RECORDED not in report.levels:
-        st.caption("The levels above are reached once what stands against them is mended.")
+        st.caption("The levels above need these findings to be mended.")
         return
     way = [f"{line} --verify", f"{line} --replay 3"]
     if find_attestation(checkpoint) is None:
@@ -136,13 +136,13 @@ def _curation(report: AuditReport) -> None:
     st.markdown("###### Curation: documents dropped by each step")
     frame = curation_frame(report)
     if frame.empty:
-        st.caption("No corpus is at hand, or none was curated.")
+        st.caption("No corpus is available, or none was curated.")
         return
     table(frame, "Documents that curation dropped and kept", numbers=[str(name) for name in frame][1:], rows=10)
 
 
 def licences_frame(report: AuditReport) -> pd.DataFrame:
-    """One row a licence, most tokens first, `unknown` for corpora that are not at hand; shares in percent."""
+    """One row a licence, most tokens first, `unknown` for corpora that are not available; shares in percent."""
     total = sum(report.licences.values())
     held = {usage.corpus: {"unknown"} if usage.licences is None else usage.licences for usage in report.corpora}
     return pd.DataFrame(
@@ -191,7 +191,7 @@ def corpora_frame(report: AuditReport) -> pd.DataFrame:
                 "Tokens": count(usage.tokens),
                 "Epochs planned": f"{usage.planned_epochs:.4f}",
                 "Epochs realised": f"{usage.realised_epochs:.4f}",
-                "Documents touched": _documents(usage.documents_touched, "corpus not at hand"),
+                "Documents touched": _documents(usage.documents_touched, "corpus not available"),
                 "Documents held": _documents(usage.num_documents, NOTHING),
                 "Unread tail": count(usage.unread_tokens),
                 "Digest": short(usage.digest, 12) if usage.digest else "declared",

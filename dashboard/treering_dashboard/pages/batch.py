@@ -29,7 +29,7 @@ def page() -> None:
         run = choose_run(runs)
     newest = cached.summary(run).step
     if not newest:
-        st.info("No step yet, so there is no batch to look into.", icon=":material/hourglass_empty:")
+        st.info("No step yet, so there is no batch.", icon=":material/hourglass_empty:")
         return
     check_address(
         step=whole(1),

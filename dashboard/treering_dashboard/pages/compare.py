@@ -102,7 +102,7 @@ def _weigh_differently(runs: Sequence[RunDirectory]) -> bool:
 
 
 def _held_out(runs: Sequence[RunDirectory]) -> None:
-    """Losses of the same held-out tokens; a difference is told only where they are as many."""
+    """Losses of the same held-out tokens; a difference is shown only if both have the same number of tokens."""
     last, names = [], []
     for run in runs:
         evaluations, _ = cached.evaluations(run)

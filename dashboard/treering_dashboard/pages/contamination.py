@@ -42,7 +42,7 @@ def page() -> None:
         if asked(f"contamination {checkpoint.path}", "Look for every example", costly=size > MANY_BYTES):
             _contamination(contamination_of(checkpoint), checkpoint)
     except TreeringError as error:
-        error_box("What this checkpoint read of its evaluation cannot be told.", error)
+        error_box("What this checkpoint read of its evaluation is unknown.", error)
     command(f"treering contamination {cached.from_root(checkpoint.path)}")
 
 

@@ -60,9 +60,9 @@ def _prefer_another(runs: Sequence[RunDirectory], a: CheckpointDirectory | None)
 
 
 def _difference(found: CheckpointDifference) -> None:
-    told = [each.text for each in found.gaps]
-    if told:
-        error_box("A record on the way to one of them does not hold; this is compared without it.", "\n".join(told))
+    gaps = [each.text for each in found.gaps]
+    if gaps:
+        error_box("A record on the way to one of them does not hold; this is compared without it.", "\n".join(gaps))
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if found.first_step is None:
             st.badge("same data", icon=":material/check_circle:", color="green")
@@ -100,7 +100,7 @@ def _difference(found: CheckpointDifference) -> None:
     )
     st.caption("A sample is a place in a corpus, counted once however often it was read; reads count each time.")
     open_ends("Corpora that do not go on where they stopped", join_lines(found.joins))
-    open_ends("Not looked into", [text for text in found.missing if text not in told])
+    open_ends("Not looked into", [text for text in found.missing if text not in gaps])
 
 
 def corpora_frame(found: CheckpointDifference) -> pd.DataFrame:
@@ -125,4 +125,4 @@ def corpora_frame(found: CheckpointDifference) -> pd.DataFrame:
 
 
 def _documents(value: int | None) -> str:
-    return "corpus not at hand" if value is None else count(value)
+    return "corpus not available" if value is None else count(value)

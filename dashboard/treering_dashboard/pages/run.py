@@ -112,7 +112,7 @@ def _charts(run: RunDirectory, frames: RunFrames, axis: XAxis, *, show_replaced:
 
 
 def _stretches(frames: RunFrames) -> None:
-    """Says how many steps a point of the curves stands for, where it is more than one."""
+    """Shows how many steps a point of the curves covers, if more than one."""
     if frames.num_steps > MAX_BUCKETS:
         st.caption(
             f"{plural(frames.num_steps, 'step')} in {count(MAX_BUCKETS)} stretches: the line is the last value of "

@@ -90,10 +90,10 @@ def _answer(found: Takedown) -> None:
 
 
 def entries_frame(entries: tuple[Entry, ...]) -> pd.DataFrame:
-    """One row for each fate of an entry's raw documents; what is said of the whole entry stands in its first row."""
+    """One row for each fate of an entry's raw documents; the first row has what concerns the whole entry."""
     rows = []
     for entry in entries:
-        nothing = "no record" if entry.known else "unknown to every corpus at hand and to curation"
+        nothing = "no record" if entry.known else "unknown to every available corpus and to curation"
         for place, (words, number) in enumerate(entry.fate.items() or [(nothing, 0)]):
             rows.append(
                 {

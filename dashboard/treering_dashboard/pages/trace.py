@@ -37,7 +37,7 @@ _HINTS: Final = {
 
 
 def page() -> None:
-    """Draws the form, and the answer to what stands in it or in the URL."""
+    """Draws the form, and the answer to the question in it or in the URL."""
     check_address(by=among((links.BY_DOCUMENT, SOURCE, LICENCE, TEXT)), document=text, source=text)
     by = st.segmented_control(
         "Look for",

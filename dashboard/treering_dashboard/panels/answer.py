@@ -1,4 +1,4 @@
-"""What stands beside an answer: an error in its own words, the equal command, what could not be looked into."""
+"""What a page shows beside an answer: an error, the command with the same answer, what was not searched."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -16,8 +16,8 @@ def error_box(title: str, error: TreeringError | str) -> None:
     """What does not hold, or what is missing, and the error's own text, which names the place and the remedy.
 
     Args:
-        title: what there is no answer to, in a sentence.
-        error: the error; a text is what does not hold of the evidence.
+        title: what has no answer, in a sentence.
+        error: the error, or the text of broken evidence.
     """
     if isinstance(error, str | EvidenceError):
         st.error(title, icon=":material/gpp_bad:")

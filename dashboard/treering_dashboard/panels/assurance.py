@@ -72,7 +72,7 @@ def findings_frame(found: Sequence[Finding]) -> pd.DataFrame:
 
 
 def ladder(report: AuditReport) -> None:
-    """Every level, whether it is reached, and what reaches it; levels of a signer's own audit stand apart."""
+    """Every level, whether it is reached, and what reaches it; levels of a signer's own audit are marked apart."""
     colours: dict[str, Colour] = {_REACHED: "green", _SIGNED: "violet", _NEXT: "blue", _HELD: "red", _OPEN: "gray"}
     table(
         ladder_frame(report),

@@ -92,7 +92,7 @@ def choose_window() -> int | None:
 
 
 def choose_axis() -> XAxis:
-    """The page's switch; its state stands in the URL."""
+    """The page's switch; its state is in the URL."""
     check_address(x=among(AXES))
     chosen = st.segmented_control(
         "Horizontal axis",

@@ -48,7 +48,7 @@ class Line:
         colour: of line and label.
         points: whether each row is drawn as a point as well.
         muted: drawn thin, without header and tooltip.
-        dashed: tells apart curves that share a colour.
+        dashed: distinguishes curves that share a colour.
     """
 
     data: pd.DataFrame
@@ -128,7 +128,7 @@ def on_dark(panel: Panel) -> Panel:
 def stack(panels: Sequence[Panel], x: Placement, marks: Marks) -> alt.VConcatChart:
     """The specification of `draw_stack`."""
     charts = [_panel(panel, x, marks, number, lowest=number == len(panels) - 1) for number, panel in enumerate(panels)]
-    # Everything by constructors: each method of a chart copies all that lies below it.
+    # Everything by constructors: each method of a chart copies everything below it.
     stacked = alt.VConcatChart(
         vconcat=charts,
         spacing=8,
@@ -175,7 +175,7 @@ def _panel(panel: Panel, x: Placement, marks: Marks, number: int, *, lowest: boo
     x_encoding = alt.X("x:Q", axis=axis)
     ticks = log_ticks(*_extent(panel)) if panel.log else None
     scale = alt.Scale(type="log", nice=False, domain=[ticks[0], ticks[-1]]) if ticks else alt.Scale(zero=panel.zero)
-    # Ticks stand in a gutter inside the panel: outside, their width would be added to that of the column.
+    # Ticks are in a gutter inside the panel: outside, their width would be added to that of the column.
     y_axis = alt.Axis(
         title=None,
         format=panel.y_format,
@@ -190,7 +190,7 @@ def _panel(panel: Panel, x: Placement, marks: Marks, number: int, *, lowest: boo
     def y_encoding(name: str) -> alt.Y:
         return alt.Y(f"{name}:Q", axis=y_axis, scale=scale)
 
-    # The scale stands in one layer of its own: the gutter of several layers counts as a conflict, equal as it is.
+    # One layer alone has the scale: equal gutters of several layers count as a conflict.
     x_scale = alt.Scale(domain=list(x.extent), nice=False, rangeMin=_GUTTER)
     ends = pd.DataFrame({"x": x.extent})
     layers: list[Any] = [

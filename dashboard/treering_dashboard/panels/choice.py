@@ -15,7 +15,7 @@ from treering_dashboard.panels.foreign import block, say
 
 _FIRST_STEPS: Final = """\
 make demo                               # the whole pipeline, then this dashboard
-treering train experiments/demo.yaml    # training alone, once the data stands
+treering train experiments/demo.yaml    # training alone, once the data is made
 """
 
 _CARRIED: Final = "carried"
@@ -71,7 +71,7 @@ def go_to(page: StreamlitPage, **choices: str | int) -> None:
 def keep_choice(key: str, value: str | int | Sequence[str], options: Collection[str] | None = None) -> None:
     """Chooses `value` where neither `go_to`, nor the URL, nor the visitor has chosen, and writes it into the URL.
 
-    A widget's default would not stand there, and a link passed on would change its meaning when newer runs arrive.
+    A widget's default would not be in the URL, and a shared link would change its meaning when newer runs arrive.
 
     Args:
         key: of the widget, which is bound to the URL.
@@ -100,11 +100,11 @@ def _settle(key: str) -> None:
 
 
 def choose_run(runs: Sequence[RunDirectory], side: str = "") -> RunDirectory:
-    """A box with all runs, newest first; the choice stands in the URL by its id.
+    """A box with all runs, newest first; the URL holds the chosen run's id.
 
     Args:
         runs: at least one.
-        side: stands before the name in the URL; the run without one holds for the other pages as well.
+        side: prefix of the name in the URL; a run without a prefix is chosen for the other pages too.
     """
     by_name, key = {run.path.name: run for run in runs}, f"{side}run"
     check_address(**{key: among(by_name, "run")})
@@ -125,7 +125,7 @@ def choose_checkpoint(runs: Sequence[RunDirectory], side: str = "") -> Checkpoin
 
     Args:
         runs: at least one.
-        side: stands before both names in the URL, where a page is about two checkpoints.
+        side: prefix of both names in the URL, if a page is about two checkpoints.
 
     Returns:
         The checkpoint, None where the run has none.

@@ -127,7 +127,7 @@ def choose_document(
         documents: those that are shown.
         total: how many there are.
         key: names the question that they answer.
-        more: further columns by title, a cell for each document; they stand first.
+        more: further columns by title, a cell for each document; they are the first columns.
 
     Returns:
         The chosen one, None where there are none.

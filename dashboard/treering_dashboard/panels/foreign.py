@@ -51,7 +51,7 @@ def label(text: object) -> str:
 
 
 def shown_frame(frame: pd.DataFrame) -> pd.DataFrame:
-    """A table whose cells and titles hold no character that is not seen; cells are no Markdown anyway."""
+    """A table whose cells and titles hold no invisible character; Streamlit never reads cells as Markdown."""
     frame = frame.rename(columns=str).rename(columns=shown)
     texts = [name for name in frame if frame[name].dtype == object or pd.api.types.is_string_dtype(frame[name].dtype)]
     return frame.assign(**{str(name): frame[name].map(_cell) for name in texts})

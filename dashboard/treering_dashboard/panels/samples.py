@@ -57,7 +57,7 @@ def part_text(part: BatchDocument) -> None:
     say(part.source, f"{part.licence}  ·  {span}")
     label = f"Text of these {plural(part.end - part.start, 'token')}"
     if part.text is None:
-        st.caption("The text is not at hand.")
+        st.caption("The text is not available.")
         return
     with st.expander(label, expanded=len(part.text) <= _SHORT_TEXT):
         block(part.text)
@@ -92,7 +92,7 @@ def suspect_table(run: str, attempt: int | None, samples: Sequence[SuspectSample
 
     Args:
         run: id of the run.
-        attempt: number of the attempt that did the step, None where no record tells.
+        attempt: number of the attempt that did the step, None if no record names it.
         samples: at least one.
     """
     table(

@@ -99,7 +99,7 @@ def badge(state: State) -> None:
 
 
 def stall_banner() -> None:
-    """Names the stalled runs of the project; nothing where there are none. Stands above every page."""
+    """Names the stalled runs of the project; nothing if there are none. Above every page."""
     for run in cached.runs():
         try:
             found = condition(run)
@@ -112,7 +112,7 @@ def stall_banner() -> None:
 
 
 def state_line(summary: RunSummary) -> None:
-    """Age of the last step, age of the last checkpoint, what a crash now would cost; then where training stands."""
+    """Age of the last step, age of the last checkpoint, the cost of a crash now; then the progress."""
     cells = st.columns([1.25, 1.25, 1.25, 1, 1, 1.1, 1.25], gap="small")
     with cells[0]:
         figure("Last step", age(summary.step_age_s), f"step {count(summary.step)} of {count(summary.num_steps)}")

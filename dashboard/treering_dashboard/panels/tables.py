@@ -44,7 +44,7 @@ def table(
         numbers: columns aligned to the right.
         rows: shown before it scrolls.
         widths: pixels of columns that leave the rest to the others.
-        columns: columns that are no text.
+        columns: columns that are not text.
     """
     _draw(frame, alt, rows, {**_columns(numbers, widths), **(columns or {})})
 
@@ -157,7 +157,7 @@ def alarm_table(run: RunDirectory, frames: RunFrames) -> int | None:
 
 
 def incident_table(frames: RunFrames) -> None:
-    """What befell the run's attempts, newest first."""
+    """Incidents of the run's attempts, newest first."""
     if not frames.incidents:
         st.caption("None on record.")
         return

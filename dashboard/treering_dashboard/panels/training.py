@@ -153,7 +153,7 @@ def validation_lines(frames: RunFrames, x: Placement) -> list[Line]:
 
 
 def _marks(frames: RunFrames, key: str, x: Placement) -> pd.DataFrame:
-    """Alarms of one metric; a value that is no number has its own mark under the axis.
+    """Alarms of one metric; a value that is not a number has its own mark under the axis.
 
     Each is drawn on its step's own value: `divergence` and `flat` speak of a median, which no line shows.
     """

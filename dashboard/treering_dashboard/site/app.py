@@ -1,6 +1,6 @@
 """Entry point of the dashboard: `streamlit run dashboard/treering_dashboard/site/app.py`. Navigation only.
 
-It has a folder of its own, since Streamlit takes a folder `pages` beside the script for pages of its own kind.
+It has its own folder, since Streamlit would take a folder `pages` beside the script for pages.
 """
 
 from pathlib import Path
@@ -27,7 +27,7 @@ LOGO = str(Path(treering_dashboard.__file__).with_name("logo.svg"))
 
 st.set_page_config(page_title="Treering", page_icon=LOGO, layout="wide")
 st.logo(LOGO, size="medium")
-# In the top bar the pages of the unnamed section stand by themselves, the others open under the section's name.
+# The top bar shows the pages of the unnamed section one by one, the others under the section's name.
 SECTIONS = {
     "": [
         links.RUNS.page(runs.page),
