@@ -139,7 +139,11 @@ def take_picture(project: Project, run_id: str, out: Path) -> None:
 
 
 def main() -> None:
-    """Parses the arguments and takes the picture."""
+    """Parses the arguments and takes the picture.
+
+    Raises:
+        NotFoundError: the project has no run.
+    """
     parser = argparse.ArgumentParser(prog="python -m treering_dashboard.picture", description=__doc__)
     parser.add_argument("--run", help="id of the run, or its beginning; default: the one with the most evaluations")
     parser.add_argument("--out", type=Path, default=Path("docs/dashboard.png"))

@@ -173,7 +173,11 @@ class Bench:
 
 
 def _finish(saving: Saving) -> None:
-    """Waits for a checkpoint; one that failed says nothing about the time that a save takes."""
+    """Waits for a checkpoint.
+
+    Raises:
+        SystemExit: the checkpoint failed, so its time means nothing.
+    """
     failure = saving.finish()
     if failure is not None:
         raise SystemExit(f"the checkpoint was not saved: {failure}")
@@ -191,7 +195,11 @@ def measure(folder: Path, model: ModelConfig, ranks: int, rounds: int) -> int:
 
 
 def main() -> None:
-    """Measures, prints, and writes JSON where asked to."""
+    """Measures, prints, and writes JSON if asked to.
+
+    Raises:
+        SystemExit: a rank failed; the text is its log.
+    """
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)

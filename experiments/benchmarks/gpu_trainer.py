@@ -125,7 +125,11 @@ def main() -> None:
 
 
 def child(*flags: str, flag: str) -> Any:
-    """What this script writes in a process of its own; `flag` names its file."""
+    """Runs this script in another process and returns what it writes into the file that `flag` names.
+
+    Raises:
+        RuntimeError: the process failed.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "result.json"
         command = [sys.executable, __file__, *flags, f"{flag}={path}"]
