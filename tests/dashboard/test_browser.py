@@ -117,6 +117,7 @@ def test_runs_typed_as_an_address_leads_to_the_table_of_runs(lay_run, tmp_path) 
     lay_run(steps=60)
     with serve(Project(tmp_path)) as address, chromium(CHROMIUM) as browser:
         page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.set_default_timeout(120_000)
         page.goto(f"{address}/runs")
         page.get_by_text("1 run, none running").wait_for()
         page.wait_for_url(f"{address}/")
