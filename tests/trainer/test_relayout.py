@@ -326,7 +326,7 @@ def test_convert_says_what_is_wrong(cut_copy, project, reference, capsys, monkey
     next(damaged.path.rglob("layer_00*")).write_bytes(b"")
     assert "0 bytes, expected " in refused(damaged.path, 3)
     aside = cleanup.set_aside(run, run.checkpoints()[0], 1)
-    assert "was set aside, no attempt goes on from it" in refused(aside, 2)
+    assert "was set aside and is not used any more" in refused(aside, 2)
     monkeypatch.chdir(project.root)
     assert reference.checkpoints()[-1].step == 15
     assert "is the published copy" in refused(project.published, 2)
