@@ -77,15 +77,15 @@ python pretrain_gpt.py $EXTRA --seq-length $SEQ --lr $LR --global-batch-size $SI
 def test_what_needs_a_shell_is_named_with_its_line_and_never_guessed(tmp_path: Path) -> None:
     script = read_script(tmp_path / "run.sh", NEEDS_A_SHELL)
     reasons = {
-        "seq_length": "${SEQ:-2048} (line 2: the shell or its arguments give it)",
+        "seq_length": "${SEQ:-2048} (line 2: the shell or its arguments decide it)",
         "lr": "$LR (line 4: LR is assigned in a condition, a loop or a function)",
         "global_batch_size": "$SIZE (line 5: SIZE is assigned in a condition, a loop or a function)",
         "seed": "$SEED (line 6: `for SEED in 1 2` assigns it)",
         "train_iters": "$N (line 7: `(( N = N * 2` assigns it)",
         "eval_iters": "$BEFORE (line 9: `source env.sh` may assign it)",
-        "micro_batch_size": "`date` (line 12: a command gives it)",
+        "micro_batch_size": "`date` (line 12: a command decides it)",
         "data_path": "/d/$USER/wiki (line 12: the script does not assign USER)",
-        "save": "$(nproc) (line 10: a command gives it)",
+        "save": "$(nproc) (line 10: a command decides it)",
     }
     assert {name: repr(script.arguments[name]) for name in reasons} == reasons
     assert [(each.text, each.reason) for each in script.unseen] == [
@@ -104,7 +104,7 @@ def test_a_value_that_is_unknown_in_part_keeps_its_other_words() -> None:
         str(command.words[5]),
         "--split",
     ]
-    assert command.words[5] == Unresolved("$1", 1, "the shell or its arguments give it")
+    assert command.words[5] == Unresolved("$1", 1, "the shell or its arguments decide it")
     assert isinstance(command.words[-1], Unresolved)
 
 
@@ -116,7 +116,7 @@ def test_a_value_that_is_unknown_in_part_keeps_its_other_words() -> None:
         ("for i in 1 2; do\n python a.py --seq-length 8\ndone\n", "line 2: the launch is in a condition, a loop"),
         ("f() {\n python a.py --seq-length 8\n}\nf\n", "line 2: the launch is in a condition, a loop"),
         ("python ./deepy.py train.py -d configs 20B.yml local.yml\n", r"launches GPT-NeoX with 20B\.yml local\.yml"),
-        ("A=xxxxxxxxxx\n" + "A=$A$A$A$A$A$A$A$A\n" * 20, r"its names come to more than 1,000,000 words"),
+        ("A=xxxxxxxxxx\n" + "A=$A$A$A$A$A$A$A$A\n" * 20, r"its names expand to more than 1,000,000 words"),
     ],
 )
 def test_what_is_no_single_plain_launch_is_refused(text: str, message: str) -> None:

@@ -252,7 +252,7 @@ def test_a_cache_that_only_another_lineage_makes_is_a_finding(
     run = unpack(program, case, tmp_path)
     (finding,) = opened(run | {"lineage": stated}).findings
     assert f"this index cache fits the lineage {fitting}" in finding.text
-    assert f"not {stated}, by which the answers are: " in finding.text
+    assert f"and the answers are by {stated}: " in finding.text
     assert "state --lineage" in finding.text
 
 
@@ -283,7 +283,7 @@ def test_a_cached_blend_of_other_weights_is_found(tmp_path: Path, monkeypatch: p
     whole = np.load(path)
     for change, message in (
         (whole[:-1], "dataset_index has 201 entries, 202 entries follow"),
-        (whole + 1, "dataset_index names a dataset that is none of 2"),
+        (whole + 1, "dataset_index names a dataset outside the 2 of the blend"),
         (np.roll(whole, 1), ", the weights give "),
     ):
         np.save(path, change)

@@ -130,7 +130,7 @@ def test_the_weights_by_documents_are_gpt_neoxs_to_the_last_bit():
     [
         (
             {"train_batch_size": None},
-            "it does not say the global batch size: .*give `global_batch_size` in",
+            "the global batch size is missing: .*give `global_batch_size` in",
         ),
         ({"pack-impl": "unpacked"}, "launched with --pack-impl unpacked, expected packed: samples are packed"),
         ({"dataset_impl": "pairwise"}, "launched with --dataset-impl pairwise, expected gpt2"),
@@ -180,7 +180,10 @@ def test_a_checkpoint_of_gpt_neox_is_read_with_the_yaml_files_that_it_keeps():
 
 def test_a_checkpoint_of_gpt_neox_without_yaml_files_says_what_is_needed():
     saved(10, {}, dp_world_size=2)
-    with pytest.raises(UserError, match=r"a checkpoint of GPT-NeoX, .* no YAML files in ck/global_step10/configs"):
+    with pytest.raises(
+        UserError,
+        match=r"a checkpoint of GPT-NeoX, .* YAML files of the launch are missing in ck/global_step10/configs",
+    ):
         AuditedRun.open(Path("ck"))
     write("model.yml", NEOX)
     Path("megatron-run.yaml").write_text("checkpoint: ck\nlaunch: model.yml\n")
@@ -289,7 +292,7 @@ def test_other_data_paths_with_parts_are_named(changes):
         ("pretrain.py", b"import torch\n", "found a Python program"),
         ("other.yaml", b"a: 1\nb: 2\n", "found a YAML file with keys a, b"),
         ("raw", b"\0\1\2", "found a file of another form"),
-        ("fifo", None, "found no regular file"),
+        ("fifo", None, "not a regular file"),
         ("run.sh", b"\xff\xfe", "cannot be read"),
     ],
 )
@@ -332,7 +335,7 @@ def test_what_the_token_files_leave_open_is_said():
     assert samples(run) == samples(described(lineage="bigscience"))
     open_ends = run.report().not_proven
     place = Path("data/wiki.idx").resolve()
-    assert f"That wiki.bin has as many tokens as {place} says: there is no wiki.bin." in open_ends
+    assert f"That wiki.bin has as many tokens as {place} lists: wiki.bin is missing." in open_ends
     assert any(f"of {place} belongs to: it groups 200 sequences into 100 documents" in text for text in open_ends)
 
 

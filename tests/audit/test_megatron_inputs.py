@@ -92,7 +92,7 @@ def saved(folder, changes=(), *, state=None, name="iter_0000010/mp_rank_00/model
     ("name", "message"),
     [
         ("curriculum", r"launched with --curriculum-learning: the curriculum truncates samples"),
-        ("skip", r"launched with --skip-train-iteration-range: the reader was moved on over these iterations"),
+        ("skip", r"launched with --skip-train-iteration-range: the reader skipped these iterations without counting"),
         ("idx-paths", r"launched with --train-doc-idx-path: the order was given as files"),
     ],
 )

@@ -113,7 +113,7 @@ def test_an_earlier_checkpoint_that_cannot_be_read_is_a_finding(folder):
     findings = AuditedRun.open(folder / "ckpt" / "iter_0000009").findings
     assert [finding.file.split("/")[-3] for finding in findings] == ["iter_0000009", "iter_0000003"]
     assert "iteration 7, expected 9 by its folder's name" in findings[0].text
-    assert "does not tell how its steps were launched" in findings[1].text
+    assert "the launch arguments of an earlier checkpoint cannot be read" in findings[1].text
     result = audit_command("ckpt/iter_0000009", "--json")
     assert result.exit_code == 3
     assert json.loads(result.stdout)["level"] == "declared"

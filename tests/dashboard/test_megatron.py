@@ -120,7 +120,7 @@ def test_a_path_is_typed_and_data_lie_elsewhere(folder, tmp_path):
     shutil.move(folder / "text", elsewhere)
     describe(folder, data=[{"prefix": f"/there/{name}", "weight": 1.0} for name in LENGTHS])
     missing = audit(path=str(folder))
-    assert "cannot be told" in texts(missing)
+    assert "This run cannot be audited." in texts(missing)
     assert "/there/wiki.idx" in texts(missing)
     app = audit(path=str(folder), moved=f"/there={elsewhere}")
     assert table(app, "Weight")["Documents held"].tolist() == ["8", "4"]
@@ -178,7 +178,7 @@ def test_without_a_run_it_says_how_to_describe_one(tmp_path, monkeypatch):
         (tmp_path / pruned / "megatron-run.yaml").write_text("")
     app = page("megatron")
     assert app.selectbox(key="path").options == []
-    assert "No run of Megatron lies in the project's folders" in texts(app)
+    assert "The project's folders do not hold a run of Megatron" in texts(app)
     assert set(yaml.safe_load(app.code[0].value)) <= set(RUN)
 
 

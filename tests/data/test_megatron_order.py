@@ -203,7 +203,7 @@ def test_blends_that_megatron_would_refuse(files, changes, message):
 def test_a_blend_that_takes_more_than_there_is():
     made = MegatronBlend(("a", "b", "c"), (0.8, 0.1, 0.1), seed=1, sequence_length=8, num_samples=11, surplus=0.0)
     lengths = [np.array([tokens], dtype=np.int32) for tokens in (73, 100, 100)]
-    with pytest.raises(UserError, match=r"10 samples of a are asked for, it has 9; .*another surplus than 0"):
+    with pytest.raises(UserError, match=r"10 samples of a are needed, it has 9; .*another surplus than 0"):
         MegatronOrder.build(made, lengths)
 
 

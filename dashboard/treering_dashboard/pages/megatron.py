@@ -23,7 +23,7 @@ from treering_dashboard.panels.tables import table
 from treering_dashboard.panels.text import count, number, plural
 
 _DESCRIBED: Final = """\
-# megatron-run.yaml, in any folder; a checkpoint of Megatron says all this by itself
+# megatron-run.yaml, in any folder; a checkpoint of Megatron holds all of this
 data:
   - {prefix: /data/wiki_text_document, weight: 0.3}
   - {prefix: /data/books_text_document, weight: 0.7}
@@ -46,7 +46,7 @@ _ORIGINS: Final = {
 
 
 def page() -> None:
-    """Draws the audit of the run that is chosen or whose path is typed."""
+    """Draws the audit of the run whose path is chosen or typed."""
     check_address(path=text, moved=text, rebuild=SWITCH, lineage=among(LINEAGE_NAMES))
     found = megatron_runs()
     if found:
@@ -56,7 +56,7 @@ def page() -> None:
         found.append(typed)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         path = st.selectbox(
-            "A save folder, a checkpoint or a description of Megatron's",
+            "Save folder, checkpoint or description",
             found,
             index=None,
             key="path",
@@ -66,11 +66,11 @@ def page() -> None:
             width=460,
         )
         moved = st.text_input(
-            "Folders that lie elsewhere today",
+            "Moved folders",
             placeholder="OLD=NEW …",
             key="moved",
             bind="query-params",
-            help="As `--data-root`: a folder as the run saw it, and where it lies today; several with spaces between",
+            help="As `--data-root`: a folder of the run and its place today; several with spaces between",
             width=300,
         )
         lineage = st.selectbox(
@@ -79,8 +79,8 @@ def page() -> None:
             index=None,
             key="lineage",
             bind="query-params",
-            placeholder="by the arguments",
-            help="As `--lineage`: whose data order the run followed, where its arguments fit several",
+            placeholder="from the arguments",
+            help="As `--lineage`: the programs whose data order the run has, if its arguments fit several",
             width=220,
         )
         verify = st.toggle(
@@ -88,7 +88,7 @@ def page() -> None:
         )
     if not path:
         st.info(
-            "No run of Megatron lies in the project's folders. Type the path of its save folder or of a checkpoint, "
+            "The project's folders do not hold a run of Megatron. Type the path of its save folder or of a checkpoint, "
             "or describe the run:",
             icon=":material/hub:",
         )
@@ -106,7 +106,7 @@ def _audit(path: str, moved: tuple[str, ...], lineage: str | None, *, verify: bo
             run = megatron_run(cached.project().root / path, moved, lineage, verify=verify)
             _report(run.report())
         except TreeringError as error:
-            error_box("What this run read cannot be told.", error)
+            error_box("This run cannot be audited.", error)
         else:
             line += _questions(run)
     command(line)
@@ -115,7 +115,7 @@ def _audit(path: str, moved: tuple[str, ...], lineage: str | None, *, verify: bo
 def _report(report: MegatronReport) -> None:
     verdict_line(report.level, report.verdict, holds=report.holds)
     if report.unbound:
-        st.warning("Some inputs are not bound: the answer is by what the run declares.", icon=":material/link_off:")
+        st.warning("Some inputs are not bound: the answer rests on what the run declares.", icon=":material/link_off:")
         open_ends("Not bound", [each.text for each in report.unbound])
     skipped = f"{count(len(report.skipped_steps))} skipped" if report.skipped_steps else "none skipped"
     mixed = sum(usage.mixed_epochs for usage in report.corpora) or "none"
@@ -125,24 +125,24 @@ def _report(report: MegatronReport) -> None:
         (
             ("Steps", count(report.iteration), skipped),
             ("Consumed tokens", number(report.consumed_tokens), f"{count(report.consumed_samples)} samples"),
-            ("Data paths", count(len(report.corpora)), f"{mixed} with its epochs mixed"),
-            ("Cached indices taken", count(len(report.indices_read)), "the others were rebuilt from the seed"),
+            ("Data paths", count(len(report.corpora)), f"{mixed} with mixed epochs"),
+            ("Cached indices used", count(len(report.indices_read)), "the others were rebuilt from the seed"),
         ),
         strict=True,
     ):
         with cell:
             figure(title, value, detail)
     findings(report.findings)
-    st.markdown("###### What was read of each data path")
+    st.markdown("###### Reads by data path")
     weight = st.column_config.ProgressColumn(format="%.2f %%", min_value=0.0, max_value=100.0, width=130)
-    table(usage_frame(report), "What was read by data path", numbers=_COUNTS, rows=20, columns={"Weight": weight})
+    table(usage_frame(report), "Reads by data path", numbers=_COUNTS, rows=20, columns={"Weight": weight})
     left, right = st.columns(2, gap="medium")
     with left:
-        st.markdown("###### Settings, and who says so")
+        st.markdown("###### Settings and their origin")
         table(settings_frame(report.settings), "Settings that decide what was read", rows=12)
     with right:
         open_ends("Not proven", report.not_proven)
-        open_ends("Cached indices that were taken", report.indices_read)
+        open_ends("Cached indices that were used", report.indices_read)
         open_ends("Bound by a cached index", report.bound)
 
 
@@ -153,7 +153,7 @@ def _questions(run: AuditedRun) -> str:
         The options of the command.
     """
     check_address(megatron_step=whole(1), megatron_document=text)
-    st.markdown("###### What a step read, and what read a document")
+    st.markdown("###### Reads of a step, and of a document")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         step = st.number_input(
             "Step",
@@ -189,7 +189,7 @@ def _samples(
     try:
         samples, alternatives = answer(), others()
     except TreeringError as error:
-        error_box("This was not read.", error)
+        error_box("This question has no answer.", error)
         return
     if alternatives:
         open_ends("By other lineages that fit the run", [each.text for each in alternatives])
@@ -218,7 +218,7 @@ def usage_frame(report: MegatronReport) -> pd.DataFrame:
 
 
 def settings_frame(settings: Sequence[Setting]) -> pd.DataFrame:
-    """One row a setting; data paths by their number, since a table of their own names each."""
+    """One row a setting; of data paths their number, since another table names each."""
     return pd.DataFrame(
         [
             {

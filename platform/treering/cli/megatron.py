@@ -1,4 +1,4 @@
-"""`treering audit --megatron-run`: how the answers about a Megatron run are printed."""
+"""`treering audit --megatron-run`: prints the answers about a Megatron run."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -24,7 +24,7 @@ def audit_megatron(
     """Answers one question about a Megatron run: of the checkpoint, a step, or a document.
 
     Raises:
-        UserError: a data root is not `OLD=NEW`, or no lineage has that name.
+        UserError: a data root is not `OLD=NEW`, or the lineage is unknown.
 
     Returns:
         Whether everything holds and every input is bound.
@@ -72,7 +72,7 @@ def audit_megatron(
 
 
 def _print_unbound(unbound: "Sequence[Unbound]") -> None:
-    """What lowers the level, before the answer."""
+    """Prints the inputs that lower the level, before the answer."""
     for each in unbound:
         console.print(f"NOT BOUND    {each.text}")
 
@@ -111,9 +111,9 @@ def _print_report(report: "MegatronReport") -> None:
     )
     if report.skipped_steps:
         steps = ", ".join(f"{step:,}" for step in report.skipped_steps)
-        console.print(f"skipped      {steps} (steps whose samples are counted, and were not trained on)")
+        console.print(f"skipped      {steps} (steps whose samples were counted and not trained on)")
     if any(usage.mixed_epochs for usage in report.corpora):
-        console.print("mixed: Megatron shuffled several epochs into one another; the epoch of a sample is undefined")
+        console.print("mixed: Megatron shuffled several epochs together; the epoch of a sample is undefined")
     for name in report.indices_read:
         console.print(f"index read   {name}")
     for text in report.bound:
@@ -128,7 +128,7 @@ def _print_report(report: "MegatronReport") -> None:
 
 
 def _shown(value: Any) -> str:
-    """A value on one line, data paths by their number: a table names each."""
+    """A value on one line; of data paths their number, since a table names each."""
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return f"{len(value)} data path{'s' if len(value) > 1 else ''}"
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Where other lineages of Megatron, which fit a run as well, would have read other samples."""
+"""The orders of other lineages of Megatron that fit a run too, compared with the order of the answers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,12 +18,12 @@ _BLOCKS = 64
 
 @dataclass(frozen=True, slots=True)
 class OtherOrder:
-    """An order that other lineages make of the same arguments.
+    """The order of other lineages for the same arguments.
 
     Attributes:
-        lineages: those that make it.
+        lineages: the lineages with this order.
         order: the order.
-        rules: what they do otherwise so that it is another order, in words.
+        rules: the rules that make it another order, in words.
     """
 
     lineages: tuple[Lineage, ...]
@@ -33,11 +33,11 @@ class OtherOrder:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How many samples of two orders are not the same.
+    """How many samples of two orders differ.
 
     Attributes:
         compared: samples that were compared.
-        differ: those of them that hold other tokens.
+        differ: samples with other tokens.
     """
 
     compared: int
@@ -45,13 +45,13 @@ class Comparison:
 
 
 def other_orders(own: MegatronOrder, lineages: Sequence[Lineage], end: int) -> list[OtherOrder]:
-    """The orders that lineages make otherwise than the own one; those that make the same one are joined.
+    """The orders of lineages that differ from the answers' order; lineages with the same order are joined.
 
-    A lineage is left out whose programs refuse such a run, or end before it.
+    A lineage is left out if its programs refuse such a run, or its order ends before the run does.
 
     Args:
-        own: the order that the answers are by.
-        lineages: those that fit the run.
+        own: the order of the answers.
+        lineages: lineages that fit the run.
         end: samples that the run has read.
     """
     lengths = [part.lengths for part in own.components]
@@ -77,7 +77,7 @@ def other_orders(own: MegatronOrder, lineages: Sequence[Lineage], end: int) -> l
 
 
 def _built(own: MegatronOrder, blend: MegatronBlend, plans: Sequence[IndexPlan]) -> MegatronOrder:
-    """The order of a blend; indices that are the own order's are not made again."""
+    """The order of a blend; indices that are equal to those of the own order are not built again."""
     parts = zip(own.components, blend_weights(blend, plans), plans, strict=True)
     components = [
         replace(
@@ -92,13 +92,13 @@ def _built(own: MegatronOrder, blend: MegatronBlend, plans: Sequence[IndexPlan])
 
 
 def _key(blend: MegatronBlend, plans: Sequence[IndexPlan]) -> tuple[object, ...]:
-    """What decides the samples of an order, beside the token counts and the seed."""
+    """Everything that decides the samples of an order, beside the token counts and the seed."""
     weights = tuple(blend_weights(blend, plans)) if blend.blended else None
     return tuple(plans), weights
 
 
 def _rules(own: MegatronOrder, lineage: Lineage, lengths: Sequence[NDArray[np.int32]]) -> tuple[str, ...]:
-    """What a lineage does otherwise: the rules that alone make another order, all of them where none does so alone."""
+    """The rules of a lineage that make another order: each that does so alone, or all that differ."""
     key = _key(own.blend, [part.plan for part in own.components])
     differing = lineage.differences(own.blend.lineage)
     found = []
@@ -115,7 +115,7 @@ def _rules(own: MegatronOrder, lineage: Lineage, lengths: Sequence[NDArray[np.in
 
 
 def compare(one: MegatronOrder, other: MegatronOrder, lo: int, hi: int) -> Comparison:
-    """Compares samples [lo, hi) of two orders of the same data paths; of very many, blocks spread over all of them."""
+    """Compares samples [lo, hi) of two orders of the same data paths; of very many samples, blocks spread over all."""
     starts, compared = list(range(lo, hi, _BLOCK)), hi - lo
     if all(ours.plan == theirs.plan for ours, theirs in zip(one.components, other.components, strict=True)):
         starts = [start for start in starts if not _blends_alike(one, other, start, min(start + _BLOCK, hi))]

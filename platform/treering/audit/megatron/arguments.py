@@ -33,12 +33,12 @@ _SHORT.maxlevel, _SHORT.maxother = 3, 80
 
 
 def flag(name: str) -> str:
-    """An argument as it stands on a command line."""
+    """An argument as on a command line."""
     return f"--{name.replace('_', '-')}"
 
 
 def shown(value: Any) -> str:
-    """A value of any kind on a short line."""
+    """A value of any type on a short line."""
     return _SHORT.repr(value) if not isinstance(value, str) else _SHORT.repr(value).strip("'")
 
 
@@ -53,7 +53,7 @@ def enumerated(value: Any) -> Any:
 
 
 def _other_type(model_type: Any) -> str | None:
-    """What a model is by its `model_type`; None for a GPT, or where the arguments have no type."""
+    """The kind of a model by its `model_type`; None for a GPT, or if the argument is missing."""
     member = enumerated(model_type)
     if member is None or member in _GPT_TYPES:
         return None
@@ -61,7 +61,7 @@ def _other_type(model_type: Any) -> str | None:
 
 
 class Arguments:
-    """Arguments by name, with errors that name them."""
+    """Arguments by name, read with their types; an error names the argument."""
 
     def __init__(self, file: Path, held: Mapping[str, Any]) -> None:
         self.file = file
@@ -98,7 +98,7 @@ class Arguments:
             )
 
     def unbound(self) -> Iterator[Unbound]:
-        """What decides part of what was read, and is not confirmed."""
+        """Arguments that decide part of what was read and are not confirmed."""
         for name, pointer in POINTERS.items():
             value = self._held.get(name)
             if is_set(value, pointer.usual):
@@ -110,14 +110,14 @@ class Arguments:
             yield Unbound(
                 f"Unknown arguments that can touch data: {named}" + (f", and {more} more" if more > 0 else ""),
                 "No lineage that the audit knows has these arguments, so the data order may depend on them.",
-                "Find out what they do in the program that trained, and describe the run in megatron-run.yaml without "
-                "`checkpoint:` if they leave the order alone.",
+                "Read in the program that trained what they do. If they do not change the order, describe the run in "
+                "megatron-run.yaml without `checkpoint:`.",
             )
         if not self._held.get("finetune") and self.text("load") not in (None, self.text("save")):
             yield Unbound(
-                f"The checkpoint in {self.text('load')} (--load) from which the run went on",
+                f"The checkpoint in {self.text('load')} (--load) from which the run continued",
                 "It decides what was read before, and by which arguments.",
-                "Audit that folder too; what it read comes before the steps of this one.",
+                "Audit that folder too; its steps come before the steps of this one.",
             )
 
     def open_ends(self) -> list[str]:
@@ -125,7 +125,7 @@ class Arguments:
         found = []
         if self._held.get("finetune") or self.text("pretrained_checkpoint"):
             start = self.text("pretrained_checkpoint") or self.text("load")
-            found.append(f"What the weights had read that this run started from (--finetune, {start}).")
+            found.append(f"What trained the weights that this run started from (--finetune, {start}).")
         if self._held.get("decrease_batch_size_if_needed"):
             found.append("That no batch was made smaller to fit the devices (--decrease-batch-size-if-needed).")
         return found
@@ -136,7 +136,7 @@ class Arguments:
         return frozenset(self._held)
 
     def held(self, name: str) -> Any:
-        """A value as it was saved, None where there is none."""
+        """A value as it was saved, None if the argument is missing."""
         return self._held.get(name)
 
     def text(self, name: str) -> str | None:
@@ -157,14 +157,14 @@ class Arguments:
         return self._whole(name, value)
 
     def needed(self, name: str) -> int:
-        """A whole number that must be there."""
+        """A whole number that must not be missing."""
         value = self.number(name)
         if value is None:
             raise self.wrong(name, "a number")
         return value
 
     def numbers(self, name: str) -> list[int]:
-        """A list of whole numbers, empty where there is none."""
+        """A list of whole numbers, empty if the argument is missing."""
         value = self._held.get(name)
         if not isinstance(value, list | tuple):
             if value is None:
@@ -233,7 +233,7 @@ class Arguments:
         return " ".join(f"{samples * sequence_length}:{size}" for samples, size in sorted(entries))
 
     def shown(self, name: str) -> Any:
-        """A value for people: an object by its name."""
+        """A value as the report shows it: an object by its name."""
         value = self._held.get(name)
         return value if isinstance(value, str | int | float) else shown(value)
 

@@ -1,7 +1,7 @@
-"""Whether a file of data paths, which a checkpoint only names, is the one that the run read: by Megatron's index cache.
+"""Confirms a file of data paths, of which a checkpoint holds the name alone, by Megatron's index cache.
 
-megatron-core describes a cached blend by its data paths, their samples, and its weights. A description that says what
-the file says binds the file; descriptions with the run's settings that say something else contradict it.
+megatron-core describes a cached blend by its data paths, their samples, and its weights. A description with the data
+paths and weights of the file binds the file. Descriptions with the run's settings and other data paths are a finding.
 
 Source: megatron-core 0.4 to 0.19, megatron/core/datasets/blended_dataset.py.
 """
@@ -24,7 +24,7 @@ _EXACT: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What a cache says of the inputs that a checkpoint only names.
+    """The inputs that a checkpoint only names, after a comparison with a cache.
 
     Attributes:
         unbound: inputs that remain unbound.
@@ -38,12 +38,12 @@ class Binding:
 
 
 def bind_by_cache(unbound: Sequence[Unbound], cache: CacheRead, folder: Path | None) -> Binding:
-    """Holds the files of data paths of a launch against its cache.
+    """Compares the files of data paths of a launch with its cache.
 
     Args:
         unbound: the inputs of the launch that are not bound.
         cache: the order of the launch, with the indices that were read.
-        folder: `--data-cache-path` as it is today.
+        folder: today's place of `--data-cache-path`.
     """
     files = [each for each in unbound if each.field == "data"]
     if not files:
@@ -56,24 +56,24 @@ def bind_by_cache(unbound: Sequence[Unbound], cache: CacheRead, folder: Path | N
             return Binding(tuple(unbound))
         return Binding(rest, tuple(f"{each.what}: its data path is the one of {own.description}" for each in files))
     described = described_blends(blend, folder)
-    for told in described:
-        if _says(told, blend):
+    for cached in described:
+        if _agrees(cached, blend):
             return Binding(
-                rest, tuple(f"{each.what}: its data paths and weights are those of {told.path}" for each in files)
+                rest, tuple(f"{each.what}: its data paths and weights are those of {cached.path}" for each in files)
             )
     findings = [_contradiction(each, described, blend) for each in files if described]
     return Binding(tuple(unbound), (), tuple(findings))
 
 
-def _says(told: DescribedBlend, blend: MegatronBlend) -> bool:
+def _agrees(cached: DescribedBlend, blend: MegatronBlend) -> bool:
     """Whether a description has the data paths of a blend, and its weights where it has any."""
-    if told.prefixes != blend.prefixes or (told.requested != blend.requested()):
+    if cached.prefixes != blend.prefixes or (cached.requested != blend.requested()):
         return False
     shares = blend.shares
     return (
         shares is None
-        or told.weights is None
-        or all(math.isclose(a, b, rel_tol=_EXACT) for a, b in zip(told.weights, shares, strict=False))
+        or cached.weights is None
+        or all(math.isclose(a, b, rel_tol=_EXACT) for a, b in zip(cached.weights, shares, strict=False))
     )
 
 

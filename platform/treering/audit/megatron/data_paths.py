@@ -1,4 +1,4 @@
-"""The data paths of a launch, with weights: in all of the ways in which the arguments of Megatron can name them.
+"""The data paths of a launch with their weights, in every form in which the arguments of Megatron name them.
 
 Source: Megatron-LM, megatron/training/utils.py, get_blend_and_blend_per_split.
 """
@@ -17,7 +17,7 @@ from treering.files import read_text
 
 
 def unbound_file(listed: Path, name: str, checkpoint: Path) -> Unbound:
-    """The file of data paths that a checkpoint names, and whose content it does not hold."""
+    """The unbound file of data paths: the checkpoint holds its name and not its content."""
     newer = listed.stat().st_mtime > checkpoint.stat().st_mtime
     return Unbound(
         what=f"{listed}: the file of data paths ({flag(name)})",
@@ -28,23 +28,23 @@ def unbound_file(listed: Path, name: str, checkpoint: Path) -> Unbound:
     )
 
 
-def read_data_paths(told: Arguments, moved: Mapping[str, str]) -> tuple[str, list[dict[str, Any]], Path | None]:
-    """Which argument named the data of the training, its entries, and the file that listed them, if one did.
+def read_data_paths(given: Arguments, moved: Mapping[str, str]) -> tuple[str, list[dict[str, Any]], Path | None]:
+    """The argument that named the data of the training, its entries, and the file that listed them, or None.
 
     Raises:
         UserError: no argument names data, or the file that lists them is missing.
         EvidenceError: the file or an argument does not list data paths.
     """
     for name in ("data_path", "train_data_path"):
-        words = told.words(name)
+        words = given.words(name)
         if words:
-            return name, blend_of(told.file, name, words), None
+            return name, blend_of(given.file, name, words), None
     for name in ("train_weighted_split_paths", "train_weighted_split_paths_path"):
-        entries, source = _weighted_splits(told, name, moved)
+        entries, source = _weighted_splits(given, name, moved)
         if entries:
             return name, entries, source
     for name in ("data_args_path", "per_split_data_args_path"):
-        listed = told.text(name)
+        listed = given.text(name)
         if listed is None:
             continue
         place = moved_path(listed, moved)
@@ -53,8 +53,8 @@ def read_data_paths(told: Arguments, moved: Mapping[str, str]) -> tuple[str, lis
             words = text.split() if name == "data_args_path" else json.loads(text)["train"]
         except OSError as error:
             raise UserError(
-                f"{told.file}: its data paths are in {listed} ({flag(name)}); {place}: {error.strerror}; say where it "
-                "lies with --data-root OLD=NEW, or name the data in megatron-run.yaml"
+                f"{given.file}: its data paths are in {listed} ({flag(name)}); {place}: {error.strerror}; name its "
+                "folder with --data-root OLD=NEW, or the data in megatron-run.yaml"
             ) from None
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             reason = str(error) if isinstance(error, ValueError) else repr(error)
@@ -66,16 +66,16 @@ def read_data_paths(told: Arguments, moved: Mapping[str, str]) -> tuple[str, lis
         if isinstance(words, list) and words:
             return name, blend_of(place, name, [str(word) for word in words]), place
     raise UserError(
-        f"{told.file}: the arguments name no training data (data_path, data_args_path, train_data_path, "
+        f"{given.file}: the arguments name no training data (data_path, data_args_path, train_data_path, "
         "per_split_data_args_path, train_weighted_split_paths): Megatron then reads made-up data; if it did not, name "
         "the data in megatron-run.yaml"
     )
 
 
-def _weighted_splits(told: Arguments, name: str, moved: Mapping[str, str]) -> tuple[list[dict[str, Any]], Path | None]:
-    """The data of `--train-weighted-split-paths`, and the file that listed them, if one did; bigscience's.
+def _weighted_splits(given: Arguments, name: str, moved: Mapping[str, str]) -> tuple[list[dict[str, Any]], Path | None]:
+    """The data of bigscience's `--train-weighted-split-paths`, and the file that listed them, or None.
 
-    A checkpoint holds the words taken apart, a launch script holds `NAME: WEIGHT START:END PREFIX, WEIGHT ...`.
+    A checkpoint holds the parsed words, a launch script holds `NAME: WEIGHT START:END PREFIX, WEIGHT ...`.
 
     Source: bigscience-workshop/Megatron-DeepSpeed 8387ae17, megatron/arguments.py, parse_data_paths.
 
@@ -83,43 +83,43 @@ def _weighted_splits(told: Arguments, name: str, moved: Mapping[str, str]) -> tu
         UserError: the file that lists the data paths cannot be read.
         EvidenceError: the argument has another form.
     """
-    found = told.held(name)
+    found = given.held(name)
     listed: Path | None = None
     if not found:
         return [], None
     if name.endswith("_path"):
-        listed = moved_path(str(told.text(name)), moved)
+        listed = moved_path(str(given.text(name)), moved)
         try:
             found = [read_text(listed).strip().strip('"')]
         except (OSError, ValueError) as error:
             raise UserError(
-                f"{told.file}: its data paths are in {told.text(name)} ({flag(name)}); {listed}: {error}; say where it "
-                "lies with --data-root OLD=NEW, or name the data in megatron-run.yaml"
+                f"{given.file}: its data paths are in {given.text(name)} ({flag(name)}); {listed}: {error}; name its "
+                "folder with --data-root OLD=NEW, or the data in megatron-run.yaml"
             ) from None
     expected = "one group: NAME: WEIGHT START:END PREFIX, WEIGHT START:END PREFIX"
     if not isinstance(found, list | tuple) or len(found) != 1:
-        raise told.wrong(name, expected)
+        raise given.wrong(name, expected)
     if isinstance(found[0], str):
         rows = [part.split() for part in found[0].partition(":")[2].split(",")]
     else:
-        told_apart = [told.held(name.replace("paths", part)) for part in ("weights", "splits")]
-        if not all(isinstance(each, list) and len(each) == 1 and isinstance(each[0], list) for each in told_apart):
-            raise told.wrong(
+        lists = [given.held(name.replace("paths", part)) for part in ("weights", "splits")]
+        if not all(isinstance(each, list) and len(each) == 1 and isinstance(each[0], list) for each in lists):
+            raise given.wrong(
                 name, "its weights and splits too (train_weighted_split_weights, train_weighted_split_splits)"
             )
-        rows = [list(map(str, row)) for row in zip(*(each[0] for each in told_apart), found[0], strict=False)]
+        rows = [list(map(str, row)) for row in zip(*(each[0] for each in lists), found[0], strict=False)]
     entries = []
     for row in rows:
         weight = _weight(row[0]) if len(row) == 3 else None
         part = [_weight(bound) for bound in row[1].split(":")] if len(row) == 3 else []
         if weight is None or len(part) != 2 or None in part:
-            raise told.wrong(name, expected)
+            raise given.wrong(name, expected)
         entries.append({"prefix": row[2], "weight": weight, "part": part})
     return entries, listed
 
 
 def blend_of(file: Path, name: str, words: list[str]) -> list[dict[str, Any]]:
-    """The words of `--data-path` as prefixes with weights, or without where none of them is a number.
+    """The words of `--data-path` as prefixes with weights, or without weights where no word is a number.
 
     Source: megatron-core 0.16.1, megatron/core/datasets/utils.py, get_blend_from_list.
 

@@ -1,4 +1,4 @@
-"""The form of what describes a Megatron run: told from its content, here and nowhere else."""
+"""Recognises the form of a file or folder that describes a Megatron run, by its content."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from treering.files import read_text
 
 DESCRIPTION: Final = "megatron-run.yaml"
 MAX_SCRIPT_BYTES: Final = 1 << 22
-"""A longer launch script is not read."""
+"""Bytes of the longest launch script that is read."""
 EXPECTED: Final = (
     "a checkpoint or save folder of Megatron-LM, Megatron-DeepSpeed or GPT-NeoX; the description of a run (a YAML "
     f"file, or a folder with {DESCRIPTION}); a YAML file of GPT-NeoX; or a launch script for bash; see docs/megatron.md"
@@ -24,7 +24,7 @@ EXPECTED: Final = (
 _YAML: Final = (".yaml", ".yml")
 _SCRIPTS: Final = (".sh", ".bash", ".slurm", ".sbatch")
 _OURS: Final = frozenset({"data", "checkpoint", "launch", "sequence_length", "global_batch_size", "lineage"})
-"""Keys of a description that GPT-NeoX has not."""
+"""Keys of a description that GPT-NeoX does not have."""
 Kind = Literal["description", "neox", "script", "checkpoint"]
 
 
@@ -47,9 +47,9 @@ def form_of(path: Path) -> Form:
     """The form of a file or folder.
 
     Raises:
-        NotFoundError: there is no such path.
+        NotFoundError: the path is missing.
         ConfigError: a YAML file cannot be read.
-        UserError: the file has none of the forms that are accepted.
+        UserError: the form is not one of those that are accepted.
     """
     try:
         if path.is_dir():
@@ -60,7 +60,7 @@ def form_of(path: Path) -> Form:
         if not path.exists():
             raise NotFoundError(f"{path}: no such file or folder, expected {EXPECTED}")
         if not path.is_file():
-            raise UserError(f"{path}: found no regular file, expected {EXPECTED}")
+            raise UserError(f"{path}: not a regular file, expected {EXPECTED}")
         with path.open("rb") as file:
             head = file.read(4096)
     except OSError as error:
@@ -88,12 +88,12 @@ def _yaml(path: Path) -> Form:
 
 
 def saved_launch(saved: SavedRun, moved: Mapping[str, str], stated: Mapping[str, Any]) -> Launch:
-    """What a checkpoint says of its launch; one of GPT-NeoX by the YAML files that it keeps.
+    """The launch in a checkpoint; of GPT-NeoX, in the YAML files beside it.
 
     Args:
         saved: the checkpoint.
-        moved: where folders lie today, by where the run saw them.
-        stated: fields of a description, which are not asked of the checkpoint.
+        moved: today's place of each folder that moved, by its name in the run.
+        stated: fields of a description, which are not read in the checkpoint.
 
     Raises:
         UserError: the run's data order cannot be rebuilt, or a file that it needs is missing.
@@ -105,9 +105,9 @@ def saved_launch(saved: SavedRun, moved: Mapping[str, str], stated: Mapping[str,
     files = saved_configs(saved.folder)
     if not files:
         raise UserError(
-            f"{saved.file}: a checkpoint of GPT-NeoX, whose `args` hold the shape of the model alone; found no YAML"
-            f" files in {saved.folder / CONFIGS}, expected those of the launch: give one to --megatron-run, or name"
-            f" them under `launch:` in {DESCRIPTION}, with `checkpoint:` (docs/megatron.md)"
+            f"{saved.file}: a checkpoint of GPT-NeoX, whose `args` hold the shape of the model alone; the YAML files "
+            f"of the launch are missing in {saved.folder / CONFIGS}: give one to --megatron-run, or name them under "
+            f"`launch:` in {DESCRIPTION}, with `checkpoint:` (docs/megatron.md)"
         )
     return neox_launch(read_neox_configs(files), saved, moved, stated)
 
@@ -115,20 +115,20 @@ def saved_launch(saved: SavedRun, moved: Mapping[str, str], stated: Mapping[str,
 def launch_in(
     files: Sequence[Path], saved: SavedRun | None, moved: Mapping[str, str], stated: Mapping[str, Any]
 ) -> Launch:
-    """What launch scripts or YAML files of GPT-NeoX say of a launch.
+    """The launch in a launch script or in YAML files of GPT-NeoX.
 
     Args:
         files: one launch script, or YAML files that were given to GPT-NeoX together.
-        saved: a checkpoint of the run, None where there is none.
-        moved: where folders lie today, by where the run saw them.
-        stated: fields of a description, which are not asked of the files.
+        saved: a checkpoint of the run, or None.
+        moved: today's place of each folder that moved, by its name in the run.
+        stated: fields of a description, which are not read in the files.
 
     Raises:
         UserError: the files are of another form, or the run's data order cannot be rebuilt.
         ConfigError: a YAML file cannot be read, or two have the same key.
         EvidenceError: an argument or key is missing or has a wrong value.
     """
-    if all(file.suffix in _YAML for file in files):  # one alone may have no key that tells
+    if all(file.suffix in _YAML for file in files):  # one file alone may lack the keys that show the form
         keys = read_neox_configs(files)
         if keys.names & MARKS:
             return neox_launch(keys, saved, moved, stated)

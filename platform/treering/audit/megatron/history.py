@@ -1,9 +1,8 @@
 """Which checkpoints of a save folder are on the way to one of them, and which are of an abandoned branch.
 
-A run that was set back to fewer steps goes on from there, and leaves the checkpoints of its first way beside those of
-the second. The order of events follows from what the files say: steps, samples consumed, times, the batch schedule, and
-how often the run saved. Where these allow several readings that differ in what a step read, the answer says so, for
-these steps.
+A run that was set back to fewer steps continues from there, and leaves the checkpoints of its first branch beside those
+of the second. The order of events follows from the files: steps, samples consumed, times, the batch schedule, and how
+often the run saved. If the files allow several readings that differ in what a step read, the answer names these steps.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,8 +36,8 @@ class Point:
 
     Attributes:
         saved: the checkpoint.
-        launch: what its arguments say.
-        run: the same, completed by the description.
+        launch: its arguments.
+        run: the same arguments, completed by the description.
         iteration: steps done.
         time: when its file was written, in seconds.
     """
@@ -56,24 +55,24 @@ class Point:
 
     @property
     def consumed(self) -> int | None:
-        """Samples consumed, None where they do not say where the run stands in its order."""
+        """Samples consumed, None where the run's place in its order does not follow from them."""
         by_steps = self.run.lineage is not None and lineage_named(self.run.lineage).resumes_by_steps
         return None if by_steps else self.run.consumed_samples
 
     @property
     def save_interval(self) -> int | None:
-        """How often it saved, None where its arguments do not say."""
+        """Steps between two saves, None where the arguments lack it."""
         value = self.saved.arguments.get("save_interval")
         return value if isinstance(value, int) and value > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Steps that were launched alike.
+    """Steps with the same launch arguments.
 
     Attributes:
-        point: the newest checkpoint of them.
-        run: what it says, with the steps and samples after the last of them.
+        point: their newest checkpoint.
+        run: its arguments, with the steps and samples after the last of these steps.
     """
 
     point: Point
@@ -85,9 +84,9 @@ class History:
     """The way to a checkpoint.
 
     Attributes:
-        stretches: of steps that were launched alike, oldest first; the last one ends at the checkpoint.
-        set_aside: in words, which checkpoints are not on the way, and why.
-        unbound: which other ways the files allow.
+        stretches: of steps with the same arguments, oldest first; the last one ends at the checkpoint.
+        set_aside: in words, the checkpoints that are not on the way, with the reason.
+        unbound: other ways that the files allow.
     """
 
     stretches: tuple[Stretch, ...]
@@ -100,9 +99,9 @@ class Folder:
     """All checkpoints of a save folder, as events.
 
     Attributes:
-        before: those of fewer steps than the one that was asked, as far as they can be read.
+        before: checkpoints of fewer steps than the requested one, as far as they can be read.
         times: steps and time of every checkpoint.
-        tracked: the steps of the checkpoint that the tracker file names, None where no file does.
+        tracked: the steps of the checkpoint that the tracker file names, None without one.
     """
 
     before: Sequence[Point]
@@ -110,38 +109,38 @@ class Folder:
     tracked: int | None
 
     def until(self, step: int) -> "Folder":
-        """The same, with the checkpoints before a step alone."""
+        """The same folder with no checkpoint from a step on."""
         return replace(self, before=[point for point in self.before if point.iteration < step])
 
     @property
     def times_hold(self) -> bool:
-        """Whether the times of the files can be those of their writing: the tracker names the newest file.
+        """Whether the files can still have the times of their writing: the tracker names the newest file.
 
-        A copy that does not keep times fails this, unless by chance.
+        This fails for a copy that did not keep times, except by chance.
         """
         newest = max(self.times, key=lambda each: (each[1], each[0]), default=None)
         return self.tracked is None or newest is None or newest[0] == self.tracked
 
     def set_back(self, before: Point, after: Point) -> bool:
-        """Whether the run was further than a checkpoint between two others, so that it was set back."""
+        """Whether the run had more steps than `after` at a time between two checkpoints, so that it was set back."""
         return any(before.time < time < after.time and steps >= after.iteration for steps, time in self.times)
 
 
-def folder_of(asked: SavedRun, before: Sequence[Point]) -> Folder:
+def folder_of(requested: SavedRun, before: Sequence[Point]) -> Folder:
     """The save folder of a checkpoint.
 
     Args:
-        asked: the checkpoint.
+        requested: the checkpoint.
         before: the checkpoints of fewer steps in the same folder that can be read.
     """
-    folder = asked.folder.parent
+    folder = requested.folder.parent
     return Folder(before, list(checkpoint_times(folder)), tracked_iteration(folder))
 
 
-def history_of(asked: Point, folder: Folder) -> History:
-    """The way to a checkpoint, by what the files of its folder say."""
-    way, aside = way_to(asked, folder)
-    stretches, unbound = [], list(_doubts(asked, aside, folder))
+def history_of(requested: Point, folder: Folder) -> History:
+    """The way to a checkpoint, by the files of its folder."""
+    way, aside = way_to(requested, folder)
+    stretches, unbound = [], list(_doubts(requested, aside, folder))
     for before, after in pairwise(way):
         if any(differences(before.run, after.run)):
             resumed = _resumed(before, after, way, folder)
@@ -149,30 +148,30 @@ def history_of(asked: Point, folder: Folder) -> History:
             if last is not None:
                 stretches.append(Stretch(last, _ended(last, resumed.step)))
             unbound += resumed.unbound
-    stretches.append(Stretch(asked, asked.run))
+    stretches.append(Stretch(requested, requested.run))
     unbound += _returned(stretches, way)
-    return History(tuple(stretches), tuple(_told(aside)), tuple(unbound))
+    return History(tuple(stretches), tuple(_set_aside_texts(aside)), tuple(unbound))
 
 
 def differences(before: MegatronRun, now: MegatronRun) -> Iterator[str]:
-    """Which arguments that move data or steps are not the same, in words."""
+    """The arguments that move data or steps and differ, in words."""
     for name in _ORDER:
         old, new = getattr(before, name), getattr(now, name)
         if old != new:
             yield f"{name} was {_shown(old)}, is {_shown(new)}"
 
 
-def way_to(asked: Point, folder: Folder) -> tuple[list[Point], dict[str, list[Point]]]:
-    """The checkpoints on the way, oldest first, the asked one last; the others by the reason why they are not."""
-    way = [asked]
+def way_to(requested: Point, folder: Folder) -> tuple[list[Point], dict[str, list[Point]]]:
+    """The checkpoints on the way, oldest first, the requested one last; the others by the reason why they are not."""
+    way = [requested]
     aside: dict[str, list[Point]] = {}
     left = sorted(folder.before, key=lambda point: (point.time, point.iteration), reverse=True)
 
     def put_aside(points: Sequence[Point], reason: str) -> None:
         aside.setdefault(reason, []).extend(points)
 
-    put_aside([point for point in left if point.time > asked.time], f"{_WRITTEN} after {asked.name}")
-    left = [point for point in left if point.time <= asked.time]
+    put_aside([point for point in left if point.time > requested.time], f"{_WRITTEN} after {requested.name}")
+    left = [point for point in left if point.time <= requested.time]
     while left:
         now = way[-1]
         possible = []
@@ -197,11 +196,11 @@ def way_to(asked: Point, folder: Folder) -> tuple[list[Point], dict[str, list[Po
 
 @dataclass(frozen=True, slots=True)
 class _Resumed:
-    """Where a run took other arguments.
+    """Where a run was resumed with other arguments.
 
     Attributes:
         step: the step after which it was resumed.
-        unbound: which other steps the files allow.
+        unbound: other steps that the files allow.
     """
 
     step: int
@@ -209,7 +208,7 @@ class _Resumed:
 
 
 def _resumed(before: Point, after: Point, way: Sequence[Point], folder: Folder) -> _Resumed:
-    """After which step a run went on with the arguments of the next checkpoint."""
+    """The step after which a run continued with the arguments of the next checkpoint."""
     possible = _fitting(before, after) or [before.iteration]
     first, last = possible[0], possible[-1]
     if folder.set_back(before, after):
@@ -223,7 +222,7 @@ def _resumed(before: Point, after: Point, way: Sequence[Point], folder: Folder) 
         f"The step after which the run took other arguments ({'; '.join(differences(before.run, after.run))})",
         f"Between {before.name} and {after.name} checkpoints are missing or the run was set back: it was resumed after "
         f"step {first} or later, at most after step {last}. Steps {first + 1} to {last} were read by the arguments "
-        f"before or by the new ones; the answers take the new ones from step {possible[0] + 1} on.",
+        f"before or by the new ones; the answers use the new ones from step {possible[0] + 1} on.",
         "Give `resumed_after` in megatron-run.yaml: the step that the log of the training names.",
         steps=(first + 1, last),
     )
@@ -235,9 +234,9 @@ def _steps(point: Point) -> int:
 
 
 def _lowest(points: Sequence[Point], after: Point) -> int:
-    """The least step from which a run that was set back can have gone on.
+    """The least step from which a run that was set back can have continued.
 
-    It leaves checkpoints of its first way where they are, except those that it writes again.
+    It leaves the checkpoints of its first branch, except those that it writes again.
     """
     for point in reversed(points):
         if after.save_interval is not None and point.iteration % after.save_interval == 0:
@@ -246,7 +245,7 @@ def _lowest(points: Sequence[Point], after: Point) -> int:
 
 
 def _fitting(before: Point, after: Point) -> list[int]:
-    """The steps after which the run can have gone on with the next arguments, by its samples consumed."""
+    """The steps after which the run can have continued with the next arguments, by its samples consumed."""
     consumed = after.consumed
     if all(getattr(before.run, name) == getattr(after.run, name) for name in _SCHEDULE):
         fits = consumed is None or _consumed(before, before.iteration, after) in (consumed, None)
@@ -267,7 +266,7 @@ def _saves(before: Point, after: Point) -> list[int]:
 
 
 def _consumed(before: Point, step: int, after: Point) -> int | None:
-    """The samples consumed at a checkpoint by a run that took its arguments after a step; None without a schedule."""
+    """The samples consumed at a checkpoint of a run that has its arguments since a step; None without a schedule."""
     try:
         middle = _samples_after(before, step)
         return after.run.batch_schedule(step, middle).sample_range(after.iteration)[1]
@@ -296,36 +295,36 @@ def _from_nothing(point: Point) -> bool:
 
 
 def _ended(point: Point, step: int) -> MegatronRun:
-    """What a checkpoint says, with the steps and samples after the last step of its arguments."""
+    """The arguments of a checkpoint, with the steps and samples after the last step that has them."""
     if step == point.iteration:
         return point.run
     return point.run.model_copy(update={"iteration": step, "consumed_samples": _samples_after(point, step)})
 
 
-def _doubts(asked: Point, aside: Mapping[str, Sequence[Point]], folder: Folder) -> Iterator[Unbound]:
-    """Where times of files that may have been changed set checkpoints aside that were launched otherwise."""
+def _doubts(requested: Point, aside: Mapping[str, Sequence[Point]], folder: Folder) -> Iterator[Unbound]:
+    """The doubt about checkpoints with other arguments that were set aside by times which a copy may have changed."""
     if folder.times_hold:
         return
     others = [
         point
         for reason, points in aside.items()
         for point in points
-        if _WRITTEN in reason and any(differences(point.run, asked.run))
+        if _WRITTEN in reason and any(differences(point.run, requested.run))
     ]
     if others:
         last = max(point.iteration for point in others)
         yield Unbound(
-            f"The order in which the checkpoints of {asked.saved.folder.parent} were written",
+            f"The order in which the checkpoints of {requested.saved.folder.parent} were written",
             f"By the times of the files {_names(others)} {'is' if len(others) == 1 else 'are'} not on the way to "
-            f"{asked.name}, but the newest file is not the checkpoint that the tracker names: a copy may have changed "
-            f"the times. Steps up to {last} were read by these arguments or by the answer's.",
+            f"{requested.name}, but the newest file is not the checkpoint that the tracker names: a copy may have "
+            f"changed the times. Steps up to {last} were read by these arguments or by the answer's.",
             "Move the checkpoints of an abandoned branch away, or restore the times of the files.",
             steps=(1, last),
         )
 
 
 def _returned(stretches: Sequence[Stretch], way: Sequence[Point]) -> Iterator[Unbound]:
-    """Where a run took arguments that it had had before: what is between may be of an abandoned branch."""
+    """The doubt about steps between two stretches with the same arguments: they may be of an abandoned branch."""
     for number, stretch in enumerate(stretches):
         same = [earlier for earlier in range(number - 1) if not any(differences(stretches[earlier].run, stretch.run))]
         if same:
@@ -341,7 +340,7 @@ def _returned(stretches: Sequence[Stretch], way: Sequence[Point]) -> Iterator[Un
             )
 
 
-def _told(aside: Mapping[str, Sequence[Point]]) -> Iterator[str]:
+def _set_aside_texts(aside: Mapping[str, Sequence[Point]]) -> Iterator[str]:
     for reason, points in aside.items():
         yield (
             f"That {_names(points)} {'is' if len(points) == 1 else 'are'} not on the way to this checkpoint: {reason}, "

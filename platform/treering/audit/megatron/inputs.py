@@ -1,7 +1,7 @@
-"""Which launch arguments touch the data of a run, and what the audit does with each: one table for all lineages.
+"""The launch arguments that can touch the data of a run, and what the audit does with each, for all lineages.
 
-Every argument of the programs named below whose name can touch data is in exactly one of these tables. An argument that
-is in none of them, as a fork's own, is named in the answer and lowers its level where its name can touch data.
+Every argument of the programs below whose name can touch data is in exactly one of these tables. An argument that is in
+no table, such as a fork's, is named in the answer and lowers its level if its name can touch data.
 
 Source: the argument parsers and config classes of Megatron-LM 1.0 to megatron-core 0.19 and its branch dev (d48bd6be),
 bigscience-workshop/Megatron-DeepSpeed (main and its branches no-shuffling-option and new-dataset),
@@ -16,11 +16,11 @@ from typing import Any, Final
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An argument that leaves the usual order, so that the order cannot be rebuilt.
+    """An argument that changes Megatron's usual order into one that cannot be rebuilt.
 
     Attributes:
         reason: what the run read instead.
-        usual: values, beside the empty ones, that leave the usual order alone.
+        usual: values, beside the empty ones, that keep the usual order.
     """
 
     reason: str
@@ -29,7 +29,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """An argument that decides part of what was read, and that the checkpoint holds by name alone.
+    """An argument that decides part of what was read, and of which the checkpoint holds no more than the value.
 
     Attributes:
         why: what it decides.
@@ -48,19 +48,18 @@ _RETRO: Final = Refusal("Retro reads chunks with their neighbours")
 _RETRIEVAL: Final = Refusal("a retrieval model reads blocks with their titles")
 _INDEX_FILES: Final = Refusal("the order was given as files")
 _SKIPPED: Final = Refusal(
-    "the reader was moved on over these iterations without counting their samples, so every later step read other "
-    "samples"
+    "the reader skipped these iterations without counting their samples, so every later step read other samples"
 )
 _CURRICULUM: Final = Refusal("the curriculum truncates samples")
 _SPANS: Final = Refusal("spans of each sample are masked, and samples have another length")
-_PACKED: Final = Refusal("samples are packed in an order of their own")
+_PACKED: Final = Refusal("samples are packed in another order")
 _REGROUPED: Final = Refusal("samples are regrouped by length")
 _PAIRS: Final = Refusal("the run read pairs of samples or samples with labels")
 
 REFUSED: Final[Mapping[str, Refusal]] = {
-    # made-up data, no data, data that somebody else reads
+    # made-up data, or data that another program reads
     "mock_data": Refusal("the run read made-up data"),
-    "use_dataset_only": Refusal("an external trainer read the data set in an order of its own"),
+    "use_dataset_only": Refusal("an external trainer read the data set in another order"),
     "perform_rl_step": Refusal("reinforcement learning reads no corpus by this order"),
     # another order of the same samples
     "dataloader_type": Refusal("the order of another sampler is not known", usual=("single",)),
@@ -85,7 +84,7 @@ REFUSED: Final[Mapping[str, Refusal]] = {
     "data_efficiency": Refusal("the curriculum chooses samples by difficulty"),
     "noise_density": _SPANS,
     "mean_noise_span_length": _SPANS,
-    "sft": Refusal("conversations are packed in an order of their own"),
+    "sft": Refusal("conversations are packed in another order"),
     "finetune_hf_dataset": Refusal("the run read a data set of Hugging Face, not a .bin/.idx pair"),
     "use_varlen_dataset": _PACKED,
     "packing_buffer_size": _PACKED,
@@ -93,10 +92,10 @@ REFUSED: Final[Mapping[str, Refusal]] = {
     "hybrid_context_parallel": _REGROUPED,
     "dynamic_context_parallel": _REGROUPED,
     "sequence_packing_scheduler": _REGROUPED,
-    "pack_impl": Refusal("samples are packed in an order of their own", usual=("packed",)),
+    "pack_impl": Refusal("samples are packed in another order", usual=("packed",)),
     "dataset_impl": Refusal("the run read another kind of data set", usual=("gpt2",)),
     "train_impl": Refusal("the run was trained on preferences, not on a corpus", usual=("normal",)),
-    "train_mtf": Refusal("prompts and answers are packed in an order of their own"),
+    "train_mtf": Refusal("prompts and answers are packed in another order"),
     "soft_prompt_tuning": Refusal("a prompt was trained, not a model"),
     "label_data_paths": _PAIRS,
     "train_label_data_paths": _PAIRS,
@@ -122,7 +121,7 @@ REFUSED: Final[Mapping[str, Refusal]] = {
     "prompt_path": _VISION,
     "dataloader_seq_length": _VISION,
 }
-"""Arguments that leave Megatron's usual order, with the reason why it cannot be rebuilt."""
+"""Arguments that change Megatron's usual order, with the reason why the order cannot be rebuilt."""
 
 POINTERS: Final[Mapping[str, Pointer]] = {
     "fim_data": Pointer(
@@ -140,7 +139,7 @@ POINTERS: Final[Mapping[str, Pointer]] = {
         "Compare the file with the .idx files, then give `data` in megatron-run.yaml.",
     ),
     "override_ckpt_iteration": Pointer(
-        "The run went on from another iteration than its checkpoint's, so samples were read twice or not at all.",
+        "The run continued from another iteration than its checkpoint's, so samples were read twice or not at all.",
         "Give `iteration` or `consumed_samples` in megatron-run.yaml.",
     ),
 }
@@ -218,14 +217,14 @@ _EMPTY: Final[tuple[Any, ...]] = (None, False, 0, 0.0, "", [], (), {})
 
 
 def is_set(value: Any, usual: tuple[Any, ...] = ()) -> bool:
-    """Whether an argument was given: no empty value, none of the usual ones, and no section that is turned off."""
+    """Whether an argument was given: its value is not empty, not a usual one, and not a section that is turned off."""
     if isinstance(value, Mapping) and "enabled" in value:
         return is_set(value["enabled"])
     return not any(type(value) is type(each) and value == each for each in (*_EMPTY, *usual))
 
 
 def unknown_arguments(held: Mapping[str, Any]) -> list[str]:
-    """The arguments that are set, that no table knows, and whose names can touch data."""
+    """The arguments that are set, in no table, and named as if they touched data."""
     known = REFUSED.keys() | POINTERS.keys() | READ | HARMLESS
     return sorted(
         name

@@ -32,7 +32,7 @@ _SAMPLE_BYTES = 20
 """Bytes of a sample in the indices: its place, its shuffled number, and its component."""
 
 MOST_EPOCHS: Final = 10_000
-"""Epochs of a data path; the time of a rebuild grows with them."""
+"""The most epochs of a data path; the time of a rebuild grows with them."""
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,15 @@ class OrderedLaunch:
     """A launch whose order was rebuilt.
 
     Attributes:
-        launched: what it says.
+        launched: its arguments.
         schedule: which samples each step read.
         done: steps before its first one.
         last_step: its last step up to the checkpoint.
         end_sample: samples consumed after that.
-        cache: the order, and what of it came from Megatron's cache.
-        findings: what does not hold.
+        cache: the order, and the cached indices of Megatron that were used for it.
+        findings: contradictions in the arguments or the cache.
         open_ends: what the index cache and the token files leave open, in words.
-        told_by_cache: the index cache that told the lineage, None where none did.
+        deciding_cache: the index cache that decided the lineage, or None.
         bound: in words, each input that the checkpoint only names and the index cache binds.
     """
 
@@ -60,16 +60,16 @@ class OrderedLaunch:
     cache: CacheRead
     findings: tuple[Finding, ...]
     open_ends: tuple[str, ...]
-    told_by_cache: str | None
+    deciding_cache: str | None
     bound: tuple[str, ...]
 
     @classmethod
     def open(cls, launched: Launched, before: "OrderedLaunch | None", *, verify: bool) -> "OrderedLaunch":
-        """Makes the order of a launch that took up where the one before had ended.
+        """Rebuilds the order of a launch that continued where the launch before had ended.
 
         Raises:
-            ConfigError: it has no batch schedule of Megatron.
-            UserError: no Megatron run can have such a blend, or it ends before the checkpoint.
+            ConfigError: its batch schedule is not one of Megatron.
+            UserError: a Megatron run cannot have such a blend, or the order ends before the checkpoint.
             EvidenceError: an `.idx` is missing or damaged.
         """
         run = launched.run
@@ -80,15 +80,16 @@ class OrderedLaunch:
         last_step, end, findings = _progress(launched.file, run, schedule, counted=not by_steps)
         if before is not None and before.makes_order_of(launched):
             launched = replace(launched, lineages=before.launched.lineages)
-            cache, open_ends, told = before.cache, before.open_ends, before.told_by_cache  # other steps, the same order
+            # Other steps of the same order.
+            cache, open_ends, decider = before.cache, before.open_ends, before.deciding_cache
         else:
-            blend_by(launched.lineages[0], run)  # refuses what no such run can have, before files are read
+            blend_by(launched.lineages[0], run)  # refuses impossible arguments before files are read
             sources = [_index(place, entry.prefix) for place, entry in zip(launched.places, run.data, strict=True)]
             lengths = [source.lengths for source in sources]
             _check_epochs(launched, lengths)
             _check_memory(launched, lengths)
             try:
-                lineages, told = _told_by_cache(launched, lengths, launched.lineages)
+                lineages, decider = _decided_by_cache(launched, lengths, launched.lineages)
                 launched = replace(launched, lineages=lineages)
                 blend = blend_by(lineages[0], run)
                 found = find_cache(blend, launched.cache, launched.places)
@@ -106,7 +107,7 @@ class OrderedLaunch:
                 f"{launched.file}: {end} samples consumed, the order ends after {cache.order.num_samples}; was the run "
                 f"launched with {run.num_samples} train samples?"
             )
-        return cls(launched, schedule, done, last_step, end, cache, tuple(findings), open_ends, told, binding.bound)
+        return cls(launched, schedule, done, last_step, end, cache, tuple(findings), open_ends, decider, binding.bound)
 
     def makes_order_of(self, launched: Launched) -> bool:
         """Whether another launch has the same order, and only other steps of it."""
@@ -126,7 +127,7 @@ class OrderedLaunch:
 
     @cached_property
     def others(self) -> list[OtherOrder]:
-        """The orders of other lineages that fit the launch, where they are not the same."""
+        """The orders of other lineages that fit the launch, if they differ from its order."""
         return other_orders(self.order, self.launched.lineages[1:], self.end_sample)
 
     @cached_property
@@ -137,7 +138,7 @@ class OrderedLaunch:
         return found
 
     def components(self, prefix: str) -> list[int]:
-        """The components of a data path: none, one, or several where the blend names it again."""
+        """The components of a data path: several where the blend names it more than once, none of another path."""
         return self._components.get(prefix, [])
 
     def holders(self, order: MegatronOrder, prefix: str, document: int) -> NDArray[np.int64]:
@@ -155,8 +156,8 @@ class OrderedLaunch:
         start, end = self.schedule.sample_range(step)
         return min(start, self.end_sample), min(end, self.end_sample)
 
-    def told(self) -> LaunchedSteps:
-        """It, for a report."""
+    def summary(self) -> LaunchedSteps:
+        """The launch as a report shows it."""
         return LaunchedSteps(
             file=str(self.launched.file),
             first_step=self.done + 1,
@@ -168,12 +169,12 @@ class OrderedLaunch:
 
     @cached_property
     def tables(self) -> list[DocumentTable | None]:
-        """The document table beside each pair, where there is one of as many documents."""
+        """The document table beside each pair, None without a table of as many documents."""
         tables: list[DocumentTable | None] = []
         for component, place in zip(self.order.components, self.launched.places, strict=True):
             try:
                 tables.append(DocumentTable(place.parent / DOCUMENTS, len(component.lengths)))
-            except EvidenceError:  # none, or another corpus's: documents have numbers alone
+            except EvidenceError:  # missing, or of another corpus: documents have numbers alone
                 tables.append(None)
         return tables
 
@@ -197,10 +198,10 @@ def _index(place: Path, prefix: str) -> SequenceIndex:
 
 
 def _check_memory(launched: Launched, lengths: Sequence[NDArray[np.int32]]) -> None:
-    """Refuses an order that this machine cannot hold, before it is built.
+    """Refuses an order that does not fit into the memory of this machine, before it is built.
 
     Raises:
-        UserError: its indices take more than the memory.
+        UserError: its indices need more memory.
     """
     plans = plan_datasets(blend_by(launched.lineages[0], launched.run), lengths)
     listed = sum(plan.num_epochs * (plan.end - plan.first) for plan in plans)
@@ -217,7 +218,7 @@ def _left_open_by_files(launched: Launched, sources: Sequence[SequenceIndex]) ->
     """What the token files and their indices leave open."""
     for place, source in zip(launched.places, sources, strict=True):
         if not source.bin_found:
-            yield f"That {place.name}.bin has as many tokens as {index_of(place)} says: there is no {place.name}.bin."
+            yield f"That {place.name}.bin has as many tokens as {index_of(place)} lists: {place.name}.bin is missing."
         if source.num_documents not in (0, len(source.lengths)):
             yield (
                 f"Which document a sequence of {index_of(place)} belongs to: it groups {len(source.lengths)} sequences "
@@ -226,12 +227,13 @@ def _left_open_by_files(launched: Launched, sources: Sequence[SequenceIndex]) ->
 
 
 def _shuffles_not_redone(cache: CacheRead) -> Iterator[Unbound]:
-    """Cached shuffles that were taken as they are."""
+    """Cached shuffles that were used without a rebuild."""
     if cache.read and not cache.redone:
         yield Unbound(
             f"The shuffles in {cache.read[0].name}"
             + (f" and {len(cache.read) - 1} more cached indices" if len(cache.read) > 1 else ""),
-            f"All places of samples were recomputed; shuffles of more than {REDONE:,} entries are only looked over.",
+            f"All places of samples were recomputed; a shuffle of more than {REDONE:,} entries was only checked to be "
+            "a permutation.",
             "`--verify` redoes them.",
         )
 
@@ -247,7 +249,7 @@ def _left_open_by_cache(launched: Launched, found: FoundCache) -> Iterator[str]:
 
 
 def _holds(lineage: Lineage, launched: Launched, lengths: Sequence[NDArray[np.int32]]) -> str | None:
-    """The index cache that holds number by number by the rules of a lineage, None where there is none."""
+    """The index cache that equals the rules of a lineage number by number, or None."""
     try:
         blend = blend_by(lineage, launched.run)
         found = find_cache(blend, launched.cache, launched.places)
@@ -259,10 +261,10 @@ def _holds(lineage: Lineage, launched: Launched, lengths: Sequence[NDArray[np.in
     return None if read.stale or not read.read else read.read[0].name
 
 
-def _told_by_cache(
+def _decided_by_cache(
     launched: Launched, lengths: Sequence[NDArray[np.int32]], lineages: tuple[Lineage, ...]
 ) -> tuple[tuple[Lineage, ...], str | None]:
-    """Of several lineages that fit a launch, those by whose rules its index cache was made, and that cache."""
+    """Of several lineages that fit a launch, those whose rules made its index cache, and that cache."""
     held = {lineage: _holds(lineage, launched, lengths) for lineage in lineages} if len(lineages) > 1 else {}
     fitting = tuple(lineage for lineage, name in held.items() if name is not None)
     return (fitting, held[fitting[0]]) if 0 < len(fitting) < len(lineages) else (lineages, None)
@@ -271,7 +273,7 @@ def _told_by_cache(
 def _contradictions(
     launched: Launched, cache: CacheRead, lengths: Sequence[NDArray[np.int32]], end: int
 ) -> list[Finding]:
-    """What an index cache contradicts: the data, or the lineage where the rules of another one alone make the cache."""
+    """The contradictions of an index cache: to the data, or to the lineage if only another lineage makes this cache."""
     own = launched.lineages[0]
     for lineage in LINEAGES.values() if cache.stale or not cache.read else ():
         name = None if lineage in launched.lineages else _holds(lineage, launched, lengths)
@@ -279,7 +281,7 @@ def _contradictions(
         if name is not None and (others or cache.stale):
             rules = "; ".join(others[0].rules) if others else "both make the same order of this run"
             text = (
-                f"{name}: this index cache fits the lineage {lineage.name}, not {own.name}, by which the answers are: "
+                f"{name}: this index cache fits the lineage {lineage.name}, and the answers are by {own.name}: "
                 f"{rules}. If this run made the cache, state --lineage {lineage.name}"
             )
             return [Finding("record", text, file=name)]
@@ -287,7 +289,7 @@ def _contradictions(
 
 
 def _check_epochs(launched: Launched, lengths: Sequence[NDArray[np.int32]]) -> None:
-    """Refuses an order whose rebuild would take far longer than its data explain.
+    """Refuses an order whose rebuild would take far longer than its data justify.
 
     Raises:
         UserError: a data path would be read more than 10,000 times.
@@ -305,13 +307,13 @@ def _check_epochs(launched: Launched, lengths: Sequence[NDArray[np.int32]]) -> N
 def _progress(
     source: Path, run: MegatronRun, schedule: BatchSchedule, *, counted: bool
 ) -> tuple[int, int, list[Finding]]:
-    """Steps done and the last sample of the checkpoint, and whether what is said of them fits the schedule.
+    """Steps done and the last sample of the checkpoint, and findings where they do not fit the schedule.
 
     Args:
         source: what describes the run.
         run: the description.
         schedule: of the launch.
-        counted: whether the samples consumed say where the launch stands in its order.
+        counted: whether the launch's place in its order follows from the samples consumed.
     """
     iteration, consumed = run.iteration, run.consumed_samples if counted else None
     if iteration is None:
@@ -321,7 +323,7 @@ def _progress(
         return iteration, expected, []
     text = (
         f"{source}: {consumed} samples consumed, the batch schedule has consumed {expected} after step {iteration}: "
-        "iteration, consumed_samples, global_batch_size and rampup do not belong to one run; the answers are for "
+        "iteration, consumed_samples, global_batch_size and rampup are not of one run; the answers are for "
         f"{consumed} samples"
     )
     return iteration, consumed, [Finding("record", text, file=str(source), step=iteration)]
@@ -331,9 +333,9 @@ def _stale(blend: MegatronBlend, index: CachedIndex, difference: str) -> Finding
     return Finding(
         "corpus",
         f"{index.name}: this index cache was built from other data or settings, or is damaged: {difference}. Megatron "
-        "names a cache by path and config, not content, and uses it without a word: a run started since then "
-        "read today's tokens by the old index. The answers are by the rebuilt order; remove the cache before you train "
-        "again",
+        "names a cache by path and config, not content, and uses it without a warning: a run that started since "
+        "then read today's tokens by the old index. The answers are by the rebuilt order; remove the cache before you "
+        "train again",
         file=str(index.description),
         corpus=None if index.component is None else blend.prefixes[index.component],
     )

@@ -12,17 +12,17 @@ from treering.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """Steps of a run that were launched alike.
+    """Steps of a run with the same launch arguments.
 
     Attributes:
-        file: what says how: the YAML file where there is one, else the newest checkpoint of them.
-        run: what it says; its iteration and samples are those after the last of the steps.
-        places: where the data of each entry lie, without `.bin` and `.idx`.
-        cache: where Megatron's index cache lies, None where the run named none.
-        changed: which arguments differ from those of the steps before, in words.
+        file: where the arguments are from: the YAML file of a description, or the newest checkpoint of these steps.
+        run: the arguments; iteration and samples are those after the last of the steps.
+        places: today's place of the data of each entry, without `.bin` and `.idx`.
+        cache: today's place of Megatron's index cache, None where the run had none.
+        changed: the arguments that differ from those of the steps before, in words.
         lineages: lineages of Megatron that may have launched the run; the answers are by the first.
         open_ends: what the arguments leave open.
-        unbound: what decides the order of these steps and is not confirmed.
+        unbound: inputs that decide the order of these steps and are not confirmed.
     """
 
     file: Path
@@ -39,7 +39,7 @@ def blend_by(lineage: Lineage, run: MegatronRun) -> MegatronBlend:
     """The blend of a run by the rules of a lineage.
 
     Raises:
-        UserError: no run of the lineage can have such a blend.
+        UserError: a run of the lineage cannot have such a blend.
     """
     return MegatronBlend(
         prefixes=tuple(entry.prefix for entry in run.data),

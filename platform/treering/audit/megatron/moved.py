@@ -1,4 +1,4 @@
-"""Where paths that a run named lie today."""
+"""The place today of paths that a run named."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -7,26 +7,26 @@ from treering.errors import UserError
 
 
 def parse_moved(pairs: Sequence[str]) -> dict[str, str]:
-    """Where folders lie today, from `OLD=NEW` each.
+    """Folders that moved, from `OLD=NEW` each: their place today, by their name in the run.
 
     Raises:
-        UserError: one is not of that form.
+        UserError: a pair has another form.
     """
     found = {}
     for pair in pairs:
         old, equals, new = pair.partition("=")
         if not (old and equals and new):
-            raise UserError(f"--data-root {pair}: expected OLD=NEW, a folder of the run and where it lies today")
+            raise UserError(f"--data-root {pair}: expected OLD=NEW, a folder of the run and its place today")
         found[old] = new
     return found
 
 
 def moved_path(path: str, moved: Mapping[str, str], base: Path | None = None) -> Path:
-    """A path of the run on this machine: its folder replaced, by the longest that fits; a relative one below `base`.
+    """A path of the run on this machine: the longest folder that moved is replaced; a relative path is below `base`.
 
     Args:
         path: as the run named it.
-        moved: where folders lie today, by where the run saw them.
+        moved: today's place of each folder that moved, by its name in the run.
         base: folder that relative paths start from; None: the working directory.
     """
     named = PurePosixPath(path)

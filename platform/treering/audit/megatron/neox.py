@@ -1,7 +1,7 @@
-"""GPT-NeoX: what its YAML files, which it also saves in each checkpoint, say of a launch.
+"""GPT-NeoX: reads a launch from its YAML files, which it also saves in each checkpoint.
 
-A run is started with several YAML files that share no key; `-` and `_` are the same in a key. The number of GPUs is not
-in them, so that a global batch size may have to come from the checkpoint, where DeepSpeed writes it.
+A run is started with several YAML files that do not share a key; `-` and `_` are the same in a key. The number of GPUs
+is not in them, so a global batch size may have to come from the checkpoint, where DeepSpeed writes it.
 
 Source: github.com/EleutherAI/gpt-neox, ea7aefd8: megatron/neox_arguments/arguments.py and neox_args.py,
 megatron/checkpointing.py, megatron/data/data_utils.py; DeepSpeed, runtime/engine.py, save_checkpoint.
@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from treering.audit.megatron.arguments import Arguments
-from treering.audit.megatron.launch_arguments import TOLD, Launch
+from treering.audit.megatron.launch_arguments import REPEATED, Launch
 from treering.audit.megatron.moved import moved_path
 from treering.audit.megatron.report import Unbound
 from treering.audit.megatron.saved import SavedRun
@@ -32,7 +32,7 @@ MARKS: Final = frozenset({
     "train_data_paths", "data_path", "num_layers", "hidden_size", "checkpoint_factor", "hostfile",
     "weight_by_num_documents", "lr_decay_iters", "tokenizer_type", "vocab_file", "data_impl",
 })  # fmt: skip
-"""Keys that GPT-NeoX's YAML files have and a description of ours has not."""
+"""Keys of GPT-NeoX's YAML files that our description does not have."""
 _DEFAULTS: Final[dict[str, Any]] = {"seed": 1234, "split": "969, 30, 1", "weighted_sampler_alpha": 1.0}
 
 
@@ -78,11 +78,11 @@ def _normalized(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _data(keys: Arguments, moved: Mapping[str, str], stated: Lineage | None) -> tuple[str, list[dict[str, Any]]]:
-    """Which key named the data of the training, and its entries.
+    """The key that named the data of the training, and its entries.
 
     Args:
         keys: of the launch.
-        moved: where folders lie today.
+        moved: today's place of each folder that moved.
         stated: the lineage that a description states, which may name the version of Python.
     """
     paths = keys.held("train_data_paths")
@@ -128,7 +128,7 @@ def _batch_size(keys: Arguments, state: Mapping[str, Any]) -> tuple[str, int]:
         replicas = gpus // math.prod(shared)
     if replicas is None or keys.held("train_micro_batch_size_per_gpu") is None:
         raise UserError(
-            f"{keys.file}: it does not say the global batch size: found no train_batch_size, and no number of GPUs"
+            f"{keys.file}: the global batch size is missing: found neither train_batch_size nor a number of GPUs"
             " (global_num_gpus); give `global_batch_size` in megatron-run.yaml, with this file under `launch:`"
             " (docs/megatron.md)"
         )
@@ -137,7 +137,7 @@ def _batch_size(keys: Arguments, state: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def _stated_lineage(stated: Mapping[str, Any]) -> Lineage | None:
-    """The lineage that a description states, None where there is none; a wrong name is refused with the description."""
+    """The lineage that a description states, or None; a wrong name is refused together with the description."""
     try:
         return lineage_named(str(stated["lineage"])) if "lineage" in stated else None
     except UserError:
@@ -177,16 +177,16 @@ def neox_launch(
     moved: Mapping[str, str],
     stated: Mapping[str, Any] = MappingProxyType({}),
 ) -> Launch:
-    """What the YAML files of a launch say.
+    """The launch in the YAML files of GPT-NeoX.
 
     Args:
         keys: by `read_neox_configs`.
-        saved: a checkpoint of the run, None where there is none.
-        moved: where folders lie today, by where the run saw them.
-        stated: fields of a description, which are not asked of the files.
+        saved: a checkpoint of the run, or None.
+        moved: today's place of each folder that moved, by its name in the run.
+        stated: fields of a description, which are not read in the files.
 
     Raises:
-        UserError: the run's data order cannot be rebuilt, or the files do not say the global batch size.
+        UserError: the run's data order cannot be rebuilt, or the global batch size is missing.
         EvidenceError: a key is missing or has a wrong value, or an `.idx` is missing.
     """
     keys.refuse(() if saved is None else saved.weights)
@@ -215,7 +215,7 @@ def neox_launch(
     return Launch(
         values={field: value for field, (_, value) in found.items()},
         arguments={field: key for field, (key, _) in found.items()},
-        told={key: keys.shown(key) for key in TOLD if keys.held(key) is not None},
+        repeated={key: keys.shown(key) for key in REPEATED if keys.held(key) is not None},
         lineages=(LINEAGE,),
         open_ends=tuple(keys.open_ends()),
         unbound=(
@@ -241,7 +241,7 @@ def _weights_by_python(
 
 
 def _unbound_python(keys: Arguments, moved: Mapping[str, str]) -> Iterator[Unbound]:
-    """That the version of Python is not known, where it changes the weights by documents."""
+    """The unbound version of Python, if it changes the weights by documents."""
     paths = keys.held("train_data_paths")
     if not (paths and keys.truth("weight_by_num_documents")):
         return

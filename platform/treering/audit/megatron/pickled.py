@@ -1,7 +1,7 @@
-"""What a file of `torch.save` says, read without torch, without tensors, and without running what it may hold.
+"""Reads a file of `torch.save` without torch, without its tensors, and without running its pickle.
 
-Of a checkpoint of any size only its `data.pkl` is read, by `treering.audit.megatron.unpickle`, which runs nothing of
-what a pickle may hold. Tensors become inert objects.
+Of a checkpoint of any size only `data.pkl` is read, by `treering.audit.megatron.unpickle`, which calls nothing that the
+pickle names. Tensors become inert objects.
 
 Source: torch 2.13.0, torch/serialization.py (the zip format since 1.6, the legacy format before) and
 torch/distributed/checkpoint/metadata.py and filesystem.py.
@@ -30,7 +30,7 @@ def read_saved(path: Path) -> dict[str, Any]:
     """The dictionary that `torch.save` wrote, with inert things for tensors and for objects.
 
     Raises:
-        EvidenceError: the file cannot be read, is none of torch's, or holds no dictionary.
+        EvidenceError: the file cannot be read, torch did not write it, or it does not hold a dictionary.
     """
     with _damage(path, "a whole file of torch.save"), open_regular(path) as file:
         found = _read(file)
@@ -41,10 +41,10 @@ def read_saved(path: Path) -> dict[str, Any]:
 
 
 def read_sharded(path: Path, names: Collection[str]) -> dict[str, Any]:
-    """Some objects that `torch.distributed.checkpoint` wrote beside the tensors; those that are there.
+    """Some objects that `torch.distributed.checkpoint` wrote beside the tensors; missing ones are left out.
 
     Args:
-        path: the `.metadata` of the checkpoint, which says in which file and where each of them stands.
+        path: the `.metadata` of the checkpoint, which holds file and position of each object.
         names: of the objects.
 
     Raises:
@@ -77,10 +77,10 @@ def sharded_names(path: Path) -> Iterator[str]:
 
 @contextmanager
 def _damage(path: Path, expected: str) -> Iterator[None]:
-    """Whatever a damaged or hostile file ends in, as our error.
+    """Turns every error of a damaged or hostile file into ours.
 
     Raises:
-        EvidenceError: anything went wrong inside.
+        EvidenceError: any error was raised inside.
     """
     try:
         yield

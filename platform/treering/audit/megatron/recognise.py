@@ -1,7 +1,7 @@
-"""Which lineage of Megatron saved a namespace of arguments.
+"""Recognises the lineage of Megatron that saved a namespace of arguments.
 
 A name that only one lineage has is evidence. A name that is missing is evidence only in a whole namespace: a program
-saves every argument it knows, but people strip and rewrite checkpoints.
+saves every argument it knows, but people remove arguments when they convert checkpoints.
 
 Source: `megatron/arguments.py` or `megatron/training/arguments.py` of each release that docs/data-order.md names; the
 arguments of megatron-core 0.11 came between commits 85676ca489 (its rounding) and d5e76c2ebb (the surplus argument).
@@ -59,11 +59,11 @@ _WHOLE: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Recognised:
-    """What arguments say about the program that saved them.
+    """The lineages that fit some arguments.
 
     Attributes:
         lineages: those that may have saved the arguments, the likeliest first.
-        argument: the argument that only the first of them has; None where several remain or its absence tells.
+        argument: the argument that only the first of them has; None if several remain, or a missing name decided.
     """
 
     lineages: tuple[Lineage, ...]
@@ -83,32 +83,32 @@ def recognise(names: Collection[str], *, deepspeed: bool) -> Recognised:
     if "data_impl" in names or (deepspeed and "mock_data" not in names):
         if not deepspeed and "deepspeed" not in names:
             return _of("megatron-lm-legacy", argument="data_impl")
-        told = _told(_DEEPSPEED_FAMILY, names)
-        if told is None and len(names) >= _WHOLE and _mark("bigscience", names) is None:
-            told = _of("megatron-deepspeed")  # before it had marks of its own
-        return told or _of(*_DEEPSPEED_FAMILY)
+        marked = _marked(_DEEPSPEED_FAMILY, names)
+        if marked is None and len(names) >= _WHOLE and _mark("bigscience", names) is None:
+            marked = _of("megatron-deepspeed")  # before it had arguments that only it has
+        return marked or _of(*_DEEPSPEED_FAMILY)
     for name in _CORE_FAMILY:
         marks = list(_marks(name, names))
         if name == "megatron-core-0.11" and len(marks) == 1 and len(names) >= _WHOLE:
-            return _of("megatron-core-0.7", name)  # an older program may have taken over one argument
+            return _of("megatron-core-0.7", name)  # an older program may have adopted one argument
         if marks:
             return _of(name, argument=marks[0])
     return _of(*_unmarked_core(names))
 
 
 def _unmarked_core(names: Collection[str]) -> tuple[str, ...]:
-    """The lineages of megatron-core whose names decide nothing."""
+    """The lineages of megatron-core for arguments without a decisive name."""
     if len(names) >= _WHOLE:
         if "num_dataset_builder_threads" in names:
             return ("megatron-core-0.7",)
         return ("megatron-core-0.5",) if "mock_data" in names else ("megatron-core-0.4",)
-    told = "mock_data" in names or "num_dataset_builder_threads" in names
+    marked = "mock_data" in names or "num_dataset_builder_threads" in names
     later = ("megatron-core-0.7", "megatron-core-0.11", "megatron-core-0.5")
-    return later if told else (*later, "megatron-core-0.4", "megatron-lm-legacy")
+    return later if marked else (*later, "megatron-core-0.4", "megatron-lm-legacy")
 
 
-def _told(family: Collection[str], names: Collection[str]) -> Recognised | None:
-    """The one lineage of a family that has marks among the names; None where none or several have."""
+def _marked(family: Collection[str], names: Collection[str]) -> Recognised | None:
+    """The one lineage of a family that has marks among the names; None if several have, or none."""
     marks = {name: mark for name in family for mark in _marks(name, names)}
     if len(marks) != 1:
         return None

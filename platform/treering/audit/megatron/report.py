@@ -1,4 +1,4 @@
-"""What an audit of a Megatron run says."""
+"""The report of an audit of a Megatron run, and its answers about steps and documents."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -9,17 +9,16 @@ from treering.audit.report import Finding, Level
 
 @dataclass(frozen=True, slots=True)
 class Unbound:
-    """Something that decides what was read, and that nothing the audit has seen confirms.
+    """An input that decides what was read, and that no evidence confirms.
 
-    It lowers the answer's level to "declared", and the answer names it first. An input that is unbound contradicts
-    nothing: a contradiction is a finding.
+    It lowers the answer's level to "declared", and the answer names it first. A contradiction is a finding instead.
 
     Attributes:
         what: the input or the choice, with its place.
         why: what it decides, in a sentence.
         remedy: what binds it, in a sentence.
         steps: the first and the last step that it concerns; None for all steps.
-        field: the field of the description (docs/megatron.md) that binds it, where there is one.
+        field: the field of the description (docs/megatron.md) that binds it, or None.
     """
 
     what: str
@@ -30,7 +29,7 @@ class Unbound:
 
     @property
     def text(self) -> str:
-        """All of it on one line."""
+        """The three sentences on one line."""
         return f"{self.what}. {self.why} {self.remedy}"
 
     def concerns(self, step: int) -> bool:
@@ -38,10 +37,10 @@ class Unbound:
         return self.steps is None or self.steps[0] <= step <= self.steps[1]
 
 
-def reached(findings: Iterable[Finding], unbound: Iterable[Unbound]) -> Level:
-    """The level of an answer: its weakest input's.
+def level_of(findings: Iterable[Finding], unbound: Iterable[Unbound]) -> Level:
+    """The level of an answer with these findings and unbound inputs.
 
-    Never more than re-derived, since nothing recorded what the run did.
+    It is re-derived at most, since nothing recorded what the run did.
     """
     return Level.DECLARED if any(findings) or any(unbound) else Level.REDERIVED
 
@@ -53,11 +52,11 @@ class DatasetUsage:
     Attributes:
         corpus: prefix of the `.bin/.idx` pair, as the run named it.
         index: digest of the `.idx`.
-        weight: its share of the blend; of the last launch that named it.
+        weight: its share of the blend, in the last launch that named it.
         samples: samples read.
         tokens: samples x sequence length.
         epochs: tokens read over tokens of the split.
-        mixed_epochs: whether Megatron shuffled several epochs into one another, so that a sample has none.
+        mixed_epochs: whether Megatron shuffled several epochs together, so that a sample has no epoch.
         documents_touched: distinct documents (sequences of the `.idx`) of which at least one token was read.
         num_documents: documents of the split.
     """
@@ -75,14 +74,14 @@ class DatasetUsage:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value that decides what was read, and who says so.
+    """A value that decides what was read, and where it is from.
 
     Attributes:
         name: a field of the description (docs/megatron.md), or an argument that the report repeats.
         value: as JSON.
         origin: the checkpoint's own arguments, the YAML description, a launch script or YAML files of GPT-NeoX, an
             option of the command, Megatron's default, the tracker file beside it, or an index cache.
-        argument: the flag or key of the launch, or the cache, where one says so.
+        argument: the flag or key of the launch, or the cache, that holds the value; None elsewhere.
     """
 
     name: str
@@ -96,10 +95,10 @@ class LaunchedSteps:
     """Steps that were read by one set of launch arguments.
 
     Attributes:
-        file: what says so: a checkpoint's file, or the description.
+        file: where the arguments are from: a checkpoint's file, or the description.
         first_step: from 1.
         last_step: the last step up to the checkpoint.
-        first_sample: the number of its first sample in the order that these arguments make.
+        first_sample: the number of its first sample, in the order of these arguments.
         num_samples: samples read.
         changed: which arguments differ from those before, in words.
     """
@@ -114,15 +113,15 @@ class LaunchedSteps:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Lineages that fit the run as well as the one that the answer is by, and give another answer.
+    """Lineages that fit the run as well as the answer's lineage, and give another answer.
 
     Attributes:
         lineages: their names; they agree with each other.
-        first_step: the first of the steps that were compared.
-        last_step: the last of them.
+        first_step: the first step that was compared.
+        last_step: the last step that was compared.
         compared: samples that were compared.
-        differ: those of them that hold other tokens; of a document, samples that hold it by one order alone.
-        rules: what these lineages do otherwise, in words.
+        differ: samples with other tokens; for a document, samples that hold it by one of the orders alone.
+        rules: the rules of these lineages that differ, in words.
     """
 
     lineages: tuple[str, ...]
@@ -144,10 +143,10 @@ class Alternative:
 
 
 def unbound_lineage(lineage: str, alternatives: Sequence[Alternative]) -> Unbound:
-    """That the program's lineage is not known, where other lineages answer otherwise.
+    """The unbound lineage of a run that other lineages fit too, with another answer.
 
     Args:
-        lineage: whose order the answer is by.
+        lineage: the answer's lineage.
         alternatives: at least one.
     """
     return Unbound(
@@ -165,19 +164,19 @@ class MegatronReport:
 
     Attributes:
         source: the file that describes the run: the YAML file, or the checkpoint's file with the launch arguments.
-        lineage: whose order the answers are by; of the last launch.
-        alternatives: other lineages that fit the run and would have read other samples.
-        settings: what they say, value by value; of the last launch.
-        launches: the steps by launch arguments; one entry, unless the run was resumed with others.
+        lineage: by whose order the answers are, in the last launch.
+        alternatives: other lineages that fit the run and read other samples.
+        settings: every value of the last launch, with its origin.
+        launches: the steps by launch arguments; one entry, unless the run was resumed with other arguments.
         iteration: steps done.
         consumed_samples: samples read.
         consumed_tokens: tokens read.
         skipped_steps: steps up to the checkpoint whose samples were taken but not trained on.
         corpora: what was read of each data path.
-        indices_read: Megatron's cached indices that hold and were taken; all others were rebuilt from the seed.
+        indices_read: Megatron's cached indices that are right and were used; all others were rebuilt from the seed.
         bound: inputs that the checkpoint only names and that the index cache binds, in words.
-        unbound: what decides the order and is not confirmed; each one lowers the level.
-        level: at most re-derived: there is no record of what the run did.
+        unbound: inputs that decide the order and are not confirmed; each one lowers the level.
+        level: re-derived at most, since nothing recorded what the run did.
         verify: whether cached indices were compared with a rebuild.
         findings: what does not hold.
         not_proven: what remains open, in words.
@@ -233,7 +232,7 @@ class DocumentPart:
         start: first token of the part, counted in the document.
         end: token after its last one.
         num_tokens: tokens of the document.
-        id: by the document table beside the pair, None where there is none; source and licence likewise.
+        id: by the document table beside the pair, None without a table; source and licence likewise.
     """
 
     number: int
@@ -252,9 +251,9 @@ class ReadSample:
     Attributes:
         g: its number in the order of its launch.
         step: the step, from 1.
-        skipped: whether that step was passed over: the sample was taken and not trained on.
+        skipped: whether the run skipped that step: the sample was taken and not trained on.
         corpus: prefix.
-        epoch: from 0; None where epochs are shuffled into one another.
+        epoch: from 0; None where epochs are shuffled together.
         documents: its parts of documents, in order; for an exposure, those of the document alone.
     """
 

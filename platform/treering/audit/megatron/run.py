@@ -1,4 +1,4 @@
-"""A Megatron run that is asked: what did the checkpoint read, what did a step, which steps read a document."""
+"""A Megatron run, and the answers about it: what the checkpoint read, what a step read, which steps read a document."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from treering.audit.megatron.report import (
     ReadSample,
     Setting,
     Unbound,
-    reached,
+    level_of,
     unbound_lineage,
 )
 from treering.audit.megatron.source import RunSource
@@ -38,7 +38,7 @@ class AuditedRun:
     """A Megatron run whose order was rebuilt.
 
     Attributes:
-        described: the file or checkpoint that describes it, and what they say.
+        described: the file or checkpoint that describes it, with its content.
         launches: the orders of its steps, one after the other; one, unless it was resumed with other arguments.
         verify: whether cached indices were compared with a rebuild.
     """
@@ -57,13 +57,13 @@ class AuditedRun:
             path: a checkpoint of Megatron, a save folder (the checkpoint that its tracker names), a YAML file, or a
                 folder that holds `megatron-run.yaml`.
             verify: compare cached indices with a rebuild, number by number.
-            moved: where folders lie today, by where the run saw them.
-            lineage: whose order the run followed, where the user states it.
+            moved: today's place of each folder that moved, by its name in the run.
+            lineage: the lineage that the user states, or None.
 
         Raises:
-            ConfigError: the description does not say what is needed.
-            NotFoundError: there is neither a description nor a checkpoint.
-            UserError: no Megatron run can have such a blend, its order cannot be rebuilt, or it ends before the
+            ConfigError: the description lacks a value that is needed.
+            NotFoundError: neither a description nor a checkpoint was found.
+            UserError: a Megatron run cannot have such a blend, its order cannot be rebuilt, or it ends before the
                 checkpoint.
             EvidenceError: an `.idx` or a checkpoint is missing or damaged, or holds no launch arguments.
         """
@@ -80,12 +80,12 @@ class AuditedRun:
 
     @property
     def run(self) -> MegatronRun:
-        """What it says, of the last launch."""
+        """The arguments of the last launch."""
         return self.described.run
 
     @property
     def lineage(self) -> str:
-        """Whose order the answers are by; of the last launch."""
+        """By whose order the answers are, in the last launch."""
         return self.order.blend.lineage.name
 
     @property
@@ -95,7 +95,7 @@ class AuditedRun:
 
     @property
     def consumed_samples(self) -> int:
-        """Samples that it read."""
+        """Samples that the checkpoint read."""
         return sum(launch.end_sample - launch.first_sample for launch in self.launches)
 
     @property
@@ -105,7 +105,7 @@ class AuditedRun:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What does not hold."""
+        """All findings."""
         return (*self.described.findings, *(each for launch in self.launches for each in launch.findings))
 
     @property
@@ -115,18 +115,18 @@ class AuditedRun:
         return tuple(dict.fromkeys(each for part in parts for each in part))
 
     def unbound_at(self, step: int | None, alternatives: Sequence[Alternative] = ()) -> tuple[Unbound, ...]:
-        """What of it concerns a step; all of it for a question that is not about one step.
+        """The unbound inputs that concern a step; all of them for a question that is not about one step.
 
         Args:
             step: the step, None for another question.
-            alternatives: other lineages that answer the question otherwise.
+            alternatives: other lineages with another answer.
         """
         lineage = (unbound_lineage(self.lineage, alternatives),) if alternatives else ()
         return (*lineage, *(each for each in self.unbound if step is None or each.concerns(step)))
 
     def level(self, step: int | None = None, alternatives: Sequence[Alternative] = ()) -> Level:
         """The level of an answer about a step, or about the checkpoint."""
-        return reached(self.findings, self.unbound_at(step, alternatives))
+        return level_of(self.findings, self.unbound_at(step, alternatives))
 
     def report(self) -> MegatronReport:
         """What the checkpoint read."""
@@ -136,7 +136,7 @@ class AuditedRun:
             lineage=self.lineage,
             alternatives=alternatives,
             settings=tuple(self._settings()),
-            launches=tuple(launch.told() for launch in self.launches),
+            launches=tuple(launch.summary() for launch in self.launches),
             iteration=self.iteration,
             consumed_samples=self.consumed_samples,
             consumed_tokens=sum(
@@ -223,7 +223,7 @@ class AuditedRun:
         if not prefix or not number.isdecimal():
             raise UserError(f"document {document!r}, expected PREFIX:NUMBER with the number of a sequence of the .idx")
         if not any(launch.components(prefix) for launch in self.launches):
-            self.order.index_of(prefix)  # says which there are
+            self.order.index_of(prefix)  # its error lists the data paths
         return prefix, int(number)
 
     def _launch_of(self, step: int) -> OrderedLaunch:
@@ -233,7 +233,7 @@ class AuditedRun:
 
     @cached_property
     def _skipped(self) -> frozenset[int]:
-        """Steps that were passed over; Megatron counts iterations from 0."""
+        """Steps that the run skipped; Megatron counts iterations from 0."""
         return frozenset(
             iteration + 1
             for launch in self.launches
@@ -258,7 +258,7 @@ class AuditedRun:
         )
 
     def _usage(self, prefix: str) -> DatasetUsage:
-        """What all launches read of a data path; one that a blend names twice counts as one."""
+        """What all launches read of a data path; a path that a blend names twice counts once."""
         samples, tokens, epochs, mixed = 0, 0, 0.0, False
         touched: list[NDArray[np.bool_]] = []
         for launch in self.launches:
@@ -287,11 +287,11 @@ class AuditedRun:
         )
 
     def _settings(self) -> Iterator[Setting]:
-        """Each value with who said so; an index cache may have told the lineage."""
-        told = self.launches[-1].told_by_cache
+        """Each value with its origin; an index cache may have decided the lineage."""
+        decider = self.launches[-1].deciding_cache
         for setting in self.described.settings:
-            named = setting.name == "lineage" and told is not None
-            yield Setting("lineage", self.lineage, "cache", told) if named else setting
+            named = setting.name == "lineage" and decider is not None
+            yield Setting("lineage", self.lineage, "cache", decider) if named else setting
 
     def _not_proven(self) -> list[str]:
         open_ends = [

@@ -46,17 +46,17 @@ _STATE: Final = ("ds_config", "dp_world_size", "global_samples")
 
 @dataclass(frozen=True, slots=True)
 class SavedRun:
-    """What one checkpoint says of the run.
+    """The launch arguments in one checkpoint.
 
     Attributes:
-        file: where it stands.
+        file: the file that holds them.
         folder: the checkpoint's folder.
         iteration: steps done.
         arguments: the launch arguments, by name.
         deepspeed: whether DeepSpeed wrote it.
-        weights: names of weights that the same file holds; empty where it holds none.
+        weights: names of the weights in the same file; empty if it holds no weights.
         neox: whether GPT-NeoX wrote it: then `arguments` holds the model's shape, and YAML files beside it the rest.
-        state: what DeepSpeed says of the run beside the arguments: its config, replicas and samples.
+        state: DeepSpeed's values beside the arguments: its config, replicas and samples.
     """
 
     file: Path
@@ -70,19 +70,19 @@ class SavedRun:
 
 
 def find_checkpoint(path: Path) -> Path | None:
-    """The file with the arguments of the checkpoint that a path names, None where a folder holds no checkpoint.
+    """The file with the arguments of the checkpoint that a path names, None for a folder without a checkpoint.
 
     Args:
-        path: such a file, a checkpoint's folder, or a save folder: then of the checkpoint that its tracker file names,
-            or the newest one.
+        path: such a file, a checkpoint's folder, or a save folder, which stands for the checkpoint that its tracker
+            file names, or else the newest one.
 
     Raises:
-        NotFoundError: there is no such path, the tracker names a checkpoint that is not there, or the checkpoint has no
-            file with arguments.
+        NotFoundError: the path or the checkpoint that the tracker names is missing, or the checkpoint lacks a file with
+            arguments.
     """
     try:
         mode = path.stat().st_mode
-    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+    except (OSError, ValueError) as error:  # ValueError: a file cannot have this name
         reason = error.strerror if isinstance(error, OSError) else error
         raise NotFoundError(
             f"{str(path)[:200]}: {reason}; expected a checkpoint of Megatron or its description"
@@ -140,7 +140,7 @@ def read_checkpoint(file: Path) -> SavedRun:
 def named_weights(saved: SavedRun) -> tuple[str, ...]:
     """The names of a checkpoint's weights: in its file, in the metadata beside it, or as folders of a zarr checkpoint.
 
-    None where the metadata cannot be read.
+    Empty if the metadata cannot be read.
     """
     if saved.weights:
         return saved.weights
@@ -170,7 +170,7 @@ def checkpoint_times(folder: Path) -> Iterator[tuple[int, float]]:
 
 
 def tracked_iteration(folder: Path) -> int | None:
-    """The steps of the checkpoint that a save folder's tracker names, None where no file names one."""
+    """The steps of the checkpoint that a save folder's tracker names, None without a tracker."""
     match = _NUMBERED.fullmatch(f"iter_{_line(folder / LATEST)}") or _NUMBERED.fullmatch(
         _line(folder / _DEEPSPEED_LATEST) or ""
     )
@@ -178,16 +178,16 @@ def tracked_iteration(folder: Path) -> int | None:
 
 
 def named_iteration(folder: Path) -> int | None:
-    """The step in a checkpoint's name, None where there is none (`release`)."""
+    """The step in a checkpoint's name, None for a name without a step (`release`)."""
     match = _NUMBERED.fullmatch(folder.name)
     return None if match is None else int(match[1])
 
 
 def latest_iteration(folder: Path) -> int | None:
-    """The number in the tracker file of a save folder, None where there is none.
+    """The number in the tracker file of a save folder, None without a tracker.
 
     Raises:
-        EvidenceError: the file holds no number.
+        EvidenceError: the file does not hold a number.
     """
     text = _line(folder / LATEST)
     if text is None:

@@ -23,28 +23,28 @@ _LISTS: Final = frozenset({
 })  # fmt: skip
 """Flags of several words."""
 _TEXTS: Final = frozenset({"split", "blend", "step_batch_size_schedule", "load", "save", "data_cache_path"})
-"""Flags whose one word is a text though it may look like a number."""
+"""Flags whose one word is a text, even if it looks like a number."""
 _TELLING: Final = frozenset({
     "data_path", "data_args_path", "per_split_data_args_path", "train_data_path", "train_weighted_split_paths",
     "train_weighted_split_paths_path", "mock_data", "seq_length", "train_iters", "train_samples", "yaml_cfg",
 })  # fmt: skip
-"""Flags of which a training of Megatron has one."""
+"""Flags of which every training of Megatron has at least one."""
 _NEOX: Final = frozenset({"deepy.py"})
 _DEEPSPEED: Final = ("megatron-deepspeed", "bigscience")
 _ANY: Final = tuple(name for name in LINEAGES if name != "gpt-neox")
-"""Lineages that a script fits where no argument tells: it has the arguments that differ from the defaults alone."""
+"""Lineages of a script without a decisive argument: it holds only arguments that differ from the defaults."""
 _DEFAULTS: Final = {"seed": 1234}
-"""What Megatron takes where a flag is left out, and the order depends on it."""
+"""Megatron's defaults of flags on which the order depends."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchScript:
-    """What a script launches.
+    """The launch in a script.
 
     Attributes:
         file: the script.
         line: where the command begins.
-        arguments: by name with underscores, as argparse would hold them; what needs a shell is `Unresolved`.
+        arguments: by name with underscores, as in argparse; a word that needs a shell is `Unresolved`.
         unseen: words that may hold further arguments.
     """
 
@@ -58,7 +58,7 @@ def read_script(file: Path, text: str) -> LaunchScript:
     """Reads the one launch of a script.
 
     Raises:
-        UserError: there is no launch of Megatron, there are several, or a condition or a loop decides about it.
+        UserError: the script launches Megatron never or several times, or inside a condition or a loop.
     """
     try:
         launches = [found for command in commands_of(text) if (found := _launch(file, command)) is not None]
@@ -81,7 +81,7 @@ def read_script(file: Path, text: str) -> LaunchScript:
 
 
 def _launch(file: Path, command: Command) -> tuple[Command, dict[str, Any], tuple[Unresolved, ...]] | None:
-    """The command with its arguments, None where it launches no training of Megatron.
+    """The command with its arguments, None if it does not launch a training of Megatron.
 
     Raises:
         UserError: it launches GPT-NeoX, whose arguments are in YAML files.
@@ -101,7 +101,7 @@ def _launch(file: Path, command: Command) -> tuple[Command, dict[str, Any], tupl
 
 
 def _unfolded(word: Word) -> Iterator[Word]:
-    """A word, or the words of a command that a script hands on as one (`bash -c "..."`)."""
+    """A word, or the words of a command that a script passes as one word (`bash -c "..."`)."""
     text, line = (word.text, word.line) if isinstance(word, Unresolved) else (word, 0)
     if ".py" not in text or not any(each.isspace() for each in text):
         yield word
@@ -112,7 +112,7 @@ def _unfolded(word: Word) -> Iterator[Word]:
         yield word
         return
     for piece in pieces:
-        yield Unresolved(piece, line, "a shell gives it") if "$" in piece or "`" in piece else piece
+        yield Unresolved(piece, line, "a shell decides it") if "$" in piece or "`" in piece else piece
 
 
 def _parsed(words: list[Word]) -> tuple[dict[str, Any], tuple[Unresolved, ...]]:
@@ -156,12 +156,12 @@ def _number(word: str) -> int | float | str:
 
 
 def script_launch(script: LaunchScript, moved: Mapping[str, str], stated: Mapping[str, Any]) -> Launch:
-    """What a script says of a launch.
+    """The arguments in a script as a launch.
 
     Args:
         script: by `read_script`.
-        moved: where folders lie today, by where the run saw them.
-        stated: fields of a description, which are not asked of the script.
+        moved: today's place of each folder that moved, by its name in the run.
+        stated: fields of a description, which are not read in the script.
 
     Raises:
         UserError: the run's data order cannot be rebuilt, or a file of its data paths is missing.
@@ -173,7 +173,7 @@ def script_launch(script: LaunchScript, moved: Mapping[str, str], stated: Mappin
     unbound = tuple(
         Unbound(
             what=f"{script.file}: line {word.line}: `{word.text}`",
-            why=f"It may hold further arguments, which are not known: {word.reason}.",
+            why=f"It may hold more arguments, which are not known: {word.reason}.",
             remedy="Write its words into a copy of the script, and audit with that.",
         )
         for word in script.unseen

@@ -1,8 +1,8 @@
-"""The words of a launch script, as a shell would give them to the program, as far as no shell is needed for that.
+"""The commands of a launch script with the words that a shell would pass, as far as they follow from the script alone.
 
 Read are assignments, arrays, quotes, line continuations, comments, here-documents, `$NAME`, `${NAME}`, `${NAME[@]}` and
-whole-number arithmetic over names that the script itself assigns. Nothing is run. What the environment, a command, a
-condition or a loop decides becomes an `Unresolved` word, which an error can name with its line.
+whole-number arithmetic over names that the script itself assigns. Nothing is run. A word that the environment, a
+command, a condition or a loop decides becomes `Unresolved`, which an error can name with its line.
 
 Source: POSIX.1-2024, Shell Command Language; GNU Bash Reference Manual 5.2, Arrays.
 """
@@ -17,11 +17,11 @@ from typing import Final
 from treering.audit.megatron.shell_words import ASSIGNMENT, NAME, RawWord, Tokens, WordPart
 
 MAX_WORDS: Final = 1_000_000
-"""Words that a script may come to; names that name each other may multiply."""
+"""The most words of a script after expansion; names that contain each other may multiply them."""
 _OPENING: Final = frozenset({"if", "for", "while", "until", "case", "select", "{"})
 _CLOSING: Final = frozenset({"fi", "done", "esac", "}"})
 _LEADING: Final = frozenset({"if", "while", "until", "then", "else", "elif", "do", "{", "!", "time"}) | _CLOSING
-"""Words before a command that are no part of it."""
+"""Words before a command that do not belong to it."""
 _PREFIXES: Final = frozenset({"export", "readonly", "declare", "local", "typeset"})
 _FOREIGN: Final = frozenset({"source", ".", "eval"})
 """Commands that may assign any name."""
@@ -40,12 +40,12 @@ _OPERATORS: Final[dict[type[ast.operator], Callable[[int, int], int]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Unresolved:
-    """A word that only a shell could give.
+    """A word that only a shell can expand.
 
     Attributes:
-        text: the word as the script has it.
-        line: where, from 1.
-        reason: what decides it, in words.
+        text: the word as in the script.
+        line: its line, from 1.
+        reason: what decides the word, in words.
     """
 
     text: str
@@ -102,7 +102,7 @@ class _Shell:
             self.names[name] = (*before, *values)
 
     def forget(self, names: Iterable[str], line: int, reason: str) -> None:
-        """Takes that names may have other values from here on."""
+        """Marks names whose values are unknown from here on."""
         for name in names:
             if not any(isinstance(word, Unresolved) for word in self.names.get(name, ())):
                 self.names[name] = (Unresolved(f"${name}", line, reason),)
@@ -142,7 +142,7 @@ class _Shell:
         return self._spend((*found, current) if begun else tuple(found))
 
     def _items(self, raw: RawWord) -> tuple[Word, ...] | None:
-        """The items of an array where the word is one, None elsewhere."""
+        """The items of an array if the word is one, else None."""
         whole = [part for part in raw.parts if part.text]
         name = _array_of(whole[0].text) if len(whole) == 1 and whole[0].expands else None
         if name is None or (whole[0].quoted and whole[0].text.endswith("[*]}")):
@@ -153,7 +153,7 @@ class _Shell:
     def _spend(self, words: tuple[Word, ...]) -> tuple[Word, ...]:
         self.spent += len(words) + sum(len(word) for word in words if isinstance(word, str)) // 8
         if self.spent > MAX_WORDS:
-            raise OverflowError(f"its names come to more than {MAX_WORDS:,} words")
+            raise OverflowError(f"its names expand to more than {MAX_WORDS:,} words")
         return words
 
     def _value(self, name: str, raw: RawWord) -> tuple[Word, ...]:
@@ -163,13 +163,13 @@ class _Shell:
 
     def _scalar(self, text: str, raw: RawWord) -> Word:
         if text.startswith(("`", "$(")) and not text.startswith("$(("):
-            return Unresolved("␣".join(text.split()), raw.line, "a command gives it")
+            return Unresolved("␣".join(text.split()), raw.line, "a command decides it")
         if text.startswith("$(("):
             return self._arithmetic(text, raw)
         inner = text[2:-1] if text.startswith("${") else text[1:]
         name = _array_of(text) or (inner if NAME.fullmatch(inner) else None)
         if name is None:
-            return Unresolved("␣".join(text.split()), raw.line, "the shell or its arguments give it")
+            return Unresolved("␣".join(text.split()), raw.line, "the shell or its arguments decide it")
         if text.endswith("[@]}"):  # beside other text: its first and last word stick to that
             return Unresolved(text, raw.line, "an array beside other text")
         values = self._value(name, raw)

@@ -26,7 +26,7 @@ class WordPart:
 
 @dataclass(frozen=True, slots=True)
 class RawWord:
-    """A word before expansion, an operator (`;`, `&&`, `(` ...), or an array; `adjoins`: with no blank before it."""
+    """A word before expansion, an operator (`;`, `&&`, `(` ...), or an array; `adjoins`: without a blank before it."""
 
     parts: tuple[WordPart, ...]
     line: int
@@ -41,7 +41,7 @@ class RawWord:
 
     @property
     def plain(self) -> str | None:
-        """The word where nothing of it is quoted or expanded."""
+        """The word, None if a part of it is quoted or needs expansion."""
         return None if any(part.quoted or part.expands for part in self.parts) else self.text
 
 
@@ -184,7 +184,7 @@ class Tokens:
         return WordPart(self._text[start : self._at], quoted, True)
 
     def _balanced(self) -> None:
-        """Goes behind the bracket that closes the one after `$`."""
+        """Moves behind the bracket that closes the bracket after `$`."""
         depth = 0
         while self._at < len(self._text):
             character = self._text[self._at]

@@ -1,7 +1,7 @@
-"""Where the description of a Megatron run comes from: a checkpoint's arguments, launch files, a YAML file, or several.
+"""Collects the description of a Megatron run: from a checkpoint's arguments, launch files, a YAML file, or several.
 
-What a description says goes before what the others say. Checkpoints before the one that was asked tell whether the run
-was launched alike all the way: each stretch of steps has its own arguments, and so its own data order.
+A field of a description replaces the same field of all others. Checkpoints before the requested one show whether the
+run was resumed with other arguments: each stretch of steps has its own arguments, and so its own data order.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,19 +46,19 @@ _ALTERNATIVES: Final = {
         frozenset({"lineage", "generation"}),
     )
 } | {frozenset({"data", "split"}): frozenset({"data"})}
-"""Fields that say one thing: where a description has one of the second set, the launch's of the first do not count."""
+"""Fields with one meaning: a field of the second set in a description replaces those of the first set in a launch."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunSource:
-    """A run that was described.
+    """The description of a run.
 
     Attributes:
-        path: the file that describes it, the YAML file where there is one.
-        settings: each value of the last launch, with who said so.
+        path: the file that describes it: the YAML file, or the checkpoint's file without one.
+        settings: each value of the last launch, with its origin.
         launches: its steps up to the checkpoint, by launch arguments, oldest first.
-        findings: where a checkpoint contradicts itself or cannot be read.
-        unbound: what decides which launches there were and is not confirmed.
+        findings: checkpoints that contradict themselves or cannot be read.
+        unbound: inputs that decide the launches and are not confirmed.
     """
 
     path: Path
@@ -69,23 +69,23 @@ class RunSource:
 
     @property
     def run(self) -> MegatronRun:
-        """What is said of the last launch."""
+        """The arguments of the last launch."""
         return self.launches[-1].run
 
     @classmethod
     def open(cls, path: Path, moved: Mapping[str, str], lineage: str | None = None) -> "RunSource":
-        """Reads what there is.
+        """Reads the files of a description.
 
         Args:
             path: a YAML file, a folder with `megatron-run.yaml`, a save folder, a checkpoint, or the file in it.
-            moved: where folders lie today, by where the run saw them.
-            lineage: whose order the run followed, where the user states it; goes before all else.
+            moved: today's place of each folder that moved, by its name in the run.
+            lineage: the lineage that the user states, which replaces all others; or None.
 
         Raises:
-            ConfigError: what is said does not suffice, or contradicts itself.
-            NotFoundError: there is neither a description nor a checkpoint.
+            ConfigError: a value is missing, or values contradict each other.
+            NotFoundError: neither a description nor a checkpoint was found.
             UserError: the run's data order cannot be rebuilt.
-            EvidenceError: the checkpoint cannot be read or holds no arguments.
+            EvidenceError: the checkpoint cannot be read or does not hold arguments.
         """
         form = form_of(path)
         described, document = form.kind == "description", dict(form.document)
@@ -93,46 +93,46 @@ class RunSource:
             document = {name: value for name, value in document.items() if name != "generation"}
             document["lineage"] = lineage_named(lineage).name
         description, folder = form.path, form.path.parent if described else Path()
-        told = _Told(folder, document, moved, stated=lineage is not None)
+        fields = _Fields(folder, document, moved, lineage_stated=lineage is not None)
         named = document.get("checkpoint")
         files = [folder / each for each in _listed(document.get("launch"))]
         if files or form.kind in ("script", "neox"):
             saved = _checkpoint(folder / named) if isinstance(named, str) and named else None
-            return told.by_launch(form.path, files or [form.path], saved)
+            return fields.by_launch(form.path, files or [form.path], saved)
         if described and not (isinstance(named, str) and named):
-            run = told.validated(description, document)
+            run = fields.validated(description, document)
             if run.iteration is None and run.consumed_samples is None:
                 run = run.model_copy(update={"iteration": _tracked(description)})
-            return cls(description, tuple(told.settings(run, None)), (told.launched(description, run),), (), ())
+            return cls(description, tuple(fields.settings(run, None)), (fields.launched(description, run),), (), ())
         saved = _checkpoint(folder / str(named) if described else path)
         file = description if described else saved.file
         launch = saved_launch(saved, moved, document)
         earlier, unread = _earlier(saved, moved, document)
         findings = (*_misnamed(saved), *unread)
-        history = told.history((saved, launch), earlier)
-        asked = history.stretches[-1].point
-        launches = [told.launched(each.point.saved.file, each.run, each.point.launch) for each in history.stretches]
+        history = fields.history((saved, launch), earlier)
+        requested = history.stretches[-1].point
+        launches = [fields.launched(each.point.saved.file, each.run, each.point.launch) for each in history.stretches]
         seen = () if saved.weights else (_NO_WEIGHTS,)
         last = replace(launches[-1], file=file, open_ends=(*launches[-1].open_ends, *seen, *history.set_aside))
-        settings = tuple(told.settings(asked.run, asked.launch))
+        settings = tuple(fields.settings(requested.run, requested.launch))
         return cls(file, settings, _linked([*launches[:-1], last]), findings, history.unbound)
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """What a description says, to be joined with checkpoints.
+class _Fields:
+    """The fields of a description, to be joined with those of checkpoints.
 
     Attributes:
         folder: where its relative paths start.
-        document: by field; empty where there is no description.
-        moved: where folders lie today.
-        stated: whether the user stated the lineage beside the description.
+        document: by field; empty without a description.
+        moved: today's place of each folder that moved.
+        lineage_stated: whether the user stated the lineage beside the description.
     """
 
     folder: Path
     document: Mapping[str, Any]
     moved: Mapping[str, str]
-    stated: bool = False
+    lineage_stated: bool = False
 
     def by_launch(self, file: Path, files: Sequence[Path], saved: SavedRun | None) -> RunSource:
         """A run that launch scripts or YAML files of GPT-NeoX describe.
@@ -162,7 +162,7 @@ class _Told:
         return RunSource(file, settings, (self.launched(file, run, launch),), findings, unbound)
 
     def _joined(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The document, with what it leaves out from elsewhere."""
+        """The document, with the fields that it lacks from elsewhere."""
         for group, telling in _ALTERNATIVES.items():
             if telling & self.document.keys():
                 values = {name: value for name, value in values.items() if name not in group}
@@ -170,14 +170,14 @@ class _Told:
         return {**values, **self.document, **launch}
 
     def completed(self, saved: SavedRun, launch: Launch) -> dict[str, Any]:
-        """The document, with what it leaves out from a checkpoint."""
+        """The document, with the fields that it lacks from a checkpoint."""
         return self._joined({**launch.values, "iteration": saved.iteration})
 
     def validated(self, file: Path, document: Mapping[str, Any], launch: Launch | None = None) -> MegatronRun:
         """A run with its lineage named in full: the first one that fits and accepts such a blend.
 
         Raises:
-            ConfigError: the document does not describe a run, or names no lineage.
+            ConfigError: the document does not describe a run, or its lineage is unknown.
         """
         run = validate_section(file, MegatronRun, dict(document))
         try:
@@ -187,16 +187,16 @@ class _Told:
         return run.model_copy(update={"lineage": self.lineages(run, launch)[0].name})
 
     def lineages(self, run: MegatronRun, launch: Launch | None) -> tuple[Lineage, ...]:
-        """The lineages that may have launched a run, by whoever says so; the one for the answers first.
+        """The lineages that may have launched a run; the one for the answers first.
 
-        Where the user names a lineage that the arguments rule out, those that they allow remain possible. A checkpoint
-        does not hold the version of Python: where Python 3.12 gives other weights, that is one more possible lineage.
+        If the user states a lineage that the arguments rule out, those that they allow remain possible. A checkpoint
+        does not hold the version of Python: if Python 3.12 gives other weights, that is one more possible lineage.
         """
         fitting = self._fitting(run, launch)
         return (*fitting, *filter(None, (by_newer_python(each, run) for each in fitting)))
 
     def _fitting(self, run: MegatronRun, launch: Launch | None) -> tuple[Lineage, ...]:
-        """The same, whatever Python they ran on."""
+        """The lineages without a version of Python."""
         allowed = () if launch is None else tuple(LINEAGES[name] for name in launch.lineages)
         if self.document.get("lineage") is not None:
             own = lineage_named(self.document["lineage"])
@@ -209,7 +209,7 @@ class _Told:
         return tuple(each for each in fitting if accepts(each, run)) or fitting
 
     def launched(self, file: Path, run: MegatronRun, launch: Launch | None = None) -> Launched:
-        """A launch with its paths as they are today."""
+        """A launch with today's places of its paths."""
         return Launched(
             file=file,
             run=run,
@@ -221,19 +221,19 @@ class _Told:
             unbound=() if launch is None else tuple(each for each in launch.unbound if each.field not in self.document),
         )
 
-    def history(self, asked: tuple[SavedRun, Launch], earlier: Sequence[tuple[SavedRun, Launch]]) -> History:
+    def history(self, requested: tuple[SavedRun, Launch], earlier: Sequence[tuple[SavedRun, Launch]]) -> History:
         """The way to a checkpoint, or to the step before it that the description names.
 
-        That step is told by the first checkpoint after it on the way.
+        The first checkpoint on the way that is not before this step has its arguments.
         """
         own = replace(self, document={name: self.document[name] for name in self.document.keys() - _PROGRESS})
-        folder = folder_of(asked[0], [own.point(*each) for each in earlier])
+        folder = folder_of(requested[0], [own.point(*each) for each in earlier])
         step = self.document.get("iteration")
-        if not isinstance(step, int) or step >= asked[0].iteration:
-            return history_of(self.point(*asked), folder)
-        way, _ = way_to(own.point(*asked), folder)
-        told = next(point for point in way if point.iteration >= step)
-        return history_of(self.point(told.saved, told.launch), folder.until(step))
+        if not isinstance(step, int) or step >= requested[0].iteration:
+            return history_of(self.point(*requested), folder)
+        way, _ = way_to(own.point(*requested), folder)
+        after = next(point for point in way if point.iteration >= step)
+        return history_of(self.point(after.saved, after.launch), folder.until(step))
 
     def point(self, saved: SavedRun, launch: Launch) -> Point:
         """A checkpoint, completed by the description."""
@@ -243,12 +243,12 @@ class _Told:
     def settings(
         self, run: MegatronRun, launch: Launch | None, origin: Literal["checkpoint", "launch"] = "checkpoint"
     ) -> Iterator[Setting]:
-        """Each value, and who says so; `origin` says the launch."""
+        """Each value with its origin; `origin` is that of the launch's values."""
         arguments = {} if launch is None else launch.arguments
         for name, value in run.model_dump(mode="json", exclude_none=True).items():
             if name in ("checkpoint", "launch") or value == []:
                 continue
-            if name == "lineage" and self.stated:
+            if name == "lineage" and self.lineage_stated:
                 yield Setting(name, value, "option", "--lineage")
             elif name in self.document or (name == "lineage" and "generation" in self.document):
                 yield Setting(name, value, "description", None)
@@ -256,7 +256,7 @@ class _Told:
                 yield Setting(name, value, origin, arguments.get(name))
             else:
                 yield Setting(name, value, "tracker" if name == "iteration" else "default", None)
-        for name, value in ({} if launch is None else launch.told).items():
+        for name, value in ({} if launch is None else launch.repeated).items():
             yield Setting(name, value, origin, flag(name))
 
     def _place(self, field: str, name: str) -> Path:
@@ -264,13 +264,13 @@ class _Told:
 
 
 def _linked(launches: Sequence[Launched]) -> tuple[Launched, ...]:
-    """The launches, each with what it changed."""
+    """The launches, each with the arguments that it changed."""
     found = [launches[0]]
     for before, now in pairwise(launches):
         changed = tuple(differences(before.run, now.run))
         resumed = (
             f"That the run got other arguments ({'; '.join(changed)}) right after step {before.run.iteration}: a "
-            "checkpoint from which it was resumed, saved out of turn, may have been removed."
+            "checkpoint from which it was resumed, saved between two intervals, may have been removed."
         )
         found.append(replace(now, changed=changed, open_ends=(*now.open_ends, resumed)))
     return tuple(found)
@@ -297,20 +297,20 @@ def _misnamed(saved: SavedRun) -> Iterator[Finding]:
 def _earlier(
     saved: SavedRun, moved: Mapping[str, str], stated: Mapping[str, Any]
 ) -> tuple[list[tuple[SavedRun, Launch]], list[Finding]]:
-    """What the checkpoints before say, oldest first, and which of them say nothing."""
+    """The launches of the checkpoints before, oldest first, and findings where one cannot be read."""
     found, unread = [], []
     for file in earlier_checkpoints(saved):
         try:
             before = read_checkpoint(file)
             found.append((before, saved_launch(before, moved, stated)))
         except TreeringError as error:
-            text = f"an earlier checkpoint does not tell how its steps were launched: {error}"
+            text = f"the launch arguments of an earlier checkpoint cannot be read: {error}"
             unread.append(Finding("record", text, file=str(file)))
     return found, unread
 
 
 def _listed(value: Any) -> list[str]:
-    """Names of files, one or several; none where the value is something else."""
+    """Names of files, one or several; empty if the value has another type."""
     names = [value] if isinstance(value, str) else value
     return list(names) if isinstance(names, list) and all(isinstance(each, str) for each in names) else []
 

@@ -1,7 +1,7 @@
-"""What kind of model a checkpoint of Megatron holds, by the names of its weights: a GPT, or another kind.
+"""The kind of model that a checkpoint of Megatron holds, by the names of its weights: a GPT, or another kind.
 
 A BERT and a GPT are launched with the same arguments, and read different data sets. The weights of each kind have names
-that a GPT's have not. Hybrid models and Mamba read the data sets of a GPT and count as one.
+that a GPT's do not have. Hybrid models and Mamba read the data sets of a GPT and count as a GPT.
 
 Source: Megatron-LM, megatron/legacy/model (bert_model.py, t5_model.py, biencoder_model.py, classification.py,
 multiple_choice.py, vision/) and megatron/core/models (bert, T5, retro, vision, multimodal), 2019 to core_v0.19.0.
@@ -23,7 +23,7 @@ _KINDS: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
         ("a reward model", "rm_linear|reward_head|rm_head|value_head"),
     )
 )
-"""Kinds of models by parts of their weights' names; the first that fits names the kind."""
+"""Kinds of models by parts of their weights' names; the first match decides."""
 _MODELS: Final = re.compile(r"model\d*|module|state_dict")
 _DEEPEST: Final = 12
 _MOST: Final = 100_000
@@ -32,14 +32,14 @@ _MOST: Final = 100_000
 def weight_names(held: Mapping[Any, Any]) -> Iterator[str]:
     """The names of the weights in a checkpoint's dictionary: keys below its models, joined with dots.
 
-    Sections deeper than 12 and names after 100,000 are left out: they tell nothing more about the kind.
+    Sections deeper than 12 and names after 100,000 are left out: they show nothing more about the kind.
     """
     heaps = [(str(name), value) for name, value in held.items() if isinstance(name, str) and _MODELS.fullmatch(name)]
     left, seen = _MOST, set()
     while heaps and left:
         name, value = heaps.pop()
         if isinstance(value, Mapping) and value and name.count(".") < _DEEPEST and id(value) not in seen:
-            seen.add(id(value))  # a section that holds itself ends here
+            seen.add(id(value))  # a section that contains itself ends here
             heaps += [(f"{name}.{key}", each) for key, each in value.items() if isinstance(key, str)]
         else:
             left -= 1
@@ -47,7 +47,7 @@ def weight_names(held: Mapping[Any, Any]) -> Iterator[str]:
 
 
 def other_kind(names: Iterable[str]) -> tuple[str, str] | None:
-    """The kind of a model that is not a GPT, and the name that shows it; None for a GPT or where no name shows."""
+    """The kind of a model that is not a GPT, and the name that shows it; None for a GPT, or where no name shows it."""
     listed = list(names)
     for kind, pattern in _KINDS:
         for name in listed:

@@ -1,9 +1,9 @@
 """Megatron's index cache, compared with the `.idx` files by content.
 
-Every program names a cached index by path and config (`cache_files.py`). What the data were is no part of the name, nor
-is whether a sample has its extra token: after a rewrite in place the old index is used without a word, and cuts the new
-documents at the old places. So an index read here is never believed: its samples are recomputed from the token counts
-of today.
+Every program names a cached index by path and config (`cache_files.py`). The content of the data is not part of the
+name, and neither is whether a sample has an extra token. After the data are rewritten in place, the program uses the
+old index without a warning, and cuts the new documents at the old places. So no index is trusted here: its samples are
+recomputed from today's token counts.
 """
 
 from collections.abc import Sequence
@@ -21,17 +21,17 @@ from treering.errors import EvidenceError
 
 _CHUNK = 1 << 22
 REDONE = 1 << 25
-"""Entries of all shuffles up to which they are redone always, in about a second."""
+"""Entries of all shuffles up to which the shuffles are always redone, in about a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheRead:
-    """An order with what of it was read from a cache.
+    """An order, and the cached indices that it was read from.
 
     Attributes:
-        order: the order; indices that do not hold were rebuilt.
-        read: the cached indices that hold and were taken.
-        stale: of each one that does not hold: the index, and what differs, in words.
+        order: the order; indices that are wrong in the cache were rebuilt.
+        read: the cached indices that are right and were used.
+        stale: each cached index that is wrong, and what differs, in words.
         redone: whether the shuffles and the blend were redone, and every number compared.
     """
 
@@ -49,11 +49,11 @@ def read_order(
     *,
     rebuild: bool = False,
 ) -> CacheRead:
-    """The order with its indices from a cache where they hold, rebuilt where not.
+    """The order with the indices of a cache that are right; the others are rebuilt.
 
     Every sample's place is recomputed from the token counts. The shuffles and the blend are redone too and compared
-    number by number, where they have up to `REDONE` entries or `rebuild` asks for it. Elsewhere they are only looked
-    over, since redoing them is most of the work of a rebuild: a shuffle must be a permutation.
+    number by number, if they have up to `REDONE` entries or `rebuild` is set. Otherwise a shuffle must only be a
+    permutation, since redoing shuffles is most of the work of a rebuild.
 
     Args:
         blend: what the run named.
@@ -63,7 +63,7 @@ def read_order(
         rebuild: whether to redo the shuffles, however long they are.
 
     Raises:
-        UserError: no Megatron run can have such a blend.
+        UserError: a Megatron run cannot have such a blend.
     """
     rebuild |= sum(plan.num_samples + plan.num_epochs * (plan.end - plan.first) for plan in plans) <= REDONE
     read, stale, components = [], [], []
@@ -94,7 +94,7 @@ def read_order(
 def _read_indices(  # noqa: C901, PLR0911 - one check after the other
     index: CachedIndex, lengths: NDArray[np.int32], blend: MegatronBlend, plan: IndexPlan, *, rebuild: bool
 ) -> tuple[DatasetIndices | None, str | None]:
-    """The indices if they hold, else what differs."""
+    """The indices if they are right, else what differs."""
     try:
         indices = DatasetIndices(*(index.array(name) for name in ("document", "sample", "shuffle")))
     except EvidenceError as error:
@@ -123,10 +123,10 @@ def _read_indices(  # noqa: C901, PLR0911 - one check after the other
         wrong = np.flatnonzero(np.any(indices.samples[start : start + len(rows)] != rows, axis=1))
         if len(wrong):
             row = start + int(wrong[0])
-            told, true = indices.samples[row].tolist(), rows[wrong[0]].tolist()
+            (cached_at, cached_token), (at, token) = indices.samples[row].tolist(), rows[wrong[0]].tolist()
             return None, (
-                f"sample {row} begins at token {told[1]} of document {_at(indices, told[0])}, by today's .idx it "
-                f"begins at token {true[1]} of document {_at(indices, true[0])}"
+                f"sample {row} begins at token {cached_token} of document {_at(indices, cached_at)}, by today's .idx "
+                f"it begins at token {token} of document {_at(indices, at)}"
             )
     if not _is_permutation(indices.shuffle):
         return None, "shuffle_index does not hold each sample once"
@@ -157,7 +157,7 @@ def _read_blend(
         return None, f"dataset_index has {found}, {expected} entries follow from today's .idx files"
     datasets = datasets[: blend.size(sizes)]  # a program may build more than any training reads
     if np.any((datasets < 0) | (datasets >= len(plans))):
-        return None, f"dataset_index names a dataset that is none of {len(plans)}"
+        return None, f"dataset_index names a dataset outside the {len(plans)} of the blend"
     if rebuild:
         again = build_blend(blend, plans)
         place = None if again is None else _first_difference(datasets, again)

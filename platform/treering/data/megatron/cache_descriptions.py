@@ -1,11 +1,11 @@
-"""What the description of a cached index says: JSON of megatron-core, lines of text of older programs."""
+"""Reads the description of a cached index: JSON of megatron-core, or lines of text of older programs."""
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
 Parsed = dict[str, Any] | None
-"""What a description says: `datasets`, at least one, each by name; None where it is of another kind."""
+"""The content of a description: `datasets`, at least one, each by name; None for a description of another kind."""
 
 
 def parse_json(text: str, kind: str) -> Parsed:
@@ -14,11 +14,11 @@ def parse_json(text: str, kind: str) -> Parsed:
     Raises:
         ValueError: the text is not JSON, or describes no datasets.
     """
-    told = json.loads(text)
-    datasets = told.get("datasets", [told]) if isinstance(told, dict) else None
+    content = json.loads(text)
+    datasets = content.get("datasets", [content]) if isinstance(content, dict) else None
     if not isinstance(datasets, list) or not datasets or not all(isinstance(each, dict) for each in datasets):
-        raise ValueError("no description of datasets")
-    return {"datasets": datasets, "weights": told.get("weights")} if told.get("class", kind) == kind else None
+        raise ValueError("it does not describe datasets")
+    return {"datasets": datasets, "weights": content.get("weights")} if content.get("class", kind) == kind else None
 
 
 def parse_lines(text: str, kind: str) -> Parsed:
@@ -41,10 +41,10 @@ def parse_lines(text: str, kind: str) -> Parsed:
             if found and line.startswith(f"{name} "):
                 found[-1].setdefault(name, line[len(name) + 1 :])
     if not found:
-        raise ValueError("no description of datasets")
+        raise ValueError("it does not describe datasets")
     return {"datasets": found}
 
 
-def prefix_of(told: Mapping[str, Any]) -> str:
+def prefix_of(content: Mapping[str, Any]) -> str:
     """The prefix that a description of a dataset names; megatron-core 0.4 has another key."""
-    return str(told.get("Data prefix") or told.get("dataset_path") or told.get("path_prefix"))
+    return str(content.get("Data prefix") or content.get("dataset_path") or content.get("path_prefix"))

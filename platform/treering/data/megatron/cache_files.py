@@ -1,4 +1,4 @@
-"""The files of Megatron's index caches: where each program keeps them, and what their names and descriptions say.
+"""The files of Megatron's index caches: where each program keeps them, and how their names describe a blend.
 
     megatron-core             HASH-GPTDataset-train-description.txt (JSON), -document_index.npy, -sample_index.npy,
                               -shuffle_index.npy; HASH-BlendedDataset-train-..., -dataset_index.npy. In
@@ -10,7 +10,7 @@
     Megatron-LM before 2023   _shuffle_idx.npy; GPT-NeoX since 2024 with _packedpi or _packedpi_ac before _doc_idx.npy.
                               NAME is train, train_0 ... for GPT-NeoX's train_data_paths, or bigscience's group name.
 
-The hash is an MD5 of the description. No name says what the data were.
+The hash is an MD5 of the description. No name depends on the content of the data.
 
 Source: Megatron-LM, core_v0.4.0 to core_v0.19.0, megatron/core/datasets/gpt_dataset.py, blended_dataset.py and
 megatron_dataset.py; v2.5 and 23.06, megatron/data/gpt_dataset.py; deepspeedai/Megatron-DeepSpeed 4efb479d and
@@ -43,13 +43,13 @@ _NEOX_ENDINGS: Final = ("_packedpi_ac", "_packedpi", "")
 
 @dataclass(frozen=True, slots=True)
 class CachedIndex:
-    """One index that Megatron left.
+    """One index in a cache of Megatron.
 
     Attributes:
-        description: its description file; the document index where there is none.
-        component: the dataset it is of, None for the blend.
+        description: its description file; the document index of a cache without descriptions.
+        component: the dataset of the index, None for the blend.
         arrays: the files of its arrays, by name (document, sample, shuffle, or dataset).
-        num_epochs: epochs that the description names, None where it names none.
+        num_epochs: epochs by the description, None if it lacks them.
     """
 
     description: Path
@@ -77,7 +77,7 @@ class CachedIndex:
 
     @property
     def name(self) -> str:
-        """The files' common part, for people."""
+        """The common part of the files' names, for messages."""
         text = str(self.description)
         for ending in ("-description.txt", ".dsc", f"_{_SHORT['document']}.npy"):
             text = text.removesuffix(ending)
@@ -108,7 +108,7 @@ class FoundCache:
     unread: tuple[str, ...] = ()
 
 
-Told = tuple[Path, dict[str, Any]]
+Described = tuple[Path, dict[str, Any]]
 
 
 @dataclass
@@ -116,9 +116,9 @@ class _Search:
     """A search for the cache of one blend.
 
     Attributes:
-        blend: what the run named.
-        folder: `--data-cache-path`, None where the run named none.
-        places: where the prefixes lie today.
+        blend: the blend of the run.
+        folder: `--data-cache-path`, None where the run had none.
+        places: where the prefixes are today.
         unread: descriptions that cannot be read.
     """
 
@@ -126,48 +126,48 @@ class _Search:
     folder: Path | None
     places: Sequence[Path]
     unread: dict[Path, str] = field(default_factory=dict)
-    _read: dict[tuple[Path, str], dict[str, list[Told]]] = field(default_factory=dict)
+    _read: dict[tuple[Path, str], dict[str, list[Described]]] = field(default_factory=dict)
 
     def core(self) -> Iterator[CachedIndex]:
-        """Those of megatron-core."""
+        """The indices of megatron-core."""
         for component, (place, asked) in enumerate(zip(self.places, self.blend.requested(), strict=True)):
             folder = self.folder or place / "cache" / "GPTDataset_indices"
             named = self._naming(component, folder, "GPTDataset", parse_json)
-            fitting = [path for path, told in named if self.is_dataset(told["datasets"][0], asked)]
+            fitting = [path for path, content in named if self.is_dataset(content["datasets"][0], asked)]
             yield from _newest(fitting, component, _core_files(_ARRAYS))
         if self.folder is None or not self.blend.blended:
             return  # the blend is not cached
         fitting = [
             path
-            for path, told in self._naming(0, self.folder, "BlendedDataset", parse_json)
-            if self._fits(told, self.is_dataset)
+            for path, content in self._naming(0, self.folder, "BlendedDataset", parse_json)
+            if self._fits(content, self.is_dataset)
         ]
         yield from _newest(fitting, None, _core_files(("dataset",)))
 
     def described(self) -> Iterator[CachedIndex]:
-        """Those with descriptions of lines of text."""
+        """The indices with descriptions of lines of text."""
         for component, (place, asked) in enumerate(zip(self.places, self.blend.requested(), strict=True)):
             fitting: dict[Path, int | None] = {}
             for folder in dict.fromkeys(filter(None, (place.parent / "index-cache", self.folder))):
                 if not fitting:  # the program looks into the second folder where the first one has none
                     named = self._naming(component, folder, "GPT Dataset", parse_lines)
                     fitting = {
-                        path: _whole(told["datasets"][0].get("Number of epochs"))
-                        for path, told in named
-                        if self._is_described(told["datasets"][0], asked)
+                        path: _whole(content["datasets"][0].get("Number of epochs"))
+                        for path, content in named
+                        if self._is_described(content["datasets"][0], asked)
                     }
             yield from _newest(fitting, component, _described_files, fitting.get)
         if self.folder is None or not self.blend.blended:
             return
         blends = [
             path
-            for path, told in self._naming(0, self.folder, "Blendable dataset", parse_lines)
-            if self._fits(told, self._is_described)
+            for path, content in self._naming(0, self.folder, "Blendable dataset", parse_lines)
+            if self._fits(content, self._is_described)
         ]
         yield from _newest(blends, None, lambda path: {"dataset": path.with_name(f"{path.stem}_index.npy")})
 
     def named(self) -> Iterator[CachedIndex]:
-        """Those whose names say all that is said."""
+        """The indices without descriptions, by their names."""
         neox = self.blend.lineage.base == "gpt-neox"
         for component, (place, asked) in enumerate(zip(self.places, self.blend.requested(), strict=True)):
             config = f"indexmap_{asked}ns_{self.blend.sequence_length}sl_{self.blend.seed}s"
@@ -184,7 +184,7 @@ class _Search:
         several = self.blend.lineage.base == "gpt-neox" and self.blend.split is None
         return f"{self.blend.index_split}_{component}" if several else self.blend.index_split
 
-    def is_dataset(self, told: Mapping[str, Any], asked: int | None) -> bool:
+    def is_dataset(self, content: Mapping[str, Any], asked: int | None) -> bool:
         """Whether a JSON description has the blend's settings."""
         wanted = {
             "index_split": self.blend.index_split,
@@ -193,9 +193,9 @@ class _Search:
             "split": self.blend.split,
             "num_samples": asked,
         }
-        return all(told.get(name) == value for name, value in wanted.items())
+        return all(content.get(name) == value for name, value in wanted.items())
 
-    def _is_described(self, told: Mapping[str, Any], asked: int | None) -> bool:
+    def _is_described(self, content: Mapping[str, Any], asked: int | None) -> bool:
         """Whether the lines of a description have the blend's settings."""
         wanted = {
             "Dataset name": self.blend.index_split,
@@ -203,52 +203,52 @@ class _Search:
             "Sequence length": str(self.blend.sequence_length),
             "Random seed": str(self.blend.seed),
         }
-        if self.blend.split is not None:  # elsewhere the line has what the program never used
+        if self.blend.split is not None:  # otherwise the line holds a value that the program did not use
             wanted["Split"] = self.blend.split
-        return all(told.get(name) == value for name, value in wanted.items())
+        return all(content.get(name) == value for name, value in wanted.items())
 
-    def _fits(self, told: Mapping[str, Any], check: Callable[[Mapping[str, Any], int | None], bool]) -> bool:
+    def _fits(self, content: Mapping[str, Any], check: Callable[[Mapping[str, Any], int | None], bool]) -> bool:
         """Whether a description of a blend names all datasets of this one."""
-        parts, asked = told["datasets"], self.blend.requested()
+        parts, asked = content["datasets"], self.blend.requested()
         return len(parts) == len(asked) and all(
             prefix_of(part) in self._names(component) and check(part, number)
             for component, (part, number) in enumerate(zip(parts, asked, strict=True))
         )
 
     def _names(self, component: int) -> tuple[str, ...]:
-        """How a description may name a prefix: as the run did, or as it lies today."""
+        """How a description may name a prefix: as in the run, or by its place today."""
         place = self.places[component]
         return tuple(dict.fromkeys((self.blend.prefixes[component], str(place), str(place.resolve()))))
 
-    def _naming(self, component: int, folder: Path, kind: str, parse: Callable[[str, str], Parsed]) -> list[Told]:
+    def _naming(self, component: int, folder: Path, kind: str, parse: Callable[[str, str], Parsed]) -> list[Described]:
         """The descriptions of a kind in a folder that name a prefix first."""
         if (folder, kind) not in self._read:
-            found: dict[str, list[Told]] = {}
-            for path, told in self.descriptions(folder, kind, parse):
-                found.setdefault(prefix_of(told["datasets"][0]), []).append((path, told))
+            found: dict[str, list[Described]] = {}
+            for path, content in self.descriptions(folder, kind, parse):
+                found.setdefault(prefix_of(content["datasets"][0]), []).append((path, content))
             self._read[folder, kind] = found
         by_prefix = self._read[folder, kind]
-        return [told for name in self._names(component) for told in by_prefix.get(name, ())]
+        return [content for name in self._names(component) for content in by_prefix.get(name, ())]
 
-    def descriptions(self, folder: Path, kind: str, parse: Callable[[str, str], Parsed]) -> Iterator[Told]:
-        """The descriptions of a kind in a folder, with what they say."""
+    def descriptions(self, folder: Path, kind: str, parse: Callable[[str, str], Parsed]) -> Iterator[Described]:
+        """The descriptions of a kind in a folder, with their content."""
         for path in _globbed(folder, "*.dsc" if parse is parse_lines else f"*-{kind}-*description.txt"):
             try:
-                told = parse(read_text(path), kind)
+                content = parse(read_text(path), kind)
             except (OSError, ValueError, RecursionError) as error:
                 self.unread[path] = f"{path}: cannot be read ({error}); expected the description of an index cache"
                 continue
-            if told is not None:
-                yield path, told
+            if content is not None:
+                yield path, content
 
 
 def find_cache(blend: MegatronBlend, folder: Path | None, places: Sequence[Path]) -> FoundCache:
-    """The cached indices that the programs of a blend's lineage would take for it.
+    """The cached indices that the programs of a blend's lineage would use for it.
 
     Args:
-        blend: what the run named.
-        folder: `--data-cache-path`, None where the run named none.
-        places: where the prefixes lie today; a description may name either. One of another place is not taken.
+        blend: the blend of the run.
+        folder: `--data-cache-path`, None where the run had none.
+        places: where the prefixes are today; a description may name the old or the new place of a prefix.
     """
     search, lineage = _Search(blend, folder, places), blend.lineage.base
     found: list[CachedIndex] = []
@@ -269,8 +269,8 @@ class DescribedBlend:
     Attributes:
         path: the description.
         prefixes: of the data paths.
-        requested: samples that each dataset was asked for.
-        weights: one for each data path, summing to 1; None where the description has none.
+        requested: samples that each dataset must give.
+        weights: one for each data path, summing to 1; None if the description lacks them.
     """
 
     path: Path
@@ -283,15 +283,15 @@ def described_blends(blend: MegatronBlend, folder: Path | None) -> list[Describe
     """The blends in a cache of megatron-core that have a blend's seed, sequence length and split, whatever their data.
 
     Args:
-        blend: what the run named.
-        folder: `--data-cache-path`, None where the run named none.
+        blend: the blend of the run.
+        folder: `--data-cache-path`, None where the run had none.
     """
     found = []
     search = _Search(blend, folder, ())
-    for path, told in search.descriptions(folder, "BlendedDataset", parse_json) if folder is not None else ():
-        parts = told["datasets"]
+    for path, content in search.descriptions(folder, "BlendedDataset", parse_json) if folder is not None else ():
+        parts = content["datasets"]
         if all(search.is_dataset(each, each.get("num_samples")) for each in parts):
-            weights = told["weights"] if isinstance(told["weights"], list) else []
+            weights = content["weights"] if isinstance(content["weights"], list) else []
             numbers = len(weights) == len(parts) and all(isinstance(each, int | float) for each in weights)
             found.append(
                 DescribedBlend(
@@ -308,7 +308,7 @@ def _globbed(folder: Path, pattern: str) -> list[Path]:
     try:
         return sorted(folder.glob(pattern))
     except (OSError, ValueError):
-        return []  # no folder that there could be
+        return []  # not the name of a folder
 
 
 def _newest(

@@ -1,10 +1,11 @@
 """Which dataset each sample of a Megatron blend comes from: the greedy rule of BlendedDataset, many samples at once.
 
 Sample i goes to the dataset d with the largest error w(d) * max(i, 1) - c(d), the first one among equals; c(d) counts
-what d gave before. The rule is sequential, but it forgets where it came from: started some steps earlier from counts
-near w * i it soon runs through the same counts as the true sequence. So the range is cut into chunks that run side by
-side, each from a guess and a short run-up. A chunk is right if the one before it ends in the counts that it began with;
-the first one begins with none, so equality along the chain proves all of them. A chunk that began wrongly runs again.
+what d gave before. The rule is sequential, but it forgets its beginning: started some steps earlier from counts near
+w * i, it soon has the same counts as the true sequence. So the range is cut into chunks that run side by side, each
+from a guess and a short run-up. A chunk is right if the chunk before it ends in the counts with which it began. The
+first chunk begins with zero counts, so equality along the chain proves all chunks. A chunk that began wrongly runs
+again.
 
 Exact to the last bit of megatron-core's build for x86-64, which multiplies and subtracts in two roundings. Where a
 compiler fuses them into one (aarch64), a run may have broken a near tie the other way.
@@ -28,7 +29,7 @@ def interleave(weights: NDArray[np.float64], size: int, limits: NDArray[np.int64
     Args:
         weights: share of each dataset: float64 [num_datasets].
         size: number of samples.
-        limits: samples that each dataset has, int64 [num_datasets]: a spent one stands back; None: there is no end.
+        limits: samples that each dataset has, int64 [num_datasets], after which it gives no more; None: without limits.
 
     Returns:
         int16 [size].
@@ -74,7 +75,7 @@ class _Rule:
     def run(
         self, starts: NDArray[np.int64], counts: NDArray[np.float64], steps: int, out: NDArray[np.int16] | None
     ) -> NDArray[np.float64]:
-        """Gives `steps` samples in every lane and returns the counts after them; the datasets go to `out`."""
+        """Draws `steps` samples in every lane and returns the counts after them; the datasets go to `out`."""
         counts = np.array(counts, order="C")  # `flat` needs it contiguous, the caller needs its own untouched
         flat, num_lanes = counts.reshape(-1), len(starts)
         lanes = np.arange(num_lanes)

@@ -2,11 +2,11 @@
 
 - The document index lists the split's sequences once an epoch, shuffled (all epochs together; the last one apart, where
   the lineage does so and little of it is needed).
-- The sample index says where each sample begins in that list: (position, offset in that document). It is a closed form:
-  sample j begins at token j * S of the documents laid end to end, S being the sequence length.
+- The sample index holds where each sample begins in that list: (position, offset in that document). It is a closed
+  form: sample j begins at token j * S of the concatenated documents, S being the sequence length.
 - The shuffle index permutes the samples.
 
-Both shuffles draw from one `RandomState(seed)`, whose stream numpy keeps for ever. A document is a sequence of the
+Both shuffles draw from one `RandomState(seed)`, whose stream numpy never changes. A document is a sequence of the
 `.idx`: Megatron never reads its document offsets for GPT.
 
 Source: megatron-core 0.16.1, megatron/core/datasets/gpt_dataset.py and helpers.cpp, build_sample_idx; the other sources
@@ -35,16 +35,16 @@ _CACHED = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class IndexPlan:
-    """How one dataset's indices come out, from the token counts alone.
+    """Epochs and samples of one dataset's indices, from the token counts alone.
 
     Attributes:
         first: first sequence of the split.
         end: sequence after its last one.
         num_epochs: how often the split is listed.
-        tokens: of one epoch.
+        tokens: tokens of one epoch.
         num_samples: samples of all epochs, before and after shuffling.
-        together: samples that are shuffled together, the first ones; those after them are the last epoch's, shuffled
-            apart. All of them if no epoch stands apart.
+        together: the first samples, which are shuffled together; those after them are of the last epoch, shuffled
+            apart. All samples if no epoch is shuffled apart.
     """
 
     first: int
@@ -64,7 +64,7 @@ class IndexPlan:
             name: of the dataset, for errors.
             lengths: tokens of each sequence of the `.idx`.
             blend: seed, split, lengths and lineage.
-            requested: samples asked for, None for one epoch.
+            requested: samples that it must give, None for one epoch.
             component: which dataset of the blend it is.
 
         Raises:
@@ -74,7 +74,7 @@ class IndexPlan:
         tokens = int(lengths[first:end].sum(dtype=np.int64))
         length, extra = blend.sequence_length, int(blend.extra_token)
         if tokens < 1:
-            raise UserError(f"{name}: the split's {end - first} sequences hold no token, expected some")
+            raise UserError(f"{name}: the split's {end - first} sequences are all without tokens, expected some")
         num_epochs = 1 if requested is None else max(1, -(-(requested * length + extra) // tokens))
         if blend.exact_epochs is not None and blend.index_split == "train":
             num_epochs = blend.exact_epochs
@@ -102,7 +102,7 @@ class IndexPlan:
 
     @property
     def apart(self) -> bool:
-        """Whether the last epoch stands apart."""
+        """Whether the last epoch is shuffled apart."""
         return self.together != self.num_samples
 
     def epoch(self, sample: int) -> int:

@@ -1,7 +1,7 @@
 """The order of a Megatron run: BlendedDataset over GPTDatasets, as `treering.data.order.contract.Order`.
 
-Unlike `treering-1` it is a table: built once for a number of samples, with indices as long as the data. Numbers go as
-far as the table does. What Megatron drops on the way, the documents of a sample, is answered from the same indices.
+Unlike `treering-1` it is a table: built once for a number of samples, with indices as long as the data. It has no
+samples beyond that number. The documents of a sample, which Megatron does not keep, follow from the same indices.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class MegatronComponent:
         corpus: prefix of its `.bin/.idx` pair, as the run named it.
         weight: its share of the blend.
         lengths: tokens of each sequence of the `.idx`, int32; a document is a sequence.
-        plan: how its indices come out.
+        plan: epochs and samples of its indices.
         indices: the indices.
     """
 
@@ -56,10 +56,10 @@ class MegatronOrder:
         Args:
             blend: what the run named.
             components: one for each prefix, in order.
-            datasets: the component of each sample, None where one dataset stands alone.
+            datasets: the component of each sample, None for one dataset without a blend.
 
         Raises:
-            UserError: the blend takes more samples of a dataset than it has; Megatron refuses that too.
+            UserError: the blend needs more samples of a dataset than it has; Megatron refuses that too.
         """
         self.blend = blend
         self.components = tuple(components)
@@ -70,9 +70,9 @@ class MegatronOrder:
         for component, count in zip(self.components, self.counts(self.num_samples), strict=True):
             if count > component.plan.num_samples:
                 raise UserError(
-                    f"megatron blend: {count} samples of {component.corpus} are asked for, it has "
-                    f"{component.plan.num_samples}; Megatron refuses such a blend: was it another surplus than "
-                    f"{blend.margin}, or another lineage than {blend.lineage.name}?"
+                    f"megatron blend: {count} samples of {component.corpus} are needed, it has "
+                    f"{component.plan.num_samples}; Megatron refuses such a blend: did the run have another surplus "
+                    f"than {blend.margin}, or another lineage than {blend.lineage.name}?"
                 )
 
     @classmethod
@@ -84,7 +84,7 @@ class MegatronOrder:
             lengths: of each prefix, tokens of each sequence (`treering.data.corpus.indexed.read_sequence_lengths`).
 
         Raises:
-            UserError: no Megatron run can have such a blend.
+            UserError: a Megatron run cannot have such a blend.
         """
         plans = plan_datasets(blend, lengths)
         weights = blend_weights(blend, plans)
@@ -172,7 +172,7 @@ class MegatronOrder:
         """The number of a component's k-th sample (from 0).
 
         Raises:
-            UserError: there is no such component, or the order does not reach that sample.
+            UserError: the component does not exist, or the order ends before that sample.
         """
         self._check(component, k)
         column = self._blocks[:, component]
@@ -233,7 +233,7 @@ class MegatronOrder:
         return part.indices.touched(self.count(component, lo), self.count(component, hi), part.lengths)
 
     def documents_touched(self, component: int, g: int) -> int:
-        """How many documents that are.
+        """How many documents of a component the first g samples touch.
 
         Raises:
             UserError: as `touched`.
@@ -278,12 +278,12 @@ def plan_datasets(blend: MegatronBlend, lengths: Sequence[NDArray[np.int32]]) ->
 
 
 def blend_weights(blend: MegatronBlend, plans: Sequence[IndexPlan]) -> list[float]:
-    """The share of each dataset that the greedy rule works with."""
+    """The share of each dataset in the greedy rule."""
     return blend.blend_weights([_readable(blend, plan) for plan in plans])
 
 
 def build_blend(blend: MegatronBlend, plans: Sequence[IndexPlan]) -> NDArray[np.int16] | None:
-    """The dataset of each sample of a blend, None where one dataset stands alone."""
+    """The dataset of each sample of a blend, None for one dataset without a blend."""
     if not blend.blended:
         return None
     sizes = np.array([_readable(blend, plan) for plan in plans], dtype=np.int64)
