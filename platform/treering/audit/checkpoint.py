@@ -22,7 +22,7 @@ def audit_checkpoint(
 ) -> AuditReport:
     """Audits a checkpoint, of a run's folder or a published one.
 
-    Re-derives the data order, checks the chain of rings and holds every ring's range against the schedule. With
+    Re-derives the data order, checks the chain of rings and compares every ring's range with the schedule. With
     `verify`, digests corpora and checkpoint files again and recomputes every batch digest on the path.
 
     Args:

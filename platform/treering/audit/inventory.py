@@ -1,6 +1,6 @@
-"""Digests again whatever lies below some folders: corpora, indexes, checkpoints, run logs, blends, attestations.
+"""Digests again everything below some folders: corpora, indexes, checkpoints, run logs, blends, attestations.
 
-Every file is held against what was written down about it when it was made; how things fit each other, and which
+Every file is compared with the record that was made with it; how things fit each other, and which
 checkpoint read what, is the audit's matter.
 """
 
@@ -51,7 +51,7 @@ _FINDING_KINDS: dict[Kind, FindingKind] = {
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """Something that says of itself what it must be.
+    """A file or folder that has a record of its own content.
 
     Attributes:
         kind: what it is.
@@ -86,7 +86,7 @@ class Inventory:
     Attributes:
         checked: everything, in order of its path.
         findings: what does not hold.
-        notes: what is no damage but cannot be vouched for.
+        notes: what is not damaged but cannot be verified.
     """
 
     checked: tuple[Checked, ...]
@@ -118,10 +118,10 @@ def verify_paths(
         project: where to look without `paths`: its corpora, their indexes, blend, runs and published checkpoint.
         paths: folders to look below, or a blend's file.
         trusted: keys whose signature under an attestation counts.
-        progress: told how many MiB are done.
+        progress: is called with the number of MiB done.
 
     Raises:
-        NotFoundError: a path does not exist, or nothing lies there that could be checked.
+        NotFoundError: a path does not exist, or has nothing to check.
     """
     places = (project.corpora, project.index, project.blend, project.runs, project.published)
     beside = sorted(project.root.glob(f"*{SUFFIX}")) if not paths else []

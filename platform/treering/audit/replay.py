@@ -1,4 +1,4 @@
-"""Replayed: steps of a checkpoint's path, trained again by the trainer in a process of its own, and compared."""
+"""Replayed: steps of a checkpoint's path, trained again by the trainer in another process, and compared."""
 
 import json
 import subprocess

@@ -181,7 +181,7 @@ class AttemptOnPath:
 
 @dataclass(frozen=True, slots=True)
 class PassedOver:
-    """Samples of a data order that a run passed over: neither read nor applied.
+    """Samples of a data order that a run skipped: neither read nor applied.
 
     Attributes:
         run: id of the run.
@@ -216,8 +216,8 @@ class HeldOut:
     """What was held out of training.
 
     Attributes:
-        documents: held-out documents at hand.
-        overlapping: documents that were read and stand among them, equal token by token: none should.
+        documents: held-out documents that are available.
+        overlapping: held-out documents that were read, equal token by token; 0 is expected.
     """
 
     documents: int
@@ -231,18 +231,18 @@ class CorpusUsage:
     Attributes:
         corpus: name.
         digest: identity; None if it is only declared.
-        licence: licence by its manifest, None if the corpus is not at hand.
+        licence: licence by its manifest, None if the corpus is missing.
         weight: share of the samples, decimal string.
         samples: samples read.
         tokens: samples x sequence length.
         planned_epochs: epochs that the weight asks for.
         realised_epochs: epochs really read.
-        documents_touched: distinct documents of which at least one token was read; None if not at hand.
+        documents_touched: distinct documents of which at least one token was read; None if the corpus is missing.
         num_documents: documents held.
         unread_tokens: tokens after its last whole sample, which no epoch reads.
         path: where the corpus was found, None if nowhere.
-        licences: tokens read by licence of their documents, most first; None if not at hand.
-        curation: decisions of curation about the corpus, by step; empty if not at hand.
+        licences: tokens read by licence of their documents, most first; None if the corpus is missing.
+        curation: decisions of curation about the corpus, by step; empty if the corpus is missing.
     """
 
     corpus: str
@@ -292,7 +292,7 @@ class SignedStatement:
     """The attestation that holds for a checkpoint.
 
     Attributes:
-        file: where it lies.
+        file: the attestation's file.
         key: id of the trusted key that signed it.
         at: when, by the signer's clock, UTC.
         signed_level: level that the signer's audit had reached.
@@ -317,7 +317,7 @@ class AuditReport:
         experiment: name of the experiment.
         run: id of its run.
         path: the attempts that led to it, from the root on.
-        passed_over: samples that the path passed over on purpose, as around a loss spike.
+        passed_over: samples that the path skipped on purpose, as around a loss spike.
         step: steps on the path.
         consumed_samples: samples read.
         consumed_tokens: tokens read.
@@ -325,10 +325,10 @@ class AuditReport:
         digests: of checkpoint, ring, recipe, blend, tokenizer, code, environment, upstream; None where there is none.
         corpora: what was read of each corpus.
         licences: tokens read by licence, most first.
-        held_out: what was held out, None where no held-out corpus is at hand.
+        held_out: what was held out, None without a held-out corpus.
         level: level of assurance reached.
         verify: whether content was asked to be verified.
-        steps_recorded: steps whose ring stands in the chain with the schedule's range.
+        steps_recorded: steps whose ring is in the chain with the schedule's range.
         steps_content_bound: steps whose batch digest was recomputed and is equal; None if not asked for.
         findings: what does not hold; empty if all does.
         not_proven: what remains open, in words.

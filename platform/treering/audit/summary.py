@@ -24,7 +24,7 @@ class CheckpointSummary:
         experiment: name of the experiment.
         run: id of its run.
         path: the attempts that led to it, from the root on.
-        passed_over: samples that the path passed over on purpose.
+        passed_over: samples that the path skipped on purpose.
         joins: where each corpus goes on at the places of the path where a run starts from another run.
         step: steps on the path.
         consumed_samples: samples read.
@@ -73,7 +73,7 @@ class CheckpointSummary:
 
 
 def summarize(checkpoint: CheckpointDirectory) -> CheckpointSummary:
-    """Tells what a checkpoint read, and holds its records against each other and against the schedule.
+    """What a checkpoint read, with its records compared with each other and with the schedule.
 
     Raises:
         EvidenceError: config, header or manifest is missing or was changed: `audit_checkpoint` answers what is left.

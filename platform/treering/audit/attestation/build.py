@@ -131,7 +131,7 @@ def _segment(stretch: RecordedSegment) -> Segment:
 
 
 def record_files(stretches: Sequence[RecordedSegment]) -> dict[str, Path]:
-    """The records that a path stands on, by the names that a statement gives them."""
+    """The records of a path, by the names that a statement gives them."""
     files: dict[str, Path] = {}
     for stretch in stretches:
         run, attempt = stretch.segment.run, stretch.segment.attempt

@@ -30,7 +30,7 @@ class AttestationCheck:
         attestation: its file.
         key: id of the trusted key that signed it, None if none did.
         statement: what was signed, None if it cannot be trusted or read.
-        checkpoint: folder that it was held against, None if none was at hand.
+        checkpoint: folder that it was compared with, None if no checkpoint was found.
         findings: what does not hold; empty if all does.
         not_compared: what there was nothing to compare with, in words.
     """
@@ -76,7 +76,7 @@ def open_attestation(file: Path, trusted: Sequence["PublicKey"]) -> tuple[str, S
         The key's id and the statement.
 
     Raises:
-        NotFoundError: there is no such file.
+        NotFoundError: the file does not exist.
         EvidenceError: no trusted key signed it, it was changed, or it states something else.
     """
     envelope = Envelope.read(file)
@@ -96,12 +96,12 @@ def check_attestation(
     Args:
         file: the attestation.
         trusted: keys whose signature counts.
-        checkpoint: what to hold it against; None checks signature and statement alone.
-        project: where corpora lie; none is needed.
-        progress: told about the slow parts.
+        checkpoint: what to compare it with; None checks signature and statement alone.
+        project: where corpora are; none is needed.
+        progress: is called with the state of the slow parts.
 
     Raises:
-        NotFoundError: there is no such attestation.
+        NotFoundError: the attestation does not exist.
     """
     try:
         key, statement = open_attestation(file, trusted)
@@ -186,13 +186,13 @@ def _open(report: AuditReport, what: str) -> AuditReport:
 def compare_records(
     file: Path, statement: Statement, checkpoint: CheckpointDirectory, project: Project
 ) -> list[Finding]:
-    """Audits the run log and holds it against what was signed; reads records, not the weights.
+    """Audits the run log and compares it with what was signed; reads records, not the weights.
 
     Args:
         file: the attestation.
         statement: what was signed.
         checkpoint: the checkpoint.
-        project: where corpora lie; none is needed.
+        project: where corpora are; none is needed.
     """
     findings: list[Finding] = []
     try:
@@ -281,7 +281,7 @@ def differences(signed: Any, found: Any, place: str = "") -> Iterator[tuple[str,
     """Where two JSON values differ.
 
     Yields:
-        Dotted path, what was signed and what was found; None stands for what one side lacks.
+        Dotted path, what was signed and what was found; None for a value that one side lacks.
     """
     if isinstance(signed, dict) and isinstance(found, dict):
         for key in (*signed, *(key for key in found if key not in signed)):

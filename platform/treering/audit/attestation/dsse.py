@@ -64,8 +64,8 @@ class Envelope:
         """Reads an envelope.
 
         Raises:
-            NotFoundError: there is no such file.
-            EvidenceError: it is no DSSE envelope of an in-toto Statement.
+            NotFoundError: the file does not exist.
+            EvidenceError: it is not a DSSE envelope of an in-toto Statement.
         """
         try:
             document = parse_json(read_bytes(path))

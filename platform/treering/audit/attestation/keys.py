@@ -45,7 +45,7 @@ class PublicKey:
         """Reads a public key.
 
         Raises:
-            NotFoundError: there is no such file.
+            NotFoundError: the file does not exist.
             UserError: it holds something else.
         """
         try:
@@ -85,10 +85,10 @@ class PrivateKey:
 
     @classmethod
     def read(cls, path: Path) -> "PrivateKey":
-        """Reads a private key; the passphrase of an encrypted one stands in `TREERING_KEY_PASSPHRASE`.
+        """Reads a private key; the passphrase of an encrypted key is in `TREERING_KEY_PASSPHRASE`.
 
         Raises:
-            NotFoundError: there is no such file.
+            NotFoundError: the file does not exist.
             UserError: it holds something else, or the passphrase is missing or wrong.
         """
         passphrase = os.environ.get(PASSPHRASE_VARIABLE)

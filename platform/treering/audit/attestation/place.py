@@ -1,4 +1,4 @@
-"""Where attestations lie: beside what they are about, never inside, since a manifest lists every file of its folder."""
+"""Where attestations are: beside their checkpoint, never inside it, since a manifest lists every file of its folder."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def _places(checkpoint: CheckpointDirectory) -> tuple[Path, Path]:
 
 
 def attested_checkpoint(file: Path) -> CheckpointDirectory | None:
-    """The checkpoint beside an attestation, None where none lies there."""
+    """The checkpoint beside an attestation, None if it is missing."""
     if not file.name.endswith(SUFFIX):
         return None
     try:

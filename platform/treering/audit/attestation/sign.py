@@ -41,14 +41,14 @@ def attest(
 
     Args:
         checkpoint: the checkpoint.
-        project: where corpora lie.
+        project: where corpora are.
         key: the signer's key.
         output: where the attestation goes; default `attestation_file`.
         verify: whether to read the corpora as well and recompute every batch digest.
         replay: how many random steps to have trained again, which reads the corpora as well; None for none.
         seed: of their choice; a new one by default.
         replace: whether to replace an earlier attestation.
-        progress: told about the slow parts.
+        progress: is called with the state of the slow parts.
 
     Returns:
         The file written and the statement.

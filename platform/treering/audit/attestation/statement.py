@@ -214,7 +214,7 @@ class Statement(Part):
         """Reads the payload of an envelope.
 
         Raises:
-            EvidenceError: it is no statement of this kind.
+            EvidenceError: it is not a statement of this kind.
         """
         try:
             return cls.model_validate(parse_json(payload))

@@ -26,14 +26,14 @@ UNKNOWN: Final = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The corpora at hand and what is said about those that are not.
+    """The available corpora, and findings about the missing ones.
 
-    Where documents lie is looked up in the memory-mapped indices; in a document table only where its index was found
-    damaged. Nothing here reads either whole.
+    The place of a document is looked up in the memory-mapped index, or in the document table where the index is
+    damaged. Neither is read whole.
 
     Attributes:
         corpora: by digest.
-        missing: by digest: what was looked for, what stands in its place, what helps.
+        missing: by digest: what was looked for, what was found instead, what helps.
         damaged: by digest: what is wrong with the index of a corpus that its table answers for.
         partial: by digest: of those that are missing, the ones whose manifest is there, but not every file.
     """
@@ -72,7 +72,7 @@ class Catalog:
         self._offsets[corpus.digest] = corpus.table_offsets
 
     def documents(self, corpus: Corpus, numbers: NDArray[np.int64]) -> list[dict[str, Any]]:
-        """Id, source, licence and tokens of documents, in the order of the numbers; tokens are held against the index.
+        """Id, source, licence and tokens of documents, in the order of the numbers; tokens are compared with the index.
 
         Raises:
             EvidenceError: those parts of the table cannot be read, or table and index disagree about one of them.
@@ -102,7 +102,7 @@ class Catalog:
             return rows, error
 
     def check(self, blend: ResolvedBlend) -> None:
-        """Holds what a blend says of the corpora at hand against their manifests.
+        """Compares what a blend states about the available corpora with their manifests.
 
         Raises:
             EvidenceError: it says something else.
@@ -112,10 +112,10 @@ class Catalog:
                 check_component(blend, component, self.corpora[component.digest], f"{CONFIG_FILE} of the run")
 
     def order(self, blend: ResolvedBlend) -> DataOrder:
-        """The data order of a blend, with the documents of every corpus at hand, and of others if they can be told.
+        """The data order of a blend, with the documents of every corpus whose index or table can be read.
 
         Raises:
-            EvidenceError: the blend says of a corpus what its manifest does not, no order can be made of it, or neither
+            EvidenceError: the blend contradicts the manifest of a corpus, no order can be made of it, or neither
                 index nor document table of a corpus can be read.
         """
         self.check(blend)
@@ -145,7 +145,7 @@ def order_of(blend: ResolvedBlend, offsets: Mapping[str, Offsets] | None = None)
 def agree(
     corpus: Corpus, numbers: Sequence[int] | NDArray[np.int64], by_index: NDArray[np.int64], by_table: pa.Int64Array
 ) -> None:
-    """Holds the lengths of some documents by the index against those of the document table.
+    """Compares the lengths of some documents by the index with those by the document table.
 
     Raises:
         EvidenceError: they disagree about one.

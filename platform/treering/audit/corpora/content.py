@@ -1,4 +1,4 @@
-"""Holds claims against bytes: corpora and checkpoint files digested again, every batch digest recomputed."""
+"""Compares records with bytes: corpora and checkpoint files digested again, every batch digest recomputed."""
 
 import hashlib
 import itertools
@@ -38,7 +38,7 @@ def quiet(_what: str, _done: int, _total: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedFile:
-    """A file that something says of what it is.
+    """A file whose content a record states.
 
     Attributes:
         path: relative to the folder.
@@ -58,13 +58,13 @@ def check_files(checkpoint: CheckpointDirectory, progress: Progress = quiet) -> 
 
 
 def compare_files(folder: Path, expected: Sequence[ExpectedFile], by: str, progress: Progress = quiet) -> list[Finding]:
-    """Digests the files of a checkpoint's folder and compares them with what is expected to lie there.
+    """Digests the files of a checkpoint's folder and compares them with the expected digests.
 
     Args:
         folder: the checkpoint's folder.
         expected: every file but the manifest, which may be among them.
         by: who says so, for the findings.
-        progress: told about each file.
+        progress: is called for each file.
     """
     findings: list[Finding] = []
     problems = map_in_order(partial(_problem, folder), expected)
@@ -190,9 +190,9 @@ def batch_digests(stretch: Piece, corpora: Sequence[Corpus], first_step: int, la
 
 
 def _sample_digests(order: DataOrder, corpora: Sequence[Corpus], lo: int, hi: int) -> Iterator[bytes]:
-    """The raw digests of samples [lo, hi), read without the corpora's indices: samples lie at multiples of S.
+    """The raw digests of samples [lo, hi), read without the corpora's indices: samples begin at multiples of S.
 
-    What lies beyond the end of a file that was cut short reads as the highest token, so that its digest differs.
+    Tokens beyond the end of a file that was cut short read as the highest token, so that its digest differs.
     """
     sources = [token_map(corpus) for corpus in corpora]
     width = order.sequence_length + 1

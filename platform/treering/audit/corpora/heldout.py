@@ -1,4 +1,4 @@
-"""The held-out side: documents that no training may have read, told by the digests of their tokens."""
+"""The held-out side: documents that no training may have read, known by the digests of their tokens."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,7 +21,7 @@ _WORDS, _WORD_HEX = 4, 16
 
 
 class HeldOutDocuments:
-    """Digests of the held-out documents at hand, looked up by the million. Memory: 32 bytes a document.
+    """Digests of the available held-out documents, looked up by the million. Memory: 32 bytes a document.
 
     Args:
         corpora: the held-out corpora; one whose document table cannot be read is left out.
@@ -59,7 +59,7 @@ class HeldOutDocuments:
         """Positions of the digests that are those of a held-out document, ascending.
 
         Raises:
-            EvidenceError: one is no digest.
+            EvidenceError: one of them is not a digest.
         """
         first = digest_words(digests, 1)[:, 0]
         at = np.minimum(np.searchsorted(self._first, first), len(self) - 1)

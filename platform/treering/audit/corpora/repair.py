@@ -13,7 +13,7 @@ from treering.config.canonical import said_otherwise
 def mend_blends(pieces: Sequence[Piece], catalog: Catalog) -> tuple[tuple[Piece, ...], list[Finding]]:
     """Corrects what no digest covers in the blends of a path by what has one, so that their order is what it was.
 
-    The sizes of a corpus follow from its digest; the tokenizer stands in the recipe as well.
+    The sizes of a corpus follow from its digest; the tokenizer is in the recipe as well.
 
     Returns:
         The pieces with corrected blends, and a finding for each size; the tokenizer's is `check_config`'s.

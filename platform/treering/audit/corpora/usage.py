@@ -59,7 +59,7 @@ def path_usage(pieces: Sequence[Piece]) -> tuple[CorpusUsage, ...]:
 
 
 def _places(pieces: Sequence[Piece]) -> Iterable[list[tuple[_Range, int]]]:
-    """Where each corpus stands in the blends of a path."""
+    """The positions of each corpus in the blends of a path."""
     places: dict[str, list[tuple[_Range, int]]] = {}
     for each in _ranges(pieces):
         for position, component in enumerate(each.blend.components):
@@ -88,7 +88,7 @@ def corpus_reads(pieces: Sequence[Piece], catalog: Catalog) -> Iterator[tuple[Co
     """Each corpus of a path that the catalog has, with what the ranges of the path read of it.
 
     Raises:
-        EvidenceError: a blend says of a corpus what its manifest does not, or no data order can be made of it.
+        EvidenceError: a blend contradicts the manifest of a corpus, or no data order can be made of it.
     """
     for piece in pieces:
         catalog.check(piece.blend)
@@ -136,7 +136,7 @@ class PathDocuments:
 
     Attributes:
         corpora: by corpus, in the blends' order.
-        held_out: what was held out, None where no held-out corpus is at hand.
+        held_out: what was held out, None without a held-out corpus.
         overlaps: a finding for each corpus of which held-out documents were read.
         damages: a finding for each document table that could not be read through.
     """
@@ -150,19 +150,19 @@ class PathDocuments:
 def path_documents(
     pieces: Sequence[Piece], catalog: Catalog, held_out: HeldOutDocuments | None = None, progress: Progress = quiet
 ) -> PathDocuments:
-    """What a path read of the documents at hand: which, tokens by licence, and which of the held-out ones.
+    """What a path read of the available documents: which, tokens by licence, and which of the held-out ones.
 
     Every document table and index is walked through once, a row group at a time. Memory: some bytes for each sample of
     an epoch of one corpus, whatever the number of documents.
 
     Args:
         pieces: the path.
-        catalog: the corpora at hand.
+        catalog: the available corpora.
         held_out: what must not have been read.
-        progress: told about each corpus.
+        progress: is called for each corpus.
 
     Raises:
-        EvidenceError: a blend says of a corpus what its manifest does not, or no data order can be made of it.
+        EvidenceError: a blend contradicts the manifest of a corpus, or no data order can be made of it.
     """
     for piece in pieces:
         catalog.check(piece.blend)
@@ -198,7 +198,7 @@ class _Read:
     """What was read of the documents of one corpus.
 
     Attributes:
-        touched: distinct documents of which a token was read; None if neither index nor table says where they lie.
+        touched: distinct documents of which a token was read; None if neither index nor table has their places.
         licences: tokens by licence of their documents, most first; None if the table cannot be read through.
         held_out: numbers of documents that are held out too.
         damage: why the table cannot be read through, None if it can.
@@ -294,7 +294,7 @@ def curation_of(corpus: Corpus) -> tuple[CurationStep, ...]:
 
 
 def licence_totals(corpora: Iterable[CorpusUsage]) -> dict[str, int]:
-    """Tokens read by licence over all corpora, most first; what is not at hand counts as `unknown`."""
+    """Tokens read by licence over all corpora, most first; missing licences count as `unknown`."""
     totals: dict[str, int] = defaultdict(int)
     for usage in corpora:
         for licence, tokens in ({"unknown": usage.tokens} if usage.licences is None else usage.licences).items():

@@ -1,7 +1,7 @@
 """A CycloneDX ML-BOM: the model with its card, its corpora as data, what was consumed of each.
 
 Source: CycloneDX 1.6 (ECMA-424), JSON schema `bom-1.6`. The library's object model knows no model cards, so the
-document is put together here and held against the library's strict schema before anyone gets it.
+document is built here and validated by the library's strict schema before it is written.
 """
 
 import json
@@ -24,7 +24,7 @@ def bill_of_materials(facts: ModelFacts, at: float | None = None) -> dict[str, A
     """The ML-BOM of a checkpoint, valid by CycloneDX 1.6.
 
     Args:
-        facts: what is told.
+        facts: the facts to write.
         at: when the document is made, Unix seconds; default now.
 
     Raises:
@@ -58,7 +58,7 @@ def bill_of_materials(facts: ModelFacts, at: float | None = None) -> dict[str, A
 
 
 def validate(document: Mapping[str, Any]) -> None:
-    """Holds a document against CycloneDX's strict JSON schema.
+    """Validates a document by CycloneDX's strict JSON schema.
 
     Raises:
         UserError: the package that does it is not installed.

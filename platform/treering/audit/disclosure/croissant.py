@@ -72,7 +72,7 @@ def croissant(corpus: Corpus, base: Path) -> dict[str, Any]:
 
     Args:
         corpus: the corpus.
-        base: folder that the document is to lie in; its files are named relative to it.
+        base: folder of the document; its files are named relative to it.
 
     Raises:
         EvidenceError: the document table cannot be read.

@@ -1,4 +1,4 @@
-"""The facts about a checkpoint and its corpora, gathered once for every form in which they are told."""
+"""The facts about a checkpoint and its corpora, gathered once for every form of disclosure."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -48,8 +48,8 @@ class CorpusFacts:
 
     Attributes:
         usage: what was read of it.
-        manifest: its manifest, None if it is not at hand.
-        licences: of its documents, most tokens first; empty if it is not at hand.
+        manifest: its manifest, None if the corpus is missing.
+        licences: of its documents, most tokens first; empty if the corpus is missing.
         dropped: documents that curation dropped, by step and rule; None if the project's summary is not of this corpus.
     """
 
@@ -60,12 +60,12 @@ class CorpusFacts:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Package URLs of its sources, or the digest of its raw text; empty if it is not at hand."""
+        """Package URLs of its sources, or the digest of its raw text; empty if the corpus is missing."""
         return () if self.manifest is None else tuple(self.manifest["source"])
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that it holds; 0 if it is not at hand."""
+        """Tokens that it holds; 0 if the corpus is missing."""
         return 0 if self.manifest is None else int(self.manifest["num_tokens"])
 
     @property
@@ -122,13 +122,13 @@ def gather(
 
     Args:
         checkpoint: the checkpoint.
-        project: where corpora and the summary of curation lie.
+        project: where corpora and the summary of curation are.
         verify: whether the audit reads content.
         trusted: keys whose signature under an attestation counts.
-        progress: told about the slow parts.
+        progress: is called with the state of the slow parts.
 
     Raises:
-        EvidenceError: something does not hold: what is false is not told to others.
+        EvidenceError: the audit has findings, so nothing is written.
     """
     report = attested(audit_checkpoint(checkpoint, project, verify, progress), checkpoint, trusted)
     if report.findings:

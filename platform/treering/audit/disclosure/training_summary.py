@@ -30,7 +30,7 @@ def training_summary(facts: ModelFacts, at: float | None = None) -> str:
     """The summary of a checkpoint's training content.
 
     Args:
-        facts: what is told.
+        facts: the facts to write.
         at: when the document is made, Unix seconds; default now.
     """
     day = time.strftime("%d/%m/%Y", time.gmtime(time.time() if at is None else at))

@@ -36,7 +36,7 @@ class BatchDocument:
         start: first token of the part, counted in the document.
         end: token after its last one.
         num_tokens: tokens of the whole document, the end-of-document token included.
-        text: the part's text, None where the tokens or the tokenizer are not at hand.
+        text: the part's text, None if the tokens or the tokenizer are missing.
     """
 
     corpus: str
@@ -63,7 +63,7 @@ class BatchSample:
         end_token: the token after its last one.
         replica: data-parallel replica that read it, None where the layout is not known.
         micro_batch: which of the replica's micro-batches it was in, from 0; None likewise.
-        documents: the parts of documents that it holds, in order; empty where they cannot be told.
+        documents: the parts of documents that it holds, in order; empty if they are unknown.
     """
 
     g: int
@@ -86,7 +86,7 @@ class StepBatch:
         attempt: number of the newest attempt that did the step, None where no ring shows that one did.
         step: the step.
         recorded_digest: batch digest in the ring, None without one.
-        recomputed_digest: what the corpora give, None where one is not at hand.
+        recomputed_digest: what the corpora give, None if a corpus is missing.
         rank: the rank whose samples these are, None for all.
         samples: the samples in their order.
         level: level of assurance reached.
@@ -122,12 +122,12 @@ def step_batch(run: RunDirectory, step: int, project: Project, rank: int | None 
     Args:
         run: the run.
         step: the step; of several attempts that did it the newest counts.
-        project: where corpora lie.
+        project: where corpora are.
         rank: a rank of that attempt, for the samples of its replica alone; None for the whole batch.
 
     Raises:
         NotFoundError: the run has no such step, or the attempt had no such rank.
-        EvidenceError: there is no config of the run, or it says of a corpus what that is not.
+        EvidenceError: the run's config is missing, or contradicts a corpus's manifest.
     """
     found = find_step(run, step, project)
     piece, blend = found.piece, found.piece.blend
@@ -197,13 +197,13 @@ def _without_corpus(finding: Finding, level: Level) -> Gap:
 
 
 class _Texts:
-    """The documents of a batch, as far as tables, tokens and tokenizer are at hand.
+    """The documents of a batch, as far as tables, tokens and tokenizer are available.
 
     Args:
-        project: where the tokenizer lies.
+        project: where the tokenizer is.
         blend: the blend.
         catalog: its corpora.
-        gaps: told what is missing.
+        gaps: a gap is appended for whatever is missing.
     """
 
     def __init__(self, project: Project, blend: ResolvedBlend, catalog: Catalog, gaps: list[Gap]) -> None:
@@ -268,7 +268,7 @@ def _decoder(project: Project, digest: str | None) -> Callable[[list[int]], str]
     """Turns tokens back into text with the tokenizer that cut the corpora.
 
     Raises:
-        EvidenceError: another tokenizer, or none, lies in its place.
+        EvidenceError: the tokenizer is missing or another one.
     """
     path = project.tokenizer
     found = digest_file(path) if path.exists() else "nothing"

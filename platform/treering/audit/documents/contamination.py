@@ -132,12 +132,12 @@ def find_contamination(
         checkpoint: the checkpoint.
         project: the project.
         tasks: folder of task files (JSON Lines), default the project's.
-        progress: told about the slow parts.
+        progress: is called with the state of the slow parts.
 
     Raises:
-        UserError: there is no task, or a file is none.
-        NotFoundError: no corpus at hand has an index.
-        EvidenceError: there is no tokenizer, or neither manifest nor config of the checkpoint are there.
+        UserError: `tasks/` is empty, or a file in it is not a task file.
+        NotFoundError: no available corpus has an index.
+        EvidenceError: the tokenizer is missing, or both manifest and config of the checkpoint are.
     """
     folder = project.tasks if tasks is None else tasks
     files = sorted(folder.glob("*.jsonl"))

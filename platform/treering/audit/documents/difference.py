@@ -56,7 +56,7 @@ class CorpusDifference:
         only_a: samples that A read and B did not.
         only_b: samples that B read and A did not.
         both: samples that both read.
-        documents_only_a: documents of which A read a part and B did not; None if the corpus is not at hand.
+        documents_only_a: documents of which A read a part and B did not; None if the corpus is missing.
         documents_only_b: the other way round.
     """
 
@@ -84,7 +84,7 @@ class CheckpointDifference:
             read the same batches from first to last.
         reason: why it differs there, in words.
         corpora: by corpus.
-        missing: what is not at hand, in words: corpora, whose documents are then not compared, and the gaps.
+        missing: what is missing, in words: corpora, whose documents are then not compared, and the gaps.
         level: level of assurance reached.
         gaps: records that are missing, and what is compared without them.
         joins: where each corpus goes on at the places of the two paths where a run starts from another run, A's first.
@@ -265,7 +265,7 @@ def _corpus_difference(
 def _documents_only(
     corpus: Corpus | None, counts: Sequence[Mapping[int, NDArray[np.int32]]], catalog: Catalog
 ) -> tuple[int, int] | None:
-    """Documents of a corpus of which A read a part and B did not, and the other way round; None if not at hand."""
+    """Documents of which A read a part and B did not, and the other way round; None if the corpus is missing."""
     if corpus is None:
         return None
     offsets, only = catalog.offsets(corpus), [0, 0]

@@ -53,10 +53,10 @@ class ExposureIndex:
 
     Attributes:
         documents: numbers of the documents that are meant, by digest of their corpus.
-        catalog: the corpora at hand.
+        catalog: the available corpora.
         runs: the runs that were asked.
         ancestries: the ways to their checkpoints.
-        pieces: all steps of their attempts, and those on ways that no attempt at hand did.
+        pieces: all steps of their attempts, and those on paths that no available attempt did.
         gaps: what is missing, and what is answered without it.
     """
 
@@ -155,7 +155,7 @@ def _place(piece: Piece) -> tuple[str, int | None]:
 
 
 def _off(ancestry: RecoveredAncestry, place: tuple[str, int | None], steps: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which steps of an attempt up to a checkpoint's lie off its way: bool, shape as `steps`.
+    """Which steps of an attempt, up to a checkpoint's, are off its path: bool, shape as `steps`.
 
     Steps on the way that no record gives to an attempt are nobody's, and so not off it.
     """
@@ -190,9 +190,9 @@ def project_runs(project: Project) -> list[RunDirectory]:
 
 
 def corpora_of(project: Project, runs: Iterable[RunDirectory]) -> tuple[Catalog, list[str]]:
-    """The corpora that runs read, and those that lie in the project unread; and what of the others is not at hand.
+    """The corpora that runs read, the project's unread ones, and in words those that cannot be opened.
 
-    Documents and what read them need no tokens: a corpus without them is among those at hand if its documents are.
+    Documents and what read them need no tokens: a corpus without tokens counts as available if its documents are.
     """
     blends, unanswered = [], []
     for run in runs:
@@ -227,7 +227,7 @@ def find_exposures(
         runs: the runs, from `project_runs` for all of a project.
         documents: numbers of documents by digest of their corpus.
         catalog: the corpora, from `corpora_of`.
-        progress: told about each attempt.
+        progress: is called for each attempt.
         ancestries: the ways to the checkpoints that are asked about, from `recover_ancestries`.
     """
     pieces: list[Piece] = []

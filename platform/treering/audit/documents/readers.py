@@ -1,7 +1,7 @@
-"""Everything in some runs that read samples: their attempts, and steps that only the recipe tells of.
+"""Everything in some runs that read samples: their attempts, and steps that only the recipe describes.
 
-An attempt did the steps of its rings, and those that a checkpoint or a later attempt stands on: a lost tail must not
-make a document look unread.
+An attempt did the steps of its rings, and those that a checkpoint or a later attempt continues from: a lost tail must
+not make a document look unread.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -54,7 +54,7 @@ def recover_ancestries(runs: Iterable[RunDirectory], project: Project) -> tuple[
 
 
 def missing_corpora(catalog: Catalog, ancestries: Iterable[RecoveredAncestry]) -> list[Gap]:
-    """The corpora that are not at hand, each with how much of it the checkpoints read: that needs no corpus."""
+    """The missing corpora, each with how much of it the checkpoints read, which the records alone show."""
     read: dict[str, list[str]] = {digest: [] for digest in catalog.missing}
     for ancestry in ancestries if read else ():
         for usage in path_usage(ancestry.pieces):
@@ -128,13 +128,13 @@ def _extent(run: RunDirectory, attempt: AttemptDirectory, needed: int) -> tuple[
 
 
 def untold_steps(path: Iterable[Piece], attempts: Sequence[Piece]) -> Iterator[Piece]:
-    """Steps on some paths that no attempt at hand did, each once: they are told by the recipe alone."""
-    told: dict[str, list[tuple[int, int]]] = {}
+    """Steps on some paths that no available attempt did, each once: only the recipe has their order."""
+    spans_by_run: dict[str, list[tuple[int, int]]] = {}
     for piece in attempts:
-        told.setdefault(str(piece.run.path.resolve()), []).append((piece.first_step, piece.last_step))
+        spans_by_run.setdefault(str(piece.run.path.resolve()), []).append((piece.first_step, piece.last_step))
     for piece in path:
         if piece.attempt is None:
-            spans = told.setdefault(str(piece.run.path.resolve()), [])
+            spans = spans_by_run.setdefault(str(piece.run.path.resolve()), [])
             for first, last in _without((piece.first_step, piece.last_step), spans):
                 yield DerivedSegment(first, last, piece.schedule, piece.blend, piece.run, None)
                 spans.append((first, last))

@@ -118,7 +118,7 @@ def find_documents(
     """Numbers of a corpus's documents that selectors mean, ascending; those that mean none are left out.
 
     The document table is walked through once for all of them, a row group at a time, and only the columns that are
-    compared; a document asked for by its number is looked up. What is found is held against the index.
+    compared; a document asked for by its number is looked up. Each found document is compared with the index.
 
     Raises:
         EvidenceError: the document table cannot be read, or it and the index disagree about one of these documents.
@@ -144,7 +144,7 @@ def find_documents(
 def find_readable(
     corpus: Corpus, catalog: Catalog, selectors: Collection[Selector], gaps: list[Gap]
 ) -> dict[Selector, NDArray[np.int64]]:
-    """The same; where the document table cannot be read or believed, none is found, and that is told."""
+    """The same; where the document table cannot be read or believed, no document is found, and a gap is appended."""
     try:
         return find_documents(corpus, catalog, selectors)
     except EvidenceError as error:
@@ -159,7 +159,7 @@ def select(selectors: Collection[Selector], catalog: Catalog, gaps: list[Gap]) -
     Args:
         selectors: which documents.
         catalog: the corpora.
-        gaps: told of corpora whose table cannot be read or believed.
+        gaps: a gap is appended for each corpus whose table cannot be read or contradicts its index.
     """
     found: dict[str, NDArray[np.int64]] = {}
     for digest, corpus in catalog.corpora.items():

@@ -45,7 +45,7 @@ class SuspectSample:
         corpus: where it comes from.
         epoch: how often all samples of the corpus had been read before.
         index: its number inside the corpus.
-        documents: ids of the documents that it holds parts of, in order; empty where the corpus is not at hand.
+        documents: ids of the documents that it holds parts of, in order; empty if the corpus is missing.
         sources: the URIs of the files that they came from, each once.
         elsewhere: every other reading of the same sample by attempts of this run and of its ancestors.
     """
@@ -108,12 +108,12 @@ def spike_data(run: RunDirectory, step: int, project: Project, before: int = 5) 
     Args:
         run: the run.
         step: the step that spiked; of several attempts that did it the newest counts.
-        project: where corpora lie.
+        project: where corpora are.
         before: how many steps before it to look at.
 
     Raises:
         NotFoundError: the run has no such step.
-        EvidenceError: there is no config of the run, or it says of a corpus what that is not.
+        EvidenceError: the run's config is missing, or contradicts a corpus's manifest.
     """
     found = find_step(run, step, project)
     run = found.piece.run
@@ -154,7 +154,7 @@ def rings_left(run: RunDirectory) -> tuple[list[Ring], list[Gap]]:
     """The rings on the path to the newest one, as far as they are there; and what is missing of them.
 
     Raises:
-        EvidenceError: there is no config of the run.
+        EvidenceError: the run's config is missing.
     """
     newest = next((each for each in reversed(run.attempts(headless=True)) if each.ring_log.first()), None)
     if newest is None:

@@ -96,7 +96,7 @@ def read_list(path: Path) -> list[Selector]:
     """Reads a list from a file.
 
     Raises:
-        UserError: it cannot be read, is empty, or a line is no entry.
+        UserError: it cannot be read, is empty, or a line is not an entry.
     """
     try:
         text = read_text(path)
@@ -113,7 +113,7 @@ def parse_list(text: str, name: str) -> list[Selector]:
         name: what to call it in errors.
 
     Raises:
-        UserError: it is empty, or a line is no entry.
+        UserError: it is empty, or a line is not an entry.
     """
     found = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -136,7 +136,7 @@ def takedown(
         project: the project.
         selectors: what is to go.
         limit: how many documents to name with their exposures, None for all.
-        progress: told about the slow parts.
+        progress: is called with the state of the slow parts.
 
     Raises:
         EvidenceError: curation's decisions cannot be read.

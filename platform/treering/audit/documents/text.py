@@ -34,7 +34,7 @@ class TracedMatch:
 
 @dataclass(frozen=True, slots=True)
 class TextTrace:
-    """Where a text stands in the corpora, and what read it.
+    """The places of a text in the corpora, and what read them.
 
     Attributes:
         num_ngrams: distinct n-grams of the text, in the form that has most.
@@ -60,8 +60,8 @@ def trace_text(project: Project, text: str, progress: Progress = quiet) -> TextT
 
     Raises:
         UserError: the text is shorter than one n-gram.
-        EvidenceError: there is no tokenizer.
-        NotFoundError: no corpus at hand has an index.
+        EvidenceError: the tokenizer is missing.
+        NotFoundError: no available corpus has an index.
     """
     runs = project_runs(project)
     catalog, unanswered = corpora_of(project, runs)

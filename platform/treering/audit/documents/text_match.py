@@ -57,7 +57,7 @@ class TextMatch:
 
 
 def readings(texts: Sequence[str]) -> list[tuple[str, ...]]:
-    """Some texts as they are and as they may stand in a corpus, each way once.
+    """Some texts as they are and as a corpus may hold them, each form once.
 
     With HTML's character references resolved, without invisible characters (soft hyphens, zero-width ones, a byte order
     mark), and in the four normal forms of Unicode.
@@ -80,7 +80,7 @@ class TextFinder:
     Args:
         project: the project.
         catalog: the corpora to look into.
-        unanswered: told which corpora have no sound index, and what was too frequent to be looked into whole.
+        unanswered: a line is appended for each corpus without a sound index, and for a text that is too frequent.
     """
 
     def __init__(self, project: Project, catalog: Catalog, unanswered: list[str]) -> None:
@@ -119,7 +119,7 @@ class TextFinder:
     def find_all(self, texts: Mapping[str, Sequence[str]]) -> dict[str, list[TextMatch]]:
         """The same for many things at once, each with several texts; those without a match are left out.
 
-        Of a thing that stands in very many documents of a corpus, some thousand are looked into, those with its rarest
+        Of a thing that occurs in very many documents of a corpus, some thousand are looked into, those with its rarest
         n-grams first; `unanswered` tells so.
         """
         sought_texts = [_Sought.of(name, several) for name, several in texts.items()]
@@ -162,7 +162,7 @@ class TextFinder:
         return found
 
     def _matches(self, sought: "_Sought", places: Iterable[tuple[str, int]]) -> Iterator[TextMatch]:
-        """Those of some documents that hold an n-gram of a thing: a hash alone may lie."""
+        """Those of some documents that hold an n-gram of a thing: a hash alone may collide."""
         wanted = [frozenset(ngram for text in way for ngram in _ngrams(words(text))) for way in sought.ways]
         folded = {_folded(text) for way in sought.ways for text in way if len(words(text)) >= NGRAM_WORDS}
         for place in places:
@@ -241,7 +241,7 @@ class _Sought:
 
 @dataclass(frozen=True, slots=True)
 class _Document:
-    """A document's text and where its words lie.
+    """A document's text and the places of its words.
 
     Attributes:
         text: the text.

@@ -46,11 +46,11 @@ def trace_documents(
         project: the project.
         selectors: which documents; any of them counts.
         limit: how many documents to name with their exposures, None for all.
-        progress: told about each attempt.
+        progress: is called for each attempt.
 
     Raises:
-        NotFoundError: no document is meant.
-        EvidenceError: none of a corpus at hand is meant, and a corpus is not at hand.
+        NotFoundError: no document matches.
+        EvidenceError: no document matches, and a corpus is missing, so its documents were not searched.
     """
     runs = project_runs(project)
     catalog, unanswered = corpora_of(project, runs)

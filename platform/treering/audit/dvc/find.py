@@ -31,8 +31,8 @@ class Found:
         what: what it is, in words.
         digest: the whole digest.
         place: `project`, or the store.
-        path: where it lies; of a corpus in a store, the path that it had in the tracked folder.
-        command: what brings it back; None if it lies where it belongs.
+        path: where it is; of a corpus in a store, the path that it had in the tracked folder.
+        command: what brings it back; None if it is where it belongs.
     """
 
     what: str
@@ -50,10 +50,10 @@ def find_digest(project: Project, digest: str, say: Callable[[str], None] = lamb
     Args:
         project: where to look.
         digest: at least 4 hex characters, with or without `sha256:`; of a corpus's file its md5 by DVC is taken too.
-        say: told which remotes are asked, and which could not be and why.
+        say: is called for each remote that is asked, and for each that cannot be, with the reason.
 
     Raises:
-        UserError: that is no digest.
+        UserError: that is not a digest.
         NotFoundError: nothing has it; the text names the remotes that could not be searched.
     """
     match = _PREFIX.match(digest.strip().lower())

@@ -1,6 +1,6 @@
-"""What DVC says a checkpoint was made from, held against what the checkpoint's own records say.
+"""What DVC says a checkpoint was made from, compared with the checkpoint's own records.
 
-`dvc.lock` names for a stage the inputs as they lay there *after* its command, whatever the command did with them. So
+`dvc.lock` names for a stage the inputs as they were *after* its command, whatever the command did with them. So
 an output that was kept across a change (`persist: true`), inherited by an experiment, or made while its data changed
 is recorded with inputs that never made it, and `dvc status` calls it up to date. The checkpoint's rings, header and
 manifest were written while it was made.
@@ -42,7 +42,7 @@ _RESCUE = (
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """What `dvc.lock` says of the stage that made a checkpoint."""
+    """What `dvc.lock` records about the stage that made a checkpoint."""
 
     file: Path
     stage: str
@@ -62,9 +62,9 @@ def check_lineage(
     Args:
         checkpoint: the checkpoint.
         end: the last steps before it, whose attempt says which corpora it had opened.
-        catalog: the corpora at hand.
+        catalog: the available corpora.
         project: whose `dvc.lock` it is.
-        verify: digest the corpora's files again, to know whether the entry speaks of what lies there.
+        verify: digest the corpora's files again, to know whether the entry is about the present files.
     """
     claim = _claim(checkpoint, project)
     if claim is None:
@@ -100,7 +100,7 @@ def _claim(checkpoint: CheckpointDirectory, project: Project) -> _Claim | None:
     tree = _tree(md5, stores) or {}
     claimed = tree.get(manifest.relative_to(checkpoint.run.path).as_posix())
     if claimed != _md5(manifest):
-        return None  # another checkpoint lies there than the one that DVC speaks of: `dvc status` says so
+        return None  # the checkpoint there is not the one in DVC's record: `dvc status` says so
     return claim
 
 
@@ -160,7 +160,7 @@ def _within(path: str, other: str) -> bool:
 
 
 def _authored(name: str, said: Any, recipe: Section) -> list[tuple[str, Any, Any]]:
-    """What DVC says of each authored field of a section, and what the recipe says; defaults are the recipe's matter."""
+    """What DVC records about each authored field of a section, and what the recipe has; defaults are left out."""
     try:
         section = _SECTIONS[name].model_validate(said)
     except ValidationError:
@@ -216,7 +216,7 @@ def _tree(md5: str, stores: list[Store]) -> dict[str, str] | None:
 
 
 def _workspace_tree(md5: str, folder: Path) -> dict[str, str] | None:
-    """The files of a folder as it lies there, if DVC's md5 of it is this one."""
+    """The files of a folder as they are now, if DVC's md5 of it is this one."""
     tree = {path.relative_to(folder).as_posix(): _md5(path) for path in folder.rglob("*") if path.is_file()}
     listed = [{"md5": tree[name], "relpath": name} for name in sorted(tree)]
     digest = hashlib.md5(json.dumps(listed, sort_keys=True).encode(), usedforsecurity=False).hexdigest()

@@ -44,7 +44,7 @@ class Store:
         return "DVC's cache" if self.remote is None else f"DVC's remote {self.remote}"
 
     def file(self, md5: str) -> Path:
-        """Where a file of that md5 lies, if it lies here."""
+        """The path of a file of that md5, if this store has it."""
         return self.path / "files" / "md5" / md5[:2] / md5[2:]
 
     def read(self, md5: str) -> bytes | None:
@@ -55,7 +55,7 @@ class Store:
             return None
 
     def holds(self, md5: str) -> bool:
-        """Whether a file of that md5 lies here."""
+        """Whether this store has a file of that md5."""
         return self.file(md5).exists()
 
     def bring(self, md5: str, target: str) -> str:

@@ -2,5 +2,5 @@
 
 `path` is a checkpoint's ancestry with its rings, `recovery` the same as far as damaged records reach, `step` who did a
 step. `run_log`, `agreement`, `presence` and `config_edits` find what was changed, contradicted, or removed: `agreement`
-holds the `records` of a run against each other, by `attempts`, `checkpoints`, `evaluations` and `copies`.
+compares the `records` of a run with each other, by `attempts`, `checkpoints`, `evaluations` and `copies`.
 """

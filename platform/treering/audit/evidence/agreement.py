@@ -1,4 +1,4 @@
-"""Holds the records of one run against each other, and finds what they name and what is missing.
+"""Compares the records of one run with each other, and finds what they name and what is missing.
 
 Each record carries its own digest, so a change that is not digested again is found by the record itself. A change
 that is digested again is found here: other records say otherwise, or name another digest. Of two records that
@@ -23,7 +23,7 @@ def check_run(run: RunDirectory, project: Project, note: Callable[[str], None]) 
     Args:
         run: the run, or a published checkpoint's folder.
         project: where copies of its records may be.
-        note: told what is no damage but cannot be vouched for.
+        note: is called with what is not damaged but cannot be verified.
     """
     records = read_records(run, project, note)
     found = records.found

@@ -107,7 +107,7 @@ def _witnesses(records: RunRecords, each: AttemptRecords) -> tuple[str, str]:
 
 
 def _check_parent(records: RunRecords, each: AttemptRecords) -> Iterator[Finding]:
-    """What a header says of the checkpoint that the attempt went on from."""
+    """What a header says about the checkpoint that the attempt continued from."""
     parent = each.header.parent if each.header is not None else None
     if parent is None:
         if each.first_step > 1 and each.header is not None:
@@ -203,7 +203,7 @@ def _check_end(records: RunRecords, each: AttemptRecords) -> Iterator[Finding]:
 
 
 def _check_ended(records: RunRecords) -> Iterator[Finding]:
-    """Attempts against what the journal says of their ends."""
+    """Attempts, compared with the journal's entries about their ends."""
     run = records.run
     for line in records.journal:
         entry = line.entry

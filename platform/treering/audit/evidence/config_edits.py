@@ -44,7 +44,7 @@ def _edited_fields(run: RunDirectory, project: Project) -> str:
     file = run.config_file
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         document = parse_json(read_bytes(file))
-        told: dict[str, str] = {}
+        edits: dict[str, str] = {}
         for place, said in (
             *_headers(run, document),
             *_manifests(run),
@@ -52,8 +52,8 @@ def _edited_fields(run: RunDirectory, project: Project) -> str:
             *_blend(document, project),
         ):
             for field, found, expected in said_otherwise(document, said):
-                told.setdefault(field, f"{field} is {_shown(found)}, but {_shown(expected)} by {place}")
-        fields = list(told.values())
+                edits.setdefault(field, f"{field} is {_shown(found)}, but {_shown(expected)} by {place}")
+        fields = list(edits.values())
         more = f"; and {len(fields) - _SHOWN} more fields" if len(fields) > _SHOWN else ""
         return "".join(f"; {text}" for text in fields[:_SHOWN]) + more
     return ""

@@ -51,7 +51,7 @@ def check_evaluations(records: RunRecords, note: Callable[[str], None]) -> Itera
 
 
 def _check_entry(each: Scored, line: Line, place: Path) -> Iterator[Finding]:
-    """What an entry says of its evaluation beside its digest."""
+    """What an entry records about its evaluation beside the digest."""
     entry, record = line.entry, each.record
     if isinstance(entry, Evaluated):
         here = (entry.step, entry.checkpoint, entry.harness, entry.tasks, entry.scores, entry.items)

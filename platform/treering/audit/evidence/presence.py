@@ -38,7 +38,7 @@ class Named:
 
 
 def check_presence(project: Project, note: Callable[[str], None]) -> Iterator[Finding]:
-    """Corpora that the runs on the project's blend read, by digest; and what the blend says of them.
+    """Corpora that the runs on the project's blend read, by digest; and what the blend states about them.
 
     Runs on another blend are history: their corpora may have been replaced, and only a note says so.
     """
@@ -126,7 +126,7 @@ def _named_by(run: RunDirectory) -> Iterator[Named]:
 
 
 def _check_blend(project: Project, blend: ResolvedBlend) -> Iterator[Finding]:
-    """What a blend says of its corpora beside their digests, which no digest of its own covers."""
+    """What a blend states about its corpora beside their digests; no digest covers it."""
     there = {digest: folder for folder, digest in _corpora(project).items()}
     for number, component in enumerate(blend.components):
         folder = there.get(component.digest or "")

@@ -14,7 +14,7 @@ from treering.runlog.records import AttemptHeader
 
 
 def check_records(checkpoint: CheckpointDirectory, recorded: Recorded) -> list[Finding]:
-    """Holds config, headers and manifest against each other and against the rings.
+    """Compares config, headers and manifest with each other and with the rings.
 
     Each of these carries its own digest; this finds the one that was rewritten consistently in itself, but not with the
     others.

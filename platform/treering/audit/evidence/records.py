@@ -1,4 +1,4 @@
-"""Everything that is read of one run before its records are held against each other."""
+"""Everything that is read of one run before its records are compared with each other."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

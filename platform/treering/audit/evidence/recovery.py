@@ -90,7 +90,7 @@ def recover_ancestry(checkpoint: CheckpointDirectory, project: Project) -> Recov
 
     Args:
         checkpoint: the checkpoint.
-        project: where the run is looked for that a checkpoint belongs to which lies elsewhere.
+        project: where the checkpoint's run is looked for, if the checkpoint is not in its run's folder.
 
     Raises:
         EvidenceError: neither a manifest nor a config is left, so that nothing is known.

@@ -22,10 +22,10 @@ class Recorded:
 
     Attributes:
         pieces: the steps of the path.
-        steps: rings that stand in the chain with the schedule's range.
+        steps: rings that are in the chain with the schedule's range.
         applied_steps: rings whose step moved the weights.
         validation_loss: newest held-out loss that the checkpoint's own run measured.
-        last: the last ring that stands in the chain.
+        last: the last ring in the chain.
         batch_digests: by step, the digest of its batch as laid; steps without a ring in the chain are left out.
         findings: what does not hold.
     """
@@ -83,7 +83,7 @@ def _runs_of(steps: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def read_path(checkpoint: CheckpointDirectory, pieces: Sequence[Piece]) -> Recorded:
-    """Walks the rings to a checkpoint, checks chain and seams, and holds each ring against the schedule.
+    """Walks the rings to a checkpoint, checks chain and seams, and compares each ring with the schedule.
 
     Where rings are missing it goes on with those that are there; where one was changed it ends.
     """
@@ -115,7 +115,7 @@ def _read_piece(checkpoint: CheckpointDirectory, piece: Piece, before: tuple[int
             _hold(checkpoint, piece, ring, before, recorded)
             step += 1
             if ring.step == piece.last_step:
-                break  # what follows lies off the path, whole or not
+                break  # later rings are off the path, whole or not
     except EvidenceError as error:
         recorded.broken(step, str(error))
         return False
@@ -149,7 +149,7 @@ def _rings_of(piece: Piece, recorded: Recorded) -> tuple[Iterator[Ring], int]:
     """The rings of a piece, the chain checked, and the step that the first of them must be about.
 
     Raises:
-        EvidenceError: the attempt goes on from another ring than the one that stands before it.
+        EvidenceError: the attempt continues from another ring than the last one before it.
     """
     attempt, last = piece.attempt, recorded.last
     if attempt is None:
@@ -175,7 +175,7 @@ def _rings_of(piece: Piece, recorded: Recorded) -> tuple[Iterator[Ring], int]:
 def _hold(
     checkpoint: CheckpointDirectory, piece: Piece, ring: Ring, before: tuple[int, int], recorded: Recorded
 ) -> None:
-    """Holds a ring against the schedule; `before` are the samples and tokens consumed before the piece."""
+    """Compares a ring with the schedule; `before` are the samples and tokens consumed before the piece."""
     (start, _), (lo, hi) = piece.sample_range, piece.schedule.sample_range(ring.step)
     expected = {
         "sample_start": lo,

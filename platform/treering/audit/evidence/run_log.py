@@ -108,7 +108,7 @@ def read_attempts(
         run: the run.
         wanted: the steps of an attempt that other records name.
         found: takes what does not hold.
-        note: told what is no damage but cannot be vouched for.
+        note: is called with what is not damaged but cannot be verified.
     """
     folders = [path for path in sorted(run.attempts_folder.glob("*")) if path.name.isdigit() and path.is_dir()]
     return [_read_attempt(run, AttemptRecords(AttemptDirectory(path)), wanted, found, note) for path in folders]

@@ -132,7 +132,7 @@ def recorded_segments_of(path: Sequence[PathSegment]) -> list[RecordedSegment]:
 
 
 def passed_over(pieces: Sequence[Piece]) -> Iterator[PassedOver]:
-    """The samples that runs on a path passed over where they started, by their recipes."""
+    """The samples that runs on a path skipped where they started, by their recipes."""
     for before, piece in pairwise(pieces):
         run, start = piece.run, piece.run.resolved.recipe.start_from
         if start is None or run.path == before.run.path:

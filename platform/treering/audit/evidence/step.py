@@ -50,7 +50,7 @@ def find_step(run: RunDirectory, step: int, project: Project) -> FoundStep:
 
     Raises:
         NotFoundError: the run has no such step; the text says which it has.
-        EvidenceError: there is no config of the run.
+        EvidenceError: the run's config is missing.
     """
     run, lost = readable_run(run, project)
     gaps = list(lost)
