@@ -85,7 +85,7 @@ def test_an_overflow_at_the_smallest_scale_ends_the_run(zygote, project, tmp_pat
 @pytest.mark.slow
 def test_where_the_device_cannot_it_is_refused_before_anything_starts(zygote, project, tmp_path):
     printed = zygote.train(project, tmp_path, "--set=precision=fp16", "--no-publish", expect=2)
-    assert "precision: found fp16, expected bf16 or fp32: the processors of this node do not compute in fp16" in printed
+    assert "precision: found fp16, expected bf16 or fp32: the processors of this node cannot compute in fp16" in printed
     assert "--set precision=bf16" in printed
     assert not list(tmp_path.glob("*/attempts/*"))
 
