@@ -38,12 +38,12 @@ from treering.config.canonical import digest_json
 from treering.config.model import ModelConfig, OptimizerConfig
 from treering.config.operation import KernelConfig, ParallelConfig
 from treering.runlog.directory import RunDirectory
-from treering.runlog.records import Layout as LayoutRecord
+from treering.runlog.records import AttemptLayout
 from treering.runlog.ring import RINGS_FILE, Ring
 from treering.runlog.writer import RingWriter
 from treering_trainer.checkpointing.checkpoint import Saving, record_file
 from treering_trainer.core.engine import Engine
-from treering_trainer.core.topology import Layout, join, leave
+from treering_trainer.core.topology import join, leave
 from treering_trainer.monitor.processes import Ranks, fork_rank
 
 WAYS = ("native", "rank 0", "each", "beside")
@@ -63,7 +63,8 @@ class Bench:
     """
 
     def __init__(self, folder: Path, model: ModelConfig, ranks: int) -> None:
-        place = join(Layout(1, 1, ranks))
+        layout = AttemptLayout(tensor=1, pipeline=1, data=ranks, micro_batch_size=1, device="cpu", backend="gloo")
+        place = join(layout)
         self.leads = place.rank == 0
         self.run = RunDirectory(folder)
         self.step = 0
@@ -80,9 +81,6 @@ class Bench:
         )
         self.ranks = ranks
         digest = digest_json("benchmark")
-        layout = LayoutRecord(
-            tensor=1, pipeline=1, data=ranks, micro_batch_size=1, world_size=ranks, device="cpu", backend="gloo"
-        )
         self.rings = RingWriter(folder / RINGS_FILE, Ring, digest) if self.leads else None
         names = ("run", "blend", "tokenizer", "code", "environment")
         numbers = dict.fromkeys(("attempt", "consumed_samples", "consumed_tokens", "applied_steps"), 1)

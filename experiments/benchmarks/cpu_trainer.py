@@ -138,10 +138,10 @@ class Bench:
         )
         self.resolved = resolve(experiment, blend, str(EXPERIMENT))
         self._order = DataOrder(blend)
-        self._coordinates = place_alone()
+        recipe, parallel = self.resolved.recipe, self.resolved.attempt.parallel
+        self._coordinates = place_alone(parallel.micro_batch_size)
         self._step = 0
         self._engine_spent = Spent()
-        recipe, parallel = self.resolved.recipe, self.resolved.attempt.parallel
         self.micro_batches = recipe.schedule.global_batch_size // parallel.micro_batch_size
         self._loop = self._trainer(folder)
         self._plain = PlainLoop(recipe.model, length, precision=recipe.precision, device="cpu")
@@ -181,7 +181,7 @@ class Bench:
             resolved=self.resolved,
             coordinates=self._coordinates,
             engine=engine,
-            batch_reader=BatchReader(self._order, self._corpora, self._coordinates, attempt.parallel.micro_batch_size),
+            batch_reader=BatchReader(self._order, self._corpora, self._coordinates),
             validator=None,
             rings=record.rings,
             saver=Saver(

@@ -223,7 +223,7 @@ def build(case: Case) -> tuple[Any, Any]:
 
     from treering_trainer.core.engine import Engine
 
-    place = place_alone()
+    place = place_alone(case.micro_batch_size)
     # DeepSpeed prints its stages and its memory.
     with contextlib.redirect_stdout(io.StringIO()):
         engine = Engine(

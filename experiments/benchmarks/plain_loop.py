@@ -10,8 +10,9 @@ from functools import cache
 import torch
 from torch import nn
 
+from treering.config.layout import Layout, RankCoordinates
 from treering.config.model import ModelConfig
-from treering_trainer.core.topology import Layout, RankCoordinates, join
+from treering_trainer.core.topology import join
 from treering_trainer.launch.worker import quieten
 
 
@@ -85,9 +86,15 @@ class PlainLoop:
         return loss.item()
 
 
-@cache
-def place_alone() -> RankCoordinates:
+def place_alone(micro_batch_size: int) -> RankCoordinates:
     """The one rank of layout 1x1x1, as a launcher would start it: what the trainer's own engine needs."""
+    layout = Layout(tensor=1, pipeline=1, data=1, micro_batch_size=micro_batch_size)
+    _join_once()
+    return layout.coordinates(0)
+
+
+@cache
+def _join_once() -> None:
     quieten()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -95,4 +102,4 @@ def place_alone() -> RankCoordinates:
     os.environ |= {
         "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
     }  # fmt: skip
-    return join(Layout(1, 1, 1))
+    join(Layout(tensor=1, pipeline=1, data=1, micro_batch_size=1))

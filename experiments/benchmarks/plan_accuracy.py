@@ -17,11 +17,20 @@ from treering.config.model import ModelConfig
 from treering.config.schedule import Schedule
 from treering.metrics.flops import ptdp_2021
 from treering.plan.estimate import estimate, kernel_rate, step_time
-from treering.plan.layout import Attention, Cluster, Layout, Workload
+from treering.plan.layout import Attention, Cluster, PlannedLayout, Workload
 from treering.plan.memory import device_memory, head_activation_bytes, layer_activation_bytes
 
 DEFAULT_MFU = 0.30
 SEQUENCE_LENGTH = 2048
+
+
+def planned(
+    tensor: int, pipeline: int, data: int, micro_batch_size: int = 1, *, recompute: bool = True
+) -> PlannedLayout:
+    """A layout in one line."""
+    return PlannedLayout(
+        tensor=tensor, pipeline=pipeline, data=data, micro_batch_size=micro_batch_size, recompute=recompute
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +53,9 @@ class Row:
         return gpt(self.layers, self.hidden_size, self.heads, self.batch)
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> PlannedLayout:
         """Micro-batch 1 (the table names none), plain 1F1B (the paper interleaved), full recompute."""
-        return Layout(self.tensor, self.pipeline, self.gpus // self.tensor // self.pipeline, 1, recompute=True)
+        return planned(self.tensor, self.pipeline, self.gpus // self.tensor // self.pipeline)
 
     @property
     def cluster(self) -> Cluster:
@@ -144,8 +153,8 @@ def mt_nlg_table() -> list[list[str]]:
     """MT-NLG's iteration times, from the kernels' rate on 280 nodes (published MFU) and from PTD-P's row of 530B."""
     model = gpt(105, 20_480, 128, 1920)
 
-    def layout(data: int) -> Layout:
-        return Layout(8, 35, data, 1, recompute=True)
+    def layout(data: int) -> PlannedLayout:
+        return planned(8, 35, data)
 
     own = kernel_rate(model, layout(MT_NLG[0][1]), Cluster.of("A100 80GB", MT_NLG[0][0], 8), 0.302)
     ptdp = next(row for row in PTDP_TABLE_1 if row.model == "530B").rate()
@@ -232,7 +241,7 @@ def counted_table() -> list[list[str]]:
         for batch in (1, 4):
             block = TransformerBlock(config, 1, kernel, seed=1).bfloat16()
             workload = Workload(model, schedule, "bf16", attention)
-            formula = layer_activation_bytes(workload, Layout(1, 1, 1, batch, recompute=False))
+            formula = layer_activation_bytes(workload, planned(1, 1, 1, batch, recompute=False))
             rows.append(_counted(f"layer, `{kernel}`, micro-batch {batch}", kept([block], batch, block), formula))
     norm, embedding = FinalNorm(config).bfloat16(), TokenEmbedding(config, vocabulary, 1).bfloat16()
     losses: tuple[tuple[Literal["eager", "compiled"], bool], ...] = (("eager", True), ("compiled", False))
@@ -245,7 +254,7 @@ def counted_table() -> list[list[str]]:
 
             found = kept([norm, embedding], batch, head)
             workload = Workload(model, schedule, "bf16", logits_copied=copied)
-            formula = head_activation_bytes(workload, Layout(1, 1, 1, batch, recompute=False))
+            formula = head_activation_bytes(workload, planned(1, 1, 1, batch, recompute=False))
             rows.append(_counted(f"final norm, logits and `{loss}` loss, micro-batch {batch}", found, formula))
     return rows
 

@@ -29,7 +29,7 @@ from treering.data.corpus.tokenize import train_tokenizer
 from treering.project import Project
 from treering.runlog.attempt import HEADER_FILE
 from treering.runlog.directory import MANIFEST_FILE, RunDirectory, checkpoint_name
-from treering.runlog.records import AttemptHeader, CheckpointManifest, Layout
+from treering.runlog.records import AttemptHeader, AttemptLayout, CheckpointManifest
 from treering.runlog.ring import RINGS_FILE, Ring
 from treering.runlog.writer import RingWriter
 
@@ -41,7 +41,7 @@ SHARES = {"large": 0.8, "middle": 0.15, "small": 0.05}
 """Parts of tokens and documents that each corpus holds."""
 HELD_OUT = 0.02
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
-_LAYOUT = Layout(tensor=1, pipeline=1, data=8, micro_batch_size=2, world_size=8, device="cuda", backend="nccl")
+_LAYOUT = AttemptLayout(tensor=1, pipeline=1, data=8, micro_batch_size=2, device="cuda", backend="nccl")
 
 
 def write_project(root: Path, num_documents: int, num_tokens: int, steps: int, batch: int) -> Resolved:

@@ -133,9 +133,7 @@ def header_of(
             "packages": {"torch": "2.13.0+cpu"},
             "device_kinds": ["NVIDIA H200" if plan.device == "cuda" else "Some Processor"],
         },
-        layout=run_records.LAYOUT.model_copy(
-            update={"pipeline": plan.pipeline, "data": plan.ranks // plan.pipeline, "world_size": plan.ranks}
-        ),
+        layout=run_records.LAYOUT.model_copy(update={"pipeline": plan.pipeline, "data": plan.ranks // plan.pipeline}),
         devices=({"kind": "cpu", "name": "2 cores"},),
         kernels=(
             Kernel(operation="attention", requested="sdpa_auto", used="sdpa_math", reason="no fused kernel on CPU"),

@@ -10,12 +10,12 @@ from treering.config.resolve import declared_blend, resolve
 from treering.metrics.efficiency import STEP_PARTS, efficiency, split
 from treering.metrics.flops import FLOPS_FORMULAS, ModelShape
 from treering.runlog.metric_catalog import METRICS
-from treering.runlog.records import Layout
+from treering.runlog.records import AttemptLayout
 from treering.runlog.ring import Ring
 
 EXPERIMENT = Path(__file__).parents[2] / "experiments/mt-nlg-530b.yaml"
 SHAPE = ModelShape(105, 20480, 128, 2048, 51200)
-LAYOUT = Layout(tensor=8, pipeline=35, data=8, micro_batch_size=1, world_size=2240, device="cuda", backend="nccl")
+LAYOUT = AttemptLayout(tensor=8, pipeline=35, data=8, micro_batch_size=1, device="cuda", backend="nccl")
 PARTS = {"data_wait": 1.0, "forward_backward": 40.0, "communication": 15.0, "optimizer": 4.0}
 
 

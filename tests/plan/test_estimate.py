@@ -11,13 +11,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from planned import CLUSTER, LAYOUT, MODEL, changed, planned, workload
 
 from treering.config.batch_schedule import Rampup
-from treering.config.load import load_experiment
 from treering.config.model import ModelConfig
 from treering.config.operation import ParallelConfig
-from treering.config.resolve import declared_blend, resolve
-from treering.config.schedule import Schedule
 from treering.errors import ConfigError, UserError
 from treering.metrics.flops import ptdp_2021
 from treering.plan.estimate import (
@@ -29,7 +27,7 @@ from treering.plan.estimate import (
     search,
     step_time,
 )
-from treering.plan.layout import DEVICES, Cluster, Layout, Workload, check_layout, layouts
+from treering.plan.layout import DEVICES, Cluster, PlannedLayout, check_layout, layouts
 from treering.plan.memory import (
     device_memory,
     head_activation_bytes,
@@ -39,23 +37,6 @@ from treering.plan.memory import (
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "experiments" / "benchmarks" / "plan_accuracy.py"
-
-MODEL = ModelConfig(num_layers=105, hidden_size=20_480, num_attention_heads=128, padded_vocab_size=51_200)
-LAYOUT = Layout(8, 35, 8, 1, recompute=True)
-CLUSTER = Cluster.of("A100 80GB", 280, 8)
-
-
-@pytest.fixture(scope="module")
-def mt_nlg():
-    experiment = load_experiment(ROOT / "experiments" / "mt-nlg-530b.yaml")
-    return Workload.of(resolve(experiment, declared_blend(experiment), "mt-nlg-530b.yaml"))
-
-
-def workload(model=MODEL, batch=1920, tokens=10**12, **changes):
-    schedule = Schedule(
-        sequence_length=2048, train_tokens=tokens, global_batch_size=batch, peak_learning_rate=1e-4, **changes
-    )
-    return Workload(model, schedule, "bf16")
 
 
 def part(memory, name):
@@ -69,7 +50,7 @@ def test_activations_of_a_layer_are_equation_2_of_2205_05198():
     s, b, h, a = 2048, 1, 20_480, 128
     dropped = MODEL.model_copy(update={"dropout": 0.1})
     for t in (1, 2, 8):
-        layout = replace(LAYOUT, tensor=t)
+        layout = changed(LAYOUT, tensor=t)
         found = layer_activation_bytes(replace(workload(dropped), attention="unfused"), layout)
         assert found == pytest.approx(s * b * h * (10 + 24 / t + 5 * a * s / (h * t)))
         # Without dropout neither masks (2sbh) nor dropped scores (3as²b) are kept; a fused kernel keeps as numbers.
@@ -82,7 +63,7 @@ def test_activations_of_a_layer_are_equation_2_of_2205_05198():
 def test_without_recompute_mt_nlg_as_it_was_trained_never_fitted():
     dropped = MODEL.model_copy(update={"dropout": 0.1})
     before_fusion = replace(workload(dropped), attention="unfused")
-    memory = device_memory(before_fusion, replace(LAYOUT, recompute=False), 1920)
+    memory = device_memory(before_fusion, changed(LAYOUT, recompute=False), 1920)
     # 105 layers' worth (35 in flight x 3) of sbh(10 + 3 + 8) = 881 MB.
     assert part(memory, "activations") == pytest.approx(105 * 2048 * 20_480 * 21, rel=0.03)
     assert memory.num_bytes > 80e9
@@ -106,20 +87,20 @@ def test_parameters_of_one_device_are_those_of_the_model(tied, extra, stage):
     model = MODEL.model_copy(update={"tied_embeddings": tied})
     layers = 105 * (12 * 20_480**2 + 13 * 20_480)
     whole = layers + (51_200 + 2048 + 2) * 20_480 + extra
-    assert stage_parameters(workload(model), Layout(1, 1, 1, 1, recompute=False), stage) == whole
+    assert stage_parameters(workload(model), planned(1, 1, 1, 1, recompute=False), stage) == whole
 
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_the_last_of_several_stages_has_an_output_layer_of_its_own(tied):
     model = MODEL.model_copy(update={"tied_embeddings": tied})
     layer = 12 * 20_480**2 + 13 * 20_480
-    layout = Layout(1, 105, 1, 1, recompute=False)
+    layout = planned(1, 105, 1, 1, recompute=False)
     assert stage_parameters(workload(model), layout, "last") == layer + 51_200 * 20_480 + 2 * 20_480
     assert stage_parameters(workload(model), layout, "first") == layer + 51_200 * 20_480 + 2048 * 20_480
 
 
 def test_replicas_share_the_optimizer_only():
-    one, eight = (device_memory(workload(), replace(LAYOUT, data=data), 1920) for data in (1, 8))
+    one, eight = (device_memory(workload(), changed(LAYOUT, data=data), 1920) for data in (1, 8))
     assert part(one, "optimizer") == 8 * part(eight, "optimizer")
     assert part(one, "weights") == part(eight, "weights")
     assert part(one, "activations") == part(eight, "activations")
@@ -131,7 +112,7 @@ def test_fewer_micro_batches_than_stages_are_all_that_is_in_flight():
 
 def test_a_large_vocabulary_makes_the_last_stage_the_fullest():
     model = ModelConfig(num_layers=2, hidden_size=64, num_attention_heads=2, padded_vocab_size=51_200)
-    layout = Layout(1, 2, 1, 4, recompute=False)
+    layout = planned(1, 2, 1, 4, recompute=False)
     memory = device_memory(workload(model, 8), layout, 8)
     assert (memory.stage, memory.in_flight) == ("last", 1)
     logits = 2048 * 4 * 51_200
@@ -145,16 +126,16 @@ def test_a_group_of_layers_keeps_one_input_and_is_whole_while_it_is_recomputed()
     parallel = ParallelConfig(
         tensor=1, pipeline=15, micro_batch_size=1, activation_recompute="full", recompute_interval=3
     )
-    layout = Layout.of(parallel, 15)  # 7 layers a stage: groups of 3, 3 and 1
+    layout = PlannedLayout.of(parallel, 15)  # 7 layers a stage: groups of 3, 3 and 1
     assert (layout.recompute, layout.recompute_interval) == (True, 3)
     hidden, layer = 2 * 2048 * 20_480, layer_activation_bytes(workload(), layout)
     each, groups = (
-        part(device_memory(workload(), replace(layout, recompute_interval=interval), 1920), "activations")
+        part(device_memory(workload(), changed(layout, recompute_interval=interval), 1920), "activations")
         for interval in (1, 3)
     )
     assert each - groups == pytest.approx(15 * (7 - 3) * hidden - (3 - 1) * layer)
     assert step_time(workload(), layout, CLUSTER, 1920, 0.5) == step_time(
-        workload(), replace(layout, recompute_interval=1), CLUSTER, 1920, 0.5
+        workload(), changed(layout, recompute_interval=1), CLUSTER, 1920, 0.5
     )
 
 
@@ -168,7 +149,7 @@ def test_bubble_of_1f1b():
 
 @given(mfu=st.floats(0.05, 0.4), nodes=st.sampled_from([280, 560]), recompute=st.booleans())
 def test_the_stated_mfu_is_what_the_full_batch_reaches(mfu, nodes, recompute):
-    cluster, layout = Cluster.of("A100 80GB", nodes, 8), replace(LAYOUT, data=nodes // 35, recompute=recompute)
+    cluster, layout = Cluster.of("A100 80GB", nodes, 8), changed(LAYOUT, data=nodes // 35, recompute=recompute)
     rate = kernel_rate(workload(), layout, cluster, mfu)
     step = step_time(workload(), layout, cluster, 1920, rate)
     assert step.mfu == pytest.approx(mfu)
@@ -180,7 +161,7 @@ def test_the_stated_mfu_is_what_the_full_batch_reaches(mfu, nodes, recompute):
 
 @pytest.mark.parametrize("recompute", [True, False])
 def test_alone_a_device_computes_the_flops_of_ptdp(recompute):
-    layout, cluster = Layout(1, 1, 1, 1, recompute=recompute), Cluster.of("A100 80GB", 1, 1)
+    layout, cluster = planned(1, 1, 1, 1, recompute=recompute), Cluster.of("A100 80GB", 1, 1)
     step = step_time(workload(batch=4), layout, cluster, 4, 0.5)
     assert step.step_s == pytest.approx(ptdp_2021(workload().shape, 4, recompute) / (0.5 * 312e12))
     assert (step.tensor_s, step.pipeline_s, step.data_s, step.bubble) == (0, 0, 0, 0)
@@ -197,11 +178,11 @@ def test_transfers_of_mt_nlg():
 
 def test_replicas_of_one_node_talk_over_nvlink_and_those_of_a_ring_use_every_port():
     model = ModelConfig(num_layers=4, hidden_size=1024, num_attention_heads=16, padded_vocab_size=51_200)
-    inside = step_time(workload(model), Layout(1, 1, 8, 1, recompute=False), Cluster.of("A100 80GB", 1, 8), 1920, 0.5)
-    across = step_time(workload(model), Layout(1, 1, 16, 1, recompute=False), Cluster.of("A100 80GB", 2, 8), 1920, 0.5)
-    exchanged = 10 * stage_parameters(workload(model), Layout(1, 1, 8, 1, recompute=False), "first")
+    inside = step_time(workload(model), planned(1, 1, 8, 1, recompute=False), Cluster.of("A100 80GB", 1, 8), 1920, 0.5)
+    across = step_time(workload(model), planned(1, 1, 16, 1, recompute=False), Cluster.of("A100 80GB", 2, 8), 1920, 0.5)
+    exchanged = 10 * stage_parameters(workload(model), planned(1, 1, 8, 1, recompute=False), "first")
     large = Cluster.of("A100 80GB", 2, 16)  # 16 ports of a node carry more than one device's NVLink
-    limited = step_time(workload(model), Layout(1, 1, 32, 1, recompute=False), large, 1920, 0.5)
+    limited = step_time(workload(model), planned(1, 1, 32, 1, recompute=False), large, 1920, 0.5)
     assert inside.data_s == pytest.approx(7 / 8 * exchanged / 300e9)
     assert across.data_s == pytest.approx(15 / 16 * exchanged / (8 * 25e9))
     assert limited.data_s == pytest.approx(31 / 32 * exchanged / 300e9)
@@ -209,7 +190,7 @@ def test_replicas_of_one_node_talk_over_nvlink_and_those_of_a_ring_use_every_por
 
 def test_days_are_the_sum_over_every_step_of_the_ramp():
     model = ModelConfig(num_layers=4, hidden_size=1024, num_attention_heads=16, padded_vocab_size=51_200)
-    layout, cluster = Layout(2, 2, 2, 1, recompute=False), Cluster.of("H100 80GB", 1, 8)
+    layout, cluster = planned(2, 2, 2, 1, recompute=False), Cluster.of("H100 80GB", 1, 8)
     for tokens in (2048 * 700, 2048 * 5_000):  # ends inside the ramp; ends after it
         ramped = workload(model, 64, tokens, rampup=Rampup(8, 8, 1000))
         every = sum(
@@ -235,7 +216,7 @@ def test_mt_nlg_on_280_nodes(mt_nlg):
 @pytest.mark.parametrize(("nodes", "data", "published_s", "tolerance"), [(350, 10, 50.2, 0.01), (420, 12, 44.4, 0.04)])
 def test_mt_nlg_on_more_nodes_follows_from_280(nodes, data, published_s, tolerance):
     rate = kernel_rate(workload(), LAYOUT, CLUSTER, 0.302)
-    found = estimate(workload(), replace(LAYOUT, data=data), Cluster.of("A100 80GB", nodes, 8), rate)
+    found = estimate(workload(), changed(LAYOUT, data=data), Cluster.of("A100 80GB", nodes, 8), rate)
     assert found.full.step_s == pytest.approx(published_s, rel=tolerance)
 
 
@@ -257,8 +238,8 @@ def test_an_efficiency_beyond_the_peak_is_refused():
         ),
         (LAYOUT, Cluster.of("A100 80GB", 281, 8), r"parallel\.pipeline: found tensor 8 x pipeline 35 = 280"),
         (LAYOUT, Cluster.of("A100 80GB", 560, 4), r"parallel\.tensor: found 8, expected a divisor of 4"),
-        (replace(LAYOUT, pipeline=28, data=10), CLUSTER, r"model\.num_layers: found 105, .* by parallel\.pipeline 28"),
-        (replace(LAYOUT, micro_batch_size=7), CLUSTER, r"schedule: found a stage with global batch 1920 .* 7 x 8"),
+        (changed(LAYOUT, pipeline=28, data=10), CLUSTER, r"model\.num_layers: found 105, .* by parallel\.pipeline 28"),
+        (changed(LAYOUT, micro_batch_size=7), CLUSTER, r"schedule: found a stage with global batch 1920 .* 7 x 8"),
     ],
 )
 def test_what_does_not_divide_is_refused_with_field_and_remedy(layout, cluster, message):
@@ -269,7 +250,7 @@ def test_what_does_not_divide_is_refused_with_field_and_remedy(layout, cluster, 
 def test_heads_that_tensor_ranks_cannot_share():
     model = ModelConfig(num_layers=4, hidden_size=1020, num_attention_heads=12, padded_vocab_size=51_200)
     with pytest.raises(ConfigError, match=r"model\.num_attention_heads: found 12, .* by parallel\.tensor 8"):
-        check_layout("x.yaml", workload(model), Layout(8, 1, 1, 1, recompute=False), Cluster.of("H100", 1, 8))
+        check_layout("x.yaml", workload(model), planned(8, 1, 1, 1, recompute=False), Cluster.of("H100", 1, 8))
 
 
 def test_fp32_has_no_peak():
@@ -281,12 +262,12 @@ def test_fp32_has_no_peak():
     ("layout", "nodes", "field"),
     [
         (
-            replace(LAYOUT, micro_batch_size=4, recompute=False),
+            changed(LAYOUT, micro_batch_size=4, recompute=False),
             280,
             r"parallel\.activation_recompute: found 2\d\d\.\d GB",
         ),
-        (replace(LAYOUT, micro_batch_size=30), 280, r"parallel\.micro_batch_size: found .* a smaller micro-batch"),
-        (Layout(8, 7, 1, 1, recompute=True), 7, r"parallel: found 201\.6 GB .* more tensor or pipeline parallelism"),
+        (changed(LAYOUT, micro_batch_size=30), 280, r"parallel\.micro_batch_size: found .* a smaller micro-batch"),
+        (planned(8, 7, 1, 1, recompute=True), 7, r"parallel: found 201\.6 GB .* more tensor or pipeline parallelism"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_field_and_remedy(layout, nodes, field):
@@ -296,14 +277,14 @@ def test_what_does_not_fit_is_refused_with_field_and_remedy(layout, nodes, field
 
 def test_data_auto_takes_what_is_left():
     parallel = ParallelConfig(tensor=8, pipeline=35, micro_batch_size=1, activation_recompute="full")
-    assert Layout.of(parallel, 2240) == LAYOUT
-    assert Layout.of(parallel, 8).data == 1
+    assert PlannedLayout.of(parallel, 2240) == LAYOUT
+    assert PlannedLayout.of(parallel, 8).data == 1
 
 
 def test_a_layout_gives_up_replicas_until_every_stage_divides(mt_nlg):
-    assert replace(LAYOUT, data=10).dividing(mt_nlg.schedule) == LAYOUT
-    assert LAYOUT.dividing(mt_nlg.schedule) == LAYOUT
-    assert replace(LAYOUT, micro_batch_size=7).dividing(mt_nlg.schedule).data == 1
+    assert changed(LAYOUT, data=10).fitted(mt_nlg.schedule) == LAYOUT
+    assert LAYOUT.fitted(mt_nlg.schedule) == LAYOUT
+    assert changed(LAYOUT, micro_batch_size=7).fitted(mt_nlg.schedule).data == 1
 
 
 def test_devices_by_name_by_beginning_and_by_driver():
@@ -326,7 +307,7 @@ def test_search_lists_exactly_what_passes_the_checks(mt_nlg):
         return True
 
     possible = [
-        Layout(tensor, pipeline, 2240 // (tensor * pipeline) or 1, micro_batch, full)
+        planned(tensor, pipeline, 2240 // (tensor * pipeline) or 1, micro_batch, recompute=full)
         for tensor, pipeline, micro_batch, full in product(range(1, 9), range(1, 106), (1, 2, 4, 8, 16), (False, True))
     ]
     assert set(layouts(mt_nlg, CLUSTER)) == {layout for layout in possible if passes(layout)}
@@ -335,7 +316,7 @@ def test_search_lists_exactly_what_passes_the_checks(mt_nlg):
 def test_search_ranks_what_fits(mt_nlg):
     found = search("x.yaml", mt_nlg, CLUSTER, 0.5)
     assert [each.days for each in found] == sorted(each.days for each in found)
-    assert all(each.fits and each.layout.num_devices == 2240 for each in found)
+    assert all(each.fits and each.layout.world_size == 2240 for each in found)
     assert found == search("x.yaml", mt_nlg, CLUSTER, 0.5)
     with_recompute = [each.layout for each in found if each.layout.recompute]
     assert with_recompute[0] == LAYOUT  # the layout that was trained is the best of those

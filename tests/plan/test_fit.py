@@ -1,27 +1,15 @@
 """What surely cannot fit is refused, and nothing else."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from planned import LAYOUT, changed, planned
 
-from treering.config.load import load_experiment
-from treering.config.resolve import declared_blend, resolve
 from treering.errors import ConfigError
 from treering.plan.fit import check_device_memory, check_node_memory
-from treering.plan.layout import Layout, Workload
 from treering.plan.memory import device_memory, stage_memories
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def mt_nlg():
-    experiment = load_experiment(ROOT / "experiments/mt-nlg-530b.yaml")
-    return Workload.of(resolve(experiment, declared_blend(experiment), "mt-nlg-530b.yaml"))
-
-
-LAYOUT = Layout(8, 35, 8, 1, recompute=True)
 
 
 def test_a_device_is_filled_to_its_last_byte_and_no_further(mt_nlg):
@@ -36,9 +24,9 @@ def test_a_device_is_filled_to_its_last_byte_and_no_further(mt_nlg):
 @pytest.mark.parametrize(
     ("layout", "field"),
     [
-        (replace(LAYOUT, recompute=False), "parallel.activation_recompute"),
-        (Layout(8, 35, 2, 16, recompute=True), "parallel.micro_batch_size"),
-        (Layout(8, 1, 8, 1, recompute=True), "parallel"),
+        (changed(LAYOUT, recompute=False), "parallel.activation_recompute"),
+        (planned(8, 35, 2, 16, recompute=True), "parallel.micro_batch_size"),
+        (planned(8, 1, 8, 1, recompute=True), "parallel"),
     ],
 )
 def test_the_remedy_names_what_takes_the_memory(mt_nlg, layout, field):
@@ -56,7 +44,7 @@ def test_stages_together_hold_the_whole_model(mt_nlg):
     assert stages[0].parameters == middle + 51_200 * h // 8 + 2048 * h
     assert stages[-1].parameters == middle + 51_200 * h // 8 + 2 * h
     assert stages[1].in_flight == 1
-    assert [stage.stage for stage in stage_memories(mt_nlg, replace(LAYOUT, pipeline=1), 1920)] == ["first"]
+    assert [stage.stage for stage in stage_memories(mt_nlg, changed(LAYOUT, pipeline=1), 1920)] == ["first"]
 
 
 def test_a_node_that_holds_all_ranks_holds_every_stage(mt_nlg):

@@ -11,7 +11,7 @@ from treering.cli import app
 from treering.cli.commands.runs import _shown_length
 from treering.cli.numbers import age
 from treering.errors import EvidenceError, NotFoundError
-from treering.runlog.records import Layout
+from treering.runlog.records import AttemptLayout
 from treering.ship.follow import follow
 from treering.ship.projection import attempt_tags
 
@@ -175,7 +175,7 @@ def test_show_tells_what_started_an_attempt(launch, text, call, write_run):
 def test_show_tells_where_the_time_goes_and_which_rank_is_slow(call, write_run):
     times = {"step": 2.0, "data_wait": 0.1, "forward_backward": 1.0, "communication": 0.6, "optimizer": 0.3}
     times |= {"pipeline": 1.5, "pipeline_bubble": 0.45, "record": 0.01}
-    layout = Layout(tensor=1, pipeline=2, data=1, micro_batch_size=2, world_size=2, device="cpu", backend="gloo")
+    layout = AttemptLayout(tensor=1, pipeline=2, data=1, micro_batch_size=2, device="cpu", backend="gloo")
     writer = write_run().start(layout=layout).lay(10, time_s=lambda _: times)
     for rank, compute_s in ((0, 1.3), (1, 1.8)):
         values = {"rank/step": 2.0, "rank/compute": compute_s, "rank/communication": 0.6, "rank/tflops": 1.0 + rank}

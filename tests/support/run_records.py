@@ -5,10 +5,10 @@ from typing import Any
 from treering.config.canonical import digest_bytes, digest_json
 from treering.config.resolve import Resolved
 from treering.runlog.directory import CheckpointDirectory
-from treering.runlog.records import AttemptHeader, CheckpointManifest, Evaluation, Layout, Parent
+from treering.runlog.records import AttemptHeader, AttemptLayout, CheckpointManifest, Evaluation, Parent
 from treering.runlog.ring import Ring
 
-LAYOUT = Layout(tensor=1, pipeline=1, data=2, micro_batch_size=2, world_size=2, device="cpu", backend="gloo")
+LAYOUT = AttemptLayout(tensor=1, pipeline=1, data=2, micro_batch_size=2, device="cpu", backend="gloo")
 CODE, ENVIRONMENT = digest_bytes(b"code"), digest_bytes(b"environment")
 
 

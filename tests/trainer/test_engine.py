@@ -21,7 +21,7 @@ def build(monkeypatch):
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_fp16_supported", lambda: True, raising=False)
     # As `connect` does: DeepSpeed would compile its shared-memory collective, which one rank never uses.
     monkeypatch.setitem(deepspeed.ops.__compatible_ops__, "deepspeed_shm_comm", False)
-    place = join_alone()
+    place = join_alone(micro_batch_size=2)
     deepspeed.init_distributed(verbose=False)
 
     def engine(precision, kernel, **changes):

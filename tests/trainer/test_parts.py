@@ -15,13 +15,13 @@ from trained import resolved
 
 from treering.cli.commands.train import train
 from treering.collect.code import code_record
+from treering.config.layout import Layout
 from treering.data.order.batch import read_samples, sample_digests
 from treering.data.order.treering1 import DataOrder
 from treering.errors import EvidenceError, UserError
 from treering.runlog.directory import RunDirectory
 from treering_trainer.checkpointing.resume import differences, find_finished
 from treering_trainer.core.batch_reader import BatchReader, open_corpora, text_digest, verified_digests
-from treering_trainer.core.topology import Layout, RankCoordinates
 from treering_trainer.launch.devices import Hardware, choose_layout
 from treering_trainer.monitor.hooks import FailOpen, Hook, Progress
 from treering_trainer.monitor.processes import EXIT_CONTACT_LOST, RankEnd, RankFailedError, Ranks, describe
@@ -56,10 +56,10 @@ def test_replicas_read_the_batch_between_them(project):
     sources = [SimpleNamespace(tokens=lambda a, b, c=corpus: c.tokens(slice(a, b))) for corpus in corpora]
     order = DataOrder(blend)
     whole = read_samples(order, sources, 24, 36)
-    layout = Layout(1, 1, 3)
+    layout = Layout(tensor=1, pipeline=1, data=3, micro_batch_size=2)
     found = {}
     for data in range(3):
-        batch = BatchReader(order, sources, RankCoordinates(data, data, layout, 0, 0, data), 2).read(24, 36)
+        batch = BatchReader(order, sources, layout.coordinates(data)).read(24, 36)
         assert len(batch.micro_batches) == 2
         for m, (inputs, labels) in enumerate(batch.micro_batches):
             for row in range(2):
@@ -109,7 +109,8 @@ def test_damaged_bytes_of_a_corpus_start_no_training(project):
 
 def test_middle_stage_reads_nothing(project):
     order = DataOrder(resolved(project).blend)
-    batch = BatchReader(order, [], RankCoordinates(1, 1, Layout(1, 3, 1), 0, 1, 0), 2).read(0, 8)
+    layout = Layout(tensor=1, pipeline=3, data=1, micro_batch_size=2)
+    batch = BatchReader(order, [], layout.coordinates(1)).read(0, 8)
     assert batch.micro_batches == ()
     assert batch.digests.shape == (0, 32)
 

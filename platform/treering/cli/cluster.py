@@ -9,7 +9,7 @@ from treering.errors import ConfigError
 if TYPE_CHECKING:
     from treering.config.resolve import Resolved
     from treering.plan.estimate import Plan
-    from treering.plan.layout import Cluster
+    from treering.plan.layout import Cluster, PlannedLayout
 
 SHOWN_LAYOUTS = 10
 
@@ -41,7 +41,7 @@ def cluster_document(source: str, resolved: "Resolved", options: ClusterOptions)
         UserError: an unknown device, or an efficiency that no kernels reach.
     """
     from treering.plan.estimate import kernel_rate, plan, search
-    from treering.plan.layout import Cluster, Layout, Workload
+    from treering.plan.layout import Cluster, PlannedLayout, Workload
 
     if resolved.attempt.parallel.pipeline_schedule != "1f1b":
         raise ConfigError(
@@ -50,9 +50,9 @@ def cluster_document(source: str, resolved: "Resolved", options: ClusterOptions)
         )  # fmt: skip
     workload = Workload.of(resolved)
     cluster = Cluster.of(options.device, options.nodes, options.gpus_per_node)
-    layout = Layout.of(resolved.attempt.parallel, cluster.num_devices)
+    layout = PlannedLayout.of(resolved.attempt.parallel, cluster.num_devices)
     if options.search:  # here it only says what the efficiency was stated for
-        layout = layout.dividing(workload.schedule)
+        layout = layout.fitted(workload.schedule)
     document: dict[str, Any] = {
         "model": "a model, not a measurement; see docs/planning.md",
         "nodes": cluster.nodes,
@@ -75,8 +75,8 @@ def cluster_document(source: str, resolved: "Resolved", options: ClusterOptions)
     return document | {"kernel_rate": found_plan.kernel_rate} | _plan_document(found_plan, cluster)
 
 
-def _layout_document(layout: Any) -> dict[str, Any]:
-    return asdict(layout) | {"name": str(layout)}
+def _layout_document(layout: "PlannedLayout") -> dict[str, Any]:
+    return layout.model_dump(mode="json") | {"name": str(layout)}
 
 
 def _plan_document(plan: "Plan", cluster: "Cluster") -> dict[str, Any]:

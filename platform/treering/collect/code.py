@@ -32,6 +32,7 @@ NUMERIC_SOURCES: Final = (
     "trainer/treering_trainer/core",
     "platform/treering/config/ancestry.py",
     "platform/treering/config/batch_schedule.py",
+    "platform/treering/config/layout.py",
     "platform/treering/config/model.py",
     "platform/treering/config/resolve.py",
     "platform/treering/config/schedule.py",

@@ -7,13 +7,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
+from treering.config.layout import Layout, PipelineSchedule
 from treering.config.model import GrowingSection, PositiveInt, Section, contradiction
-
-PipelineSchedule = Literal["1f1b", "dualpipev"]
 
 
 class ParallelConfig(GrowingSection):
-    """The parallel layout; data parallelism takes what tensor and pipeline parallelism leave."""
+    """What is asked of the parallel layout; data parallelism takes what tensor and pipeline parallelism leave."""
 
     added = frozenset({"recompute_interval", "pipeline_schedule", "rank_timeout_s"})
 
@@ -39,15 +38,16 @@ class ParallelConfig(GrowingSection):
         "saving, validating and a step take each",
     )
 
-    @property
-    def chunks(self) -> int:
-        """Runs of consecutive layers that the model is cut into: one a stage, two with DualPipeV."""
-        return self.pipeline * (2 if self.pipeline_schedule == "dualpipev" else 1)
-
-    @property
-    def least_micro_batches(self) -> int:
-        """Micro-batches of a replica that the schedule needs in every step: as many as chunks with DualPipeV."""
-        return self.chunks if self.pipeline_schedule == "dualpipev" else 1
+    def layout(self, num_devices: int) -> Layout:
+        """The layout that the config asks for; `data: auto` takes what the devices leave, at least one replica."""
+        rest = max(1, num_devices // (self.tensor * self.pipeline))
+        return Layout(
+            tensor=self.tensor,
+            pipeline=self.pipeline,
+            data=rest if self.data == "auto" else self.data,
+            micro_batch_size=self.micro_batch_size,
+            pipeline_schedule=self.pipeline_schedule,
+        )
 
     @model_validator(mode="after")
     def _schedule_fits(self) -> Self:

@@ -601,20 +601,17 @@ def resolve(
         ),
         overrides=overrides,
     )
-    parallel = experiment.parallel
-    replicas = 1 if parallel.data == "auto" else parallel.data
     with _written_in(source):
         schedule = resolved.schedule
     if found is not None:
         check_start_fits(resolved, found.other, source)
-    least = parallel.least_micro_batches
-    offending = schedule.check_divisible(parallel.micro_batch_size * replicas, least)
+    layout = experiment.parallel.layout(1)
+    offending = layout.unfit_stage(schedule)
     if offending is not None:
         raise ConfigError(
             source,
             "schedule",
             f"a stage with global batch {offending.batch_size} from step {offending.first_step} on",
-            f"every stage divisible by micro_batch_size x data = {parallel.micro_batch_size} x {replicas}"
-            + (f", at least {least} micro-batches of it for {parallel.pipeline_schedule}" if least > 1 else ""),
+            layout.stage_rule,
         )
     return resolved

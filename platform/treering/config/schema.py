@@ -161,7 +161,7 @@ class Experiment(Section):
             yield contradiction("hooks", f"{twice} twice", "each name once: a checkpoint keeps state by name")
 
     def _layout_divides(self) -> Iterator[PydanticCustomError]:
-        tensor, chunks = self.parallel.tensor, self.parallel.chunks
+        tensor, chunks = self.parallel.tensor, self.parallel.layout(1).chunks
         by_chunks = "parallel.pipeline" if chunks == self.parallel.pipeline else "2 x parallel.pipeline (dualpipev) ="
         for field, value, ways, by in (
             ("model.num_attention_heads", self.model.num_attention_heads, tensor, "parallel.tensor"),

@@ -76,7 +76,7 @@ def efficiency(ring: Ring, header: AttemptHeader, shape: ModelShape) -> Efficien
     if ring.time_s.get("pipeline"):
         bubble = ring.time_s["pipeline_bubble"] / ring.time_s["pipeline"]
     if layout.pipeline > 1 and layout.pipeline_schedule == "1f1b":
-        ideal = bubble_share(ring.global_batch_size / (layout.micro_batch_size * layout.data), layout.pipeline)
+        ideal = bubble_share(layout.micro_batches(ring.global_batch_size), layout.pipeline)
     return Efficiency(mfu, hfu, bubble, ideal)
 
 

@@ -15,7 +15,7 @@ from treering.errors import ConfigError, UserError
 from treering.metrics.efficiency import bubble_share
 from treering.metrics.flops import megatron_2023
 from treering.plan.fit import check_device_memory
-from treering.plan.layout import Cluster, Layout, Workload, check_layout, layouts
+from treering.plan.layout import Cluster, PlannedLayout, Workload, check_layout, layouts
 from treering.plan.memory import USABLE_SHARE, DeviceMemory, device_memory, element_bytes, stage_parameters
 
 _DAY_S = 86_400.0
@@ -64,7 +64,7 @@ class Plan:
         days: of the whole schedule, every stage of the batch ramp by its own step time.
     """
 
-    layout: Layout
+    layout: PlannedLayout
     memory: DeviceMemory
     memory_share: float
     kernel_rate: float
@@ -78,7 +78,7 @@ class Plan:
         return self.memory_share <= USABLE_SHARE
 
 
-def kernel_rate(workload: Workload, layout: Layout, cluster: Cluster, mfu: float) -> float:
+def kernel_rate(workload: Workload, layout: PlannedLayout, cluster: Cluster, mfu: float) -> float:
     """Hardware FLOP/s over peak while kernels run, from the MFU of a whole step at the full batch.
 
     Raises:
@@ -97,7 +97,7 @@ def kernel_rate(workload: Workload, layout: Layout, cluster: Cluster, mfu: float
     return full_speed.compute_s / compute_s
 
 
-def step_time(workload: Workload, layout: Layout, cluster: Cluster, batch_size: int, rate: float) -> StepTime:
+def step_time(workload: Workload, layout: PlannedLayout, cluster: Cluster, batch_size: int, rate: float) -> StepTime:
     """Time of one step: m + p - 1 micro-batches of the slowest stage, then the exchange between replicas.
 
     The slowest stage is the last: its share of the layers and the logits. FLOPs by `megatron-2023`, layers four thirds
@@ -120,7 +120,7 @@ def step_time(workload: Workload, layout: Layout, cluster: Cluster, batch_size: 
     hidden = float(e * s * b * model.hidden_size)
     reductions = (6 if layout.recompute else 4) * model.num_layers / p
     tensor_s = reductions * 2 * (t - 1) / t * hidden / links.node
-    between = links.node if layout.num_devices <= cluster.gpus_per_node else links.network
+    between = links.node if layout.world_size <= cluster.gpus_per_node else links.network
     pipeline_s = 2 * hidden / t / between if p > 1 else 0.0
     # A ring over nodes leaves each of them by as many ports as it has replicas there.
     ports = max(1, cluster.gpus_per_node // t)
@@ -139,11 +139,11 @@ def step_time(workload: Workload, layout: Layout, cluster: Cluster, batch_size: 
         data_s=data_s,
         step_s=total,
         tokens_per_second=batch_size * s / total,
-        mfu=flops / total / (layout.num_devices * cluster.device.tflops * 1e12),
+        mfu=flops / total / (layout.world_size * cluster.device.tflops * 1e12),
     )
 
 
-def schedule_seconds(workload: Workload, layout: Layout, cluster: Cluster, rate: float) -> float:
+def schedule_seconds(workload: Workload, layout: PlannedLayout, cluster: Cluster, rate: float) -> float:
     """Time of all steps of the schedule, each stage of the batch ramp by its own step time."""
     schedule = workload.schedule
     stages = [stage for stage in schedule.stages if stage.first_step <= schedule.num_steps]
@@ -154,7 +154,7 @@ def schedule_seconds(workload: Workload, layout: Layout, cluster: Cluster, rate:
     )
 
 
-def estimate(workload: Workload, layout: Layout, cluster: Cluster, rate: float) -> Plan:
+def estimate(workload: Workload, layout: PlannedLayout, cluster: Cluster, rate: float) -> Plan:
     """Everything about one layout, whether it fits or not."""
     schedule = workload.schedule
     memory = device_memory(workload, layout, schedule.global_batch_size)
@@ -169,7 +169,7 @@ def estimate(workload: Workload, layout: Layout, cluster: Cluster, rate: float) 
     )
 
 
-def plan(source: str, workload: Workload, layout: Layout, cluster: Cluster, mfu: float) -> Plan:
+def plan(source: str, workload: Workload, layout: PlannedLayout, cluster: Cluster, mfu: float) -> Plan:
     """The plan of one layout whose step at the full batch reaches a stated MFU.
 
     Args:

@@ -5,14 +5,14 @@ only what cannot fit.
 """
 
 from treering.errors import ConfigError
-from treering.plan.layout import Layout, Workload
+from treering.plan.layout import PlannedLayout, Workload
 from treering.plan.memory import DeviceMemory, device_memory, stage_memories
 
 _GB = 1e9
 
 
 def check_device_memory(
-    source: str, workload: Workload, layout: Layout, *, device: str, memory_bytes: float, share: float = 1.0
+    source: str, workload: Workload, layout: PlannedLayout, *, device: str, memory_bytes: float, share: float = 1.0
 ) -> None:
     """Refuses a layout whose fullest stage is larger than a device at the full batch.
 
@@ -40,7 +40,9 @@ def check_device_memory(
     )  # fmt: skip
 
 
-def check_node_memory(source: str, workload: Workload, layout: Layout, *, ranks: int, memory_bytes: float) -> None:
+def check_node_memory(
+    source: str, workload: Workload, layout: PlannedLayout, *, ranks: int, memory_bytes: float
+) -> None:
     """Refuses ranks on processors that together need more than the memory of their node at the full batch.
 
     Which stages a node holds is known where it holds them all; else each rank counts as one of the smallest stage.
@@ -56,7 +58,7 @@ def check_node_memory(source: str, workload: Workload, layout: Layout, *, ranks:
         ConfigError: names the field to change, what is needed, and the remedy.
     """
     stages = stage_memories(workload, layout, workload.schedule.global_batch_size)
-    if ranks >= layout.num_devices:
+    if ranks >= layout.world_size:
         needed = sum(stage.num_bytes for stage in stages) * layout.tensor * layout.data
     else:
         needed = ranks * min(stage.num_bytes for stage in stages)
@@ -72,7 +74,7 @@ def check_node_memory(source: str, workload: Workload, layout: Layout, *, ranks:
     )  # fmt: skip
 
 
-def _remedy(memory: DeviceMemory, layout: Layout) -> tuple[str, str]:
+def _remedy(memory: DeviceMemory, layout: PlannedLayout) -> tuple[str, str]:
     """The field to change, and how."""
     mostly_activations = memory.parts[-1].num_bytes > memory.num_bytes / 2
     if mostly_activations and not layout.recompute:

@@ -3,11 +3,14 @@
 Reads the resolved config; `memory` and `planning` compute what follows from it.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal, Self
 
-from treering.config.model import ModelConfig, Precision
+from pydantic import Field
+
+from treering.config.layout import Layout
+from treering.config.model import ModelConfig, PositiveInt, Precision
 from treering.config.operation import ParallelConfig
 from treering.config.resolve import Resolved
 from treering.config.schedule import Schedule
@@ -86,54 +89,22 @@ class Cluster:
         return self.nodes * self.gpus_per_node
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """A parallel layout, every size a number.
+class PlannedLayout(Layout):
+    """A layout with its activation recompute, which memory and time of a plan depend on."""
 
-    Ranks are ordered with tensor fastest, then data, then pipeline.
-
-    Attributes:
-        tensor: ranks that share each layer (t).
-        pipeline: stages (p).
-        data: replicas (d).
-        micro_batch_size: samples of one forward pass of one replica (b).
-        recompute: full activation recompute.
-        recompute_interval: with it, layers of a group that keeps one input; no number of FLOPs depends on it.
-    """
-
-    tensor: int
-    pipeline: int
-    data: int
-    micro_batch_size: int
-    recompute: bool
-    recompute_interval: int = 1
+    recompute: bool = Field(description="full activation recompute")
+    recompute_interval: PositiveInt = Field(
+        1, description="with it, layers of a group that keeps one input; no number of FLOPs depends on it"
+    )
 
     @classmethod
     def of(cls, parallel: ParallelConfig, num_devices: int) -> Self:
         """The layout of a config; `data: auto` takes what the devices leave, at least 1."""
-        rest = max(1, num_devices // (parallel.tensor * parallel.pipeline))
-        data = rest if parallel.data == "auto" else parallel.data
-        recompute = parallel.activation_recompute == "full"
-        sizes = (parallel.tensor, parallel.pipeline, data, parallel.micro_batch_size)
-        return cls(*sizes, recompute, parallel.recompute_interval)
-
-    @property
-    def num_devices(self) -> int:
-        """Devices that the layout needs."""
-        return self.tensor * self.pipeline * self.data
-
-    def dividing(self, schedule: Schedule) -> Self:
-        """The same with as many replicas, up to its own, as every stage of the schedule divides by; at least 1."""
-        counts = range(self.data, 0, -1)
-        data = next((n for n in counts if not schedule.check_divisible(self.micro_batch_size * n)), 1)
-        return replace(self, data=data)
-
-    def micro_batches(self, batch_size: int) -> float:
-        """Micro-batches of one replica in a step (m); whole where the batch divides."""
-        return batch_size / (self.micro_batch_size * self.data)
-
-    def __str__(self) -> str:
-        return f"{self.tensor}x{self.pipeline}x{self.data}"
+        return cls(
+            **parallel.layout(num_devices).model_dump(),
+            recompute=parallel.activation_recompute == "full",
+            recompute_interval=parallel.recompute_interval,
+        )
 
 
 Attention = Literal["fused", "unfused", "unfused_fp32"]
@@ -179,7 +150,7 @@ class Workload:
         return ModelShape.of(self.model, self.sequence_length)
 
 
-def check_layout(source: str, workload: Workload, layout: Layout, cluster: Cluster) -> None:
+def check_layout(source: str, workload: Workload, layout: PlannedLayout, cluster: Cluster) -> None:
     """Refuses a layout that cannot be planned: one without a peak to plan by, or one that `check_world` refuses.
 
     Memory is checked by `fit`.
@@ -201,7 +172,7 @@ def check_layout(source: str, workload: Workload, layout: Layout, cluster: Clust
     check_world(source, workload, layout, cluster.nodes, cluster.gpus_per_node)
 
 
-def check_world(source: str, workload: Workload, layout: Layout, nodes: int, per_node: int) -> None:
+def check_world(source: str, workload: Workload, layout: PlannedLayout, nodes: int, per_node: int) -> None:
     """Refuses a layout that does not divide: the devices of the nodes, the model or a stage of the batch schedule.
 
     Args:
@@ -225,26 +196,24 @@ def check_world(source: str, workload: Workload, layout: Layout, nodes: int, per
             source, "parallel.pipeline", f"tensor {layout.tensor} x pipeline {layout.pipeline} = {shards:,}",
             f"a divisor of the {devices:,} devices of {nodes} nodes; `--search` lists the layouts that fit",
         )  # fmt: skip
-    if layout.num_devices != devices:
+    if layout.world_size != devices:
         raise ConfigError(
-            source, "parallel.data", f"{layout.data}: {layout} takes {layout.num_devices:,} devices",
+            source, "parallel.data", f"{layout.data}: {layout} takes {layout.world_size:,} devices",
             f"{devices // shards} for the {devices:,} devices of {nodes} nodes; "
             f"`--set parallel.data={devices // shards}`",
         )  # fmt: skip
     for field, value, ways, by in _divisions(workload.model, layout):
         if value % ways:
             raise ConfigError(source, field, str(value), f"a number divisible by {by} {ways}")
-    multiple = layout.micro_batch_size * layout.data
-    stage = workload.schedule.check_divisible(multiple)
+    stage = layout.unfit_stage(workload.schedule)
     if stage is not None:
         raise ConfigError(
             source, "schedule", f"a stage with global batch {stage.batch_size} from step {stage.first_step} on",
-            f"every stage divisible by micro_batch_size x data = {layout.micro_batch_size} x {layout.data}; "
-            "move replicas into tensor or pipeline, or start the ramp at a multiple",
+            f"{layout.stage_rule}; move replicas into tensor or pipeline, or start the ramp at a multiple",
         )  # fmt: skip
 
 
-def _divisions(model: ModelConfig, layout: Layout) -> tuple[tuple[str, int, int, str], ...]:
+def _divisions(model: ModelConfig, layout: PlannedLayout) -> tuple[tuple[str, int, int, str], ...]:
     return (
         ("model.num_attention_heads", model.num_attention_heads, layout.tensor, "parallel.tensor"),
         ("model.padded_vocab_size", model.padded_vocab_size, layout.tensor, "parallel.tensor"),
@@ -256,7 +225,7 @@ def _divisions(model: ModelConfig, layout: Layout) -> tuple[tuple[str, int, int,
 _LARGEST_MICRO_BATCH = 16
 
 
-def layouts(workload: Workload, cluster: Cluster) -> list[Layout]:
+def layouts(workload: Workload, cluster: Cluster) -> list[PlannedLayout]:
     """Every layout that divides cluster, model and batch schedule, tensor parallelism within a node.
 
     Micro-batches are powers of two up to 16. Memory is not looked at.
@@ -266,13 +235,14 @@ def layouts(workload: Workload, cluster: Cluster) -> list[Layout]:
     for tensor in _divisors(cluster.gpus_per_node):
         for pipeline in _divisors(model.num_layers):
             data, rest = divmod(devices, tensor * pipeline)
-            shape = Layout(tensor, pipeline, data, 1, recompute=False)
-            if rest or data < 1 or any(value % ways for _, value, ways, _ in _divisions(model, shape)):
+            if rest or data < 1:
                 continue
-            micro_batch = 1
-            while micro_batch <= _LARGEST_MICRO_BATCH and not workload.schedule.check_divisible(micro_batch * data):
-                found += [Layout(tensor, pipeline, data, micro_batch, recompute=full) for full in (False, True)]
-                micro_batch *= 2
+            layout = PlannedLayout(tensor=tensor, pipeline=pipeline, data=data, micro_batch_size=1, recompute=False)
+            if any(value % ways for _, value, ways, _ in _divisions(model, layout)):
+                continue
+            while layout.micro_batch_size <= _LARGEST_MICRO_BATCH and not layout.unfit_stage(workload.schedule):
+                found += [layout, layout.model_copy(update={"recompute": True})]
+                layout = layout.model_copy(update={"micro_batch_size": 2 * layout.micro_batch_size})
     return found
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from treering.metrics.parameters import Parameters
-from treering.plan.layout import Attention, Layout, Workload
+from treering.plan.layout import Attention, PlannedLayout, Workload
 
 USABLE_SHARE: Final = 0.9
 """Of a device's memory, what a plan may fill: our choice, not a published number."""
@@ -87,7 +87,7 @@ class DeviceMemory:
         return sum(part.num_bytes for part in self.parts)
 
 
-def device_memory(workload: Workload, layout: Layout, batch_size: int) -> DeviceMemory:
+def device_memory(workload: Workload, layout: PlannedLayout, batch_size: int) -> DeviceMemory:
     """Memory of a device in the stage that needs most: the first (most micro-batches in flight) or the last (logits).
 
     Args:
@@ -98,7 +98,7 @@ def device_memory(workload: Workload, layout: Layout, batch_size: int) -> Device
     return max(stage_memories(workload, layout, batch_size), key=lambda memory: memory.num_bytes)
 
 
-def stage_memories(workload: Workload, layout: Layout, batch_size: int) -> list[DeviceMemory]:
+def stage_memories(workload: Workload, layout: PlannedLayout, batch_size: int) -> list[DeviceMemory]:
     """Memory of a device of each pipeline stage; middle stages are counted with one micro-batch in flight, at least.
 
     Args:
@@ -113,7 +113,7 @@ def stage_memories(workload: Workload, layout: Layout, batch_size: int) -> list[
     return [_stage_memory(workload, layout, batch_size, stage) for stage in stages]
 
 
-def stage_parameters(workload: Workload, layout: Layout, stage: Stage) -> int:
+def stage_parameters(workload: Workload, layout: PlannedLayout, stage: Stage) -> int:
     """Parameters on one device of a stage, biases and norms included.
 
     With tied embeddings and more than one stage, the last one holds a copy of the token embedding.
@@ -129,7 +129,7 @@ def stage_parameters(workload: Workload, layout: Layout, stage: Stage) -> int:
     return count
 
 
-def layer_activation_bytes(workload: Workload, layout: Layout) -> float:
+def layer_activation_bytes(workload: Workload, layout: PlannedLayout) -> float:
     """Activations that one layer keeps of one micro-batch for its backward pass, without recompute.
 
     sbh(10 + 24/t + 5as/(ht)) in bf16 with dropout and unfused attention; without dropout no masks and no dropped
@@ -152,7 +152,7 @@ def layer_activation_bytes(workload: Workload, layout: Layout) -> float:
     return s * b * h * (whole + shared / t) + scores / t
 
 
-def head_activation_bytes(workload: Workload, layout: Layout) -> float:
+def head_activation_bytes(workload: Workload, layout: PlannedLayout) -> float:
     """What final norm, output layer and loss keep of one micro-batch: sb(2eh + 4V/t), the logits in fp32.
 
     With a loss that keeps the logits as they are, sb(2eh + eV/t).
@@ -170,7 +170,7 @@ def element_bytes(workload: Workload) -> int:
     return 4 if workload.precision == "fp32" else 2
 
 
-def _stage_memory(workload: Workload, layout: Layout, batch_size: int, stage: Stage) -> DeviceMemory:
+def _stage_memory(workload: Workload, layout: PlannedLayout, batch_size: int, stage: Stage) -> DeviceMemory:
     parameters = stage_parameters(workload, layout, stage)
     in_flight = 1 if stage != "first" else max(1, min(layout.pipeline, int(layout.micro_batches(batch_size))))
     weight = _WEIGHTS.get(workload.precision, 2)
@@ -188,7 +188,7 @@ def _stage_memory(workload: Workload, layout: Layout, batch_size: int, stage: St
     )
 
 
-def _activations(workload: Workload, layout: Layout, stage: Stage, in_flight: int) -> tuple[float, str]:
+def _activations(workload: Workload, layout: PlannedLayout, stage: Stage, in_flight: int) -> tuple[float, str]:
     model, t, p = workload.model, layout.tensor, layout.pipeline
     s, b, h = workload.sequence_length, layout.micro_batch_size, model.hidden_size
     e, dropout = element_bytes(workload), model.dropout > 0

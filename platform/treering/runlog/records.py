@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ModelWrapValidatorHandler, ValidationError, computed_field, field_validator, model_validator
 
 from treering.config.canonical import digest_json, said_otherwise
+from treering.config.layout import Layout
 from treering.config.model import Digest, GrowingSection, PositiveInt, Section, contradiction
-from treering.config.operation import EvaluationConfig, PipelineSchedule
+from treering.config.operation import EvaluationConfig
 from treering.config.resolve import AttemptConfig
 from treering.errors import EvidenceError
 from treering.runlog.document import read_document, write_document
@@ -46,23 +47,29 @@ class Record(Section):
         return record, digest
 
 
-class Layout(GrowingSection):
-    """How the work was spread: sizes of each axis and what the ranks ran on."""
+class AttemptLayout(Layout):
+    """The layout of an attempt, and what its ranks ran on."""
 
-    added = frozenset({"pipeline_schedule"})
-
-    tensor: PositiveInt
-    pipeline: PositiveInt
-    data: PositiveInt
-    micro_batch_size: PositiveInt
-    world_size: PositiveInt
     device: str = Field(description="cpu or cuda")
     backend: str = Field(description="gloo or nccl")
-    pipeline_schedule: PipelineSchedule = Field("1f1b", description="which layers a stage holds depends on it")
 
-    def __str__(self) -> str:
-        schedule = "" if self.pipeline_schedule == "1f1b" else f" {self.pipeline_schedule}"
-        return f"{self.tensor}x{self.pipeline}x{self.data}{schedule}"
+    @computed_field  # type: ignore[prop-decorator]  # as pydantic documents it
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return super().world_size
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _world_size_follows(cls, values: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """Takes the number of ranks out of a document, and compares it with the sizes."""
+        if not isinstance(values, dict) or "world_size" not in values:
+            return validate(values)
+        layout = validate({name: value for name, value in values.items() if name != "world_size"})
+        if values["world_size"] != layout.world_size:
+            expected = f"tensor x pipeline x data = {layout.world_size}"
+            raise contradiction("world_size", str(values["world_size"]), expected)
+        return layout
 
 
 class Kernel(Section):
@@ -109,7 +116,7 @@ class AttemptHeader(Record, GrowingSection):
     host: str
     process: int
     config: AttemptConfig
-    layout: Layout
+    layout: AttemptLayout
     code: dict[str, Any] = Field(
         description="digest, rule of the digest (absent in older headers: by bytes), sources, commit, dirty, diff"
     )
@@ -172,7 +179,7 @@ class CheckpointManifest(Record):
     code: Digest
     environment: Digest
     upstream: Digest | None
-    layout: Layout
+    layout: AttemptLayout
     created_at: float
     files: tuple[FileRecord, ...]
     validation_loss: float | None = Field(
@@ -189,7 +196,7 @@ class ConversionManifest(Record):
     run: Digest
     step: PositiveInt
     source: Digest = Field(description="the checkpoint that it was made from")
-    layout: Layout = Field(description="of that checkpoint")
+    layout: AttemptLayout = Field(description="of that checkpoint")
     converter: str = Field(description="program and version that made it")
     created_at: float
     files: tuple[FileRecord, ...]

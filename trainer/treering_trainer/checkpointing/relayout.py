@@ -22,7 +22,7 @@ import psutil
 
 from treering.errors import EvidenceError, TrainingError, UserError
 from treering.runlog.directory import CHECKPOINTS, CheckpointDirectory, RunDirectory
-from treering.runlog.records import ConversionManifest, FileRecord, Layout
+from treering.runlog.records import AttemptLayout, ConversionManifest, FileRecord
 from treering_trainer.checkpointing.checkpoint import check_files, seal
 from treering_trainer.checkpointing.weights import open_state
 from treering_trainer.core.engine import STATE_TAG
@@ -63,7 +63,7 @@ class Conversion:
         )
 
 
-def is_needed(saved: Layout, wanted: Layout) -> bool:
+def is_needed(saved: AttemptLayout, wanted: AttemptLayout) -> bool:
     """Whether a checkpoint of one layout must be converted for another: where TP, PP or DP differ."""
     return str(saved) != str(wanted)
 

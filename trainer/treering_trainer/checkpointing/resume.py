@@ -14,7 +14,7 @@ from treering.config.ancestry import ResolvedStart
 from treering.errors import EvidenceError, UserError
 from treering.runlog.chronicle import record_left
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
-from treering.runlog.records import AttemptHeader, CheckpointManifest, Layout, Parent
+from treering.runlog.records import AttemptHeader, AttemptLayout, CheckpointManifest, Parent
 from treering_trainer.checkpointing import cleanup, relayout
 from treering_trainer.checkpointing.plan import Plan
 from treering_trainer.checkpointing.publish import check_provenance
@@ -28,7 +28,7 @@ def plan_attempt(
     start: ResolvedStart | None,
     code: Mapping[str, Any],
     environment: Mapping[str, Any],
-    layout: Layout,
+    layout: AttemptLayout,
     continue_changed: bool,
     start_over: bool,
 ) -> Plan:
@@ -128,7 +128,7 @@ def find_finished(
     *,
     code: Mapping[str, Any],
     environment: Mapping[str, Any],
-    layout: Layout,
+    layout: AttemptLayout,
     continue_changed: bool,
 ) -> Finished | None:
     """The final checkpoint of a finished run; None where steps are left to train.
@@ -203,7 +203,7 @@ def final_checkpoint(run: RunDirectory, num_steps: int) -> CheckpointDirectory:
 
 
 def differences(
-    before: AttemptHeader, code: Mapping[str, Any], environment: Mapping[str, Any], layout: Layout
+    before: AttemptHeader, code: Mapping[str, Any], environment: Mapping[str, Any], layout: AttemptLayout
 ) -> tuple[str, ...]:
     """What changed and could change numbers, in words."""
     found: list[str] = []

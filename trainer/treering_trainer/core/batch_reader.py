@@ -1,7 +1,7 @@
 """Reads a replica's share of each global batch, and digests the arrays that the model is fed.
 
-Sample numbers come from the schedule; the data order turns them into tokens; replica d reads micro-batch m at
-`start + (m x DP + d) x micro_batch_size`. The reader keeps no position, so a restart reads the same samples.
+Sample numbers come from the schedule, the layout shares them among the replicas, and the data order turns them into
+tokens. The reader keeps no position, so a restart reads the same samples.
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from treering.config.canonical import DIGEST_PREFIX, short
+from treering.config.layout import RankCoordinates
 from treering.config.resolve import ResolvedBlend
 from treering.data.blend.corpora import check_component
 from treering.data.corpus.corpus import MANIFEST, Corpus
@@ -20,7 +21,6 @@ from treering.data.order.treering1 import DataOrder
 from treering.errors import EvidenceError, UserError
 from treering.project import Project
 from treering_trainer.core.engine import MicroBatch
-from treering_trainer.core.topology import RankCoordinates
 
 DIGEST_BYTES = 32
 
@@ -45,26 +45,21 @@ class BatchReader:
         order: the data order.
         corpora: one for each component, in the blend's order.
         coordinates: of this rank in the layout.
-        micro_batch_size: samples of a micro-batch.
     """
 
-    def __init__(
-        self, order: DataOrder, corpora: Sequence[TokenSource], coordinates: RankCoordinates, micro_batch_size: int
-    ) -> None:
+    def __init__(self, order: DataOrder, corpora: Sequence[TokenSource], coordinates: RankCoordinates) -> None:
         self._order = order
         self._corpora = corpora
         self._coordinates = coordinates
-        self._micro_batch_size = micro_batch_size
 
     def read(self, lo: int, hi: int) -> ReplicaBatch:
         """This replica's micro-batches of the global batch [lo, hi)."""
         if not self._coordinates.reads_data:
             return ReplicaBatch((), np.empty((0, DIGEST_BYTES), dtype=np.uint8))
-        stride = self._micro_batch_size * self._coordinates.layout.data
-        first = lo + self._coordinates.data * self._micro_batch_size
+        size = self._coordinates.layout.micro_batch_size
         parts = [
-            read_samples(self._order, self._corpora, start, start + self._micro_batch_size).astype(np.int64)
-            for start in range(first, hi, stride)
+            read_samples(self._order, self._corpora, start, start + size).astype(np.int64)
+            for start in self._coordinates.micro_batch_starts(lo, hi)
         ]
         # The tensors below share the memory of the digested arrays, so the digests are evidence of what was fed.
         digests = [raw_digest(digest) for part in parts for digest in sample_digests(part)]

@@ -1,25 +1,18 @@
-"""Makes the parts of one rank from the run's config: its layout, engine, batch reader and validator.
+"""Makes the parts of one rank from the run's config: its engine, batch reader and validator.
 
 Which value of the config goes where decides numbers, so it is decided here and not in the rank's process.
 """
 
 from collections.abc import Sequence
 
+from treering.config.layout import RankCoordinates
 from treering.config.resolve import Resolved
 from treering.data.order.batch import TokenSource
 from treering.data.order.treering1 import DataOrder
 from treering.project import Project
-from treering.runlog import records
 from treering_trainer.core.batch_reader import BatchReader
 from treering_trainer.core.engine import Engine
-from treering_trainer.core.topology import Layout, RankCoordinates
 from treering_trainer.core.validation import Validator
-
-
-def rank_layout(resolved: Resolved, layout: records.Layout) -> Layout:
-    """The recorded layout of an attempt as a `Layout`, which places ranks."""
-    folded = resolved.attempt.parallel.pipeline_schedule == "dualpipev"
-    return Layout(layout.tensor, layout.pipeline, layout.data, folded)
 
 
 def build_engine(resolved: Resolved, coordinates: RankCoordinates, *, start_step: int, universal: bool) -> Engine:
@@ -54,7 +47,7 @@ def build_batch_reader(resolved: Resolved, coordinates: RankCoordinates, corpora
         coordinates: of this rank.
         corpora: the training corpora, in the blend's order.
     """
-    return BatchReader(DataOrder(resolved.blend), corpora, coordinates, resolved.attempt.parallel.micro_batch_size)
+    return BatchReader(DataOrder(resolved.blend), corpora, coordinates)
 
 
 def build_validator(resolved: Resolved, coordinates: RankCoordinates, project: Project) -> Validator | None:
@@ -68,4 +61,4 @@ def build_validator(resolved: Resolved, coordinates: RankCoordinates, project: P
     attempt = resolved.attempt
     if attempt.validation is None:
         return None
-    return Validator(project, resolved.blend, attempt.validation, attempt.parallel, coordinates)
+    return Validator(project, resolved.blend, attempt.validation, coordinates)

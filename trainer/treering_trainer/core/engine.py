@@ -14,13 +14,14 @@ import deepspeed
 import torch
 from deepspeed.accelerator import get_accelerator
 
+from treering.config.layout import Layout, RankCoordinates
 from treering.config.model import LossScaleConfig, ModelConfig, OptimizerConfig, Precision
 from treering.config.operation import KernelConfig, ParallelConfig
 from treering_trainer.core.model import build_layers, token_loss, universal_checkpoint_info
 from treering_trainer.core.optim import build_optimizer, set_learning_rate
 from treering_trainer.core.pipeline import FoldedModule, RecomputingModule
 from treering_trainer.core.timing import StepTimer, StepTiming
-from treering_trainer.core.topology import Layout, RankCoordinates
+from treering_trainer.core.topology import pipe_topology
 from treering_trainer.core.unpickling import only_state
 
 STATE_TAG = "state"
@@ -76,7 +77,7 @@ class Engine:
             coordinates: of this rank in the layout.
             model: what is built.
             optimizer: how it is updated.
-            parallel: micro-batch size and recomputation.
+            parallel: recomputation.
             kernels: the requested implementations.
             precision: of weights and activations.
             sequence_length: tokens that a sample predicts.
@@ -99,7 +100,7 @@ class Engine:
                 precision=precision,
                 tensor_parallel=layout.tensor,
             ),
-            topology=coordinates.topology,
+            topology=pipe_topology(layout),
             loss_fn=partial(token_loss, kernel=kernels.cross_entropy),
             # The default, "parameters", would build every layer on every rank to count its parameters.
             partition_method="type:TransformerBlock",
@@ -110,9 +111,7 @@ class Engine:
         self.engine, *_ = deepspeed.initialize(
             model=module,
             optimizer=build_optimizer(module, optimizer, kernels),
-            config=_settings(
-                layout, optimizer, parallel, precision, global_batch_size=global_batch_size, universal=universal
-            ),
+            config=_settings(layout, optimizer, precision, global_batch_size=global_batch_size, universal=universal),
         )
         if self._scales_loss:
             # The loop handles an overflow at the smallest scale: it appends the ring before the run ends.
@@ -244,7 +243,6 @@ class Engine:
 def _settings(
     layout: Layout,
     optimizer: OptimizerConfig,
-    parallel: ParallelConfig,
     precision: Precision,
     *,
     global_batch_size: int,
@@ -252,8 +250,8 @@ def _settings(
 ) -> dict[str, Any]:
     """DeepSpeed's config."""
     settings: dict[str, Any] = {
-        "train_micro_batch_size_per_gpu": parallel.micro_batch_size,
-        "gradient_accumulation_steps": global_batch_size // (parallel.micro_batch_size * layout.data),
+        "train_micro_batch_size_per_gpu": layout.micro_batch_size,
+        "gradient_accumulation_steps": global_batch_size // layout.global_micro_batch_size,
         "gradient_clipping": optimizer.gradient_clipping,
         "steps_per_print": 10**9,
         # Stage 0 with pipeline parallelism clips by a wrong norm in DeepSpeed 0.19.8; stage 1 is right.

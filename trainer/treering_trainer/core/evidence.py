@@ -12,10 +12,11 @@ import torch
 from megatron.core import parallel_state
 from numpy.typing import NDArray
 
+from treering.config.layout import RankCoordinates
 from treering.data.order.batch import batch_digest
 from treering.errors import EvidenceError
 from treering_trainer.core.batch_reader import DIGEST_BYTES, raw_digest, text_digest
-from treering_trainer.core.topology import RankCoordinates, all_gather
+from treering_trainer.core.topology import all_gather
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,6 @@ def verify_batch(
     coordinates: RankCoordinates,
     device: torch.device,
     digests: NDArray[np.uint8],
-    micro_batch_size: int,
     *,
     stop: bool,
     ready: bool,
@@ -48,7 +48,6 @@ def verify_batch(
         coordinates: of this rank in the layout.
         device: where its collectives run.
         digests: uint8 [samples, 32] of this replica, in the order of its micro-batches.
-        micro_batch_size: samples of a micro-batch.
         stop: whether this rank was asked to stop.
         ready: whether this rank has done its part of the checkpoint that is being saved.
 
@@ -58,7 +57,7 @@ def verify_batch(
     mine = np.zeros(DIGEST_BYTES + 3, dtype=np.uint8)
     mine[DIGEST_BYTES + 1 :] = stop, ready
     if coordinates.reads_data:
-        mine[:DIGEST_BYTES] = raw_digest(_join_replicas(coordinates, device, digests, micro_batch_size))
+        mine[:DIGEST_BYTES] = raw_digest(_join_replicas(coordinates, device, digests))
         mine[DIGEST_BYTES] = 1
     every = all_gather(torch.from_numpy(mine).to(device), coordinates.layout.world_size)
     readers = every[every[:, DIGEST_BYTES] == 1][:, :DIGEST_BYTES]
@@ -79,11 +78,9 @@ def verify_batch(
     )
 
 
-def _join_replicas(
-    coordinates: RankCoordinates, device: torch.device, digests: NDArray[np.uint8], micro_batch_size: int
-) -> str:
-    """The batch digest of one stage, over the samples of all replicas in the order of their numbers."""
-    data = coordinates.layout.data
+def _join_replicas(coordinates: RankCoordinates, device: torch.device, digests: NDArray[np.uint8]) -> str:
+    """The batch digest of one stage, over the samples of all replicas by number (`Layout.place`)."""
+    data, micro_batch_size = coordinates.layout.data, coordinates.layout.micro_batch_size
     group = parallel_state.get_data_parallel_group()
     gathered = all_gather(torch.from_numpy(digests).to(device), data, group) if data > 1 else digests[None]
     micro_batches = digests.shape[0] // micro_batch_size

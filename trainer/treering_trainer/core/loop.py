@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from treering.config.layout import RankCoordinates
 from treering.config.resolve import Resolved
 from treering.config.schedule import Schedule
 from treering.errors import EvidenceError, NonFiniteLossError
@@ -17,7 +18,7 @@ from treering_trainer.core.engine import Engine, StepResult
 from treering_trainer.core.evidence import Agreement, verify_batch
 from treering_trainer.core.overflow import Overflows
 from treering_trainer.core.timing import step_seconds
-from treering_trainer.core.topology import RankCoordinates, limit_waiting
+from treering_trainer.core.topology import limit_waiting
 from treering_trainer.core.validation import Validator
 from treering_trainer.monitor.heartbeat import HeartbeatWriter, Part
 from treering_trainer.monitor.hooks import Hook
@@ -167,13 +168,11 @@ class Loop:
         started = time.perf_counter()
         lo, hi = self._schedule.sample_range(step)
         batch = self._batch_reader.read(lo, hi)
-        micro_batch_size = self._resolved.attempt.parallel.micro_batch_size
         self._beat(Part.AGREE, step)
         agreement = verify_batch(
             self._coordinates,
             self._engine.device,
             batch.digests,
-            micro_batch_size,
             stop=self._stop_requested(step),
             ready=self._saver.ready,
         )

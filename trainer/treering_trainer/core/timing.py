@@ -21,7 +21,8 @@ from deepspeed.runtime.pipe import schedule
 from deepspeed.runtime.pipe.engine import PipelineEngine
 from numpy.typing import NDArray
 
-from treering_trainer.core.topology import RankCoordinates, all_gather
+from treering.config.layout import RankCoordinates
+from treering_trainer.core.topology import all_gather
 from treering_trainer.monitor.heartbeat import HeartbeatWriter
 
 Phase = Literal["forward_backward", "optimizer"]

@@ -1,11 +1,10 @@
 """Ranks and their groups: DeepSpeed's pipeline topology and Megatron's tensor-parallel groups over the same ranks.
 
-Layouts are written TP x PP x DP. Rank order is (pipeline, data, tensor), tensor fastest: DeepSpeed's
+`treering.config.layout` orders the ranks (pipeline, data, tensor), tensor fastest. DeepSpeed's
 `PipeModelDataParallelTopology` and megatron-core's default order agree on it, which is checked at start.
 """
 
 import os
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -17,67 +16,11 @@ from megatron.core import parallel_state
 from numpy.typing import NDArray
 from torch.distributed import distributed_c10d
 
+from treering.config.layout import Layout, RankCoordinates
 from treering_trainer.monitor.watchdog import START_TIMEOUT_S
 
 _CONTACT_LOST = ("gloo/transport/", "NCCL communicator was aborted", "remote process exited", "Watchdog caught")
 """In what gloo's connections and NCCL say when another rank is gone or does not come."""
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Sizes of the three ways to share the work.
-
-    Attributes:
-        tensor: ranks that share each layer.
-        pipeline: stages that the layers are cut into.
-        data: replicas.
-        folded: every stage holds two chunks of layers, and the pipeline turns around on the last one (DualPipeV).
-    """
-
-    tensor: int
-    pipeline: int
-    data: int
-    folded: bool = False
-
-    @property
-    def world_size(self) -> int:
-        """Number of ranks."""
-        return self.tensor * self.pipeline * self.data
-
-    def __str__(self) -> str:
-        return f"{self.tensor}x{self.pipeline}x{self.data}"
-
-
-@dataclass(frozen=True, slots=True)
-class RankCoordinates:
-    """Where one rank stands in its layout."""
-
-    rank: int
-    local_rank: int
-    layout: Layout
-    tensor: int
-    pipeline: int
-    data: int
-
-    @property
-    def first_stage(self) -> bool:
-        """Whether this rank embeds tokens."""
-        return self.pipeline == 0
-
-    @property
-    def last_stage(self) -> bool:
-        """Whether this rank computes the loss."""
-        return self.pipeline == (0 if self.layout.folded else self.layout.pipeline - 1)
-
-    @property
-    def reads_data(self) -> bool:
-        """Whether tokens are fed to this rank: only the first and the last stage see them."""
-        return self.first_stage or self.last_stage
-
-    @property
-    def topology(self) -> PipeModelDataParallelTopology:
-        """DeepSpeed's view of the same layout."""
-        return pipe_topology(self.layout)
 
 
 def pipe_topology(layout: Layout) -> PipeModelDataParallelTopology:
@@ -112,14 +55,19 @@ def join(layout: Layout) -> RankCoordinates:
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=layout.tensor, pipeline_model_parallel_size=layout.pipeline
     )
-    coordinates = RankCoordinates(rank, local_rank, layout, coordinate.model, coordinate.pipe, coordinate.data)
-    theirs = (
+    coordinates = layout.coordinates(rank, local_rank)
+    deepspeeds = (coordinate.model, coordinate.pipe, coordinate.data)
+    megatrons = (
         parallel_state.get_tensor_model_parallel_rank(),
         parallel_state.get_pipeline_model_parallel_rank(),
         parallel_state.get_data_parallel_rank(),
     )
-    if theirs != (coordinates.tensor, coordinates.pipeline, coordinates.data):
-        raise RuntimeError(f"rank {rank}: megatron-core stands at {theirs}, DeepSpeed at {coordinate}")
+    expected = (coordinates.tensor, coordinates.pipeline, coordinates.data)
+    if not deepspeeds == megatrons == expected:
+        raise RuntimeError(
+            f"rank {rank}: (tensor, pipeline, data) are {megatrons} in megatron-core, {deepspeeds} in DeepSpeed, "
+            f"expected {expected} in layout {layout}"
+        )
     return coordinates
 
 
@@ -150,7 +98,7 @@ def leave() -> None:
         torch.distributed.destroy_process_group()
 
 
-def join_alone() -> RankCoordinates:
+def join_alone(micro_batch_size: int = 1) -> RankCoordinates:
     """A process group of this process alone, for evaluation; does nothing where there is a group already."""
     if not torch.distributed.is_initialized():
         os.environ.setdefault("LOCAL_RANK", "0")
@@ -158,7 +106,7 @@ def join_alone() -> RankCoordinates:
         torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
     if not parallel_state.model_parallel_is_initialized():
         parallel_state.initialize_model_parallel(1, 1)
-    return RankCoordinates(0, 0, Layout(1, 1, 1), 0, 0, 0)
+    return Layout(tensor=1, pipeline=1, data=1, micro_batch_size=micro_batch_size).coordinates(0)
 
 
 def broadcast(value: Any) -> Any:

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from treering.config.operation import ParallelConfig, ValidationConfig
+from treering.config.layout import RankCoordinates
+from treering.config.operation import ValidationConfig
 from treering.config.resolve import ResolvedBlend
 from treering.data.corpus.corpus import Corpus
 from treering.project import Project
 from treering_trainer.core.batch_reader import micro_batch
 from treering_trainer.core.engine import Engine, MicroBatch
 from treering_trainer.core.model import IGNORED_LABEL
-from treering_trainer.core.topology import RankCoordinates
 
 
 class Validator:
@@ -27,7 +27,6 @@ class Validator:
         project: where the held-out corpora are.
         blend: names, weights and sequence length.
         config: how often to validate, and on how many samples.
-        parallel: micro-batch size.
         coordinates: of this rank in the layout.
     """
 
@@ -36,12 +35,9 @@ class Validator:
         project: Project,
         blend: ResolvedBlend,
         config: ValidationConfig,
-        parallel: ParallelConfig,
         coordinates: RankCoordinates,
     ) -> None:
         self._coordinates = coordinates
-        self._micro_batch_size = parallel.micro_batch_size
-        self._least_micro_batches = parallel.least_micro_batches
         self._weights: dict[str, float] = {}
         self._samples: dict[str, NDArray[np.int64]] = {}
         for component in blend.components:
@@ -69,12 +65,13 @@ class Validator:
 
     def _loss(self, engine: Engine, tokens: NDArray[np.int64]) -> float:
         """Mean loss over samples [N, S + 1]; samples that only fill up the last micro-batches do not count."""
-        together = self._micro_batch_size * self._coordinates.layout.data
-        padded = max(-(-len(tokens) // together), self._least_micro_batches) * together
+        layout = self._coordinates.layout
+        together = layout.global_micro_batch_size
+        padded = max(-(-len(tokens) // together), layout.least_micro_batches) * together
         fill = np.concatenate([tokens, np.repeat(tokens[:1], padded - len(tokens), axis=0)])
         mine: list[MicroBatch] = []
-        for start in range(self._coordinates.data * self._micro_batch_size, padded, together):
-            inputs, labels = micro_batch(fill[start : start + self._micro_batch_size])
+        for start in self._coordinates.micro_batch_starts(0, padded):
+            inputs, labels = micro_batch(fill[start : start + layout.micro_batch_size])
             labels = labels.clone()
             labels[max(len(tokens) - start, 0) :] = IGNORED_LABEL
             mine.append((inputs, labels))

@@ -1,7 +1,7 @@
 """Chooses what ranks run on and how many there are, without touching CUDA in the launching process."""
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from treering.collect.devices import Device, collect_devices
 from treering.collect.memory import memory_limit
@@ -9,9 +9,8 @@ from treering.collect.nvml import open_nvml
 from treering.config.resolve import Resolved
 from treering.errors import ConfigError, UserError
 from treering.plan.fit import check_device_memory, check_node_memory
-from treering.plan.layout import Layout as PlannedLayout
-from treering.plan.layout import Workload
-from treering.runlog.records import Layout
+from treering.plan.layout import PlannedLayout, Workload
+from treering.runlog.records import AttemptLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ def _for_processors() -> bool:
     return torch.version.cuda is None
 
 
-def choose_layout(resolved: Resolved, hardware: Hardware, world_size: int | None = None) -> tuple[Layout, str]:
+def choose_layout(resolved: Resolved, hardware: Hardware, world_size: int | None = None) -> tuple[AttemptLayout, str]:
     """The layout of an attempt.
 
     Args:
@@ -77,31 +76,19 @@ def choose_layout(resolved: Resolved, hardware: Hardware, world_size: int | None
         UserError: more ranks are asked for than there are devices, or than an outer launcher started.
     """
     parallel = resolved.attempt.parallel
-    model_parallel = parallel.tensor * parallel.pipeline
-    available = world_size or hardware.count or parallel.cpu_processes
+    wanted = chosen = parallel.layout(world_size or hardware.count or parallel.cpu_processes)
     note = ""
     if parallel.data == "auto":
-        data = wanted = max(available // model_parallel, 1)
-        least = parallel.least_micro_batches
-        while data > 1 and resolved.schedule.check_divisible(parallel.micro_batch_size * data, least) is not None:
-            data -= 1
-        if data < wanted:
-            note = (
-                f"data parallel size {data} instead of {wanted}: every batch size of the schedule must be divisible by "
-                f"micro_batch_size {parallel.micro_batch_size} x data parallel size"
-                + (f", {least} times at least for {parallel.pipeline_schedule}" if least > 1 else "")
-            )
-    else:
-        data = parallel.data
-    layout = Layout(
-        tensor=parallel.tensor,
-        pipeline=parallel.pipeline,
-        data=data,
-        micro_batch_size=parallel.micro_batch_size,
-        world_size=model_parallel * data,
-        device=hardware.device,
-        backend="nccl" if hardware.device == "cuda" else "gloo",
-        pipeline_schedule=parallel.pipeline_schedule,
+        chosen = wanted.fitted(resolved.schedule)
+    if chosen.data < wanted.data:
+        least = wanted.least_micro_batches
+        note = (
+            f"data parallel size {chosen.data} instead of {wanted.data}: every batch size of the schedule must be "
+            f"divisible by micro_batch_size {wanted.micro_batch_size} x data parallel size"
+            + (f", {least} times at least for {wanted.pipeline_schedule}" if least > 1 else "")
+        )
+    layout = AttemptLayout(
+        **chosen.model_dump(), device=hardware.device, backend="nccl" if hardware.device == "cuda" else "gloo"
     )
     if hardware.count and world_size is None and layout.world_size > hardware.count:
         raise UserError(
@@ -116,7 +103,7 @@ def choose_layout(resolved: Resolved, hardware: Hardware, world_size: int | None
     return layout, note
 
 
-def check_fits(source: str, resolved: Resolved, layout: Layout, hardware: Hardware) -> None:
+def check_fits(source: str, resolved: Resolved, layout: AttemptLayout, hardware: Hardware) -> None:
     """Refuses a config that this node cannot compute, or whose memory certainly exceeds the node's.
 
     Nothing is allocated before.
@@ -136,7 +123,7 @@ def check_fits(source: str, resolved: Resolved, layout: Layout, hardware: Hardwa
             "`--set precision=bf16`",
         )  # fmt: skip
     workload = Workload.of(resolved)
-    planned = replace(PlannedLayout.of(resolved.attempt.parallel, layout.world_size), data=layout.data)
+    planned = PlannedLayout.of(resolved.attempt.parallel, layout.world_size).model_copy(update={"data": layout.data})
     if hardware.count:
         # NVML and CUDA may number the devices differently, so the device with the least memory decides.
         sized = [device for device in hardware.devices if device.kind == "cuda" and device.memory_bytes]
@@ -156,7 +143,7 @@ def fp16_on_cpu() -> bool:
     return bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())  # noqa: SLF001 - torch has no public name for it
 
 
-def ranks_here(layout: Layout) -> int:
+def ranks_here(layout: AttemptLayout) -> int:
     """Ranks on this node: all ranks if Treering starts them, else the outer launcher's number, at least 1."""
     if "RANK" not in os.environ:
         return layout.world_size

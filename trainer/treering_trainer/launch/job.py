@@ -18,7 +18,7 @@ from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.chronicle import record_end
 from treering.runlog.directory import RunDirectory
 from treering.runlog.incidents import Incident, IncidentKind, append_incident
-from treering.runlog.records import AttemptEnd, Layout
+from treering.runlog.records import AttemptEnd, AttemptLayout
 from treering_trainer.checkpointing.plan import Plan
 
 
@@ -65,7 +65,7 @@ class Job:
     run: Path
     resolved: Resolved
     plan: Plan
-    layout: Layout
+    layout: AttemptLayout
     code: Mapping[str, Any]
     environment: Mapping[str, Any]
     devices: tuple[Mapping[str, Any], ...]

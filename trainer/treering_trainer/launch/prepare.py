@@ -21,7 +21,7 @@ from treering.data.blend.joins import start_lines
 from treering.errors import UserError
 from treering.foreign import say
 from treering.runlog.directory import RunDirectory
-from treering.runlog.records import Layout
+from treering.runlog.records import AttemptLayout
 from treering_trainer.launch.job import Job, Mode, Until
 from treering_trainer.launch.target import Target
 
@@ -61,7 +61,7 @@ def prepare_attempt(
     target: Target,
     resolved: Resolved,
     hardware: "Hardware",
-    layout: Layout,
+    layout: AttemptLayout,
     note: str,
     *,
     mode: Mode,

@@ -18,6 +18,7 @@ import torch.distributed
 from deepspeed.accelerator import get_accelerator
 
 from treering.config.canonical import parse_json
+from treering.config.layout import RankCoordinates
 from treering.ending import EXIT_RESTART, heeded
 from treering.errors import TrainingError, TreeringError
 from treering.files import read_bytes
@@ -29,10 +30,10 @@ from treering.runlog.ring import RINGS_FILE, Ring
 from treering.runlog.writer import RingWriter
 from treering_trainer.checkpointing.saver import Record, Saver
 from treering_trainer.core.batch_reader import open_corpora
-from treering_trainer.core.build import build_batch_reader, build_engine, build_validator, rank_layout
+from treering_trainer.core.build import build_batch_reader, build_engine, build_validator
 from treering_trainer.core.kernels import kernels_on_record
 from treering_trainer.core.loop import Loop, Outcome
-from treering_trainer.core.topology import RankCoordinates, is_contact_lost, join, leave
+from treering_trainer.core.topology import is_contact_lost, join, leave
 from treering_trainer.launch.job import Job, Until, write_end, write_incident
 from treering_trainer.monitor.heartbeat import HeartbeatWriter, Part
 from treering_trainer.monitor.hooks import FailOpen, Hook, Progress, Telemetry
@@ -117,7 +118,7 @@ def run_rank(job: Job, terminal: TextIO) -> Outcome:
     torch.set_num_threads(int(job.environment["threads_per_rank"]))
     resolved, project, run = job.resolved, Project(job.project), RunDirectory(job.run)
     recipe, attempt = resolved.recipe, resolved.attempt
-    coordinates = join(rank_layout(resolved, job.layout))
+    coordinates = join(job.layout)
     beat(Part.BUILD)
     kernels = kernels_on_record(
         recipe.model,

@@ -12,6 +12,7 @@ from treering.audit.evidence.recovery import HELPS
 from treering.audit.evidence.step import FoundStep, find_step
 from treering.audit.report import Finding, Gap, Level, json_fields, lowest
 from treering.config.canonical import digest_file
+from treering.config.layout import Layout
 from treering.config.resolve import ResolvedBlend
 from treering.data.corpus.corpus import BIN, Corpus
 from treering.data.corpus.text import Detokenizer
@@ -20,7 +21,6 @@ from treering.data.order.spans import Span
 from treering.errors import EvidenceError, NotFoundError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
-from treering.runlog.records import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +173,11 @@ def _places(found: FoundStep) -> Iterator[tuple[int | None, int | None]]:
     lo, hi = found.piece.sample_range
     layout = found.layout
     for position in range(hi - lo):
-        yield (None, None) if layout is None else divmod(position // layout.micro_batch_size, layout.data)
+        yield (None, None) if layout is None else layout.place(position)
 
 
 def _replica(layout: Layout, rank: int, found: FoundStep) -> int:
-    """The replica of a rank: ranks count tensor-parallel ranks fastest, then replicas, then pipeline stages.
+    """The replica of a rank of the attempt that did a step.
 
     Raises:
         NotFoundError: the layout has no such rank.
@@ -188,7 +188,7 @@ def _replica(layout: Layout, rank: int, found: FoundStep) -> int:
             f"{found.piece.run.path if attempt is None else attempt.path}: no rank {rank}, layout {layout} "
             f"(TP x PP x DP) has 0 to {layout.world_size - 1}"
         )
-    return rank // layout.tensor % layout.data
+    return layout.coordinates(rank).data
 
 
 def _without_corpus(finding: Finding, level: Level) -> Gap:

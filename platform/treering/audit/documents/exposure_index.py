@@ -255,7 +255,7 @@ def _exposures(read: _Read, item: int, offset: int, num_tokens: int) -> Iterator
     for each in range(int(lo), int(hi)):
         step, sample = int(read.steps[each]), int(found.sample[each])
         position = sample - piece.schedule.sample_range(step)[0]
-        place = None if layout is None else divmod(position // layout.micro_batch_size, layout.data)
+        place = None if layout is None else layout.place(position)
         first = int(found.index[each]) * length
         yield Exposure(
             run=piece.run.id,

@@ -8,13 +8,13 @@ from treering.audit.evidence.recovery import HELPS, readable_run
 from treering.audit.evidence.segments import DerivedSegment, Piece, RecordedSegment
 from treering.audit.report import Gap, Level
 from treering.config.canonical import short
+from treering.config.layout import Layout
 from treering.config.resolve import RUN_ID_LENGTH
 from treering.errors import EvidenceError, NotFoundError
 from treering.project import Project
 from treering.runlog.ancestry import PathSegment
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import RunDirectory
-from treering.runlog.records import Layout
 from treering.runlog.ring import Ring
 
 

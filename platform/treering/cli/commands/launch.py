@@ -211,10 +211,10 @@ def _resolve(
 def _check(source: str, resolved: "Resolved", nodes: int, per_node: int, device: str | None) -> str:
     """Refuses what cannot run on so many ranks; the layout in words."""
     from treering.plan.fit import check_device_memory
-    from treering.plan.layout import Cluster, Layout, Workload, check_world
+    from treering.plan.layout import Cluster, PlannedLayout, Workload, check_world
 
     workload = Workload.of(resolved)
-    layout = Layout.of(resolved.attempt.parallel, nodes * per_node)
+    layout = PlannedLayout.of(resolved.attempt.parallel, nodes * per_node)
     check_world(source, workload, layout, nodes, per_node)
     if device is not None:
         planned = Cluster.of(device, nodes, per_node).device

@@ -34,7 +34,7 @@ from treering.data.ngram_index.index import (
     MOST_PART_BITS,
     NGRAM_WORDS,
     IndexFacts,
-    Layout,
+    IndexLayout,
     checksum,
     index_directory,
     write_document,
@@ -101,7 +101,7 @@ class _Build:
     corpus: Path
     token: str
     spelling: Spelling
-    layout: Layout
+    layout: IndexLayout
     work: Path
 
     def run(self, documents: tuple[int, int]) -> _Run:
@@ -252,10 +252,10 @@ def _build(corpus: Corpus, text_of: Detokenizer, work: Path, progress: Progress,
     return int(part_entries.sum()), part_entries.tolist()
 
 
-def _layout(corpus: Corpus) -> Layout:
+def _layout(corpus: Corpus) -> IndexLayout:
     """The layout whose parts are small, whatever the corpus's size."""
     parts = -(-corpus.num_tokens // _PART_TOKENS)
-    return Layout(
+    return IndexLayout(
         part_bits=min((parts - 1).bit_length(), MOST_PART_BITS), document_bits=(corpus.num_documents - 1).bit_length()
     )
 

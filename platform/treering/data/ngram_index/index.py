@@ -79,7 +79,7 @@ class IndexFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class IndexLayout:
     """How entries are made.
 
     Attributes:
@@ -135,7 +135,7 @@ class NgramIndex:
         document = _read_document(directory, corpus)
         try:
             self.facts = IndexFacts(**document["facts"])
-            self._layout = Layout(**document["layout"])
+            self._layout = IndexLayout(**document["layout"])
             self._part_starts = _starts(document["part_entries"])
             blocks_digest = document["blocks"]
         except (KeyError, TypeError) as error:
@@ -252,7 +252,7 @@ def index_directory(root: Path, corpus_digest: str) -> Path:
 
 
 def write_document(
-    directory: Path, facts: IndexFacts, layout: Layout, part_entries: Sequence[int], blocks_digest: str
+    directory: Path, facts: IndexFacts, layout: IndexLayout, part_entries: Sequence[int], blocks_digest: str
 ) -> None:
     """Writes `index.json`: facts, layout, entries of each part, digest of `blocks.bin`, and a digest over all that."""
     content = {
