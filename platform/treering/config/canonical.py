@@ -1,6 +1,11 @@
 """Canonical JSON and digests: the one way in which Treering turns a value into an identity.
 
-Standard library only: the run log's writer stands on this file.
+Standard library only: the run log's writer depends on this file.
+
+It differs from RFC 8785 in three ways. Floats are written as Python's `repr` does (`1.0`, `1e-05`), not as ECMAScript
+does (`1`, `0.00001`). Keys are sorted by code point, not by UTF-16 code unit. Whole numbers beyond 2**53 are exact, and
+numbers that are not finite are strings. Run ids depend on it, so it changes to RFC 8785 only with the next
+`schema_version`.
 """
 
 import hashlib
