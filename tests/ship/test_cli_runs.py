@@ -5,11 +5,13 @@ import math
 
 import mlflow
 import pytest
+from run_records import CODE
 from typer.testing import CliRunner
 
 from treering.cli import app
 from treering.cli.commands.runs import _shown_length
 from treering.cli.numbers import age
+from treering.config.canonical import short
 from treering.errors import EvidenceError, NotFoundError
 from treering.runlog.records import AttemptLayout
 from treering.ship.follow import follow
@@ -325,3 +327,12 @@ def test_a_follower_says_once_what_it_cannot_ship(project, write_run, uri, caplo
 )
 def test_ages(seconds, text):
     assert age(seconds) == text
+
+
+@pytest.mark.parametrize(("rule", "shown"), [({"rule": "syntax-1"}, "syntax-1"), ({}, "bytes")])
+def test_the_codes_digest_is_named_with_its_rule(rule, shown, call, write_run):
+    writer = write_run().start(code={"digest": CODE, **rule}).lay(2)
+    assert attempt_tags(writer.run.attempts(), ())["treering.code_rule"] == shown
+    attempt = json.loads(call("show", writer.resolved.run_id, "--json"))["attempts"][0]
+    assert (attempt["code"], attempt["code_rule"]) == (CODE, shown)
+    assert f"code {short(CODE)} (rule {shown})" in call("show", writer.resolved.run_id, "--full")

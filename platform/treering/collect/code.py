@@ -59,6 +59,11 @@ EARLIER_RULE: Final = "bytes"
 _SHOWN: Final = 6
 
 
+def rule_of(record: Mapping[str, Any]) -> str:
+    """The rule of the digest in a record of code, as an attempt's header has one."""
+    return str(record.get("rule", EARLIER_RULE))
+
+
 def code_digest(root: Path, paths: Iterable[str] = NUMERIC_SOURCES) -> str:
     """Digest over the sorted pairs of relative path and digest of the given files and folders.
 

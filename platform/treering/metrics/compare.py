@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
-from treering.collect.code import EARLIER_RULE
+from treering.collect.code import rule_of
 from treering.runlog.directory import RunDirectory
 from treering.runlog.records import Evaluation
 
@@ -91,7 +91,7 @@ def comparable(run: RunDirectory) -> dict[str, Any]:
             "layout": header.layout.model_dump(mode="json"),
             "kernels": {kernel.operation: kernel.used for kernel in header.kernels},
             "code": header.code.get("digest"),
-            "code_rule": header.code.get("rule", EARLIER_RULE),
+            "code_rule": rule_of(header.code),
             "environment": header.environment.get("digest"),
         }
     return document

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+from treering.collect.code import rule_of
 from treering.config.canonical import short
 from treering.errors import EvidenceError
 from treering.metrics.alarms import RULES, Alarm
@@ -270,6 +271,7 @@ def _attempt(attempt: AttemptDirectory, segments: Sequence[PathSegment]) -> dict
         "backend": header.layout.backend,
         "host": header.host,
         "code": header.code.get("digest"),
+        "code_rule": rule_of(header.code),
         "commit": header.code.get("commit"),
         "environment": header.environment.get("digest"),
         "changed": list(header.changed),

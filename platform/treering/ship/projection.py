@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from treering.collect.code import rule_of
 from treering.config.canonical import canonical_json, short
 from treering.config.resolve import Resolved
 from treering.metrics.alarms import RULES, Alarm
@@ -111,6 +112,7 @@ def attempt_tags(attempts: Sequence[AttemptDirectory], segments: Sequence[PathSe
         "treering.layout": str(header.layout),
         "treering.backend": f"{header.layout.device}/{header.layout.backend}",
         "treering.digest.code": str(header.code.get("digest")),
+        "treering.code_rule": rule_of(header.code),
         "treering.digest.environment": str(header.environment.get("digest")),
         "treering.device_kinds": ", ".join(header.environment.get("device_kinds", ())),
         "treering.changed": "; ".join(header.changed),

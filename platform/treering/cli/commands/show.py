@@ -165,7 +165,7 @@ def _print_attempts(page: dict[str, Any]) -> None:
         code, environment = short(attempt["code"] or ""), short(attempt["environment"] or "")
         console.print(
             f"attempt {attempt['attempt']:<3} {begin}, {started} UTC, TPxPPxDP {attempt['layout']} on "
-            f"{attempt['device']}, code {code}, environment {environment}"
+            f"{attempt['device']}, code {code} (rule {attempt['code_rule']}), environment {environment}"
             + ("" if attempt["on_path"] else ", off the path")
             + (f"; {attempt['status']}: {attempt['reason']}" if attempt["status"] else "")
             + (f"; changed: {'; '.join(attempt['changed'])}" if attempt["changed"] else "")
