@@ -107,3 +107,20 @@ def scored_run(scored_project) -> Path:
     """The one run's folder."""
     (folder,) = (path.parent for path in scored_project.runs.glob("*/resolved.json"))
     return folder
+
+
+@pytest.fixture
+def treering(monkeypatch, capsys):
+    """Runs a command in this process as `treering` would: exit code, output and errors."""
+    from treering.cli import _run
+    from treering.ending import run_command
+
+    def run(*words):
+        monkeypatch.setattr("sys.argv", ["treering", *map(str, words)])
+        try:
+            code = run_command(_run)
+        except SystemExit as end:
+            code = end.code
+        return code, *capsys.readouterr()
+
+    return run

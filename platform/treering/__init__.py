@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         UserError,
     )
     from treering.project import Project
+    from treering.record.blend_dataset import BlendDataset
     from treering.record.run import Run, start
     from treering.runlog.attempt import AttemptDirectory
     from treering.runlog.directory import CheckpointDirectory, RunDirectory
@@ -41,6 +42,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AttemptDirectory",
+    "BlendDataset",
     "CheckpointDirectory",
     "ConfigError",
     "Corpus",
@@ -69,6 +71,7 @@ __getattr__ = lazily(
     __name__,
     {
         "AttemptDirectory": "runlog.attempt",
+        "BlendDataset": "record.blend_dataset",
         "CheckpointDirectory": "runlog.directory",
         "ConfigError": "errors",
         "Corpus": "data.corpus.corpus",

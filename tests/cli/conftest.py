@@ -31,20 +31,3 @@ def nasty(nasty_root, monkeypatch):
     """That project as the working directory; no command here changes it."""
     monkeypatch.chdir(nasty_root)
     return nasty_root
-
-
-@pytest.fixture
-def treering(monkeypatch, capsys):
-    """Runs a command in this process as `treering` would: exit code, output and errors."""
-    from treering.cli import _run
-    from treering.ending import run_command
-
-    def run(*words):
-        monkeypatch.setattr("sys.argv", ["treering", *map(str, words)])
-        try:
-            code = run_command(_run)
-        except SystemExit as end:
-            code = end.code
-        return code, *capsys.readouterr()
-
-    return run

@@ -21,6 +21,7 @@ from treering.collect.nvml import open_nvml
 from treering.config.canonical import digest_file, digest_json, short
 from treering.config.resolve import RUN_ID_LENGTH
 from treering.errors import EvidenceError, NotFoundError, UserError
+from treering.record.blend_dataset import BlendDataset
 from treering.record.ranks import Rank, announce, await_attempt
 from treering.record.samples import StepSamples
 from treering.record.settings import json_settings
@@ -44,6 +45,7 @@ def start(
     experiment: str,
     *,
     config: Any = None,
+    data: BlendDataset | None = None,
     resume: Resume = "auto",
     resume_step: int | None = None,
     tags: Sequence[str] = (),
@@ -64,6 +66,8 @@ def start(
         experiment: name that groups runs.
         config: the settings, as a mapping, a dataclass, a pydantic model or an `argparse.Namespace`. Passwords in it
             are hidden.
+        data: where the samples come from, if the trainer reads them in the order of a blend: the data set is moved
+            behind the samples that the run has consumed, and the audit recomputes every sample from the corpora.
         resume: `auto` goes on with an unfinished run of the same experiment and config, `never` always begins a new
             one, `must` fails where there is none to go on with.
         resume_step: the step of the checkpoint that the trainer has loaded, 0 for none. Default: the step of the newest
@@ -89,16 +93,23 @@ def start(
         raise UserError(f"config: found {type(config).__name__}, expected settings by name")
     if resume not in ("auto", "never", "must"):
         raise UserError(f"resume: found {resume!r}, expected 'auto', 'never' or 'must'")
-    directory, record = _choose(Path(folder).absolute(), experiment, settings, resume, wait=place.rank > 0)
+    record = RecordedRun(
+        experiment=experiment, config=settings, blend=data.blend.digest if data else None, repetition=0
+    )
+    directory, record = _choose(Path(folder).absolute(), record, resume, wait=place.rank > 0)
     if place.rank > 0:
         attempt = await_attempt(directory, place)
+        if data is not None and attempt.header.data is not None:
+            data.first_sample = attempt.header.data["first_sample"]
         return Run(directory, attempt, place, None)
     directory.path.mkdir(parents=True, exist_ok=True)
     lock = acquire(directory.lock)
     try:
         if not directory.record_file.exists():
             record.write(directory.record_file)
-        attempt = _begin_attempt(directory, place, resume_step)
+        if data is not None and not directory.blend_file.exists():
+            data.blend.write(directory.blend_file)
+        attempt = _begin_attempt(directory, place, resume_step, data)
         announce(lock, attempt.number)
         run = Run(directory, attempt, place, lock)
     except BaseException:
@@ -112,20 +123,17 @@ def start(
 
 
 def _choose(
-    folder: Path, experiment: str, settings: dict[str, Any], resume: Resume, *, wait: bool
+    folder: Path, record: RecordedRun, resume: Resume, *, wait: bool
 ) -> tuple[RecordedRunDirectory, RecordedRun]:
     """The run to go on with or to begin.
 
     Args:
         folder: folder of all runs.
-        experiment: as given.
-        settings: the config as JSON values.
+        record: what the run is, without repetition.
         resume: as given.
         wait: whether rank 0 chooses the run: then a run that is running is the one that rank 0 has chosen.
     """
-    repetition = 0
     while True:
-        record = RecordedRun(experiment=experiment, config=settings, blend=None, repetition=repetition)
         digest = digest_json(record.model_dump(mode="json"))
         directory = RecordedRunDirectory(folder / short(digest, RUN_ID_LENGTH))
         exists = directory.record_file.exists()
@@ -134,15 +142,17 @@ def _choose(
             return directory, record
         if not exists and resume == "must" and not wait:
             raise NotFoundError(
-                f"{folder}: no unfinished run of experiment {experiment!r} with this config, expected one because "
-                "resume is 'must'; use resume='auto' to begin a run"
+                f"{folder}: no unfinished run of experiment {record.experiment!r} with this config, expected one "
+                "because resume is 'must'; use resume='auto' to begin a run"
             )
         if not exists:
             return directory, record
-        repetition += 1
+        record = record.model_copy(update={"repetition": record.repetition + 1})
 
 
-def _begin_attempt(run: RecordedRunDirectory, place: Rank, resume_step: int | None) -> RecordedAttempt:
+def _begin_attempt(
+    run: RecordedRunDirectory, place: Rank, resume_step: int | None, data: BlendDataset | None
+) -> RecordedAttempt:
     earlier = run.attempts()
     if earlier and earlier[-1].end is None:
         record_end(earlier[-1])
@@ -150,10 +160,13 @@ def _begin_attempt(run: RecordedRunDirectory, place: Rank, resume_step: int | No
     attempt = RecordedAttempt(run.attempt_folder(max(taken, default=0) + 1))
     nvml, _reason = open_nvml()
     devices = collect_devices(nvml)
+    parent = _resume_point(run, resume_step)
+    if data is not None:
+        data.first_sample = 0 if parent is None else _consumed_samples(run, parent)
     header = RecordedHeader(
         attempt=attempt.number,
         run=run.digest,
-        parent=_resume_point(run, resume_step),
+        parent=parent,
         started_at=time.time(),
         host=socket.gethostname(),
         process=os.getpid(),
@@ -163,7 +176,7 @@ def _begin_attempt(run: RecordedRunDirectory, place: Rank, resume_step: int | No
         environment=collect_environment(devices),
         devices=tuple(device.to_dict() for device in devices),
         launch=launch_record(os.environ),
-        data=None,
+        data=data.record() if data else None,
     )
     (attempt.path / "ranks").mkdir(parents=True)
     header.write(attempt.header_file)
@@ -186,6 +199,20 @@ def _resume_point(run: RecordedRunDirectory, step: int | None) -> ResumePoint | 
         f"resume_step: found {step}, expected a step that the run {run.id} has reported (its last step is {known}); "
         "give the step of the checkpoint that was loaded, or 0 to train from the beginning"
     )
+
+
+def _consumed_samples(run: RecordedRunDirectory, parent: ResumePoint) -> int:
+    """Samples of the data order up to and with a step: every rank reads batches of the size that rank 0 reads."""
+    attempt = RecordedAttempt(run.attempt_folder(parent.attempt))
+    data = attempt.header.data
+    rings = (ring for ring in attempt.rings() if ring.step <= parent.step)
+    counts = [ring.samples for ring in rings]
+    if data is None or None in counts:
+        raise UserError(
+            f"{attempt.path}: a step did not report its tokens, so the samples that the run has consumed are not "
+            "known; pass tokens= at every step, or begin a new run with resume='never'"
+        )
+    return int(data["first_sample"]) + attempt.header.world_size * sum(count or 0 for count in counts)
 
 
 class Run:

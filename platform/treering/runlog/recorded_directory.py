@@ -1,6 +1,7 @@
 """Reads recorded runs from disk: runs of other trainers, which reported their steps through `treering.start`.
 
     runs/<id>/recorded.json
+              blend.json    where the trainer reads by a `BlendDataset`
               lock
               journal.jsonl
               attempts/0001/{header.json, rings.jsonl, ranks/rank-00001.jsonl, end.json}
@@ -30,6 +31,7 @@ from treering.runlog.ring import RINGS_FILE
 from treering.runlog.ring_log import RingLog
 
 RECORD_FILE: Final = "recorded.json"
+BLEND_FILE: Final = "blend.json"
 POINTER_FILE: Final = "treering.json"
 """In a checkpoint's own folder: which run recorded it."""
 
@@ -169,6 +171,11 @@ class RecordedRunDirectory:
     def id(self) -> str:
         """The run's id in short."""
         return short(self.digest, RUN_ID_LENGTH)
+
+    @property
+    def blend_file(self) -> Path:
+        """The blend whose order the trainer reads; exists where the trainer reads by a `BlendDataset`."""
+        return self.path / BLEND_FILE
 
     @property
     def lock(self) -> Path:

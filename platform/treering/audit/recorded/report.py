@@ -1,11 +1,12 @@
 """The audit of a recorded run: its record checked, what its steps were fed, and what its restarts did to that."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from treering.audit.recorded.content import Content
 from treering.audit.recorded.feed import StepFeed, abandoned, feeds_along, feeds_of
 from treering.audit.recorded.restart import Restart, judge_restart
 from treering.audit.report import Finding, Level
@@ -34,9 +35,11 @@ class RecordedAudit:
         state: of the run.
         checkpoint: the checkpoint that was asked about; None: the run as a whole.
         step: the last step of the path.
-        level: `recorded` where every step on the path reported its samples, else `declared`.
+        level: `content-bound` where every sample was recomputed from the corpora, `recorded` where every step on the
+            path reported its samples, else `declared`.
         steps: steps on the path.
         steps_without_samples: those of them that reported no tokens.
+        steps_content_bound: steps whose samples were all recomputed from the corpora; None: not asked for.
         samples: samples fed on the path.
         different_samples: distinct samples among these.
         restarts: what each restart on the path did.
@@ -52,6 +55,7 @@ class RecordedAudit:
     level: Level
     steps: int
     steps_without_samples: int
+    steps_content_bound: int | None
     samples: int
     different_samples: int
     restarts: tuple[Restart, ...]
@@ -66,7 +70,8 @@ class RecordedAudit:
     @property
     def verdict(self) -> str:
         """One line: `recorded: samples of 300 of 300 steps`, or `FAILED with 1 finding; …`."""
-        reported = self.steps - self.steps_without_samples
+        bound = self.steps_content_bound
+        reported = self.steps - self.steps_without_samples if bound is None else bound
         counted = f"{self.level}: samples of {reported:,} of {self.steps:,} steps"
         if self.holds:
             return counted
@@ -77,12 +82,17 @@ class RecordedAudit:
         return {"verdict": self.verdict, "holds": self.holds, **asdict(self)}
 
 
-def audit_recorded(run: RecordedRunDirectory, checkpoint: RecordedCheckpoint | None = None) -> RecordedAudit:
+def audit_recorded(
+    run: RecordedRunDirectory,
+    checkpoint: RecordedCheckpoint | None = None,
+    content: Callable[[Sequence[RecordedSegment]], Content] | None = None,
+) -> RecordedAudit:
     """Checks the record of a run, and compares what its attempts were fed.
 
     Args:
         run: the run.
         checkpoint: end of the path; default the newest step.
+        content: recomputes the samples of a path from the corpora; None: not asked for.
 
     Raises:
         EvidenceError: the run's own document is missing or was changed.
@@ -90,11 +100,16 @@ def audit_recorded(run: RecordedRunDirectory, checkpoint: RecordedCheckpoint | N
     record = run.record
     findings: list[Finding] = []
     feeds: list[StepFeed] = []
+    bound: int | None = None
     restarts: list[Restart] = []
     try:
         segments = _path(run, checkpoint)
         feeds = list(feeds_along(segments))
         restarts = list(_restarts(run, segments))
+        if content is not None:
+            found = content(segments)
+            bound = found.steps
+            findings += found.findings
     except EvidenceError as error:
         findings.append(Finding.from_error(error, "ring"))
     findings += _lost_rings(run)
@@ -110,15 +125,22 @@ def audit_recorded(run: RecordedRunDirectory, checkpoint: RecordedCheckpoint | N
         state=run.state(),
         checkpoint=None if checkpoint is None else checkpoint.path,
         step=feeds[-1].step if feeds else 0,
-        level=Level.RECORDED if feeds and not without and not findings else Level.DECLARED,
+        level=_level(len(feeds), without, bound, findings),
         steps=len(feeds),
         steps_without_samples=without,
+        steps_content_bound=bound,
         samples=fed.total(),
         different_samples=len(fed),
         restarts=tuple(restarts),
         findings=tuple(findings),
-        not_proven=_NOT_PROVEN,
+        not_proven=_NOT_PROVEN if bound is None else _NOT_PROVEN[1:],
     )
+
+
+def _level(steps: int, without: int, bound: int | None, findings: Sequence[Finding]) -> Level:
+    if not steps or without or findings:
+        return Level.DECLARED
+    return Level.RECORDED if bound is None else Level.CONTENT_BOUND
 
 
 def _path(run: RecordedRunDirectory, checkpoint: RecordedCheckpoint | None) -> list[RecordedSegment]:

@@ -1,6 +1,7 @@
 """`treering audit`: from a checkpoint to the documents that trained it."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,10 +23,12 @@ from treering.cli.progress import progress_bars
 from treering.cli.recorded import print_recorded_audit
 
 if TYPE_CHECKING:
+    from treering.audit.recorded.content import Content
     from treering.audit.recovered import CheckpointEvidence
     from treering.audit.report import AuditReport
     from treering.errors import TreeringError
     from treering.runlog.directory import CheckpointDirectory
+    from treering.runlog.recorded_directory import RecordedRunDirectory, RecordedSegment
 
 
 MegatronRunOption = Annotated[
@@ -126,7 +129,7 @@ def audit(
 
     _check_usage(checkpoint, megatron_run, (step, document, data_root, lineage), documents)
     try:
-        if _audit_recorded(checkpoint, (summary, verify, replay, documents, public_key, attestation), json=json):
+        if _audit_recorded(checkpoint, (summary, replay, documents, public_key, attestation), verify=verify, json=json):
             return
         if summary:
             others = (verify, replay, documents, public_key, attestation, megatron_run)
@@ -187,7 +190,26 @@ def _check_usage(
         raise UserError("audit: --documents belongs to a CHECKPOINT of Treering's own trainer")
 
 
-def _audit_recorded(checkpoint: str, others: "Sequence[object]", *, json: bool) -> bool:
+def _recomputed(run: "RecordedRunDirectory", segments: "Sequence[RecordedSegment]") -> "Content":
+    """The samples of a path of a recorded run, recomputed from the project's corpora."""
+    from treering.audit.corpora.catalog import find_corpora
+    from treering.audit.recorded.content import check_content
+    from treering.config.resolve import ResolvedBlend
+    from treering.errors import EvidenceError, UserError
+
+    if not run.blend_file.exists():
+        raise UserError(
+            f"audit: run {run.id} reports its samples and no data order, so --verify has nothing to recompute; read "
+            "the samples through treering.BlendDataset, and pass it as treering.start(data=...)"
+        )
+    blend = ResolvedBlend.read(run.blend_file)
+    catalog = find_corpora(project(), [blend])
+    for finding in catalog.missing.values():
+        raise EvidenceError(finding.text)
+    return check_content(run, segments, blend, [catalog.corpora[each.digest or ""] for each in blend.components])
+
+
+def _audit_recorded(checkpoint: str, others: "Sequence[object]", *, verify: bool, json: bool) -> bool:
     """Prints the audit of a run of another trainer, and returns whether it is one."""
     from treering.audit.recorded.report import audit_recorded
     from treering.errors import UserError
@@ -198,10 +220,11 @@ def _audit_recorded(checkpoint: str, others: "Sequence[object]", *, json: bool) 
         return False
     if any(others):
         raise UserError(
-            f"audit: run {recorded[0].id} was recorded by another trainer; no data order is known, so its audit takes "
-            "no other option but --json"
+            f"audit: run {recorded[0].id} was recorded by another trainer; its audit takes --verify and --json, and no "
+            "other option"
         )
-    found = audit_recorded(*recorded)
+    content = partial(_recomputed, recorded[0]) if verify else None
+    found = audit_recorded(*recorded, content)
     if json:
         print_json(found.to_json())
     else:
