@@ -1,4 +1,4 @@
-"""How a command ends: the one place that turns what ended it into a clear text and an exit code.
+"""How a command ends: turns what ended it into a clear text and an exit code.
 
 Every command of Treering, those of the trainer too, does its work inside `run_command`. What the operating system, a
 library or a damaged file raises becomes an error of ours here (`explain`). Exit codes:
@@ -73,10 +73,10 @@ _REMEDIES = {
 }
 
 _DAMAGED = {
-    "UnicodeDecodeError": "a file is no UTF-8 text",
+    "UnicodeDecodeError": "a file is not UTF-8 text",
     "UnicodeEncodeError": "a text holds characters that UTF-8 does not have",
-    "json.decoder.JSONDecodeError": "a file is no valid JSON",
-    "yaml.error.YAMLError": "a file is no valid YAML",
+    "json.decoder.JSONDecodeError": "a file is not valid JSON",
+    "yaml.error.YAMLError": "a file is not valid YAML",
     "zlib.error": "a compressed file is damaged",
     "_lzma.LZMAError": "a compressed file is damaged",
     "zipfile.BadZipFile": "a zip file is damaged",
@@ -121,7 +121,7 @@ def run_command(
         work: the work; its number is the exit code, None is 0.
         trouble: what an error of the operating system means here; `{}` is the error.
         trouble_code: exit code of such an error.
-        interrupted: what holds after Ctrl-C.
+        interrupted: what the text adds after Ctrl-C.
         say: prints the text.
 
     Returns:
@@ -170,16 +170,16 @@ def heeded(*signals: signal.Signals) -> tuple[signal.Signals, ...]:
 
 
 def _message(text: str) -> str:
-    """An error as a person reads it: no password, no word without end, commands that exist here."""
+    """The error's text for a person: without passwords, with long words shortened, with commands that exist here."""
     text = applicable(redact(text))
     text = _LONG_WORD.sub(lambda word: f"{word[0][:_SHOWN_WORD]}… ({len(word[0]):,} characters)", text)
     return f"treering: {text}"
 
 
 def explain(error: BaseException) -> TreeringError:
-    """An error as one of ours: an own one as it is, any other one with what it means and what helps.
+    """The error as a `TreeringError`: unchanged if it is one, else with its meaning and what helps.
 
-    One that nobody expected is a fault in Treering: its traceback is kept in a file, which the text names.
+    An unexpected error is a fault in Treering: its traceback is kept in a file, which the text names.
     """
     if isinstance(error, TreeringError):
         return error
@@ -233,7 +233,7 @@ def _has_working_directory() -> bool:
 
 
 def _trace(error: BaseException) -> str:
-    """Keeps a traceback in a file; says where."""
+    """Writes a traceback to a file; returns the sentence that names the file."""
     text = "".join(traceback.format_exception(error))
     with suppress(OSError):
         own = Path.cwd() / ".treering"
@@ -246,7 +246,7 @@ def _trace(error: BaseException) -> str:
 
 
 def _open_streams() -> None:
-    """Makes the standard streams safe to use: closed ones go nowhere, unknown characters are escaped."""
+    """Makes the standard streams safe: a closed stream becomes the null device, unknown characters are escaped."""
     for number, mode in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(number)
@@ -262,6 +262,6 @@ def _open_streams() -> None:
 
 
 def _drop_output() -> None:
-    """Sends what standard output still holds nowhere, so that Python's own end does not fail again."""
+    """Discards what standard output still holds, so that Python does not fail again when it ends."""
     with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -11,7 +11,7 @@
         ├── NonFiniteLossError  loss or gradient norm became NaN or infinite
         └── RunLockedError      another process group holds the run
 
-Every text says what failed, where, what was found and what was expected, and the command that helps. Exit codes are
+Every text names what failed, where, what was found and what was expected, and the command that helps. Exit codes are
 part of the contract with schedulers: see `exit_code` of each class. `treering.ending` turns what ends a command into
 one of them.
 """
@@ -52,9 +52,9 @@ class ConfigError(UserError):
     Args:
         source: the file (or the override) that holds the value.
         path: dotted path of the field, empty for the whole file.
-        found: what stands there.
+        found: the value that was found.
         expected: what would be right.
-        line: line of the file, from 1; None where nobody knows.
+        line: line of the file, from 1; None if it is unknown.
         column: column of that line, from 1.
     """
 
@@ -102,7 +102,7 @@ class EvidenceError(TreeringError):
         file: the file concerned.
         line: line of `file`, from 1.
         step: step of the ring concerned.
-        found: what stands there.
+        found: the value that was found.
         expected: what would be right.
         remedy: the command or the act that helps.
     """

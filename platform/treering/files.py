@@ -1,9 +1,9 @@
-"""Files: how one that somebody else may have made is read, and how one is replaced so that a power cut leaves it whole.
+"""Files: how foreign files are read safely, and how a file is replaced so that a power cut leaves it complete.
 
-Standard library only: the run log's writer stands on this file. Read are regular files only, and small ones within a
-bound: a pipe, a device or a folder in a file's place would block or never end, so it is refused before it is read;
-`/dev/stdin` and what a shell opens as `/dev/fd/…` are read. Errors are those of the operating system, with the path:
-whoever reads handles them already. Every file and folder that is replaced is replaced by `write_durably` or
+Standard library only, since the run log's writer imports this file. Only regular files are read, and small ones up to a
+limit: a pipe, a device or a folder in a file's place would block or never end, so it is refused before it is read.
+`/dev/stdin` and the `/dev/fd/…` of a shell are read. Errors are those of the operating system, with the path; every
+caller handles them already. Every file and folder that is replaced is replaced by `write_durably` or
 `replace_durably`.
 """
 
@@ -35,7 +35,8 @@ def open_regular(path: Path) -> io.BufferedReader:
     """Opens a file for reading its bytes, if it is a regular one.
 
     Raises:
-        OSError: it cannot be opened, or is a folder, a pipe, a socket or a device.
+        OSError: the file cannot be opened, or is a pipe, a socket or a device.
+        IsADirectoryError: it is a folder.
     """
     name = os.fspath(path)
     descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe without a writer must not block
@@ -93,7 +94,7 @@ def read_text(path: Path, limit: int = SMALL_FILE_BYTES, *, encoding: str = "utf
 
     Raises:
         OSError: as `read_bytes`.
-        UnicodeDecodeError: it is no text of that encoding.
+        UnicodeDecodeError: it is not text of that encoding.
     """
     text = read_bytes(path, limit).decode(encoding, errors)
     return text.replace("\r\n", "\n").replace("\r", "\n")
@@ -135,7 +136,8 @@ def write_durably(path: Path, content: str | bytes) -> None:
         content: bytes, or text, which is written as UTF-8.
 
     Raises:
-        OSError: it cannot be written, or is a folder; with the file's own name.
+        OSError: the file cannot be written; with the file's own name.
+        IsADirectoryError: it is a folder.
     """
     data = content.encode() if isinstance(content, str) else content
     if path.is_dir():

@@ -1,4 +1,4 @@
-"""Foreign text: what Treering prints and did not write itself, made safe for a terminal and for Markdown.
+"""Foreign text: text that Treering prints but did not write, made safe for a terminal and for Markdown.
 
 Names, ids, licences, sources, texts of documents, log lines and the messages of other programs are foreign. Such a text
 may hold anything: a sequence that moves a terminal's cursor, a line break that imitates a line of ours, the markup of a
@@ -13,9 +13,9 @@ from contextlib import suppress
 from typing import TextIO
 
 _UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""Unicode's categories of characters that are not seen: controls, formats, lone surrogates, line and paragraph ends."""
+"""Unicode's categories of invisible characters: controls, formats, lone surrogates, line and paragraph ends."""
 _JOINERS = "\u200c\u200d"
-"""Joiners inside words of some scripts, and inside emoji: they move nothing and hide nothing."""
+"""Joiners inside words of some scripts, and inside emoji: they are harmless and stay."""
 _NAMES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _PLAIN = re.compile(r"[\x20-\x7e]*")
 _MARKUP = re.compile(r"[\\`*\[\]<>|#~&$!]|(?<![^\W_])_|_(?![^\W_])")
@@ -50,13 +50,13 @@ def _escaped(character: str) -> str:
 
 
 class Markdown(str):
-    """A text that is Markdown already: `markdown` leaves it as it is."""
+    """A text that is already Markdown: `markdown` does not change it."""
 
     __slots__ = ()
 
 
 def markdown(text: object) -> Markdown:
-    """The text for a line of Markdown, or a cell of its tables: it reads as it is written, and marks nothing up."""
+    """The text for a line of Markdown, or a cell of its tables: it reads as it is written, without markup."""
     if isinstance(text, Markdown):
         return text
     safe = _MARKUP.sub(lambda found: "&#124;" if found[0] == "|" else f"\\{found[0]}", shown(text))

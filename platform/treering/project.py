@@ -1,4 +1,4 @@
-"""Where everything lies: the one place that knows a project's folders.
+"""The paths of a project's folders and files, all in this module.
 
 Stages write below `data/`, the trainer below `runs/`, and every reader asks a `Project` for the path.
 """
@@ -19,12 +19,12 @@ class Project:
 
     @property
     def downloads(self) -> Path:
-        """Downloads under way: outside DVC's outs, so that an interrupted one resumes."""
+        """Unfinished downloads: outside DVC's outs, so that an interrupted one resumes."""
         return self.root / ".treering" / "downloads"
 
     @property
     def index(self) -> Path:
-        """Indexes of the corpora's n-grams, one folder a corpus; made anew from the corpora at any time."""
+        """Indexes of the corpora's n-grams, one folder for each corpus; `treering index` makes them again."""
         return self.root / ".treering" / "index"
 
     @property

@@ -1,7 +1,7 @@
 """Commands that an error names, as they apply in this folder.
 
 Errors name the pipeline's commands (`dvc repro STAGE`, `dvc checkout`). In a folder without a `dvc.yaml` that has the
-stage they cannot work: there the stage's own command is named, and a copy of your own in place of DVC's.
+stage these commands fail. There the text names the stage's own command, and a copy of your own in place of DVC's.
 """
 
 import re

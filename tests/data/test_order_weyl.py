@@ -56,7 +56,7 @@ def test_select_inverts_count(blend, data):
     g = blend.select(component, k)
     assert blend.component(g) == component
     assert blend.count(component, g) == k
-    with pytest.raises(UserError, match=r"lies beyond sample 2\*\*63"):
+    with pytest.raises(UserError, match=r"is beyond sample 2\*\*63"):
         blend.select(component, most)
 
 

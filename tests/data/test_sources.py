@@ -29,7 +29,7 @@ def test_jsonl_keeps_source_licence_and_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "line 2: no valid JSON"),
+        ("{", "line 2: not valid JSON"),
         ("[1]", "line 2: found list"),
         ('{"text": "x"}', "line 2: id is None"),
         ('{"id": "b", "text": 5}', "line 2: text is 5"),
@@ -37,9 +37,9 @@ def test_jsonl_keeps_source_licence_and_line(tmp_path: Path) -> None:
         ('{"id": "b", "text": null}', "line 2: text is None"),
         ('{"id": "", "text": "t"}', "line 2: id is ''"),
         ('{"id": true, "text": "t"}', "line 2: id is True"),
-        ('{"id": "b", "text": "t", "text": "u"}', "line 2: no valid JSON .a key stands twice"),
-        ("[" * 100_000, "line 2: no valid JSON .nested too deeply"),
-        ('{"id": ' + "9" * 5000 + ', "text": "t"}', "line 2: no valid JSON"),
+        ('{"id": "b", "text": "t", "text": "u"}', "line 2: not valid JSON .a key stands twice"),
+        ("[" * 100_000, "line 2: not valid JSON .nested too deeply"),
+        ('{"id": ' + "9" * 5000 + ', "text": "t"}', "line 2: not valid JSON"),
         ('{"id": "\\ud800", "text": "t"}', r"line 2: id is '.ud800'"),
         ('{"id": "b", "text": "t", "source": "\\udfff"}', "line 2: source is"),
         ('{"id": "b", "text": "t", "licence": "\\ud800"}', "line 2: licence is"),
@@ -55,7 +55,7 @@ def test_bad_jsonl_names_the_line(tmp_path: Path, line: str, message: str) -> No
 def test_jsonl_that_is_no_utf_8_names_the_line(tmp_path: Path) -> None:
     corpus = own(tmp_path / "own.jsonl", "")
     (tmp_path / "own.jsonl").write_bytes(b'{"id": "a", "text": "x"}\n{"id": "b", "text": "caf\xe9"}\n')
-    with pytest.raises(UserError, match=r"own\.jsonl, line 2: no valid JSON .*in UTF-8"):
+    with pytest.raises(UserError, match=r"own\.jsonl, line 2: not valid JSON .*in UTF-8"):
         list(read_corpus(corpus, tmp_path, Intake()))
 
 
@@ -107,7 +107,7 @@ def test_a_broken_wheel_is_named(tmp_path: Path, content: bytes) -> None:
     wheel = WheelConfig(package="pkg", version="1.0", sha256="0" * 64)
     (tmp_path / "pkg-1.0-py3-none-any.whl").write_bytes(content)
     corpus = CorpusConfig(name="code", licence="MIT", reader="python", wheels=(wheel,))
-    with pytest.raises(UserError, match=r"pkg-1\.0-py3-none-any\.whl is no wheel .*`treering fetch` lays it anew"):
+    with pytest.raises(UserError, match=r"pkg-1\.0-py3-none-any\.whl is not a wheel .*`treering fetch` gets it again"):
         list(read_corpus(corpus, tmp_path, Intake()))
 
 

@@ -122,7 +122,7 @@ class TestDecontamination:
         assert task_ngrams([first], 8).digest == task_ngrams([second], 8).digest
 
     def test_no_task_no_pass(self) -> None:
-        with pytest.raises(UserError, match=r"no evaluation task.*refusing"):
+        with pytest.raises(UserError, match=r"found 0 evaluation tasks.*refusing"):
             task_ngrams([], 13)
 
     @pytest.mark.parametrize(
@@ -131,12 +131,12 @@ class TestDecontamination:
             (None, "does not exist; refusing"),
             ("", "is empty.*refusing"),
             ("\n\n", "is empty.*refusing"),
-            ("{", "is no JSON Lines file"),
+            ("{", "is not a JSON Lines file"),
             ("[1]\n", "line 1: expected a JSON object"),
-            ("caf\udce9", "is no JSON Lines file"),
-            ("[" * 100_000, "is no JSON Lines file: nested too deeply"),
-            ('{"text": "a", "text": "b"}', "is no JSON Lines file: a key stands twice"),
-            ('{"text": "too short"}\n', "gives no 13-gram.*refusing"),
+            ("caf\udce9", "is not a JSON Lines file"),
+            ("[" * 100_000, "is not a JSON Lines file: nested too deeply"),
+            ('{"text": "a", "text": "b"}', "is not a JSON Lines file: a key stands twice"),
+            ('{"text": "too short"}\n', "adds no 13-gram, expected at least one.*refusing"),
         ],
     )
     def test_an_unusable_task_fails_closed(self, tmp_path: Path, content: str | None, message: str) -> None:

@@ -11,8 +11,8 @@ everything that an attempt compares beside its code (recipe, corpora, environmen
 - the data order, and what reads tokens from a corpus;
 - the recipe's sections, what resolves them, and the schedule.
 
-What only watches, records, saves, publishes or launches does not belong. Nor does what chooses among things that are on
-record by digest: `checkpointing.resume` picks the checkpoint that an attempt's header names, and
+What only watches, records, saves, publishes or launches does not belong. Neither does what chooses among things that
+are recorded by digest: `checkpointing.resume` picks the checkpoint that an attempt's header names, and
 `checkpointing.inference` reads finished weights. A test walks the imports of these modules and has the reason for each
 imported module that is left out.
 """
@@ -67,14 +67,14 @@ def rule_of(record: Mapping[str, Any]) -> str:
 def code_digest(root: Path, paths: Iterable[str] = NUMERIC_SOURCES) -> str:
     """Digest over the sorted pairs of relative path and digest of the given files and folders.
 
-    Compiled files and caches do not count; where the tree lies and when it was written does not either.
+    Compiled files and caches do not count, and neither do the tree's path and its times.
 
     Args:
         root: the project's root.
         paths: files, folders or patterns relative to it.
 
     Raises:
-        NotFoundError: one of them is missing: a digest over less than what was named would lie.
+        NotFoundError: one of them is missing; a digest over fewer files would be wrong.
         UserError: a module cannot be parsed.
     """
     return _joined_digest(source_digests(root, paths))

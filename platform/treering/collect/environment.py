@@ -1,6 +1,6 @@
 """The software and hardware kind that an attempt runs on, and the digest of the part that can move numbers.
 
-The rule of the digest: Python's version, the packages that training stands on (the closure of `NUMERIC_ROOTS`), the
+The rule of the digest: Python's version, the packages that training imports (the closure of `NUMERIC_ROOTS`), the
 kinds of device that compute, and the variables that choose algorithms. Kept out, since they do not touch numbers: host
 name, kernel, driver, paths, visible-device lists, log levels, network interfaces, and packages that training never
 imports (installing a linter must not end a run).
@@ -121,7 +121,7 @@ def device_kinds(devices: Sequence[Device]) -> list[str]:
 
 
 def environment_digest(environment: Mapping[str, Any]) -> str:
-    """Digest of the part of a recorded environment that can move numbers (the rule stands at the top of this file)."""
+    """Digest of the part of a recorded environment that can move numbers (the rule is at the top of this file)."""
     return digest_json(
         {
             "python": environment["python"],

@@ -1,4 +1,4 @@
-"""How much main memory this process may fill, and whether the kernel kills for want of it: machine or control group."""
+"""How much main memory this process may use, and how often the kernel killed a process that used too much."""
 
 from pathlib import Path
 from typing import Final
@@ -11,12 +11,13 @@ _NODE: Final = Path("/proc/vmstat")
 
 
 def memory_limit(total: int | None = None, cgroups: Path = _CGROUPS, own: Path = _OWN) -> int:
-    """Bytes of main memory that this process and its children may fill together, swap left out.
+    """Bytes of main memory that this process and its children may use together, without swap.
 
-    Slurm, containers and systemd limit jobs by control groups; the smallest limit on the way up counts.
+    Slurm, containers and systemd limit jobs by control groups. The smallest limit of the process's group and the groups
+    above it counts.
 
     Args:
-        total: the machine's memory, default as psutil says.
+        total: the machine's memory; default: as psutil reports it.
         cgroups: where control groups are mounted.
         own: the file that names this process's groups, in version 2 `0::/path`, in version 1 `n:memory:/path`.
 
@@ -39,7 +40,7 @@ def memory_limit(total: int | None = None, cgroups: Path = _CGROUPS, own: Path =
         for parent in (group, *group.parents):
             try:
                 text = (folder / parent / name).read_text().strip()
-            except OSError:  # the root has none; inside a container the way up is hidden
+            except OSError:  # the root group has none; inside a container the groups above are hidden
                 continue
             if text.isdecimal():
                 limits.append(int(text))
@@ -49,7 +50,7 @@ def memory_limit(total: int | None = None, cgroups: Path = _CGROUPS, own: Path =
 def count_oom_kills(cgroups: Path = _CGROUPS, own: Path = _OWN, node: Path = _NODE) -> int | None:
     """Processes that the kernel has killed for memory in this process's control group, else on the whole node.
 
-    A count that has risen says that some process was killed, not which.
+    A higher count than before means that a process was killed; it does not name the process.
 
     Args:
         cgroups: where control groups are mounted.
@@ -57,7 +58,7 @@ def count_oom_kills(cgroups: Path = _CGROUPS, own: Path = _OWN, node: Path = _NO
         node: the node's counters.
 
     Returns:
-        The count since the group or the node was started, None where the kernel does not say.
+        The count since the group or the node was started, None where the kernel does not report it.
     """
     try:
         lines = own.read_text().splitlines()

@@ -1,7 +1,7 @@
-"""NVIDIA's management library through `nvidia-ml-py`: every reading is a value or the reason why there is none.
+"""NVIDIA's management library through `nvidia-ml-py`: every reading is a value, or the reason why it is missing.
 
 `import pynvml` works without a GPU; the driver's library is looked for only by `open_nvml`. The library is an argument,
-so that each driver's way of refusing can be tested where no GPU is.
+so that the errors of each driver can be tested without a GPU.
 """
 
 from collections.abc import Callable
@@ -16,8 +16,8 @@ class Reading:
     """One reading: exactly one of the two is set.
 
     Attributes:
-        value: what the device said.
-        reason: why it said nothing, in NVML's own words.
+        value: what the device reported.
+        reason: why it reported nothing, in NVML's own words.
     """
 
     value: Any = None
@@ -44,7 +44,7 @@ class Nvml:
         """
         try:
             return Reading(pick(getattr(self._library, function)(*arguments)))
-        except Exception as error:  # noqa: BLE001  (telemetry fails open: a driver's oddity must never end a training)
+        except Exception as error:  # noqa: BLE001  (telemetry fails open: an error of a driver must never end a training)
             return Reading(reason=f"{function}: {reason_of(error)}")
 
     def handles(self) -> list[Any]:
@@ -54,7 +54,7 @@ class Nvml:
         return [handle for handle in found if handle is not None]
 
     def close(self) -> None:
-        """Gives the library back; safe to call once a device is lost."""
+        """Shuts the library down; safe to call after a device was lost."""
         self.read("nvmlShutdown")
 
 

@@ -27,7 +27,7 @@ def syntax_digest(source: bytes, path: Path) -> str:
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of an invalid escape, for example: no business of a digest
+            warnings.simplefilter("ignore")  # of an invalid escape, for example, which do not matter for a digest
             tree = ast.parse(source)
         return tree_digest(tree)
     except (SyntaxError, ValueError, RecursionError) as error:
@@ -35,13 +35,13 @@ def syntax_digest(source: bytes, path: Path) -> str:
         found = error.msg if isinstance(error, SyntaxError) else str(error)
         found = "nested too deeply" if isinstance(error, RecursionError) else found
         raise UserError(
-            f"code digest: {path}{line}: {found}; expected a Python module, since its syntax is digested. Mend the "
+            f"code digest: {path}{line}: {found}; expected a Python module, since its syntax is digested. Correct the "
             f"file, or `git checkout -- {path}` restores the committed version"
         ) from error
 
 
 def tree_digest(tree: ast.AST) -> str:
-    """The same of a tree, or of a part of one.
+    """The digest of a syntax tree, or of a part of a tree.
 
     Raises:
         ValueError: nested too deeply.

@@ -1,6 +1,6 @@
-"""Sensor readings beside the training thread: one JSON line an interval to `telemetry/rank-N.jsonl`.
+"""Sensor readings beside the training thread: in each interval one JSON line to `telemetry/rank-N.jsonl`.
 
-Telemetry fails open: whatever goes wrong, training goes on, the loss is counted (`dropped`) and shown. Each line holds
+Telemetry fails open: after any error training goes on, and lost lines are counted (`dropped`) and shown. A line holds
 `time` (Unix seconds), `rank`, `values` (metric to number or null), and, where something changed since the line before,
 `reasons` (metric to the reason of its null) and `dropped` (lines lost so far). Units: utilisation in percent, power in
 watts, memory in bytes, temperature in degrees Celsius, clocks in MHz.
@@ -51,7 +51,7 @@ class HostSensors:
 
 
 class DeviceSensors:
-    """Readings of one accelerator, or the one reason why there are none.
+    """Readings of one accelerator, or the reason why they are missing.
 
     Args:
         device_index: NVML's index of the device that this rank computes on; None if it computes on the processor.
@@ -83,7 +83,7 @@ class DeviceSensors:
         }
 
     def close(self) -> None:
-        """Gives NVML back."""
+        """Shuts NVML down."""
         if self._nvml is not None:
             self._nvml.close()
 

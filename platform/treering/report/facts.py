@@ -1,4 +1,4 @@
-"""What a project's stages have left behind, section by section; what is not there says which stage makes it."""
+"""What a project's stages have made, section by section; a missing section names the stage that makes it."""
 
 import json
 from collections.abc import Callable
@@ -128,7 +128,7 @@ _T = TypeVar("_T")
 
 
 def read_facts(project: Project, experiment: Experiment, source: str) -> Facts:
-    """Reads what is there.
+    """Reads every section that exists.
 
     Args:
         project: where to look.

@@ -1,6 +1,6 @@
 """`report.md`: what was made of what, in the order of the pipeline.
 
-All but the last section is the same for the same run; clocks, machines and the digests that hold them stand there.
+All sections but the last are the same for the same run; the last one has clocks, machines and the digests over them.
 """
 
 import math
@@ -27,7 +27,7 @@ _NUMBER = "0123456789-"
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; columns of numbers to the right. What is no `Markdown` is foreign text, which marks nothing."""
+    """A Markdown table; columns of numbers to the right. A cell that is not `Markdown` is escaped."""
     cells = [tuple(row) for row in rows]
     right = [
         bool(cells) and all(not cell or cell[0] in _NUMBER for cell in column) for column in zip(*cells, strict=True)
@@ -47,7 +47,7 @@ def render_page(facts: Facts, audit: AuditReport, project: Project, *, chart: bo
     Args:
         facts: complete facts.
         audit: of the published checkpoint.
-        project: where everything lies.
+        project: the project's folders.
         chart: whether `plots/loss.svg` was drawn.
 
     Raises:
@@ -258,9 +258,9 @@ def _audit_section(audit: AuditReport, project: Project) -> str:
 
 
 def _places_section(training: Training, project: Project) -> str:
-    lies = table(("what", "where"), places(project, training.resolved.run_id))
+    where = table(("what", "where"), places(project, training.resolved.run_id))
     steps = "\n".join(f"- {text}: {code(command)}" for text, command in next_steps(project, training))
-    return f"## Where everything lies, and what to do next\n\n{lies}\n\n{steps}"
+    return f"## Where everything lies, and what to do next\n\n{where}\n\n{steps}"
 
 
 def _clock_section(training: Training) -> str:

@@ -1,4 +1,4 @@
-"""Where everything lies, and the commands that go on from there."""
+"""Where each result is, and the commands that continue from it."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from treering.report.facts import Training
 
 
 def places(project: Project, run_id: str) -> list[tuple[str, str]]:
-    """What lies where, relative to the project."""
+    """Each result and its path, relative to the project."""
 
     def here(path: Path) -> str:
         return str(path.relative_to(project.root))

@@ -1,6 +1,6 @@
 """The short summary at the end of a pipeline: what `treering summary` prints, as plain values.
 
-Works from whatever is there; a part that is missing names the stage that makes it.
+A part that is missing names the stage that makes it.
 """
 
 import json
@@ -8,7 +8,6 @@ from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
-from treering.errors import NotFoundError
 from treering.files import read_text
 from treering.project import Project
 from treering.report.facts import Facts, Missing, Training
@@ -77,18 +76,15 @@ def _scores(evaluations: Any) -> dict[str, Any]:
 def _audit(facts: Facts, project: Project) -> dict[str, Any] | Missing:
     """The verdict that stage `report` reached over the checkpoint that is published now."""
     path = project.metrics / METRICS
+    if isinstance(facts.training, Missing):
+        return Missing("report", f"nothing to audit yet: {facts.training.reason}")
     try:
-        if isinstance(facts.training, Missing):
-            raise NotFoundError(f"nothing to audit yet: {facts.training.reason}")
         metrics = json.loads(read_text(path))
         training: Training = facts.training
         if (metrics["run"], metrics["step"]) != (training.resolved.run_id, training.checkpoint.step):
-            raise NotFoundError(
-                f"audited was run {metrics['run']}, step {metrics['step']}; `dvc repro report` audits anew"
-            )
+            reason = f"audited was run {metrics['run']}, step {metrics['step']}; `dvc repro report` audits anew"
+            return Missing("report", reason)
         audit: dict[str, Any] = metrics["audit"]
-    except NotFoundError as error:
-        return Missing("report", str(error))
     except (OSError, ValueError, KeyError, TypeError) as error:
         return Missing("report", f"{path.relative_to(project.root)}: not there ({error}); `dvc repro report` makes it")
     return audit

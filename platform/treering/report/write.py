@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from treering.audit.checkpoint import audit_checkpoint
@@ -28,14 +29,14 @@ def write_report(facts: Facts, project: Project, progress: Progress = quiet) -> 
     Args:
         facts: what the stages left.
         project: where it goes.
-        progress: told about the slow parts of the audit.
+        progress: called during the slow parts of the audit.
 
     Returns:
         The audit of the published checkpoint.
 
     Raises:
         UserError: a stage has not run yet.
-        EvidenceError: the audit found something that does not hold; the report is written all the same and says it.
+        EvidenceError: the audit has findings; the report is written all the same and lists them.
     """
     if facts.missing:
         first = facts.missing[0]
@@ -49,8 +50,14 @@ def write_report(facts: Facts, project: Project, progress: Progress = quiet) -> 
     text = json.dumps(report_metrics(facts, audit), indent=2) + "\n"
     write_durably(project.metrics / METRICS, text)
     if not audit.holds:
-        first_finding = audit.findings[0].text
-        raise EvidenceError(f"audit of the published checkpoint {audit.verdict}; first: {first_finding}")
+        finding = audit.findings[0]
+        raise EvidenceError(
+            f"audit of the published checkpoint {audit.verdict}; first: {finding.text}",
+            file=None if finding.file is None else Path(finding.file),
+            line=finding.line,
+            step=finding.step,
+            found=audit.verdict,
+        )
     return audit
 
 

@@ -1,6 +1,6 @@
-"""The follower: ships runs while they train, outlives their processes, and says truthfully how they ended.
+"""The follower: ships runs while they train, outlives their processes, and records how they ended.
 
-Started beside a training in a session of its own (`treering.ship.launch`), so that the signal that ends the training
+Started beside a training in its own session (`treering.ship.launch`), so that the signal that ends the training
 does not end the shipping of its last steps. Training never waits for it and does not notice its death; `treering ship`
 catches up at any time.
 """
@@ -19,6 +19,7 @@ import stamina
 
 from treering.ending import run_command
 from treering.errors import EvidenceError, StoreError
+from treering.files import reason
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
 from treering.runlog.find import find_run, find_runs
@@ -45,14 +46,15 @@ def ship_once(project: Project, prefix: str | None = None, *, report: Report | N
     Raises:
         NotFoundError: no such run.
         StoreError: the registry does not answer, also not after some retries.
-        EvidenceError: a run log does not hold, or cannot be read; raised after all other runs were shipped.
+        EvidenceError: a run log is damaged, or cannot be read; raised after all other runs were shipped. For one run
+            it has the fields of that run's error.
     """
     runs = _selected(project, prefix)
     if not runs:
         return []  # no database is made for nothing
     registry = _open(default_uri(project))
     reports: list[ShipReport] = []
-    skipped: list[str] = []
+    skipped: list[EvidenceError] = []
     for run in runs:
         try:
             shipper = RunShipper(run, registry)
@@ -62,14 +64,19 @@ def ship_once(project: Project, prefix: str | None = None, *, report: Report | N
                 with attempt:
                     reports.append(shipper.ship())
         except (EvidenceError, OSError) as error:
-            skipped.append(str(error) if isinstance(error, EvidenceError) else f"{run.path.name}: {error}")
+            if not isinstance(error, EvidenceError):
+                error = EvidenceError(f"{run.path.name}: {error}", file=run.path, found=reason(error))
+            skipped.append(error)
             if report:
-                report(ShipReport(run.path.name, None, 0, 0, 0, abandoned=False, state="skipped", problem=skipped[-1]))
+                problem = str(error)
+                report(ShipReport(run.path.name, None, 0, 0, 0, abandoned=False, state="skipped", problem=problem))
             continue
         if report:
             report(reports[-1])
+    if len(skipped) == 1:
+        raise skipped[0]
     if skipped:
-        raise EvidenceError(skipped[0] if len(skipped) == 1 else "\n  ".join((f"{len(skipped)} runs:", *skipped)))
+        raise EvidenceError("\n  ".join((f"{len(skipped)} runs:", *map(str, skipped))))
     return reports
 
 
@@ -83,24 +90,24 @@ def follow(
     companion: int | None = None,
     report: Report | None = None,
 ) -> None:
-    """Ships again and again until nothing trains any more and everything has arrived.
+    """Ships repeatedly until nothing trains any more and everything is shipped.
 
     Args:
         project: whose runs.
         prefix: beginning of a run's id or its folder, None for all, those that start meanwhile included.
         interval_s: seconds between two passes.
         grace_s: how long to wait for a training to start or to start again.
-        patience_s: how long to go on trying after the last training has ended, if the registry does not answer. While
-            something trains, patience has no end.
-        companion: id of a process that is kept company: while it lives, something trains or is about to.
+        patience_s: how long to try after the last training has ended, if the registry does not answer. While something
+            trains, there is no limit.
+        companion: id of a process; while it lives, something trains or is about to.
         report: called after each pass that sent something.
 
     Raises:
         NotFoundError: no such run.
-        StoreError: patience has ended; `treering ship` catches up later.
+        StoreError: the registry did not answer for `patience_s`; `treering ship` catches up later.
     """
     shippers: dict[Path, RunShipper] = {}
-    said: dict[Path, str] = {}
+    logged: dict[Path, str] = {}
     process = _process(companion)
     last_alive = time.monotonic()
 
@@ -123,7 +130,7 @@ def follow(
             with attempt:
                 for run in _selected(project, prefix):
                     registry = registry or Registry(default_uri(project))
-                    _ship_one(run, registry, shippers, said, report)
+                    _ship_one(run, registry, shippers, logged, report)
         if not going_on:
             return
         time.sleep(interval_s)
@@ -133,12 +140,12 @@ def _ship_one(
     run: RunDirectory,
     registry: Registry,
     shippers: dict[Path, RunShipper],
-    said: dict[Path, str],
+    logged: dict[Path, str],
     report: Report | None,
 ) -> None:
     """One pass over one run.
 
-    A damaged run log, or one that is being removed, is said once and must not keep the other runs from being shipped.
+    The error of a run log that is damaged or being removed is logged once, and the other runs are shipped all the same.
     """
     try:
         if run.path not in shippers:
@@ -146,8 +153,8 @@ def _ship_one(
         result = shippers[run.path].ship()
     except (EvidenceError, OSError) as error:
         shippers.pop(run.path, None)
-        if said.get(run.path) != str(error):
-            said[run.path] = str(error)
+        if logged.get(run.path) != str(error):
+            logged[run.path] = str(error)
             _log.error("%s: not shipped: %s", run.path.name, error)
         return
     if report and result.news:

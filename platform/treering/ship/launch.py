@@ -11,13 +11,13 @@ from treering.project import Project
 def start_companion(project: Project, process: int) -> bool:
     """Starts a follower that ships all runs of a project until `process` has ended and nothing trains any more.
 
-    It stands in a session of its own and is nobody's child, so that neither the signal that ends a training nor a
-    trainer that waits for its ranks meets it. No descriptor is passed on: a run's lock dies with the training processes
-    alone. Its words go to `.treering/ship.log`.
+    The follower has its own session and is not a child of this process. So it does not get the signal that ends a
+    training, and a trainer that waits for its ranks does not wait for it. It inherits no descriptor, so that a run's
+    lock ends with the training processes. Its output goes to `.treering/ship.log`.
 
     Args:
         project: whose runs.
-        process: id of the process to keep company.
+        process: id of that process.
 
     Returns:
         False where MLflow is not installed: shipping is then left to another machine.

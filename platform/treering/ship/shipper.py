@@ -5,7 +5,7 @@ a metric back, so when an attempt goes on from before what was shipped (a crash 
 changed code that starts over), the path is shipped into a fresh MLflow run, and the old one is kept, nested below it,
 as the abandoned branch. If nothing beyond the point of return was shipped, the same MLflow run goes on.
 
-**Where shipping stands** is a tag of the MLflow run, written in the same call as the metrics it speaks of, after them.
+**The position of shipping** is a tag of the MLflow run, written in the same call as its metrics, after them.
 A shipper that dies in between sends some points again; MLflow stores equal points once.
 """
 
@@ -90,7 +90,8 @@ class RunShipper:
 
         Raises:
             StoreError: the registry does not answer; the next pass goes on from what it holds.
-            EvidenceError: the run log does not hold; nothing after the damage was shipped.
+            EvidenceError: the run log is damaged; nothing after the damage was shipped.
+            TreeringError: the run's config cannot be read.
         """
         with _one_shipper(self._run):
             try:
@@ -157,9 +158,9 @@ class RunShipper:
         return stored, abandoned
 
     def _put_aside(self, old: StoredRun, segments: list[PathSegment]) -> None:
-        """Marks what was shipped as an abandoned branch, and takes its LoggedModels out of sight.
+        """Marks what was shipped as an abandoned branch, and deletes its LoggedModels.
 
-        The tag comes last: if this is cut short, the next pass does all of it again.
+        The tag comes last: after an interruption the next pass does all of it again.
         """
         for model in self._registry.models(old.experiment_id, old.run_id, projection.CHECKPOINT_TAG).values():
             self._registry.delete_model(model)
@@ -199,7 +200,7 @@ class RunShipper:
         self._shipped = position
 
     def _ship_incidents(self, stored: StoredRun) -> dict[str, str]:
-        """Sends a point for each new incident, of attempts off the path as well; returns the tags that tell of all."""
+        """Sends a point for each new incident, of attempts off the path as well; returns the tags that list all."""
         incidents = self._run.incidents()
         points = projection.incident_points(incidents)
         for start in range(self._num_incidents, len(points), MAX_METRICS):
@@ -279,7 +280,7 @@ def _has_header(attempts: list[AttemptDirectory], position: Position) -> bool:
 
 
 def _is_cut_from(checkpoint: CheckpointDirectory, segments: list[PathSegment]) -> bool:
-    """Whether the checkpoint lies on the path; one that is just being replaced does not count."""
+    """Whether the checkpoint is on the path; a checkpoint that is being replaced does not count."""
     try:
         manifest = checkpoint.manifest
     except EvidenceError:

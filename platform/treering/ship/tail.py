@@ -82,7 +82,7 @@ class RingTail:
         return self._position
 
     def rewound(self, segments: list[PathSegment]) -> bool:
-        """Whether rings that were given out lie off the path by now."""
+        """Whether rings that were returned before are no longer on the path."""
         position = self._position
         if position is None:
             return False
@@ -143,7 +143,7 @@ class TelemetryTail:
     def until(self, time_s: float) -> dict[str, float]:
         """Takes all readings up to a moment (Unix seconds) and reduces them; empty where there are none.
 
-        Telemetry fails open: what cannot be read is passed over.
+        Telemetry fails open: lines that cannot be read are skipped.
         """
         if not self._waiting or self._waiting[-1][0] <= time_s:
             self._look()

@@ -1,4 +1,4 @@
-"""The registry: MLflow behind the few verbs that shipping needs.
+"""The registry: MLflow behind the few methods that shipping needs.
 
 Every failure of the server or database comes out as `StoreError`: the run log still holds everything, and the same
 call made again writes nothing twice.
@@ -39,7 +39,7 @@ MAX_PARAMS: Final = 100
 MAX_PARAM_CHARACTERS: Final = 6000
 MAX_TAG_CHARACTERS: Final = 8000
 DATASET_DIGEST_CHARACTERS: Final = 36
-"""MLflow keeps that much of a dataset's digest; the whole one stands in the input's tags."""
+"""MLflow keeps that much of a dataset's digest; the whole digest is in the input's tags."""
 
 RunStatus = Literal["SCHEDULED", "RUNNING", "FINISHED", "FAILED", "KILLED"]
 
@@ -176,7 +176,7 @@ class Registry:
             self._client.update_run(run_id, name=name)
 
     def set_status(self, run_id: str, status: RunStatus, end_time_ms: int | None) -> None:
-        """Says how the run stands; an end time belongs to every status but RUNNING and SCHEDULED."""
+        """Sets the run's status; every status except RUNNING and SCHEDULED has an end time."""
         with self._answers():
             if status in {"RUNNING", "SCHEDULED"}:
                 self._client.update_run(run_id, status=status)
@@ -230,7 +230,7 @@ class Registry:
     def create_model(
         self, experiment_id: str, run_id: str, name: str, tags: Mapping[str, str], params: Mapping[str, str]
     ) -> str:
-        """A LoggedModel whose files lie outside MLflow (a checkpoint); returns its id."""
+        """Makes a LoggedModel whose files are outside MLflow (a checkpoint); returns its id."""
         with self._answers():
             model = self._client.create_logged_model(
                 experiment_id,
@@ -249,7 +249,7 @@ class Registry:
             self._client.log_outputs(run_id, [mlflow.entities.LoggedModelOutput(model_id, step)])
 
     def delete_model(self, model_id: str) -> None:
-        """Takes a LoggedModel out of sight; MLflow keeps it as deleted."""
+        """Deletes a LoggedModel; MLflow hides it and keeps its record."""
         with self._answers():
             self._client.delete_logged_model(model_id)
 

@@ -5,7 +5,7 @@ what a killed process has begun; one process at a time makes the tables there.
 """
 
 import re
-from typing import Final
+from typing import Final, NoReturn
 
 import sqlalchemy
 import sqlalchemy.exc
@@ -42,7 +42,7 @@ def prepare_server(url: sqlalchemy.URL, uri: str) -> None:
                 return
             revision = MigrationContext.configure(connection).get_current_revision()
     except sqlalchemy.exc.DBAPIError as error:
-        raise _refusal(url, uri, error) from None
+        _refuse(url, uri, error)
     except (MlflowException, sqlalchemy.exc.SQLAlchemyError) as error:
         raise StoreError(
             f"tracking URI {redact(uri)}: MLflow cannot make its tables: {redact(str(error)).splitlines()[0]}; drop "
@@ -68,20 +68,25 @@ def _has_tables(connection: sqlalchemy.Connection) -> bool:
     return {"experiments", "runs", "alembic_version"} <= set(sqlalchemy.inspect(connection).get_table_names())
 
 
-def _refusal(url: sqlalchemy.URL, uri: str, error: sqlalchemy.exc.DBAPIError) -> UserError | StoreError:
-    """What a database server's error means, and what helps."""
+def _refuse(url: sqlalchemy.URL, uri: str, error: sqlalchemy.exc.DBAPIError) -> NoReturn:
+    """Raises what a database server's error means, with what helps.
+
+    Raises:
+        UserError: the server refuses the user, the password, or the database.
+        StoreError: the server does not answer.
+    """
     text = redact(" ".join(str(error.orig).split()))[:400]
     said = f"tracking URI {redact(uri)}: {text}"
     if re.search(r"authentication failed|no password supplied|[Aa]ccess denied for user|role \S+ does not exist", text):
-        return UserError(
+        raise UserError(
             f"{said}; expected a user and password that the server takes: correct them in MLFLOW_TRACKING_URI"
-        )
+        ) from None
     if re.search(r"database \S+ does not exist|Unknown database", text):
-        return UserError(
+        raise UserError(
             f"{said}; expected an existing database: create it (`createdb {url.database}`), or correct its name"
-        )
-    return StoreError(
+        ) from None
+    raise StoreError(
         f"{said}; expected a server that answers at {url.host or 'the local socket'}"
         f"{f':{url.port}' if url.port else ''}: start it, or correct host and port in MLFLOW_TRACKING_URI; nothing is "
         "lost, `treering ship` goes on once it answers"
-    )
+    ) from None

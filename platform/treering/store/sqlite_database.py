@@ -87,7 +87,7 @@ class _Found:
 
 def _prepare(path: Path) -> str | None:
     for left in path.parent.glob(f".{path.name}{_MAKING}*"):
-        left.unlink()  # of a process that was killed; the lock says that nobody is at work
+        left.unlink()  # of a process that was killed; by the lock no other process is at work
     if not path.exists() or path.stat().st_size == 0:
         path.unlink(missing_ok=True)
         # Journals of a database that somebody removed: SQLite would replay them into the new one.
@@ -123,9 +123,9 @@ def _prepare(path: Path) -> str | None:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a file is MLflow's database of this version: it may lie where nothing can be written.
+    """Whether a file is MLflow's database of this version; its folder may be read-only.
 
-    Anything else is looked at again by `_prepare`, which says what is wrong.
+    `_prepare` examines any other file again, and its error names what is wrong.
     """
     try:
         with path.open("rb") as file:

@@ -1,9 +1,8 @@
 """Where a run starts from another run: which samples of each corpus are read again, and which are never read.
 
-A run that starts from another run reads a data order of its own. Unless the order is the same one, or goes on from the
-other one (`start_from.data: continue`), the position of a corpus where the other run stopped is not the position where
-the new run begins. `corpus_joins` counts what follows from that; `treering.data.blend.continuation` makes a blend that
-has no such gap.
+A run that starts from another run has its own data order. Unless that is the other run's order, or continues it
+(`start_from.data: continue`), the other run stopped a corpus at one position and the new run begins it at another.
+`corpus_joins` counts the samples between the two; `treering.data.blend.continuation` makes a blend without such gaps.
 """
 
 from collections.abc import Iterator, Sequence
@@ -78,7 +77,7 @@ class CorpusJoin:
 
 
 def join_lines(joins: Sequence[CorpusJoin]) -> list[str]:
-    """What people should know of the joins: nothing of a run where every corpus goes on where it stopped."""
+    """The joins that people should know, in lines: none for a run where every corpus goes on where it stopped."""
     lines = []
     for run in dict.fromkeys(join.run for join in joins):
         mine = [join for join in joins if join.run == run]
@@ -109,7 +108,7 @@ def start_joins(resolved: Resolved, runs: Path) -> tuple[CorpusJoin, ...]:
 
 
 def start_lines(resolved: Resolved, runs: Path) -> list[str]:
-    """What people should know before a run starts: where corpora do not go on, or that nobody can tell.
+    """What people should know before a run starts: where corpora do not go on, or that this is unknown.
 
     Args:
         resolved: the run's config.
@@ -118,7 +117,7 @@ def start_lines(resolved: Resolved, runs: Path) -> list[str]:
     try:
         return join_lines(start_joins(resolved, runs))
     except EvidenceError as error:
-        return [f"what the runs before have read is not known, so samples may be read again or never: {error}"]
+        return [f"it is unknown what the runs before have read, so samples may be read again or never: {error}"]
 
 
 def corpus_joins(before: Sequence[ReadRange], after: ReadRange, step: int) -> Iterator[CorpusJoin]:
@@ -190,7 +189,10 @@ def _places(earlier: Sequence[_Reads], after: _Reads, num_samples: int) -> tuple
 
 
 def _union(intervals: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same whole numbers in intervals [lo, hi) that do not touch, ascending."""
+    """The same whole numbers in intervals [lo, hi) that do not touch, ascending.
+
+    The package `portion` would do this and `_overlap`, but a dependency costs more than these ten lines.
+    """
     joined: list[tuple[int, int]] = []
     for lo, hi in sorted(intervals):
         if joined and lo <= joined[-1][1]:
@@ -201,5 +203,5 @@ def _union(intervals: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _overlap(intervals: Sequence[tuple[int, int]], lo: int, hi: int) -> int:
-    """How many whole numbers of [lo, hi) lie in disjoint intervals."""
+    """How many whole numbers of [lo, hi) are in disjoint intervals."""
     return sum(max(min(hi, end) - max(lo, start), 0) for start, end in intervals)

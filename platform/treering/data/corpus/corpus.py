@@ -75,7 +75,7 @@ class Corpus:
         """Opens a corpus by its manifest; tokens are read later, when a caller needs them.
 
         Raises:
-            NotFoundError: there is no such directory.
+            NotFoundError: the directory does not exist.
             EvidenceError: the manifest is missing or does not have its digest, or a file is missing.
         """
         if not directory.is_dir():

@@ -15,7 +15,7 @@ Source: megatron-core 0.16.1, `megatron/core/datasets/indexed_dataset.py`, versi
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -271,16 +271,17 @@ class TokenFile:
             lengths, num_bytes = _read_sequences(idx_path, file, header)
             documents = read_numbers(idx_path, file, header.documents_at, "<i8", header.num_offsets)
         if not _check_bin(bin_path, idx_path, num_bytes):
-            raise _unreadable(bin_path, "No such file or directory")
+            _refuse_bin(bin_path, "No such file or directory")
         starts = np.zeros(len(lengths) + 1, dtype=np.int64)
         np.cumsum(lengths, out=starts[1:])
         try:
             tokens = np.memmap(bin_path, header.dtype, "r") if num_bytes else np.empty(0, header.dtype)
         except OSError as error:
-            raise _unreadable(bin_path, reason(error)) from None
+            _refuse_bin(bin_path, reason(error))
         return cls(tokens, lengths, starts[documents])
 
 
-def _unreadable(bin_path: Path, found: str) -> EvidenceError:
+def _refuse_bin(bin_path: Path, found: str) -> NoReturn:
     expected = "a pair of token and index file"
-    return EvidenceError(f"{bin_path}: {found}; expected {expected}", file=bin_path, found=found, expected=expected)
+    text = f"{bin_path}: {found}; expected {expected}"
+    raise EvidenceError(text, file=bin_path, found=found, expected=expected) from None

@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from treering.config.canonical import digest_json, parse_json
 from treering.errors import EvidenceError
@@ -53,9 +53,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = parse_json(read_bytes(path))
     except FileNotFoundError:
-        raise _not_a_manifest(path, "no such file") from None
+        _refuse(path, "no such file")
     except (OSError, ValueError) as error:
-        raise _not_a_manifest(path, f"unreadable ({error})") from None
+        _refuse(path, f"unreadable ({error})")
     version = manifest.get("schema_version") if isinstance(manifest, dict) else None
     if not isinstance(manifest, dict) or version != SCHEMA_VERSION:
         raise EvidenceError(
@@ -87,14 +87,14 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _not_a_manifest(path: Path, problem: str) -> EvidenceError:
-    return EvidenceError(
+def _refuse(path: Path, problem: str) -> NoReturn:
+    raise EvidenceError(
         f"{path}: {problem}, expected a corpus's manifest; run `dvc repro tokenize`",
         file=path,
         found=problem,
         expected="a corpus's manifest",
         remedy="`dvc repro tokenize`",
-    )
+    ) from None
 
 
 def _wrong_fields(manifest: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:

@@ -122,7 +122,7 @@ def write_corpus(
         about: further fields of the manifest: name, licence, source, split, tokenizer, curation.
 
     Raises:
-        UserError: there is no document, or a document is empty.
+        UserError: the corpus has no document, or a document is empty.
     """
     directory.mkdir(parents=True)
     lengths: list[int] = []

@@ -1,9 +1,9 @@
-"""Decisions: one row a raw document, what became of it and why. The audit asks here.
+"""Decisions: for each raw document a row with what curation did with it, and why. The audit reads them.
 
 Columns: corpus, id, source, offset, licence (see `data.sources.documents.RawDocument`); characters of the extracted
 text; kept; step and rule that dropped it, null for a kept one; near_duplicate_of (`corpus:id` of the document that is
-kept in its stead, or of the held-out twin); cluster (`corpus:id` of the first document of its near-duplicate cluster,
-null if it never got that far); split (`train`, `heldout` or null).
+kept instead, or of the held-out twin); cluster (`corpus:id` of the first document of its near-duplicate cluster,
+null if an earlier step dropped it); split (`train`, `heldout` or null).
 """
 
 import pyarrow as pa

@@ -1,8 +1,8 @@
 """Step decontaminate: training documents that hold an n-gram of an evaluation task are dropped, whole.
 
-It fails closed: without tasks, with an empty task or with one that gives no n-gram there is no pass. MT-NLG (Smith et
-al. 2022, arXiv 2201.11990) cuts the match and 200 characters on each side out and keeps the rest; here the document
-goes, so that what is trained on is always a whole document of its source.
+It fails closed: without tasks, with an empty task or with a task that gives no n-gram, curation ends with an error.
+MT-NLG (Smith et al. 2022, arXiv 2201.11990) cuts out the match and 200 characters on each side, and keeps the rest.
+Here the whole document is dropped, so that every training document is a whole document of its source.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,9 +18,9 @@ from treering.data.words import Hashes, run_hashes, word_hashes
 from treering.errors import UserError
 
 _MIN_WORDS = 8
-"""A text of a task shorter than n words counts as one n-gram down to this length; below, everything would match."""
+"""Words of the shortest text of a task that counts, as one n-gram; a shorter text would match too many documents."""
 LABELS = frozenset(("id", "document", "corpus", "source", "licence"))
-"""Keys that name where a row came from; somebody's summaries hold whole texts in `document`, which count."""
+"""Keys that name where a row came from. A long text under such a key counts: some tasks hold whole texts there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class TaskNgrams:
         return digest_json([[length, digest_bytes(table.tobytes())] for length, (table, _) in self.tables.items()])
 
     def contaminated_by(self, hashes: Hashes) -> str | None:
-        """Name of a task of which a document with these word hashes holds an n-gram."""
+        """Name of a task that has an n-gram in common with a document of these word hashes; None without one."""
         for length, (table, owners) in self.tables.items():
             runs = run_hashes(hashes, length)
             if len(runs):
@@ -64,11 +64,11 @@ def task_ngrams(paths: Sequence[Path], length: int) -> TaskNgrams:
         length: words in an n-gram.
 
     Raises:
-        UserError: there is no task; a task's file is missing, empty, unreadable or gives no n-gram.
+        UserError: no task was given; a task's file is missing, empty, unreadable or gives no n-gram.
     """
     if not paths:
         raise UserError(
-            "decontamination: there is no evaluation task, expected at least one; refusing to pass text unchecked"
+            "decontamination: found 0 evaluation tasks, expected at least one; refusing to pass text unchecked"
         )
     found: dict[int, dict[int, int]] = {}
     for number, path in enumerate(paths):
@@ -84,12 +84,12 @@ def task_ngrams(paths: Sequence[Path], length: int) -> TaskNgrams:
                         found.setdefault(size, {}).setdefault(run, number)
         if not num_rows:
             raise UserError(
-                f"decontamination: {path} is empty, expected a row an item; refusing to pass text unchecked"
+                f"decontamination: {path} is empty, expected a row for each item; refusing to pass text unchecked"
             )
         if sum(map(len, found.values())) == before:
             raise UserError(
-                f"decontamination: {path} gives no {length}-gram of its own (texts under {_MIN_WORDS} words, or a copy"
-                " of another task); refusing to pass text unchecked"
+                f"decontamination: {path} adds no {length}-gram, expected at least one (its texts have under "
+                f"{_MIN_WORDS} words, or are a copy of another task); refusing to pass text unchecked"
             )
     tables = {}
     for size, owners in sorted(found.items()):
@@ -102,7 +102,7 @@ def task_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Yields the rows of a task.
 
     Raises:
-        UserError: the file is unreadable, or a line is no JSON object.
+        UserError: the file is unreadable, or a line is not a JSON object.
     """
     try:
         with path.open("rb") as file:
@@ -115,7 +115,7 @@ def task_rows(path: Path) -> Iterator[dict[str, Any]]:
     except FileNotFoundError:
         raise UserError(f"decontamination: {path} does not exist; refusing to pass text unchecked") from None
     except (OSError, ValueError) as error:
-        raise UserError(f"decontamination: {path} is no JSON Lines file: {error}") from None
+        raise UserError(f"decontamination: {path} is not a JSON Lines file: {error}") from None
 
 
 def row_texts(row: dict[str, Any]) -> Iterator[tuple[str, str]]:

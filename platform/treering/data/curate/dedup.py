@@ -4,9 +4,9 @@ Documents are numbered over all corpora, in order of the corpora's priority. Of 
 number is kept.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +24,9 @@ class Duplicates:
 
     Attributes:
         rule: KEPT, EXACT or NEAR: uint8 [n].
-        original: number of the document that is kept in its stead; itself for a kept one: int64 [n].
-        cluster: lowest number of the documents of its near-duplicate cluster, which is at least as wide as the group
-            of its duplicates: int64 [n].
+        original: number of the document that is kept instead; for a kept document its own number: int64 [n].
+        cluster: lowest number in the document's near-duplicate cluster, which holds at least the group of its
+            duplicates: int64 [n].
         num_compared: pairs of candidates whose similarity was computed.
     """
 
@@ -37,7 +37,11 @@ class Duplicates:
 
 
 class _Components:
-    """Connected components (union-find); the root of a component is its lowest number."""
+    """Connected components (union-find); the root of a component is its lowest number.
+
+    Not `scipy.cluster.hierarchy.DisjointSet`: that keeps dicts of Python objects, hundreds of bytes for each document,
+    where this keeps 8, and its roots are not the lowest numbers.
+    """
 
     def __init__(self, count: int) -> None:
         self.parent = np.arange(count, dtype=np.int64)
@@ -73,8 +77,8 @@ def find_duplicates(
 ) -> Duplicates:
     """Finds duplicates and clusters.
 
-    Exact: equal digests. Near: documents that agree in one band are candidates; inside such a bucket the lowest
-    number is compared with all others, then the lowest of those that were not like it, and so on.
+    Exact: equal digests. Near: documents that agree in one band are candidates. Inside such a bucket the lowest number
+    is compared with all others, then the lowest of those that are not its duplicates, and so on.
 
     Args:
         digests: uint8 [n, 16].
@@ -91,7 +95,7 @@ def find_duplicates(
     distinct = np.flatnonzero(exact_original == np.arange(count))
 
     duplicates, clusters = _Components(count), _Components(count)
-    cached = _ShingleCache(shingles)
+    cached = lru_cache(_CACHED_SETS)(shingles)  # the lowest number of a bucket is compared again and again
     compared: set[tuple[int, int]] = set()
     for band in range(bands.shape[1]):
         for candidates in _buckets(bands[distinct, band], distinct):
@@ -118,25 +122,8 @@ def find_duplicates(
 
 
 def _buckets(keys: npt.NDArray[np.uint64], numbers: npt.NDArray[np.int64]) -> list[list[int]]:
-    """Groups of two and more numbers with an equal key; numbers ascend inside a group, groups by their key."""
+    """Groups of at least two numbers with an equal key; numbers ascend inside a group, groups by their key."""
     order = np.argsort(keys, kind="stable")
     cuts = np.flatnonzero(np.diff(keys[order])) + 1
     starts, ends = np.concatenate(([0], cuts)), np.concatenate((cuts, [len(order)]))
     return [numbers[order[start:end]].tolist() for start, end in zip(starts, ends, strict=True) if end - start > 1]
-
-
-class _ShingleCache:
-    """The shingle sets used last: a bucket's head is compared again and again."""
-
-    def __init__(self, shingles: Callable[[int], Hashes]) -> None:
-        self._shingles = shingles
-        self._kept: OrderedDict[int, Hashes] = OrderedDict()
-
-    def __call__(self, number: int) -> Hashes:
-        if number in self._kept:
-            self._kept.move_to_end(number)
-            return self._kept[number]
-        found = self._kept[number] = self._shingles(number)
-        if len(self._kept) > _CACHED_SETS:
-            self._kept.popitem(last=False)
-        return found

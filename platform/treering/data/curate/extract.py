@@ -9,8 +9,8 @@ from treering.config.corpora import Kind
 def extract(text: str, kind: Kind) -> str:
     """Plain text of a raw document, line ends normalised, without white space at its ends.
 
-    HTML is read by resiliparse; prose and HTML are mended by ftfy (mojibake, entities, control characters). Code is
-    left alone: ftfy would change its quotation marks.
+    HTML is read by resiliparse; ftfy corrects prose and HTML (mojibake, entities, control characters). Code stays as
+    it is: ftfy would change its quotation marks.
     """
     if kind == "html":
         text = extract_plain_text(_encodable(text), main_content=False)
@@ -20,5 +20,5 @@ def extract(text: str, kind: Kind) -> str:
 
 
 def _encodable(text: str) -> str:
-    """A lone surrogate, which JSON can spell, is no text."""
+    """The text without lone surrogates, which JSON can spell and UTF-8 cannot hold."""
     return text.encode("utf-8", "replace").decode()

@@ -1,7 +1,7 @@
 """Step filter: which documents are worth training on, by length, language and quality rules.
 
-The rules' meaning and sources stand in `treering.config.corpora.FilterRules`. They are tried in a fixed order; the
-first that fails names the decision.
+`treering.config.corpora.FilterRules` has the meaning and the source of each rule. The rules are tried in a fixed order;
+the first one that fails names the decision.
 """
 
 from functools import cache
@@ -15,7 +15,7 @@ _STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with")
 _BULLETS = ("•", "-", "*", "‣", "●", "▪")
 _ELLIPSES = ("...", "…")
 _LANGUAGE_CHARACTERS = 2000
-"""The language model reads this much of a document's head: more does not change the verdict, only the time."""
+"""Characters of a document's beginning that the language model reads: more cost time and do not change the answer."""
 
 
 @cache

@@ -1,6 +1,6 @@
-"""Last pass over one corpus: decontaminate, shuffle, write. Runs in a process of its own.
+"""Last pass over one corpus, in its own process: decontaminate, shuffle, write.
 
-Reads the shelf and the decisions made so far; writes the corpus's curated documents and its decision table.
+Reads the shelf and the earlier decisions; writes the corpus's curated documents and its decision table.
 """
 
 import json
@@ -27,7 +27,7 @@ SPLITS = ("train", "heldout")
 
 
 Drop = tuple[str, str, str | None]
-"""Step and rule that drop a document, and the document that it is too like, if that is the reason."""
+"""Step and rule that drop a document, and the document that it is too similar to, if that is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Decisions:
     Attributes:
         rule: KEPT, EXACT or NEAR: uint8 [n].
         heldout: bool [n].
-        original: name (`corpus:id`) of the document kept in its stead, by index on the shelf.
+        original: name (`corpus:id`) of the document that is kept instead, by index on the shelf.
         cluster: name of the first document of its cluster, where that is another one.
     """
 
@@ -49,14 +49,14 @@ class Decisions:
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """What every training document must still pass.
+    """The last checks of every training document.
 
     Attributes:
         twins: the held-out documents of all corpora.
         twin_names: their names, as `twins` numbers them.
         ngrams: of all tasks.
         shingle_words: words in a shingle.
-        min_jaccard: a training document this similar to a held-out one goes.
+        min_jaccard: a training document this similar to a held-out one is dropped.
     """
 
     twins: TwinIndex
@@ -66,7 +66,7 @@ class Checks:
     min_jaccard: float
 
     def drop(self, text: str) -> Drop | None:
-        """Why a training document goes; None to keep it."""
+        """Why a training document is dropped; None to keep it."""
         hashes = word_hashes(text)
         length = min(self.shingle_words, max(1, len(hashes)))
         twin = self.twins.twin(np.unique(run_hashes(hashes, length)), self.min_jaccard)
@@ -78,7 +78,7 @@ class Checks:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What the last pass counted: documents and characters by split, documents dropped by (step, rule)."""
+    """Counts of the last pass: documents and characters by split, documents dropped by (step, rule)."""
 
     documents: dict[str, int]
     characters: dict[str, int]
@@ -86,7 +86,7 @@ class Written:
 
 
 def finish_corpus(name: str, seed: int, decisions: Decisions, checks: Checks, work: Path) -> Written:
-    """Checks every training document, and writes what is left, shuffled, and all decisions, to `<work>/out`.
+    """Checks every training document; writes the remaining ones, shuffled, and all decisions, to `<work>/out`.
 
     Raises:
         UserError: no document is left to train on.

@@ -1,4 +1,4 @@
-"""Step heldout: the split by near-duplicate cluster, and the check that no twin stands on both sides.
+"""Step heldout: splits by near-duplicate cluster, and finds near-duplicates (twins) that are in both splits.
 
 A cluster is held out as a whole. MinHash may miss a pair (at Jaccard 0.8 it finds two of three), so `TwinIndex`
 compares every training document with all held-out ones exactly.
@@ -30,7 +30,7 @@ def choose_heldout(
 
     A cluster belongs to the corpus of its lowest number. Of each corpus the clusters with the lowest keys are held out:
     `fraction` of them, at least one. A cluster with more kept documents than that share of the corpus stays in
-    training, so that one family of look-alikes cannot eat the corpus.
+    training, so that one large cluster is not most of the held-out text.
 
     Args:
         corpus_of: corpus of each document: int64 [n].

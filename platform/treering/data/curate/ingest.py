@@ -1,4 +1,4 @@
-"""First pass over one corpus: read, extract, filter, sign. Runs in a process of its own; text goes to the shelf."""
+"""First pass over one corpus, in its own process: read, extract, filter, compute signatures; text goes to the shelf."""
 
 import hashlib
 import json
@@ -35,7 +35,7 @@ RAW_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What the first pass counted.
+    """Counts of the first pass.
 
     Attributes:
         intake: see `treering.data.sources.raw.Intake`.
@@ -49,9 +49,9 @@ class Taken:
 
 
 def take_corpus(corpus: CorpusConfig, rules: FilterRules, dedup: DedupConfig, raw: Path, work: Path) -> Taken:
-    """Reads one corpus, keeps what passes the filter on the shelf, and signs it.
+    """Reads one corpus, writes documents that pass the filter to the shelf, and computes their signatures.
 
-    Writes `<work>/<name>.jsonl` (the shelf), `.npz` (signatures) and `.parquet` (a row a raw document).
+    Writes `<work>/<name>.jsonl` (the shelf), `.npz` (signatures) and `.parquet` (a row for each raw document).
 
     Raises:
         UserError: a source is missing or broken, or no document passes the filter.

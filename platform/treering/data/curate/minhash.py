@@ -1,8 +1,9 @@
 """MinHash signatures, kept as the hash of each band.
 
 Two documents are candidates if all hashes of one band agree. Only the band's hash is kept, 8 bytes instead of
-`rows` · 4: with MT-NLG's 20 bands of 13 rows 160 bytes a document instead of 1,040. What is lost, the estimate of the
-Jaccard similarity, is not needed: `dedup` computes it exactly for every pair of candidates.
+`rows` · 4: with MT-NLG's 20 bands of 13 rows 160 bytes for each document instead of 1,040. Without the signature the
+Jaccard similarity cannot be estimated, and need not be: `dedup` computes it exactly for every pair of candidates.
+`datasketch` would keep the whole signature of each document, and a Python dict entry for each of its bands.
 
 Source: Broder 1997, "On the resemblance and containment of documents"; bands as in Leskovec, Rajaraman, Ullman,
 "Mining of Massive Datasets", section 3.4. P(candidate) = 1 - (1 - J^rows)^bands.

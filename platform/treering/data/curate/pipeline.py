@@ -1,7 +1,7 @@
-"""The stage `curate`: runs the steps over all corpora and moves the result in when it is whole.
+"""The stage `curate`: runs the steps over all corpora; `data/curated` appears when the result is complete.
 
-Two passes over the text, each a process a corpus: `intake` before deduplication, `outcome` after. Between them only
-signatures and decisions are in memory. The number of processes never changes a byte of the output.
+Two passes read the text, with one process for each corpus: `ingest` before deduplication, `finalize` after it. Between
+them only signatures and decisions are in memory. The number of processes never changes a byte of the output.
 """
 
 import json
@@ -34,7 +34,7 @@ Say = Callable[[str], None]
 
 
 class _Library:
-    """All shelves as one row of numbered documents, in order of the corpora's priority."""
+    """The documents of all shelves under one numbering, in order of the corpora's priority."""
 
     def __init__(self, names: Sequence[str], work: Path) -> None:
         self.names = list(names)
@@ -66,7 +66,7 @@ def curate(
     """Curates every corpus that is not declared and returns the summary.
 
     Writes `data/curated`: `train/`, `heldout/` and `decisions/` by corpus, `tasks/`, `provenance/` and `summary.json`.
-    The folder appears when it is whole; an interrupted run leaves the old one.
+    The folder appears when it is complete; an interrupted run leaves the old folder.
 
     Raises:
         UserError: a source is missing or broken, a corpus ends up empty, a task has no item.
@@ -86,7 +86,7 @@ def curate(
     try:
         result = _curate(fetched, config, project, work, pool, say)
     except BaseException:
-        # A worker in the middle of a corpus would hold the command up for as long as the corpus takes.
+        # The command would wait for a worker until the worker's corpus is finished.
         pool.shutdown(wait=False, cancel_futures=True)
         for child in multiprocessing.active_children():
             child.terminate()

@@ -1,6 +1,6 @@
-"""Keyed order: a pseudo-random number that only a seed and a document's content decide.
+"""Keyed order: a pseudo-random number that depends on a seed and a document's content alone.
 
-Names, paths and the number of processes never enter it, so a renamed corpus keeps its split, tasks and order.
+Names, paths and the number of processes do not change it, so a renamed corpus keeps its split, tasks and order.
 """
 
 import hashlib

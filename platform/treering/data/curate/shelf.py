@@ -1,6 +1,6 @@
 """The shelf: documents that passed the filter, on disk, each found by its number; and their signatures, in memory.
 
-Written by step filter, one shelf a corpus, in a work folder that does not outlive the stage.
+Step filter writes one shelf for each corpus, in a work folder that the stage removes at its end.
 """
 
 import json
@@ -16,7 +16,7 @@ DIGEST_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Signatures:
-    """What stays in memory of the documents of one shelf.
+    """What is in memory about the documents of one shelf.
 
     Attributes:
         offsets: byte at which each document's line starts, with the end: int64 [n + 1].

@@ -1,4 +1,4 @@
-"""What curation leaves for people (the summary) and for the corpus's manifest (its parents)."""
+"""What curation records for people (the summary) and for the corpus's manifest (its parents)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -41,7 +41,7 @@ def parents(
     written: Sequence[Written],
     tasks: str,
 ) -> list[list[dict[str, Any]]]:
-    """Of each corpus the steps that made it: digest of the input, parameters, documents kept and dropped.
+    """For each corpus the steps that made it: digest of the input, parameters, documents kept and dropped.
 
     The input of deduplication, and so of all that follows, is every corpus in order of priority. No name of a corpus or
     a file enters: the same text under another name has the same parents.

@@ -3,8 +3,8 @@
 - `lambada`: say the last word of a passage. As in LAMBADA (Paperno et al. 2016, arXiv 1606.06031) the word has to be
   guessed from the passage; here it occurs in the passage before, and no person has checked the item.
   Rows: id, text (= context + " " + target), context, target, document, corpus.
-- `cloze`: which of four sentences goes on; the other three come from other documents, of the same corpus if it has
-  enough, as in the story cloze test (Mostafazadeh et al. 2016, arXiv 1604.01696), with sentences of chance.
+- `cloze`: which of four sentences continues a passage. The other three are drawn from other documents, of the same
+  corpus if it has enough, after the story cloze test (Mostafazadeh et al. 2016, arXiv 1604.01696).
   Rows: id, context, choices [4], gold (index), document, corpus.
 """
 
@@ -85,7 +85,7 @@ def write_tasks(
         Number of items by task.
 
     Raises:
-        UserError: a task has no item: nothing could be decontaminated against it.
+        UserError: a task has no item, so training text could not be decontaminated against it.
     """
     ranked: dict[str, list[tuple[int, int, dict[str, Any]]]] = {task: [] for task in TASKS}
     pool: dict[str, list[tuple[int, str, str]]] = {}

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -139,7 +139,7 @@ class NgramIndex:
             self._part_starts = _starts(document["part_entries"])
             blocks_digest = document["blocks"]
         except (KeyError, TypeError) as error:
-            raise _damaged(directory / INDEX, f"not an index ({error})", str(error), "an index") from error
+            _refuse(directory / INDEX, f"not an index ({error})", str(error), "an index")
         self._check_origin(corpus)
         self._block_starts = _starts(blocks_of(np.diff(self._part_starts)))
         num_blocks, num_entries = int(self._block_starts[-1]), int(self._part_starts[-1])
@@ -148,10 +148,10 @@ class NgramIndex:
             found = (directory / name).stat().st_size if (directory / name).is_file() else None
             if found != size:
                 problem = "no such file" if found is None else f"found {found} bytes"
-                raise _damaged(directory / name, f"{problem}, expected {size} bytes", found, size)
+                _refuse(directory / name, f"{problem}, expected {size} bytes", found, size)
         found_digest = digest_file(directory / BLOCKS)
         if found_digest != blocks_digest:
-            raise _damaged(directory / BLOCKS, _CHANGED, found_digest, blocks_digest)
+            _refuse(directory / BLOCKS, _CHANGED, found_digest, blocks_digest)
         blocks = _mapped(directory / BLOCKS)
         self._first, self._checksums = blocks[:num_blocks], blocks[num_blocks:]
         self._entries = _mapped(directory / ENTRIES)
@@ -165,7 +165,7 @@ class NgramIndex:
         for name, value in expected.items():
             found = getattr(facts, name)
             if found != value:
-                raise _damaged(self._directory, f"built from {name} {found}, expected {value}", found, value)
+                _refuse(self._directory, f"built from {name} {found}, expected {value}", found, value)
 
     def lookup(self, hashes: Hashes) -> tuple[Numbers, Numbers]:
         """Finds the entries of some n-grams.
@@ -241,7 +241,7 @@ class NgramIndex:
             found, expected = checksum(entries), int(self._checksums[number])
             if found != expected:
                 problem = f"bytes {start * ENTRY_BYTES:,} to {end * ENTRY_BYTES:,} were changed after they were written"
-                raise _damaged(self._directory / ENTRIES, problem, found, expected)
+                _refuse(self._directory / ENTRIES, problem, found, expected)
             self._checked[number] = True
         return entries
 
@@ -284,18 +284,18 @@ def _read_document(directory: Path, corpus: Corpus | None) -> dict[str, Any]:
         of = "" if corpus is None else f" of corpus {corpus.name} ({short(corpus.digest)})"
         raise NotFoundError(f"{directory}: no index{of}; `treering index` builds it") from None
     except (OSError, ValueError) as error:
-        raise _damaged(path, f"not an index ({error})", str(error), "an index") from error
+        _refuse(path, f"not an index ({error})", str(error), "an index")
     found = document.get("format", 1) if isinstance(document, dict) else None
     if found != FORMAT:
-        raise _damaged(path, f"format {found}, expected {FORMAT}", found, FORMAT)
+        _refuse(path, f"format {found}, expected {FORMAT}", found, FORMAT)
     digest = digest_json({key: value for key, value in document.items() if key != "digest"})
     if digest != document.get("digest"):
-        raise _damaged(path, _CHANGED, digest, document.get("digest"))
+        _refuse(path, _CHANGED, digest, document.get("digest"))
     return dict(document)
 
 
-def _damaged(path: Path, problem: str, found: object, expected: object) -> EvidenceError:
-    return EvidenceError(f"{path}: {problem}; {_REMEDY}", file=path, found=found, expected=expected, remedy=_REMEDY)
+def _refuse(path: Path, problem: str, found: object, expected: object) -> NoReturn:
+    raise EvidenceError(f"{path}: {problem}; {_REMEDY}", file=path, found=found, expected=expected, remedy=_REMEDY)
 
 
 def _starts(counts: Any) -> Numbers:

@@ -1,4 +1,4 @@
-"""One corpus of a blend, cut into samples and shuffled anew for each epoch.
+"""One corpus of a blend, cut into samples and shuffled differently in each epoch.
 
 Part of `treering-1`, used by `treering.data.order.treering1`. A corpus has n = floor((T - 1) / S) samples. Its k-th
 sample, counted from the first one of epoch 0, is sample `permutation(epoch)[k mod n]` of epoch k // n.
@@ -47,7 +47,7 @@ class Continued(Protocol):
 
     @property
     def positions(self) -> Sequence[int]:
-        """By component: how many samples of its corpus lie before that sample."""
+        """By component: how many samples of its corpus precede that sample."""
 
 
 class Blend(Protocol):

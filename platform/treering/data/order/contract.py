@@ -1,6 +1,6 @@
-"""What every data order answers, whichever algorithm it is: the contract between orders and those who ask them.
+"""What every data order answers, whatever its algorithm: the contract between orders and their callers.
 
-Two algorithms keep it: `treering-1` (`data.order.treering1`), closed forms without an index, and Megatron's own
+Two algorithms implement it: `treering-1` (`data.order.treering1`), closed forms without an index, and Megatron's own
 (`treering.data.megatron`), for runs that were trained with it. `tests/data/test_order_contract.py` holds both to it by
 brute force.
 """
@@ -93,7 +93,7 @@ class Order(Protocol):
     def sample(self, g: int) -> Sample:
         """Sample g: component, epoch (or `UNDEFINED_EPOCH`), index in the corpus, and its parts of documents.
 
-        The parts stand in the order in which their tokens are read, none is empty, and one document may have several.
+        The parts are in the order in which their tokens are read. No part is empty; a document may have several parts.
         """
 
     def samples_with_spans(self, lo: int, hi: int) -> list[Sample]:
@@ -103,7 +103,7 @@ class Order(Protocol):
         """Samples [lo, hi) without their documents, as arrays."""
 
     def count(self, component: int, g: int) -> int:
-        """How many samples of a component lie before sample g, those that the orders before it read included."""
+        """How many samples of a component precede sample g, those that the orders before it read included."""
 
     def counts(self, g: int) -> tuple[int, ...]:
         """`count` of every component; they sum to g where the order begins with sample 0."""
@@ -121,4 +121,4 @@ class Order(Protocol):
         """Which documents of a component the order's samples below g hold a token of: bool [num_documents]."""
 
     def documents_touched(self, component: int, g: int) -> int:
-        """How many documents that are."""
+        """The number of those documents."""

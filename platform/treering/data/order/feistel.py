@@ -1,7 +1,7 @@
 """The order of the samples inside a corpus: one keyed permutation an epoch, computed and never stored.
 
 Part of `treering-1`, used by `data.order.treering1`. A Feistel network permutes [0, 2**bits), where `bits` is the
-bit length of n - 1; a result outside [0, n) is sent through again until it lies inside (cycle walking), which keeps the
+bit length of n - 1; a result outside [0, n) is sent through again until it is inside (cycle walking), which keeps the
 map a bijection of [0, n) and takes fewer than 2 passes on average, since 2**bits < 2n.
 
 Exactly (golden vectors in the tests hold this for ever):
@@ -12,8 +12,7 @@ Exactly (golden vectors in the tests hold this for ever):
 - Round i = 0 .. 7. Even: left ^= F(right, key[i]) mod 2**(bits // 2). Odd: right ^= F(left, key[i]) mod 2**r.
 - F(x, key), all mod 2**64: z = (x ^ key) * 0xBF58476D1CE4E5B9; z ^= z >> 32; z *= 0x94D049BB133111EB; z ^= z >> 32.
 
-The inverse runs the rounds backwards. This shuffles; it is no cipher: whoever knows the seed knows the order, and is
-meant to.
+The inverse runs the rounds backwards. This is a shuffle and not a cipher: whoever knows the seed may know the order.
 """
 
 import hashlib

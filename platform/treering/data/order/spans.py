@@ -1,9 +1,9 @@
 """Which documents samples hold, from the token offsets of a corpus's documents.
 
-Part of `treering-1`, used by `data.order.treering1`. Sample j holds tokens [j * S, j * S + S]; so token t lies in
-sample t // S, and also in the one before when it is that one's last label (t mod S = 0). Documents may be empty; those
-are in no sample. Long tables of documents are walked in chunks that stay in the processor's cache, so that an answer
-over hundreds of millions of documents takes no memory but its own.
+Part of `treering-1`, used by `data.order.treering1`. Sample j holds tokens [j * S, j * S + S]; so token t is in
+sample t // S, and also in the sample before if it is that sample's last label (t mod S = 0). Documents may be empty;
+those are in no sample. Long tables of documents are processed in chunks that fit the processor's cache, so that an
+answer over hundreds of millions of documents takes only the memory of the answer.
 """
 
 from collections.abc import Iterator

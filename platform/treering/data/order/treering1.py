@@ -1,8 +1,8 @@
 """The data order `treering-1`: which tokens are sample g of a blend, and everything that follows by inverting it.
 
-A pure function of the blend and g. The trainer reads by it, the audit asks it backwards. Two closed forms stand under
-it: `treering.data.order.weyl` says which component a sample comes from (the k-th sample of component c, with its exact
-counts), `treering.data.order.feistel` shuffles the samples inside one epoch of a corpus. In full:
+A pure function of the blend and g. The trainer reads samples by it, the audit inverts it. It consists of two closed
+forms: `treering.data.order.weyl` gives the component of a sample (the k-th sample of component c, with its exact
+counts), and `treering.data.order.feistel` shuffles the samples inside one epoch of a corpus. In full:
 
     c = Weyl component of g          k = count(c, g)
     epoch = k // n                   index = permutation(seed, digest of c, epoch)[k mod n]
@@ -12,8 +12,8 @@ counts), `treering.data.order.feistel` shuffles the samples inside one epoch of 
 An order that goes on from another one (`continues` of its blend) begins at sample g0 instead of 0, and count(c, g)
 begins at a position p(c) instead of 0: count(c, g) = p(c) + Weyl samples of c in [g0, g). All else is the same.
 
-The permutation is keyed by the corpus digest, so a corpus is shuffled alike wherever it stands in a blend; hence a
-digest may stand in a blend once.
+The permutation is keyed by the corpus digest, so a corpus is shuffled alike at every position of a blend; hence a blend
+may hold a digest once.
 """
 
 from collections.abc import Iterator, Mapping
@@ -98,7 +98,7 @@ class DataOrder:
         """Sample g, with the documents it holds.
 
         Raises:
-            UserError: g is no sample number, or the sample comes from a declared corpus.
+            UserError: g is not a sample number, or the sample comes from a declared corpus.
         """
         return self.samples_with_spans(g, g + 1)[0]
 
@@ -168,10 +168,10 @@ class DataOrder:
         return arrays.component, arrays.index * self.sequence_length
 
     def count(self, component: int, g: int) -> int:
-        """How many samples of a component lie before sample g, those before the order's first sample included.
+        """How many samples of a component precede sample g, those before the order's first sample included.
 
         Raises:
-            UserError: g is no sample number, or there is no such component.
+            UserError: g is not a sample number, or the component does not exist.
         """
         self._check(component, g, self.first_sample)
         return self._shifts[component] + self._interleave.count(component, g)
@@ -180,7 +180,7 @@ class DataOrder:
         """`count` of every component, in declared order; they sum to g unless the order goes on from another one.
 
         Raises:
-            UserError: g is no sample number.
+            UserError: g is not a sample number.
         """
         self._check(0, g, self.first_sample)
         return tuple(shift + count for shift, count in zip(self._shifts, self._interleave.counts(g), strict=True))
@@ -197,8 +197,8 @@ class DataOrder:
         """The sample number of a component's k-th sample (from 0): the inverse of `count`.
 
         Raises:
-            UserError: the order has no such sample (k is negative or lies before its first sample), the sample lies
-                beyond 2**63, or there is no such component.
+            UserError: the order has no such sample (k is negative or precedes its first sample), the sample is beyond
+                2**63, or the component does not exist.
         """
         self._check(component, 0)
         first = self.count(component, self.first_sample)

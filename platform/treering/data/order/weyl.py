@@ -7,7 +7,7 @@ Part of `treering-1`, used by `treering.data.order.treering1`. Sample g has the 
 and belongs to the component whose interval [t(c), t(c+1)) holds x(g), where t(c) = floor(2**64 * W(c)) and W(c) is the
 exact sum of the weights of the components declared before c. MULTIPLIER is odd and near 2**64 / golden ratio, the
 multiplier whose multiples are spread most evenly, so the realised count of a component stays within a few samples of
-weight * g. How many of the first g points lie in an interval is a difference of two sums of floors, which Euclid's
+weight * g. How many of the first g points are in an interval is a difference of two sums of floors, which Euclid's
 algorithm evaluates in O(log 2**64) steps: no table, no build, any g.
 
 `b` is the first 8 bytes, little endian, of sha256 of the ASCII text `treering-1/weyl/<seed in decimal>`.
@@ -63,7 +63,7 @@ def parse_weights(names: Sequence[str], weights: Sequence[str]) -> tuple[Fractio
     """The exact weights of a blend.
 
     Raises:
-        UserError: a weight is no decimal number above 0, or they do not sum to exactly 1.
+        UserError: a weight is not a decimal number above 0, or the weights do not sum to exactly 1.
     """
     parsed = []
     for name, weight in zip(names, weights, strict=True):
@@ -156,12 +156,12 @@ class Interleave:
     def select(self, component: int, k: int) -> int:
         """The sample number of the k-th sample (from 0) of a component, the g with k of its samples before it.
 
-        Estimates g from the weight and enumerates a short window around it: nearly always that holds the sample, since
-        counts stay within a few samples of weight * g. Otherwise it widens the window until the counts at its ends
-        enclose k, halves it by counts until it is short, and enumerates the rest.
+        Estimates g from the weight and enumerates a short window around it. Nearly always this window holds the sample,
+        since counts stay within a few samples of weight * g. Otherwise it widens the window until the counts at its
+        ends enclose k, halves it by counts until it is short, and enumerates the rest.
 
         Raises:
-            UserError: that sample lies at or beyond 2**63.
+            UserError: that sample is at or beyond 2**63.
         """
         weight = self.weights[component]
         guess = min(k * weight.denominator // weight.numerator, MAX_SAMPLES)
@@ -180,7 +180,11 @@ class Interleave:
         return lo + int(hits[k - self.count(component, lo)])
 
     def _enclose(self, component: int, k: int) -> tuple[int, int]:
-        """A window [lo, hi) with count(lo) <= k < count(hi)."""
+        """A window [lo, hi) with count(lo) <= k < count(hi).
+
+        Raises:
+            UserError: the k-th sample is at or beyond 2**63.
+        """
         weight = self.weights[component]
         guess = min(k * weight.denominator // weight.numerator, MAX_SAMPLES)
         reach = 8 * weight.denominator // weight.numerator + 8
@@ -190,7 +194,7 @@ class Interleave:
         while self.count(component, hi) <= k:
             if hi >= MAX_SAMPLES:
                 raise UserError(
-                    f"data order: sample {k} of component {component} lies beyond sample 2**63, the last that an order "
+                    f"data order: sample {k} of component {component} is beyond sample 2**63, the last that an order "
                     f"can number; ask for an earlier one"
                 )
             hi, reach = min(hi + reach, MAX_SAMPLES), reach * 2

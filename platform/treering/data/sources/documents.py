@@ -1,4 +1,4 @@
-"""A document on its way: as a reader cuts it out of its source, and as curation writes it."""
+"""A document as a reader takes it from its source and as curation writes it."""
 
 from dataclasses import dataclass
 

