@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     )
     from treering.project import Project
     from treering.record.blend_dataset import BlendDataset
-    from treering.record.run import Run, start
+    from treering.record.run import Run
+    from treering.record.start import start
     from treering.runlog.attempt import AttemptDirectory
     from treering.runlog.directory import CheckpointDirectory, RunDirectory
     from treering.runlog.find import find_checkpoint, find_run, find_runs
@@ -93,7 +94,7 @@ __getattr__ = lazily(
         "find_run": "runlog.find",
         "find_runs": "runlog.find",
         "load_experiment": "config.load",
-        "start": "record.run",
+        "start": "record.start",
     },
 )
 

@@ -142,7 +142,7 @@ def test_a_checkpoint_is_audited_at_its_step_and_its_files_are_checked(tmp_path)
 
 def test_a_run_without_tokens_is_declared(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    from treering.record.run import start
+    from treering.record.start import start
 
     with start("plain") as run:
         run.step(loss=1.0)

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from treering.record.run import start
+from treering.record.start import start
 from treering.runlog.journal import notes_and_tags
 from treering.runlog.recorded_directory import RecordedRunDirectory
 

@@ -22,7 +22,7 @@ from treering.data.order.treering1 import DataOrder
 from treering.errors import EvidenceError, UserError
 from treering.project import Project
 from treering.record.blend_dataset import BlendDataset
-from treering.record.run import start
+from treering.record.start import start
 from treering.runlog.find import find_recorded_runs
 
 FORK = multiprocessing.get_context("fork")

@@ -17,9 +17,9 @@ import pytest
 from treering.config.canonical import digest_file
 from treering.data.order.batch import batch_digest, sample_digests
 from treering.errors import EvidenceError, NotFoundError, RunLockedError, UserError
-from treering.record.run import start
 from treering.record.samples import StepSamples
 from treering.record.settings import json_settings
+from treering.record.start import start
 from treering.runlog.journal import AttemptEnded, Noted, Scored, Tagged
 from treering.runlog.recorded_directory import RecordedAttempt, RecordedRunDirectory
 
@@ -308,7 +308,7 @@ def test_a_changed_ring_is_found():
 
 
 def test_the_environment_and_the_code_of_the_trainer_are_on_record():
-    Path("train.py").write_text("from treering.record.run import start\nstart('plain').finish()\n")
+    Path("train.py").write_text("from treering.record.start import start\nstart('plain').finish()\n")
     subprocess.run(["git", "init", "-q"], check=True)
     commit = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a"]
     subprocess.run(["git", "add", "train.py"], check=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from treering.record.run import start
+from treering.record.start import start
 
 
 def sample(number):
