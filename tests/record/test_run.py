@@ -328,7 +328,7 @@ def test_the_environment_and_the_code_of_the_trainer_are_on_record():
 
 def test_the_loop_of_the_documentation_runs():
     page = (Path(__file__).parents[2] / "docs" / "record.md").read_text()
-    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    block = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
     subprocess.run([sys.executable, "-c", block], check=True)
     (path,) = Path("runs").iterdir()
     run = RecordedRunDirectory(path)
