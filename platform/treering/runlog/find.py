@@ -58,7 +58,8 @@ def find_recorded(folder: Path, name: str) -> tuple[RecordedRunDirectory, Record
     path = Path(name)
     if (path / RECORD_FILE).exists():
         return RecordedRunDirectory(path), None
-    for pointer in (path / POINTER_FILE, path.with_name(f"{path.name}.{POINTER_FILE}")):
+    beside = [path.with_name(f"{path.name}.{POINTER_FILE}")] if path.name else []  # `.` and no name have no neighbour
+    for pointer in (path / POINTER_FILE, *beside):
         if path.name and pointer.is_file():
             return _pointed_at(pointer)
     if path.exists() or not name:
