@@ -45,7 +45,7 @@ def test_a_device_that_does_not_tell_its_memory_refuses_nothing():
 
 def test_more_ranks_than_devices_here():
     with pytest.raises(
-        UserError, match=r"layout 8x35x8 \(TP x PP x DP\) needs 2240 GPUs, 8 are here; .*treering launch"
+        UserError, match=r"layout 8x35x8 \(TP x PP x DP\) needs 2240 GPUs, this node has 8; .*treering launch"
     ):
         choose_layout(resolved(), node(*[A100] * 8))
 

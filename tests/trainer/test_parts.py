@@ -140,7 +140,7 @@ def test_replicas_are_fewer_where_batches_do_not_divide(project):
 
 def test_impossible_layouts(project):
     two = resolved(project, "parallel.tensor=2", "parallel.pipeline=2")
-    with pytest.raises(UserError, match="needs 4 GPUs, 2 are here"):
+    with pytest.raises(UserError, match="needs 4 GPUs, this node has 2"):
         choose_layout(two, Hardware("cuda", 2, (), ""))
     explicit = resolved(project, "parallel.data=2")
     with pytest.raises(UserError, match="has 2 ranks, WORLD_SIZE is 3"):
