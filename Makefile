@@ -61,6 +61,7 @@ docs: $(READY)  ## the documentation as a site in site/; a broken link or an unk
 
 lint: $(READY) docs  ## ruff, mypy, the import borders, unused code, and the documentation's links and references
 	@ruff check .
+	@ruff check --preview --select DOC501 .
 	@ruff format --check .
 	@mypy
 	@lint-imports --no-logo

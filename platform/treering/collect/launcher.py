@@ -88,7 +88,7 @@ def expand_hosts(nodelist: str) -> list[str]:
 
     Raises:
         UserError: the text is not a node list.
-    """
+    """  # noqa: DOC501 the error is made by a function
     hosts = []
     for name in re.split(r",(?![^\[]*\])", nodelist):
         if _HOST_NAME.fullmatch(name) is None:
@@ -99,7 +99,7 @@ def expand_hosts(nodelist: str) -> list[str]:
 
 
 def _numbers(ranges: str, nodelist: str) -> list[str]:
-    """The numbers of a bracket, with the zeros in front that the first number of a range has."""
+    """The numbers of a bracket, with the zeros in front that the first number of a range has."""  # noqa: DOC501 as above
     found: list[str] = []
     for item in ranges.split(","):
         first, _, last = item.partition("-")

@@ -111,6 +111,7 @@ def _validate(source: str, section: type[S], document: Document, overrides: Sequ
 
     Raises:
         ConfigError: all problems of the document at once.
+        ValidationError: never; the error before has its problems.
     """
     if document.problems:
         said = {each.path for each in document.problems}
@@ -178,6 +179,10 @@ def _raise(source: str, document: Document, problems: Sequence[Problem], overrid
     """Raises all problems as one error; nothing where there is none.
 
     Unknown keys go first: a misspelt key is a missing one as well, and only the first of the two helps.
+
+    Raises:
+        ConfigError: there is a problem.
+        ManyConfigError: there are several.
     """
     errors = []
     for problem in sorted(problems, key=lambda each: each.found != "an unknown key"):

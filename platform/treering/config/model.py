@@ -32,7 +32,7 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _no_truth_as_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuses `true` where a number or a text belongs: Python, and so pydantic, would take it for a 1."""
+        """Refuses `true` where a number or a text belongs: Python, and so pydantic, would take it for a 1."""  # noqa: DOC501 the error is made by a function
         truths = [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, bool)]
         if truths and not _takes_truth(cls.model_fields[info.field_name or ""].annotation):
             raise contradiction("", str(value).lower(), "a number or a text (in YAML yes and no are no texts)")
@@ -41,7 +41,7 @@ class Section(BaseModel):
     @field_validator("*", mode="after")
     @classmethod
     def _no_endless_number(cls, value: Any) -> Any:
-        """Refuses whole numbers that neither a counter of samples nor a floating-point number could hold."""
+        """Refuses whole numbers that neither a counter of samples nor a floating-point number could hold."""  # noqa: DOC501 as above
         whole = [each for each in (value if isinstance(value, tuple) else (value,)) if type(each) is int]
         if any(abs(each) > _LARGEST for each in whole):
             raise contradiction("", f"a number of {len(str(max(map(abs, whole))))} digits", "less than 2**63")

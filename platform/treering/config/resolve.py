@@ -479,7 +479,11 @@ Continue = Callable[[ResolvedBlend, FoundStart], ResolvedBlend]
 
 @contextmanager
 def _written_in(source: str) -> Iterator[None]:
-    """Names the file in errors of a schedule, which does not know where it was written."""
+    """Names the file in errors of a schedule, which does not know where it was written.
+
+    Raises:
+        ConfigError: the error of the schedule, with the file.
+    """
     try:
         yield
     except ConfigError as error:

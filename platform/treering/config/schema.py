@@ -52,7 +52,7 @@ class ComponentConfig(Section):
     @field_validator("weight", mode="before")
     @classmethod
     def _decimal(cls, value: Any) -> str:
-        """One spelling for one weight: `0.30`, `"0.3"` and `3e-1` are the same blend."""
+        """One spelling for one weight: `0.30`, `"0.3"` and `3e-1` are the same blend."""  # noqa: DOC501 the error is made by a function
         text = repr(value) if isinstance(value, int | float) else value
         try:
             weight = Decimal(text)

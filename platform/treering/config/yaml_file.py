@@ -83,7 +83,11 @@ class _Loader(_FastLoader):  # type: ignore[misc]
     """Makes values of nodes; an error says where the node is."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Makes the value of a node; a text that its tag contradicts (`!!int x`) is an error with its place."""
+        """Makes the value of a node.
+
+        Raises:
+            MarkedYAMLError: its tag contradicts the text (`!!int x`); the error has the place.
+        """
         try:
             return super().construct_object(node, deep)
         except (ValueError, KeyError, AttributeError, IndexError, TypeError, OverflowError) as error:

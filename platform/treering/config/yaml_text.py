@@ -28,7 +28,8 @@ def parse_yaml(text: str, max_values: int = MAX_LOCK_VALUES) -> Any:
     """The value of a YAML text that a program wrote; a key that stands twice keeps its last value.
 
     Raises:
-        yaml.YAMLError: no valid YAML, or beyond the bounds.
+        yaml.YAMLError: the text is not valid YAML.
+        YamlBoundError: the text is beyond the bounds.
         ValueError: a date or a number that Python does not know.
     """
     check_bounds(text, max_values)
@@ -39,7 +40,8 @@ def check_bounds(text: str, max_values: int = MAX_VALUES) -> None:
     """Counts what a YAML text stands for, aliases resolved.
 
     Raises:
-        yaml.YAMLError: no valid YAML, or beyond the bounds.
+        yaml.YAMLError: the text is not valid YAML.
+        YamlBoundError: the text is beyond the bounds.
     """
     counted = _Counted()
     for event in yaml.parse(text, Loader=_FAST_LOADER):

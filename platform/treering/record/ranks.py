@@ -89,7 +89,11 @@ def await_attempt(run: RecordedRunDirectory, rank: Rank, seconds: float = WAIT_S
 
 
 def _announced(lock: Path) -> int | None:
-    """The attempt that the holder of a lock has announced; None where nobody holds the lock or none is announced."""
+    """The attempt that the holder of a lock has announced; None where nobody holds the lock or none is announced.
+
+    Raises:
+        EvidenceError: the file cannot be read.
+    """
     if not is_held(lock):
         return None
     try:

@@ -51,7 +51,11 @@ def fingerprint(digest: str) -> str:
 
 
 def _batches(tokens: Any) -> Iterator[NDArray[Any]]:
-    """The tokens as arrays of shape [samples, tokens]."""
+    """The tokens as arrays of shape [samples, tokens].
+
+    Raises:
+        UserError: these are not tokens.
+    """
     if isinstance(tokens, Mapping):
         keys = ", ".join(str(key) for key in tokens)
         raise UserError(f"tokens: found a mapping with {keys}, expected {_EXPECTED}; pass batch['input_ids']")

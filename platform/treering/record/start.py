@@ -120,6 +120,9 @@ def _choose(
         record: what the run is, without repetition.
         resume: as given.
         wait: whether rank 0 chooses the run: then a run that is running is the one that rank 0 has chosen.
+
+    Raises:
+        NotFoundError: `resume` is `must` and there is no unfinished run.
     """
     while True:
         digest = digest_json(record.model_dump(mode="json"))
@@ -172,7 +175,11 @@ def _begin_attempt(
 
 
 def _resume_point(run: RecordedRunDirectory, step: int | None) -> ResumePoint | None:
-    """The ring after which the trainer goes on: of the given step, or of the newest checkpoint on the run's path."""
+    """The ring after which the trainer goes on: of the given step, or of the newest checkpoint on the run's path.
+
+    Raises:
+        UserError: the run has not reported that step.
+    """
     segments = run.path_to_end()
     if step is None:
         step = max((each.step for each in run.checkpoints_on(segments)), default=0)
@@ -190,7 +197,11 @@ def _resume_point(run: RecordedRunDirectory, step: int | None) -> ResumePoint | 
 
 
 def _consumed_samples(run: RecordedRunDirectory, parent: ResumePoint) -> int:
-    """Samples of the data order up to and with a step: every rank reads batches of the size that rank 0 reads."""
+    """Samples of the data order up to and with a step: every rank reads batches of the size that rank 0 reads.
+
+    Raises:
+        UserError: a step did not report its tokens.
+    """
     attempt = RecordedAttempt(run.attempt_folder(parent.attempt))
     data = attempt.header.data
     rings = (ring for ring in attempt.rings() if ring.step <= parent.step)

@@ -291,7 +291,11 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def _parse(text: bytes, where: str) -> tuple[dict[str, object], str]:
-    """The content of a line without its digest, and the digest, which fits."""
+    """The content of a line without its digest, and the digest, which fits.
+
+    Raises:
+        EvidenceError: the line was changed.
+    """
     try:
         content = parse_json(text)
         claimed = content.pop("digest")

@@ -27,6 +27,7 @@ def acquire(path: Path) -> int:
 
     Raises:
         RunLockedError: another process group holds the run.
+        OSError: the file system has no locks.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)

@@ -70,7 +70,7 @@ class RecordedRing:
 
         Raises:
             EvidenceError: the line is not a ring of a recorded run, or its content does not give the digest in it.
-        """
+        """  # noqa: DOC501 the error is made by a function
         try:
             content = parse_json(line)
             claimed = content["digest"]

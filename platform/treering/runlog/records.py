@@ -62,7 +62,7 @@ class AttemptLayout(Layout):
     @model_validator(mode="wrap")
     @classmethod
     def _world_size_follows(cls, values: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        """Takes the number of ranks out of a document, and compares it with the sizes."""
+        """Takes the number of ranks out of a document, and compares it with the sizes."""  # noqa: DOC501 the error is made by a function
         if not isinstance(values, dict) or "world_size" not in values:
             return validate(values)
         layout = validate({name: value for name, value in values.items() if name != "world_size"})
