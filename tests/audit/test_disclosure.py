@@ -303,7 +303,7 @@ def test_the_commands(built, invoke):
     assert invoke("croissant").stdout.split() == [f"croissant/{name}.train.json" for name in ("blue", "green", "red")]
     assert list(json.loads(invoke("croissant", "red", "--json").stdout)) == ["croissant/red.train.json"]
     assert invoke("croissant", "data/corpora/train/red").stdout.strip() == "croissant/red.train.json"
-    with pytest.raises(NotFoundError, match="no corpus 'violet' there"):
+    with pytest.raises(NotFoundError, match="found no corpus 'violet'"):
         invoke("croissant", "violet")
     with pytest.raises(UserError, match="its folder does not exist"):
         invoke("bom", built.run.id, "--output", "none/bom.json")

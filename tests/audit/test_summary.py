@@ -54,6 +54,6 @@ def test_the_command(built, invoke):
     assert sum(each["samples"] for each in found["corpora"]) == found["consumed_samples"] == 168
     text = invoke(built.run.id, "--summary").stdout
     assert "epochs planned" in text
-    assert "not looked into: rings, documents" in text
-    with pytest.raises(UserError, match="goes with no other option"):
+    assert "not checked: rings, documents" in text
+    with pytest.raises(UserError, match="found --summary with another option"):
         invoke(built.run.id, "--summary", "--verify")

@@ -81,7 +81,7 @@ def test_a_refusal_of_sbatch_is_an_error(invoke, tmp_path, monkeypatch):
         invoke(*small)
     (tmp_path / "sbatch").write_text("#!/bin/sh\necho invalid partition >&2; exit 1\n")
     (tmp_path / "sbatch").chmod(0o755)
-    with pytest.raises(UserError, match=r"sbatch refused .*\.sbatch: invalid partition; change the options"):
+    with pytest.raises(UserError, match=r"\.sbatch: sbatch refused it: invalid partition; change the options"):
         invoke(*small)
     (tmp_path / "sbatch").write_text("#!/bin/sh\necho '4711;cluster'\n")
     assert "job 4711" in invoke(*small).stdout
@@ -96,12 +96,12 @@ def test_a_refusal_of_sbatch_is_an_error(invoke, tmp_path, monkeypatch):
         (
             ("--slurm", "--nodes", 280, "--time-limit", "1h"),
             UserError,
-            r"found --time-limit, which --slurm has no use for; .* \(the script derives the time limit from --time\)",
+            r"found --time-limit, which --slurm does not use; .* \(the script derives the time limit from --time\)",
         ),
         (
             ("--hostfile", "h", "--nodes", 2, "--submit"),
             UserError,
-            "found --nodes, --submit, which --hostfile has no use",
+            "found --nodes, --submit, which --hostfile does not use",
         ),
         (("--slurm", "--nodes", 280, "--tasks-per-node", 4), UserError, "--tasks-per-node: found 4, expected 8"),
         (("--slurm", "--nodes", 280, "--gpus-per-node", 0), UserError, "found no --tasks-per-node"),
@@ -117,7 +117,7 @@ def test_a_refusal_of_sbatch_is_an_error(invoke, tmp_path, monkeypatch):
             ConfigError,
             r"parallel.activation_recompute: found .* expected at most the 40 GB of",
         ),
-        (("--hostfile", "none"), UserError, "none: found no hostfile to read"),
+        (("--hostfile", "none"), UserError, "none: found no readable hostfile"),
     ],
 )
 def test_what_cannot_run_is_refused(options, error, message, invoke):

@@ -50,7 +50,7 @@ def test_the_plan_for_people(invoke):
     assert "529.6 B parameters" in text  # what plan prints without a cluster stands before it
     assert "280 nodes x 8 A100 80GB = 2,240 devices; peak 312 TFLOP/s, dense bf16 (https://www.nvidia.com/" in text
     assert "MFU 30.0% at the full batch in 8x35x8, micro-batch 1, full recompute, as stated" in text
-    assert "A model, not a measurement" in text
+    assert "This is a model, not a measurement" in text
     assert "arXiv 1910.02054" in text
     assert "arXiv 2205.05198" in text
     assert "full batch  1,920            240   12.4%" in text

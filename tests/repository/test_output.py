@@ -13,7 +13,7 @@ CONSOLES = {"platform/treering/cli/output.py"}
 """Where rich's console and tables are made."""
 WRITERS = {
     "platform/treering/cli/output.py": "JSON",
-    "platform/treering/cli/commands/launch.py": "a shell command for other programs",
+    "platform/treering/cli/launchers.py": "a shell command for other programs",
     "trainer/treering_trainer/export/__main__.py": "JSON",
     "trainer/treering_trainer/generate/__main__.py": "the generated text, and JSON",
     "trainer/treering_trainer/replay/__main__.py": "JSON for `treering audit`",

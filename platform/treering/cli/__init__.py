@@ -46,7 +46,7 @@ def treering() -> None:
 
 
 def main() -> None:
-    """Entry point of `treering`: an error is one clear text and its exit code."""
+    """Runs the command of the command line; an error becomes one text and its exit code."""
     sys.exit(run_command(_run))
 
 
@@ -54,13 +54,13 @@ def _run() -> int:
     try:
         code = app(standalone_mode=False)
     except typer.Abort:
-        raise UserError("standard input ended; the command asked for a text there") from None
-    except SystemExit as end:  # typer's own answer to a closed pipe
+        raise UserError("standard input ended, expected an answer to the question") from None
+    except SystemExit as end:  # typer turns a closed pipe into this
         if isinstance(end.__context__, BrokenPipeError):
             raise end.__context__ from None
         raise
     except Exception as error:
-        usage = getattr(error, "format_message", None)  # of a class that typer keeps to itself
+        usage = getattr(error, "format_message", None)  # of a class that typer does not export
         if usage is None:
             raise
         command = getattr(getattr(error, "ctx", None), "command_path", "treering")

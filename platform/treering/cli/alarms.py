@@ -1,4 +1,4 @@
-"""How commands print the alarms of the rules of health."""
+"""How commands print the alarms of the health rules."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,10 +8,10 @@ from treering.cli.output import console, print_table
 
 
 def print_alarms(alarms: Sequence[Mapping[str, Any]]) -> None:
-    """A line with the number of alarms by rule, then one row for each alarm.
+    """Prints the number of alarms by rule, and a row for each alarm.
 
     Args:
-        alarms: as `Alarm.to_dict` gives them.
+        alarms: the dictionaries that `Alarm.to_dict` returns.
     """
     if not alarms:
         console.print("no spikes and no other alarms")
@@ -34,5 +34,5 @@ def print_alarms(alarms: Sequence[Mapping[str, Any]]) -> None:
 
 
 def alarm_counts(counts: Mapping[str, int]) -> str:
-    """`3 spike, 1 divergence`."""
+    """The number of alarms by rule: `3 spike, 1 divergence`."""
     return ", ".join(f"{count:,} {rule}" for rule, count in counts.items())

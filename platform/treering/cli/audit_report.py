@@ -1,4 +1,4 @@
-"""How `treering audit` prints a report, and a summary."""
+"""How `treering audit` prints the report or the summary of a checkpoint."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def print_report(report: "AuditReport") -> None:
-    """Prints an audit for people."""
+    """Prints the report of an audit."""
     _print_path(report)
     console.print()
     print_table(
@@ -36,7 +36,7 @@ def print_report(report: "AuditReport") -> None:
     print_table(
         ("corpus", "licence", "digest"),
         [
-            [usage.corpus, usage.licence or "not at hand", short(usage.digest, 24) if usage.digest else "declared"]
+            [usage.corpus, usage.licence or "missing", short(usage.digest, 24) if usage.digest else "declared"]
             for usage in report.corpora
         ],
     )
@@ -64,7 +64,7 @@ def print_report(report: "AuditReport") -> None:
     console.print("not proven")
     failed = [finding.text for finding in report.findings]
     for text in report.not_proven:
-        if not any(each in text for each in failed):  # said once, below
+        if not any(each in text for each in failed):  # is printed below
             console.print(f"  - {text}")
     for finding in report.findings:
         console.print(f"FAILED       {finding.text}")
@@ -73,7 +73,7 @@ def print_report(report: "AuditReport") -> None:
 
 
 def print_summary(found: "CheckpointSummary") -> None:
-    """Prints the summary of a checkpoint for people."""
+    """Prints the summary of a checkpoint."""
     _print_path(found)
     console.print()
     print_table(
@@ -90,14 +90,14 @@ def print_summary(found: "CheckpointSummary") -> None:
         ],
         numbers=("samples", "tokens", "epochs planned", "realised"),
     )
-    console.print("", f"not looked into: {found.not_looked_into}")
+    console.print("", f"not checked: {found.not_looked_into}")
     for finding in found.findings:
         console.print(f"FAILED       {finding.text}")
     console.print("", found.verdict)
 
 
 def print_joins(joins: "Sequence[CorpusJoin]") -> None:
-    """Prints where corpora do not go on where they stopped, for each run that starts from another run."""
+    """Prints for each run that starts from another run which corpora do not continue where that run stopped."""
     from treering.data.blend.joins import join_lines
 
     for line in join_lines(joins):
@@ -112,7 +112,7 @@ def _print_path(report: "AuditReport | CheckpointSummary") -> None:
         console.print(f"{'' if number else 'path':<12} {_attempt(attempt, report.run)}")
     for skipped in report.passed_over:
         console.print(
-            f"passed over  samples {skipped.sample_start:,} to {skipped.sample_end:,} before step {skipped.step:,} "
+            f"skipped      samples {skipped.sample_start:,} to {skipped.sample_end:,} before step {skipped.step:,} "
             f"of run {skipped.run}: neither read nor applied"
         )
     print_joins(report.joins)

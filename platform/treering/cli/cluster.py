@@ -1,4 +1,4 @@
-"""What `treering plan` says about a cluster: memory, bubble, time, and the layouts that it could hold."""
+"""How `treering plan --nodes` plans and prints a cluster: memory, bubble, time, and the layouts that fit."""
 
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,14 +16,14 @@ SHOWN_LAYOUTS = 10
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """What the command line says about a cluster.
+    """The options of `treering plan` about a cluster.
 
     Attributes:
-        nodes: number of nodes.
-        gpus_per_node: devices of each.
-        device: name in the peak table.
-        efficiency: MFU of a whole step at the full batch.
-        search: rank layouts instead of planning the file's own.
+        nodes: the number of nodes.
+        gpus_per_node: the number of devices in each node.
+        device: the name of the device in the table of peaks.
+        efficiency: the MFU of a whole step at the full batch size.
+        search: list the fastest layouts instead of planning the layout of the config.
     """
 
     nodes: int
@@ -34,11 +34,11 @@ class ClusterOptions:
 
 
 def cluster_document(source: str, resolved: "Resolved", options: ClusterOptions) -> dict[str, Any]:
-    """The plan of the file's layout on a cluster, or with `search` the best layouts.
+    """Plans the layout of the config on a cluster, or with `search` the fastest layouts.
 
     Raises:
-        ConfigError: the layout, or every layout, does not divide or fit; a schedule that is not modelled.
-        UserError: an unknown device, or an efficiency that no kernels reach.
+        ConfigError: no layout fits, or the pipeline schedule is not modelled.
+        UserError: the device is unknown, or no kernel reaches the efficiency.
     """
     from treering.plan.estimate import kernel_rate, plan, search
     from treering.plan.layout import Cluster, PlannedLayout, Workload
@@ -51,7 +51,7 @@ def cluster_document(source: str, resolved: "Resolved", options: ClusterOptions)
     workload = Workload.of(resolved)
     cluster = Cluster.of(options.device, options.nodes, options.gpus_per_node)
     layout = PlannedLayout.of(resolved.attempt.parallel, cluster.num_devices)
-    if options.search:  # here it only says what the efficiency was stated for
+    if options.search:  # only the layout that the efficiency was given for
         layout = layout.fitted(workload.schedule)
     document: dict[str, Any] = {
         "model": "a model, not a measurement; see docs/planning.md",
@@ -97,7 +97,7 @@ def _plan_document(plan: "Plan", cluster: "Cluster") -> dict[str, Any]:
 
 
 def print_cluster(document: dict[str, Any]) -> None:
-    """For people: what `cluster_document` holds."""
+    """Prints what `cluster_document` returns."""
     device, links = document["device"], document["interconnect"]
     console.print(
         "",
@@ -110,7 +110,9 @@ def print_cluster(document: dict[str, Any]) -> None:
         f"efficiency  MFU {document['efficiency']:.1%} at the full batch in {_layout_text(reference)}, as stated: "
         f"kernels then run at {document['kernel_rate']:.1%} of the peak"
     )
-    console.print("            A model, not a measurement: docs/planning.md says how far off it was elsewhere.", "")
+    console.print(
+        "            This is a model, not a measurement; docs/planning.md compares it with measured trainings.", ""
+    )
     if "layouts" in document:
         _print_layouts(document)
     else:

@@ -1,4 +1,4 @@
-"""What the commands that disclose an audit have in common: the facts, and the file that they write."""
+"""What `bom`, `croissant` and `training-summary` share: the audited facts, and how they write a file."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

@@ -82,7 +82,7 @@ def print_checkpoints(checkpoints: "Iterable[CheckpointExposure]") -> None:
 def print_unanswered(texts: Iterable[str]) -> None:
     """Prints what was not searched, and why."""
     for text in texts:
-        console.print(f"not looked into: {text}")
+        console.print(f"not searched: {text}")
 
 
 def known_count(number: int | None) -> str:

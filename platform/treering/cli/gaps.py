@@ -1,4 +1,4 @@
-"""How commands print and end where evidence is missing for a part of an answer."""
+"""How commands print gaps, which are missing evidence for a part of an answer, and how they end with gaps."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def print_gaps(gaps: "Iterable[Gap]", *, missing: bool = False) -> None:
-    """Prints what is answered although something is missing, and with `missing` what that is."""
+    """Prints for each gap what is answered all the same, and with `missing` also what is missing."""
     for each in gaps:
         if missing:
             console.print(f"missing      {each.missing}")
@@ -20,7 +20,11 @@ def print_gaps(gaps: "Iterable[Gap]", *, missing: bool = False) -> None:
 
 
 def exit_if_incomplete(gaps: "Sequence[Gap]") -> None:
-    """Ends a command that has answered: with exit code 3 where evidence was missing for a part of it."""
+    """Ends a command after its answer: with exit code 3 if evidence was missing for a part of it.
+
+    Raises:
+        Exit: evidence was missing for a part of the answer.
+    """
     from treering.errors import EvidenceError
 
     if gaps:

@@ -1,6 +1,7 @@
 """How the help of a command looks: what the command does, its options, its exit codes, its examples.
 
-The docstring of a command is its help. Its sections `Exit codes:` and `Examples:` are printed after the options.
+The docstring of a command is its help. Its sections `Exit codes:` and `Examples:` are printed after the
+options; the section `Raises:` is not printed.
 """
 
 import re
@@ -79,7 +80,9 @@ def _section(text: str, title: str) -> list[str]:
 def _write_text(text: str, formatter: Any) -> None:
     formatter.write_paragraph()
     with formatter.indentation():
-        formatter.write_text(re.sub(_SECTION.format("(?:Exit codes|Examples)"), "", cleandoc(text), flags=re.MULTILINE))
+        formatter.write_text(
+            re.sub(_SECTION.format("(?:Exit codes|Examples|Raises)"), "", cleandoc(text), flags=re.MULTILINE)
+        )
 
 
 def _write_sections(text: str, formatter: Any, usual: dict[str, str]) -> None:

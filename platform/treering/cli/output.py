@@ -1,8 +1,8 @@
 """How commands print: lines and tables for people, JSON for machines.
 
-Everything that people read goes through `console`, which takes nothing as markup and escapes what would control the
-terminal (`treering.foreign`). A terminal gets lines and tables that fit its width; a pipe gets each line and each row
-whole.
+Everything that people read goes through `console`. It treats no text as markup, and escapes characters that would
+control the terminal (`treering.foreign`). On a terminal, lines and tables fit its width. In a pipe, each line and each
+row is whole.
 """
 
 import json
@@ -19,46 +19,46 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-# Curation steps whose names would make a table wider than a terminal; `heldout` drops twins of held-out documents.
+# Shorter titles of curation steps, so that tables fit a terminal; `heldout` drops twins of held-out documents.
 STEP_TITLES = {"heldout": "twins", "decontaminate": "decontam."}
 
 
 _NARROW = 60
-"""Columns of a terminal under which a table is printed as one line a cell."""
+"""A table that is too wide for a terminal with fewer columns is printed with one cell on each line."""
 
 
 _PIPE = 1 << 20
-"""Columns of a pipe: more than any row has."""
+"""The width of a pipe in columns: more than any row needs."""
 
 
 _LABEL = re.compile(r"\s*\S.{0,10}?\s{2,}|\s+(?:[-*] )?")
-"""The beginning of a line that its continuations are indented by: `label       ` or `  - `."""
+"""The label at the beginning of a line (`label       ` or `  - `): its width is the indent of continued lines."""
 
 
 class Output:
     """Prints for people on standard output."""
 
     def print(self, *lines: str, style: str = "") -> None:
-        """Prints each text on a line of its own, an empty line without one.
+        """Prints each text on its own line; without a text, an empty line.
 
-        An end of a line inside a text is foreign, and shown escaped.
+        A line break inside a text is not ours: it is printed escaped.
         """
         for line in lines or ("",):
             self._write(shown(applicable(line)), style)
 
     def print_text(self, text: str) -> None:
-        """Prints a text of several lines, as a document's."""
+        """Prints a text of several lines, such as a document."""
         for line in shown(text, lines=True).split("\n"):
             self._write(line, "")
 
     def heading(self, line: str) -> None:
-        """Prints a line that begins a part, with an empty line before it."""
+        """Prints a heading, with an empty line before it."""
         self.print("", line, style="bold")
 
     def print_table(
         self, columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()
     ) -> None:
-        """Prints a table; columns in `numbers` are aligned to the right."""
+        """Prints a table; the columns named in `numbers` are aligned to the right."""
         from rich.cells import cell_len
         from rich.measure import Measurement
         from rich.table import Table
@@ -92,14 +92,14 @@ def _width() -> int:
 
 
 def _console(width: int) -> "Console":
-    """Where nothing is markup, no `:name:` an emoji, and no number coloured."""
+    """A console without markup, emoji names and coloured numbers."""
     from rich.console import Console
 
     return Console(width=width, markup=False, emoji=False, highlight=False)
 
 
 def _wrapped(line: str, width: int) -> list[str]:
-    """The line in parts that fit, split between words; a word that is longer than the width stays whole."""
+    """Splits a line between words into parts that fit; a word that is longer than the width stays whole."""
     from rich.cells import cell_len
 
     if cell_len(line) <= width:
@@ -121,5 +121,5 @@ print_table = console.print_table
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output."""
+    """Prints one JSON document on standard output."""
     sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")

@@ -31,5 +31,5 @@ def progress_bars() -> "Iterator[Progress]":
 
 
 def stage_progress(*, json: bool) -> Callable[[str], None]:
-    """Prints the lines of a stage on the console; prints nothing if standard output holds JSON."""
+    """Prints the lines of a stage on the console, or nothing if standard output is JSON."""
     return (lambda _: None) if json else console.print

@@ -1,4 +1,8 @@
-"""Server processes that `treering up` starts, watches and ends: each by its own process group."""
+"""Server processes that `treering up` starts, watches and ends, each in its own process group.
+
+honcho is not used: it starts all processes at once, waits for none to answer, and ends all when any ends. Passwords in
+logs, and servers whose owner was killed by SIGKILL, would still need the code below.
+"""
 
 import os
 import signal
@@ -8,7 +12,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self, TextIO
 
@@ -17,25 +21,27 @@ from treering.redact import redact
 
 HOST = "127.0.0.1"
 _LAST_LINES_S = 5.0
-"""How long the last lines of an ended process may take to reach its log."""
+"""Seconds to wait until the last lines of an ended process are in its log."""
 
 
 def choose_port(wanted: int | None, default: int, option: str) -> int:
-    """The port to serve on: the wanted one, else the default, else any free one.
+    """Chooses a port: the wanted port, or the default port, or any free port.
 
     Raises:
-        UserError: the wanted one is taken.
+        UserError: the wanted port is taken.
     """
     if wanted is not None:
         if not _is_free(wanted):
-            raise UserError(f"port {wanted} of {HOST} is taken; give another one by {option}, or leave it out")
+            raise UserError(
+                f"{option}: found port {wanted} of {HOST} taken, expected a free port; leave {option} out to get one"
+            )
         return wanted
     return default if _is_free(default) else _any_free_port()
 
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        # As servers do: a port that only lingers after its last connection is free.
+        # As servers do: a port whose last connection is only waiting to time out is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -52,9 +58,9 @@ def _any_free_port() -> int:
 
 
 class Guard:
-    """Ends services whose owner died without a word (kill -9): a process of its own that notices by a closed pipe.
+    """A process that ends the services if their owner was killed (kill -9), which it sees by a closed pipe.
 
-    Make it before the first service. As a context it ends with its owner's work.
+    Make the guard before the first service. As a context manager, it ends with the `with` block.
     """
 
     def __init__(self) -> None:
@@ -74,16 +80,16 @@ class Guard:
                 os._exit(0)
         os.close(reader)
 
-    def started(self, process: int) -> None:
-        """A service leads this process group."""
-        self._tell(f"+{process}\n")
+    def add(self, group: int) -> None:
+        """Adds the process group of a started service."""
+        self._send(f"+{group}\n")
 
-    def ended(self, process: int) -> None:
-        """Its process group is gone, the number may be another's soon."""
-        self._tell(f"-{process}\n")
+    def remove(self, group: int) -> None:
+        """Removes the process group of an ended service: another process may get its number."""
+        self._send(f"-{group}\n")
 
-    def _tell(self, line: str) -> None:
-        with suppress(BrokenPipeError):  # the guard itself was killed; serving goes on without it
+    def _send(self, line: str) -> None:
+        with suppress(BrokenPipeError):  # the guard itself was killed; the services continue without it
             os.write(self._pipe, line.encode())
 
     def __enter__(self) -> Self:
@@ -95,7 +101,7 @@ class Guard:
 
 
 def _end_left(reader: int) -> None:
-    """Waits for the pipe's end, then ends every process group that is still on the list."""
+    """Waits until the pipe is closed, then ends every process group that was added and not removed."""
     left: set[int] = set()
     with os.fdopen(reader) as lines:
         for line in lines:
@@ -108,23 +114,75 @@ def _end_left(reader: int) -> None:
 
 
 def _copy(source: TextIO, target: TextIO) -> None:
-    """Copies lines without the passwords in them, until the source ends."""
+    """Copies lines without their passwords until the source ends."""
     with source, target:
         for line in source:
             with suppress(OSError):  # a full disk must not block the process that prints
                 target.write(redact(line))
 
 
-class Service:
-    """One child process in a session of its own, so that Ctrl-C reaches it only through `stop`.
+class Services:
+    """The services of one command: ended in reverse order at the end of the `with` block.
 
     Args:
-        name: for messages.
-        command: what to run.
-        log: where its output goes without passwords, started anew.
+        root: the project; the logs are in its `.treering/up/`.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._guard = Guard()
+        self._servers: list[Service] = []
+        self._all = ExitStack()
+
+    def start(
+        self, name: str, command: Sequence[str], *, health: str = "", environment: Mapping[str, str] | None = None
+    ) -> "Service":
+        """Starts a service, and waits until it answers.
+
+        Args:
+            name: its name in messages, and of its log.
+            command: the program and its arguments.
+            health: the URL that a server answers; without it, the service is not a server.
+            environment: variables in addition to ours.
+
+        Raises:
+            TreeringError: the server ended, or it did not answer in time.
+        """
+        log = self._root / ".treering" / "up" / f"{name}.log"
+        service = Service(name, command, log=log, cwd=self._root, environment=environment, guard=self._guard)
+        self._all.enter_context(service)
+        if health:
+            service.wait_until_healthy(health)
+            self._servers.append(service)
+        return service
+
+    def check(self) -> None:
+        """Checks that every server still runs.
+
+        Raises:
+            TreeringError: a server ended by itself.
+        """
+        for server in self._servers:
+            server.check()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._guard, self._all:
+            pass
+
+
+class Service:
+    """A child process in its own session, so that Ctrl-C reaches the child only through `stop`.
+
+    Args:
+        name: its name in messages.
+        command: the program and its arguments.
+        log: the file for its output without passwords; an earlier file is replaced.
         cwd: its working directory.
-        environment: variables on top of ours.
-        guard: ends it if this process cannot.
+        environment: variables in addition to ours.
+        guard: ends the child if this process is killed.
     """
 
     def __init__(
@@ -156,13 +214,13 @@ class Service:
         self._copier = threading.Thread(target=_copy, args=(self._process.stdout, output), daemon=True)
         self._copier.start()
         if guard:
-            guard.started(self._process.pid)
+            guard.add(self._process.pid)
 
     def check(self) -> None:
-        """Says if the process has ended by itself.
+        """Checks that the process still runs.
 
         Raises:
-            TreeringError: it has, with the end of its log.
+            TreeringError: the process ended by itself; the text has the end of its log.
         """
         code = self._process.poll()
         if code is not None:
@@ -171,23 +229,23 @@ class Service:
             raise TreeringError(f"{self.name} ended with exit code {code}; the end of {self._log}:\n{tail}")
 
     def wait_until_healthy(self, url: str, timeout_s: float = 120.0) -> None:
-        """Returns when `url` answers.
+        """Waits until `url` answers.
 
         Raises:
-            TreeringError: the process ended, or did not answer in time.
+            TreeringError: the process ended, or it did not answer in time.
         """
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             self.check()
             try:
-                with urllib.request.urlopen(url, timeout=2):  # noqa: S310  (a URL of our own making)
+                with urllib.request.urlopen(url, timeout=2):  # noqa: S310  (a URL that we made)
                     return
             except OSError:
                 time.sleep(0.2)
         raise TreeringError(f"{self.name} did not answer at {url} within {timeout_s:.0f} s; see {self._log}")
 
     def stop(self) -> None:
-        """Ends the process and what it started: asks first, insists after ten seconds."""
+        """Ends the process and the processes that it started: by SIGTERM, and by SIGKILL after ten seconds."""
         for sign, patience_s in ((signal.SIGTERM, 10.0), (signal.SIGKILL, 10.0)):
             try:
                 os.killpg(self._process.pid, sign)
@@ -200,7 +258,7 @@ class Service:
         self._process.poll()
         self._copier.join(_LAST_LINES_S)
         if self._guard:
-            self._guard.ended(self._process.pid)
+            self._guard.remove(self._process.pid)
 
     def __enter__(self) -> Self:
         return self

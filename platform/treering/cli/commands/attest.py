@@ -1,4 +1,4 @@
-"""`treering attest`: a signature under what the audit found."""
+"""`treering attest`: signs what the audit found."""
 
 from pathlib import Path
 from typing import Annotated

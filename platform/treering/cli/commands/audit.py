@@ -1,6 +1,7 @@
-"""`treering audit`: from a checkpoint to the documents that trained it."""
+"""`treering audit`: which data trained a checkpoint."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -123,8 +124,13 @@ def audit(
         treering audit published --verify
         treering audit 0123 --documents read.parquet
         treering audit --megatron-run checkpoints/iter_0005000 --step 4711
+
+    Raises:
+        EvidenceError: nothing can be audited, and the answer is not JSON.
+        Exit: something does not hold.
     """
     from treering.audit.attestation.check import attested
+    from treering.audit.report import Finding
     from treering.errors import EvidenceError
 
     _check_usage(checkpoint, megatron_run, (step, document, data_root, lineage), documents)
@@ -152,8 +158,8 @@ def audit(
         report = attested(report, found, trusted_keys(public_key), attestation)
         listed = _list_documents(evidence, documents)
     except EvidenceError as error:
-        if json:  # a machine gets its verdict even where there is nothing left to audit
-            finding = {"kind": "record", "text": str(error)}
+        if json:  # a program gets a verdict even if nothing can be audited
+            finding = asdict(Finding.from_error(error, "record"))
             asked = checkpoint or str(megatron_run)
             print_json({"verdict": f"FAILED: {error}", "holds": False, "checkpoint": asked, "findings": [finding]})
             raise typer.Exit(error.exit_code) from None
@@ -179,6 +185,11 @@ def _exit_unless(*, holds: bool) -> None:
 def _check_usage(
     checkpoint: str, megatron_run: Path | None, of_megatron: "Sequence[object]", documents: Path | None
 ) -> None:
+    """Checks that the options of the audit fit together.
+
+    Raises:
+        UserError: the options do not fit together.
+    """
     from treering.errors import UserError
 
     if (megatron_run is None) == (not checkpoint) or (megatron_run is None and any(of_megatron)):
@@ -234,7 +245,7 @@ def _audit_recorded(checkpoint: str, others: "Sequence[object]", *, verify: bool
 
 
 def _list_documents(evidence: "CheckpointEvidence", file: Path | None) -> list[str]:
-    """Writes the documents that a checkpoint read, if there is a file to write; returns the lines about it."""
+    """Writes the documents that a checkpoint read, if `file` is given; returns the lines to print."""
     from treering.audit.documents.training import documents_of
 
     if file is None:
@@ -244,13 +255,20 @@ def _list_documents(evidence: "CheckpointEvidence", file: Path | None) -> list[s
 
 
 def _summarize(checkpoint: str, *, alone: bool, json: bool) -> None:
-    """Prints the summary of a checkpoint."""
+    """Prints the summary of a checkpoint.
+
+    Raises:
+        UserError: another option was given.
+        Exit: something does not hold.
+    """
     from treering.audit.summary import summarize
     from treering.errors import UserError
     from treering.runlog.find import named_checkpoint
 
     if not alone:
-        raise UserError("audit: --summary reads records alone and goes with no other option but --json")
+        raise UserError(
+            "audit: found --summary with another option, expected it alone or with --json: it only reads records"
+        )
     found = summarize(named_checkpoint(project().runs, checkpoint))
     if json:
         print_json(found.to_json())
@@ -285,7 +303,7 @@ def _audited(checkpoint: str, *, verify: bool) -> "tuple[CheckpointDirectory, Ch
 def _replayed(
     report: "AuditReport", checkpoint: "CheckpointDirectory", count: int
 ) -> "tuple[AuditReport, TreeringError | None]":
-    """The report with a replay; where that cannot be done the report as it is, which stands all the same, and why."""
+    """Adds a replay to the report; if the replay is impossible, returns the report unchanged, and the error."""
     from treering.audit.replay import replay_steps, replayed
     from treering.errors import TreeringError
 

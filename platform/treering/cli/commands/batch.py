@@ -1,4 +1,4 @@
-"""`treering batch`: the documents of a step's batch."""
+"""`treering batch`: which documents a step read."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,6 +38,9 @@ def batch(
     Examples:
         treering batch 0123 120
         treering batch 0123 120 --rank 3
+
+    Raises:
+        Exit: the batch digest differs, or something is missing.
     """
     from treering.audit.documents.batch import step_batch
     from treering.errors import EvidenceError
@@ -60,7 +63,7 @@ def _print_batch(found: "StepBatch") -> None:
     if found.recorded_digest is None:
         console.print("batch digest not on record")
     elif found.recomputed_digest is None:
-        console.print(f"batch digest {found.recorded_digest} is the ring's; not recomputed")
+        console.print(f"batch digest {found.recorded_digest} is from the ring; it was not recomputed")
     else:
         equal = "equals" if found.content_bound else "DIFFERS FROM"
         console.print(f"batch digest {found.recomputed_digest}", f"             {equal} the ring's")

@@ -1,7 +1,5 @@
-"""`treering checkpoint`: which ones a run has and why they stay; one made ready for another layout."""
+"""`treering checkpoint`: lists the checkpoints of a run, and converts one for another layout."""
 
-import os
-import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +9,7 @@ import typer
 from treering.cli.help import CommandHelp, GroupHelp
 from treering.cli.options import JsonOption, RunArgument, project
 from treering.cli.output import console, print_json, print_table
+from treering.cli.trainer import become_trainer
 
 SourceArgument = Annotated[
     Path,
@@ -94,6 +93,4 @@ def convert(source: SourceArgument, json: JsonOption = False) -> None:
     Examples:
         treering checkpoint convert runs/0123456789abcdef
     """
-    arguments = [sys.executable, "-m", "treering_trainer.checkpointing.convert", str(source)]
-    arguments += ["--json"] if json else []
-    os.execv(sys.executable, arguments)  # noqa: S606 - becomes the trainer, which this package never imports
+    become_trainer("checkpointing.convert", {"--json": json}, str(source))

@@ -1,4 +1,4 @@
-"""`treering contamination`: the evaluation examples that a checkpoint had read."""
+"""`treering contamination`: which evaluation examples a checkpoint had read."""
 
 from pathlib import Path
 from typing import Annotated

@@ -55,7 +55,11 @@ def croissant(
 
 
 def _corpora(names: list[str]) -> "list[Corpus]":
-    """The corpora of some names, of either split, or folders; all of the project without a name."""
+    """Opens the corpora with these names, of both splits, or in these folders; without a name, all of the project.
+
+    Raises:
+        NotFoundError: no corpus has that name.
+    """
     from treering.data.corpus.corpus import MANIFEST, Corpus
     from treering.errors import NotFoundError
 
@@ -64,6 +68,6 @@ def _corpora(names: list[str]) -> "list[Corpus]":
     for name in names or ["*"]:
         found = [Path(name)] if "/" in name else [path.parent for path in here.corpora.glob(f"*/{name}/{MANIFEST}")]
         if not found:
-            raise NotFoundError(f"{here.corpora}: no corpus {name!r} there; `dvc repro tokenize` makes corpora")
+            raise NotFoundError(f"{here.corpora}: found no corpus {name!r}; `dvc repro tokenize` makes corpora")
         folders += sorted(found)
     return [Corpus.open(folder) for folder in folders]

@@ -34,4 +34,6 @@ def curate(config: ConfigArgument = DEFAULT_CONFIG, overrides: SetOption = None,
     ]
     print_table(["corpus", *columns], rows, numbers=columns)
     where = here.curated.relative_to(here.root)
-    console.print(f"Columns between are documents dropped by each step; a row a document: {where}/decisions/")
+    console.print(
+        f"The columns between are documents that each step dropped; {where}/decisions/ has a row for each document."
+    )

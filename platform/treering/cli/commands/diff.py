@@ -1,4 +1,4 @@
-"""`treering diff`: what two checkpoints read differently."""
+"""`treering diff`: compares what two checkpoints read."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated

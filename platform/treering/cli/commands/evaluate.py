@@ -1,12 +1,12 @@
-"""`treering evaluate`: scores of every checkpoint, in the trainer's own process."""
+"""`treering evaluate`: becomes the trainer, which scores every checkpoint of a run."""
 
 import os
-import sys
 from typing import Annotated
 
 import typer
 
 from treering.cli.options import DEFAULT_CONFIG, ConfigArgument, JsonOption, SetOption, project
+from treering.cli.trainer import become_trainer
 
 RunOption = Annotated[
     str | None,
@@ -42,10 +42,6 @@ def evaluate(
     """
     from treering.ship.launch import start_companion
 
-    arguments = [sys.executable, "-m", "treering_trainer.evaluate", str(config)]
-    arguments += [f"--set={override}" for override in overrides or ()]
-    arguments += [f"--run={run}"] if run is not None else []
-    arguments += ["--no-publish"] if no_publish else []
-    arguments += ["--json"] if json else []
     start_companion(project(), os.getpid())  # MLflow gets each checkpoint's scores as they are written
-    os.execv(sys.executable, arguments)  # noqa: S606 - becomes the trainer, which this package never imports
+    options = {"--set": overrides, "--run": run, "--no-publish": no_publish, "--json": json}
+    become_trainer("evaluate", options, str(config))

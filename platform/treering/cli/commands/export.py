@@ -1,13 +1,12 @@
-"""`treering export`: a checkpoint's weights for other programs, in the trainer's own process."""
+"""`treering export`: becomes the trainer, which writes the weights of a checkpoint for other programs."""
 
-import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from treering.cli.options import JsonOption, NamedCheckpoint, TokenizerOption
+from treering.cli.trainer import become_trainer
 from treering.runlog.export_format import ExportDtype, ExportFormat
 
 OutputArgument = Annotated[
@@ -56,11 +55,12 @@ def export(  # noqa: PLR0917 - one argument an option
         treering export published exported
         treering export 0123 exported --format safetensors --dtype bf16
     """
-    arguments = [sys.executable, "-m", "treering_trainer.export", f"--format={target}"]
-    arguments += [f"--dtype={dtype}"] if dtype is not None else []
-    arguments += [f"--max-shard-size={max_shard_size}"]
-    arguments += [f"--tokenizer={tokenizer}"] if tokenizer is not None else []
-    arguments += ["--force"] if force else []
-    arguments += ["--json"] if json else []
-    arguments += ["--", checkpoint, str(output)]
-    os.execv(sys.executable, arguments)  # noqa: S606 - becomes the trainer, which this package never imports
+    options = {
+        "--format": target,
+        "--dtype": dtype,
+        "--max-shard-size": max_shard_size,
+        "--tokenizer": tokenizer,
+        "--force": force,
+        "--json": json,
+    }
+    become_trainer("export", options, checkpoint, str(output))

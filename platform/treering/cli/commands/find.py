@@ -1,4 +1,4 @@
-"""`treering find`: where the file of a digest is."""
+"""`treering find`: finds what a digest names."""
 
 from typing import Annotated
 

@@ -1,12 +1,11 @@
-"""`treering generate`: a checkpoint continues a text, in the trainer's own process."""
+"""`treering generate`: becomes the trainer, which continues a text with a checkpoint."""
 
-import os
-import sys
 from typing import Annotated
 
 import typer
 
 from treering.cli.options import JsonOption, NamedCheckpoint, TokenizerOption
+from treering.cli.trainer import become_trainer
 
 PromptOption = Annotated[
     str | None,
@@ -69,14 +68,19 @@ def generate(  # noqa: PLR0917 - one argument an option
         treering generate published --prompt "In the beginning"
         treering generate published --prompt-file prompt.txt --num-samples 3 --seed 7
     """
-    arguments = [sys.executable, "-m", "treering_trainer.generate"]
-    arguments += [f"--prompt={prompt}"] if prompt is not None else []
-    arguments += [f"--prompt-file={prompt_file}"] if prompt_file is not None else []
-    arguments += [f"--max-tokens={max_tokens}", f"--temperature={temperature}", f"--top-p={top_p}"]
-    arguments += [f"--top-k={top_k}"] if top_k is not None else []
-    arguments += [f"--seed={seed}", f"--num-samples={num_samples}"]
-    arguments += [f"--stop={text}" for text in stop or ()]
-    arguments += [f"--tokenizer={tokenizer}"] if tokenizer is not None else []
-    arguments += ["--stream" if stream else "--no-stream"] if stream is not None else []
-    arguments += ["--json"] if json else []
-    os.execv(sys.executable, [*arguments, "--", checkpoint])  # noqa: S606 - becomes the trainer, never imported here
+    options = {
+        "--prompt": prompt,
+        "--prompt-file": prompt_file,
+        "--max-tokens": max_tokens,
+        "--temperature": temperature,
+        "--top-k": top_k,
+        "--top-p": top_p,
+        "--seed": seed,
+        "--num-samples": num_samples,
+        "--stop": stop,
+        "--tokenizer": tokenizer,
+        "--stream": stream,
+        "--no-stream": stream is False,
+        "--json": json,
+    }
+    become_trainer("generate", options, checkpoint)

@@ -1,4 +1,4 @@
-"""`treering index`: an index of the corpora by their n-grams."""
+"""`treering index`: indexes the corpora by their n-grams."""
 
 from typing import Annotated
 
@@ -39,6 +39,9 @@ def index(
     Examples:
         treering index
         treering index --force --workers 2
+
+    Raises:
+        NotFoundError: the project has no corpus.
     """
     from dataclasses import asdict
 

@@ -1,4 +1,4 @@
-"""`treering keygen`: a key pair for signatures."""
+"""`treering keygen`: makes a key pair for signatures."""
 
 from pathlib import Path
 from typing import Annotated

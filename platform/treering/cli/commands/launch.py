@@ -1,7 +1,5 @@
-"""`treering launch`: a training on several nodes, over a hostfile or as a batch job of Slurm."""
+"""`treering launch`: starts a training on several nodes, over a hostfile or as a batch job of Slurm."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -9,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from treering.cli.commands.train import ContinueOption, NoPublishOption, RunsOption, TimeLimitOption
+from treering.cli.launchers import launch_over_hosts, read_hostfile, write_batch_job
 from treering.cli.options import DEFAULT_CONFIG, ConfigArgument, JsonOption, SetOption, project
-from treering.cli.output import console, print_json
-from treering.files import read_text, write_durably
+from treering.cli.trainer import Value, option_words
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from treering.config.resolve import Resolved
-    from treering.launch.hostfile import Host
-    from treering.launch.start import Start
     from treering.project import Project
 
 HostfileOption = Annotated[
@@ -114,79 +112,106 @@ def launch(
         treering launch experiments/demo.yaml --slurm --nodes 2 --time 4h --dry-run
     """
     from treering.config.duration import parse_duration
-    from treering.errors import UserError
     from treering.launch.start import Start
 
-    if slurm == (hostfile is not None):
+    of_slurm = {
+        "--nodes": nodes, "--tasks-per-node": tasks_per_node, "--partition": partition, "--account": account,
+        "--container": container, "--sbatch": sbatch, "--output": output, "--submit": submit or None,
+    }  # fmt: skip
+    of_hosts = {"--master-address": master_address, "--time-limit": time_limit}
+    _check_usage(of_slurm, of_hosts, slurm=slurm, hosts=hostfile is not None)
+    here = project()
+    resolved = _resolve(config, here, overrides or [], runs, no_publish=no_publish, dry_run=dry_run)
+    options: dict[str, Value] = {
+        "--set": overrides, "--continue-changed": continue_changed, "--no-publish": no_publish, "--runs": runs,
+    }  # fmt: skip
+    folder = (runs or here.runs).resolve() / resolved.run_id
+
+    def start(layout: str) -> Start:
+        return Start(here.root.resolve(), config, folder, layout, python, tuple(option_words(options)))
+
+    if hostfile is not None:
+        text, hosts = read_hostfile(hostfile)
+        layout = _check_layout(str(config), resolved, len(hosts), hosts[0].slots, device)
+        options["--time-limit"] = None if time_limit is None else parse_duration(time_limit)
+        launch_over_hosts(start(layout), text, hosts, launcher, master_address, dry_run=dry_run, json=json)
+        return
+    from treering.launch.slurm import Job, render
+
+    nodes, ranks = _ranks(nodes, gpus_per_node, tasks_per_node)
+    job = Job(
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        tasks_per_node=ranks,
+        time_s=parse_duration(time),
+        warning_s=parse_duration(warning),
+        container=container,
+        options=(*option_words({"--partition": partition, "--account": account}), *(sbatch or ())),
+    )
+    job_start = start(_check_layout(str(config), resolved, nodes, ranks, device))
+    write_batch_job(job_start, render(job_start, job), output, submit=submit, dry_run=dry_run, json=json)
+
+
+def _check_usage(
+    of_slurm: "Mapping[str, object]", of_hosts: "Mapping[str, object]", *, slurm: bool, hosts: bool
+) -> None:
+    """Checks that the options fit together.
+
+    Args:
+        of_slurm: the options that only `--slurm` uses.
+        of_hosts: the options that only `--hostfile` uses.
+        slurm: whether `--slurm` was given.
+        hosts: whether `--hostfile` was given.
+
+    Raises:
+        UserError: both or neither of `--hostfile` and `--slurm` were given, or an option that is not used.
+    """
+    from treering.errors import UserError
+
+    if slurm == hosts:
         raise UserError(
             f"launch: found {'both' if slurm else 'neither'} --hostfile and --slurm, expected one of them; "
             "`treering train` trains on this machine"
         )
-    if hostfile is not None:
-        given = {
-            "--nodes": nodes, "--tasks-per-node": tasks_per_node, "--partition": partition, "--account": account,
-            "--container": container, "--sbatch": sbatch, "--output": output, "--submit": submit or None,
-        }  # fmt: skip
-    else:
-        given = {"--master-address": master_address, "--time-limit": time_limit}
-    idle = [name for name, value in given.items() if value is not None]
-    if idle:
+    unused = of_hosts if slurm else of_slurm
+    found = [name for name, value in unused.items() if value is not None]
+    if found:
+        derived = " (the script derives the time limit from --time)" if slurm and "--time-limit" in found else ""
         raise UserError(
-            f"launch: found {', '.join(idle)}, which {'--slurm' if slurm else '--hostfile'} has no use for; expected "
-            f"it left out{' (the script derives the time limit from --time)' if time_limit and slurm else ''}"
+            f"launch: found {', '.join(found)}, which {'--slurm' if slurm else '--hostfile'} does not use; leave it "
+            f"out{derived}"
         )
-    here = project()
-    resolved = _resolve(config, here, overrides or [], runs, no_publish=no_publish, dry_run=dry_run)
-    arguments = [f"--set={override}" for override in overrides or ()]
-    arguments += ["--continue-changed"] if continue_changed else []
-    arguments += ["--no-publish"] if no_publish else []
-    arguments += [f"--runs={runs}"] if runs is not None else []
-    root, folder = here.root.resolve(), (runs or here.runs).resolve() / resolved.run_id
-    if hostfile is not None:
-        from treering.launch.hostfile import parse_hostfile
 
-        try:
-            text = read_text(hostfile)
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(
-                f"{hostfile}: found no hostfile to read ({error}), expected lines like `dgx001 slots=8`"
-            ) from None
-        hosts = parse_hostfile(text, str(hostfile))
-        layout = _check(str(config), resolved, len(hosts), hosts[0].slots, device)
-        arguments += [f"--time-limit={parse_duration(time_limit)}"] if time_limit is not None else []
-        start = Start(root, config, folder, layout, python, tuple(arguments))
-        _over_hosts(start, text, hosts, launcher, master_address, dry_run=dry_run, json=json)
-        return
-    from treering.launch.slurm import Job, render
+
+def _ranks(nodes: int | None, gpus_per_node: int, tasks_per_node: int | None) -> tuple[int, int]:
+    """The number of nodes of a batch job, and the number of ranks on each.
+
+    Raises:
+        UserError: a number is missing, or a node has more or fewer ranks than GPUs.
+    """
+    from treering.errors import UserError
 
     if nodes is None:
-        raise UserError("launch --slurm: found no --nodes, expected how many the job takes")
+        raise UserError("launch --slurm: found no --nodes, expected the number of nodes")
     if gpus_per_node and tasks_per_node not in (None, gpus_per_node):
         raise UserError(
             f"--tasks-per-node: found {tasks_per_node}, expected {gpus_per_node}, one rank a GPU; leave it out"
         )
     if not gpus_per_node and tasks_per_node is None:
-        raise UserError("--gpus-per-node 0: found no --tasks-per-node, expected the ranks of a node without GPUs")
-    options = [f"--partition={partition}"] if partition is not None else []
-    options += [f"--account={account}"] if account is not None else []
-    job = Job(
-        nodes=nodes,
-        gpus_per_node=gpus_per_node,
-        tasks_per_node=gpus_per_node or tasks_per_node or 1,
-        time_s=parse_duration(time),
-        warning_s=parse_duration(warning),
-        container=container,
-        options=(*options, *(sbatch or ())),
-    )
-    layout = _check(str(config), resolved, job.nodes, job.tasks_per_node, device)
-    start = Start(root, config, folder, layout, python, tuple(arguments))
-    _as_batch_job(start, render(start, job), output, submit=submit, dry_run=dry_run, json=json)
+        raise UserError(
+            "--gpus-per-node 0: found no --tasks-per-node, expected the number of ranks on a node without GPUs"
+        )
+    return nodes, gpus_per_node or tasks_per_node or 1
 
 
 def _resolve(
     config: Path, here: "Project", overrides: list[str], runs: Path | None, *, no_publish: bool, dry_run: bool
 ) -> "Resolved":
-    """The config with the blend that its ranks will read; a plan's declared one will do for looking only."""
+    """Resolves the config with the blend that its ranks will read; a dry run also accepts a declared blend.
+
+    Raises:
+        UserError: the blend has corpora without content, and this is not a dry run.
+    """
     from treering.cli.commands.plan import choose_blend
     from treering.config.load import load_experiment
     from treering.config.resolve import ResolvedBlend
@@ -203,13 +228,17 @@ def _resolve(
     if blend.declared and not dry_run:
         raise UserError(
             f"{config}: found corpora declared without content ({', '.join(blend.declared[:3])}…), expected corpora "
-            "with a digest, to train on; `--dry-run` shows what would be started"
+            "with a digest; `treering tokenize` makes them, `--dry-run` shows what would start"
         )
     return resolved
 
 
-def _check(source: str, resolved: "Resolved", nodes: int, per_node: int, device: str | None) -> str:
-    """Refuses what cannot run on so many ranks; the layout in words."""
+def _check_layout(source: str, resolved: "Resolved", nodes: int, per_node: int, device: str | None) -> str:
+    """Checks that the experiment can run on these ranks; returns the layout as text.
+
+    Raises:
+        ConfigError: layout, batch size or memory do not fit.
+    """
     from treering.plan.fit import check_device_memory
     from treering.plan.layout import Cluster, PlannedLayout, Workload, check_world
 
@@ -220,72 +249,3 @@ def _check(source: str, resolved: "Resolved", nodes: int, per_node: int, device:
         planned = Cluster.of(device, nodes, per_node).device
         check_device_memory(source, workload, layout, device=planned.device, memory_bytes=planned.memory_bytes)
     return str(layout)
-
-
-def _over_hosts(
-    start: "Start",
-    text: str,
-    hosts: "tuple[Host, ...]",
-    launcher: Literal["pdsh", "openmpi"],
-    address: str | None,
-    *,
-    dry_run: bool,
-    json: bool,
-) -> None:
-    import shlex
-
-    from treering.launch.hostfile import check_program, command, meeting_address, shared_variables
-    from treering.launch.start import keep, kept
-
-    path = kept(start, text, "hostfile")
-    shared = shared_variables(os.environ, path, address or meeting_address(hosts))
-    words = command(start, hosts, path, launcher, address)
-    document = {
-        "run": start.run.name, "layout": start.layout, "hosts": {host.name: host.slots for host in hosts},
-        "hostfile": str(path), "command": words, "variables": shared,
-    }  # fmt: skip
-    if dry_run:
-        print_json(document) if json else sys.stdout.write(f"{shlex.join(words)}\n")
-        return
-    check_program(start.python, hosts, launcher)
-    keep(start, text, "hostfile")
-    names = keep(start, "".join(f"{name}={value}\n" for name, value in shared.items()), "env")
-    print_json(document) if json else console.print(f"run {start.run.name}: {start.layout} on {len(hosts)} hosts")
-    sys.stdout.flush()
-    os.execvpe(words[0], words, {**os.environ, **shared, "DS_ENV_FILE": str(names)})  # noqa: S606 - becomes the launcher
-
-
-def _as_batch_job(start: "Start", text: str, output: Path | None, *, submit: bool, dry_run: bool, json: bool) -> None:
-    from treering.errors import UserError
-    from treering.launch.start import keep, kept
-
-    path = kept(start, text, "sbatch")
-    document = {"run": start.run.name, "layout": start.layout, "script": str(path), "text": text, "job": None}
-    if dry_run:
-        print_json(document) if json else sys.stdout.write(text)
-        return
-    keep(start, text, "sbatch")
-    if output is not None:
-        try:
-            write_durably(output, text)
-        except OSError as error:
-            raise UserError(f"--output {output}: found {error.strerror}, expected a file to write") from None
-    if submit:
-        document["job"] = _submit(path)
-    if json:
-        print_json(document)
-        return
-    console.print(f"run {start.run.name}: {start.layout} (TP x PP x DP)", f"script {path}")
-    console.print(f"job {document['job']}" if submit else f"submit it: sbatch {path}")
-
-
-def _submit(script: Path) -> str:
-    from treering.errors import UserError
-
-    try:
-        done = subprocess.run(["sbatch", "--parsable", str(script)], capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        raise UserError("--submit: found no sbatch in PATH, expected a login node of a Slurm cluster") from None
-    if done.returncode:
-        raise UserError(f"sbatch refused {script}: {done.stderr.strip()}; change the options, or edit and submit it")
-    return done.stdout.strip().partition(";")[0]

@@ -1,4 +1,4 @@
-"""`treering plan`: what an experiment means, before anything is spent on it."""
+"""`treering plan`: what an experiment will do, before it uses any hardware."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -59,6 +59,9 @@ def plan(
     Examples:
         treering plan experiments/demo.yaml --set schedule.global_batch_size=32
         treering plan experiments/mt-nlg-530b.yaml --nodes 280
+
+    Raises:
+        UserError: `--search` was given without `--nodes`.
     """
     from dataclasses import asdict
 
@@ -75,7 +78,7 @@ def plan(
     resolved = resolve_run(experiment, blend, str(file), tuple(overrides or ()), runs=project().runs)
     document = plan_document(experiment, resolved, blend_source)
     lines = start_lines(resolved, project().runs)
-    with suppress(EvidenceError):  # one of the lines says it
+    with suppress(EvidenceError):  # one of `lines` has the error
         document["plan"]["joins"] = [asdict(join) for join in start_joins(resolved, project().runs)]
     if nodes is not None:
         options = ClusterOptions(nodes, gpus_per_node, device, efficiency, search)
@@ -91,10 +94,10 @@ def plan(
 
 
 def choose_blend(experiment: "Experiment", here: "Project") -> "tuple[ResolvedBlend, str]":
-    """The blend to plan with, and where it comes from: `data/blend.json` if it is this experiment's, else declared.
+    """The blend to plan with, and its source: `data/blend.json` if it belongs to this experiment, else the config.
 
     Raises:
-        EvidenceError: the stored blend was edited.
+        EvidenceError: `data/blend.json` was edited.
     """
     from treering.config.resolve import ResolvedBlend, check_blend_fits, declared_blend
     from treering.errors import ConfigError
@@ -111,7 +114,7 @@ def choose_blend(experiment: "Experiment", here: "Project") -> "tuple[ResolvedBl
 
 
 def plan_document(experiment: "Experiment", resolved: "Resolved", blend_source: str) -> dict[str, Any]:
-    """The resolved config with its digests, and under `plan` what follows from it."""
+    """The resolved config with its digests; `plan` has what follows from the config."""
     from dataclasses import asdict
 
     from treering.data.blend.shares import component_shares
@@ -119,8 +122,8 @@ def plan_document(experiment: "Experiment", resolved: "Resolved", blend_source: 
 
     schedule = resolved.schedule
     own = schedule.samples_of(resolved.first_step, schedule.num_steps)
-    # A corpus that neither exists nor declares its size stands in the blend with one sample's worth of tokens: its
-    # epochs would be a number about nothing.
+    # A corpus without tokens and without a declared size has the tokens of one sample in the blend, so its epochs would
+    # be meaningless.
     sized = {corpus.name for corpus in experiment.corpora if corpus.declared}
     sized |= {component.corpus for component in resolved.blend.components if component.digest is not None}
     return {
@@ -176,7 +179,7 @@ def _print_plan(document: dict[str, Any]) -> None:
         other = short(start["run"], RUN_ID_LENGTH)
         console.print(f"start       step {start['step']} of run {other}, schedule: {start['schedule']}")
         if skipped := start.get("skipped_samples"):
-            console.print(f"passed over {skipped:,} samples of the data order before its first step")
+            console.print(f"skipped     {skipped:,} samples of the data order before its first step")
     console.print(f"blend       {found['blend_source']}")
     console.print(
         f"model       {_count(found['parameters'])} parameters: {model['num_layers']} layers, hidden "
@@ -204,7 +207,7 @@ def _print_plan(document: dict[str, Any]) -> None:
 
 
 def _milestone_rows(milestones: list[dict[str, Any]]) -> list[list[str]]:
-    """One row a milestone; of a long ramp only its first and last stages, with the number of those between."""
+    """A row for each milestone; of a long ramp only the first and the last stages, and the number of the others."""
     stages = [milestone for milestone in milestones if milestone["kind"] == "batch_size"]
     hidden = stages[_SHOWN_STAGES // 2 : -_SHOWN_STAGES // 2] if len(stages) > _SHOWN_STAGES else []
     rows = []
@@ -239,7 +242,7 @@ def _corpus_row(corpus: dict[str, Any]) -> list[str]:
 
 
 def _count(number: int) -> str:
-    """A count for people: whole below a million, then M, B, T with four digits."""
+    """A count as text: whole below a million, then M, B or T with four digits."""
     for size, suffix in ((10**12, "T"), (10**9, "B"), (10**6, "M")):
         if number >= size:
             return f"{number / size:.4g} {suffix}"

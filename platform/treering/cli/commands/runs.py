@@ -1,4 +1,4 @@
-"""`treering runs`: the runs of the project."""
+"""`treering runs`: lists the runs of the project."""
 
 import math
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 SHOWN_ID = 8
-"""Characters of a run's id in a list, more where they do not tell the runs apart: a unique prefix names a run."""
+"""Characters of a run's id in the list; more if two runs have the same prefix."""
 
 
 def runs(json: JsonOption = False) -> None:
@@ -48,12 +48,12 @@ def runs(json: JsonOption = False) -> None:
 
 
 def _shown_length(ids: list[str]) -> int:
-    """Characters that tell the ids apart, `SHOWN_ID` at least."""
+    """The number of characters that make the ids unique, at least `SHOWN_ID`."""
     return next((size for size in range(SHOWN_ID, 64) if len({each[:size] for each in ids}) == len(set(ids))), 64)
 
 
 def _notes(line: "RunLine") -> Iterator[str]:
-    """What the table has no column for."""
+    """The notes about a run, for which the table has no column."""
     if line.stall:
         yield f"stalled: {line.stall}"
     if line.alarms:
@@ -80,7 +80,7 @@ def _row(line: "RunLine", shown: int) -> list[str]:
 
 
 def no_runs_text(here: "Project") -> str:
-    """What to do in a folder without runs."""
+    """The text for a folder without runs, with the command that helps."""
     if here.runs.is_dir() or (here.root / "dvc.yaml").exists():
         data = "; `make repro` makes its data as well" if (here.root / "Makefile").exists() else ""
         return f"No runs yet. `treering train CONFIG` starts one{data}."

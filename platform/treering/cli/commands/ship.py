@@ -1,4 +1,4 @@
-"""`treering ship`: MLflow brought up to date with the run logs."""
+"""`treering ship`: brings MLflow up to date with the run logs."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -74,18 +74,18 @@ def ship(run: ShipArgument = None, follow: FollowOption = False, json: JsonOptio
 
 
 def _shipped(done: "ShipReport") -> str:
-    """What became of one run, in a line."""
+    """A line about one run: what was sent."""
     if done.problem is not None:
-        return f"{done.run} skipped: its run log does not hold or cannot be read; the reason is at the end"
+        return f"{done.run} skipped: its run log does not hold or cannot be read; the reason is printed last"
     if done.mlflow_run is None:
         return f"{done.run} {done.state}: no attempt yet, nothing to ship"
     if not done.news:
         return f"{done.run} {done.state}: nothing new"
-    return f"{done.run} {done.state}: {_sent([done])}" + (", an abandoned branch put aside" if done.abandoned else "")
+    return f"{done.run} {done.state}: {_sent([done])}" + (", an abandoned branch moved aside" if done.abandoned else "")
 
 
 def _total(reports: "Sequence[ShipReport]") -> str:
-    """What arrived of all runs, in a line."""
+    """A line about all runs: what was sent."""
     new = {each.run for each in reports if each.news}
     sent = f"{_sent(reports)} of {counted(len(new), 'run')}" if new else "nothing new"
     return f"up to date: {sent}"

@@ -1,4 +1,4 @@
-"""`treering show`: one run."""
+"""`treering show`: prints one run."""
 
 import statistics
 import time
@@ -54,7 +54,7 @@ def show(run: RunArgument, full: FullOption = False, json: JsonOption = False) -
 
 
 def _print_state(page: dict[str, Any], *, full: bool) -> None:
-    """What a person asks first."""
+    """Prints state, progress, loss, best checkpoint, speed, alarms and incidents."""
     run, speed = page["run"], page["throughput"]
     console.print(f"run         {run['id']} ({run['experiment']})", f"state       {run['state']}")
     if run["stall"]:
@@ -84,7 +84,7 @@ def _print_state(page: dict[str, Any], *, full: bool) -> None:
 
 
 def _print_best(checkpoints: list[dict[str, Any]]) -> None:
-    """The checkpoint with the lowest held-out loss, and the newest one."""
+    """Prints the checkpoint with the lowest held-out loss, and the newest checkpoint."""
     if not checkpoints:
         console.print("best        no checkpoint yet")
         return
@@ -235,6 +235,6 @@ def _print_scores(evaluations: list[dict[str, Any]]) -> None:
 
 
 def _from_here(path: str) -> str:
-    """The path as a person would type it here; whole where it lies elsewhere."""
+    """The path relative to the working directory, if it is below that."""
     here = Path.cwd()
     return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path

@@ -1,4 +1,4 @@
-"""`treering spikes`: the alarms of a run, and what was read before a step."""
+"""`treering spikes`: lists the alarms of a run, or what was read before a step."""
 
 from typing import Annotated
 
@@ -59,7 +59,7 @@ def spikes(
     print_gaps(data.gaps, missing=True)
     for each in data.steps:
         attempt = "no attempt on record" if each.attempt is None else f"attempt {each.attempt}"
-        numbers = "no ring is left"
+        numbers = "the ring is missing"
         if each.loss is not None and each.grad_norm is not None:
             numbers = f"loss {each.loss:.4f}, gradient norm {each.grad_norm:.3f}"
         console.heading(f"step {each.step:,}, {attempt}: {numbers}")

@@ -31,10 +31,10 @@ def summary(config: ConfigArgument = DEFAULT_CONFIG, json: JsonOption = False) -
 
 
 def print_summary(found: dict[str, Any]) -> None:
-    """Prints a summary for people.
+    """Prints a summary.
 
     Args:
-        found: what `treering.report.summary.summarize` gives.
+        found: what `treering.report.summary.summarize` returns.
     """
     console.heading(f"{found['experiment']}  run {found['run'] or 'none yet'}")
     for title, part, show in (
@@ -46,10 +46,10 @@ def print_summary(found: dict[str, Any]) -> None:
     ):
         console.heading(title)
         if isinstance(part, dict) and "missing" in part:
-            console.print(f"missing, stage {part['missing']} makes it: {part['reason']}")
+            console.print(f"missing; stage {part['missing']} makes it: {part['reason']}")
         else:
             show(part)
-    for title, pairs in (("Where everything lies", found["places"]), ("What to do next", found["next"])):
+    for title, pairs in (("Where everything is", found["places"]), ("What to do next", found["next"])):
         if pairs:
             console.heading(title)
             width = max(len(text) for text, _ in pairs)
@@ -59,7 +59,7 @@ def print_summary(found: dict[str, Any]) -> None:
 
 def _print_documents(rows: list[dict[str, Any]]) -> None:
     steps = list(rows[-1]["dropped"])
-    console.print("taken, dropped by each step, kept to train on and held out")
+    console.print("documents: taken, dropped by each step, kept for training, held out")
     columns = ("corpus", "taken", *(STEP_TITLES.get(step, step) for step in steps), "train", "held out")
     print_table(
         columns,

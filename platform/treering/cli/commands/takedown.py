@@ -1,4 +1,4 @@
-"""`treering takedown`: the checkpoints that saw any document of a list."""
+"""`treering takedown`: which checkpoints saw a document of a list."""
 
 from pathlib import Path
 from typing import Annotated
@@ -55,7 +55,7 @@ def takedown(
                 f"{entry.documents:,}",
                 f"{entry.near_duplicates:,}",
                 "; ".join(f"{count:,} {words}" for words, count in entry.fate.items())
-                or ("no record" if entry.known else "unknown to every corpus at hand and to curation"),
+                or ("no record" if entry.known else "in no available corpus, and unknown to curation"),
             ]
             for entry in found.entries
         ],

@@ -1,4 +1,4 @@
-"""`treering trace`: the steps that read a document or a text."""
+"""`treering trace`: which steps read a document or a text."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -65,6 +65,9 @@ def trace(
         treering trace --document code:django/urls/base.py
         treering trace --licence MIT --limit 0
         treering trace --text quote.txt
+
+    Raises:
+        UserError: nothing to search for was given, or both documents and a text.
     """
     from treering.audit.documents.selection import Selector
     from treering.audit.documents.trace import trace_documents
@@ -95,6 +98,11 @@ def trace(
 
 
 def _trace_text(here: "Project", file: Path, limit: int, *, json: bool) -> None:
+    """Shows the documents that contain the text of a file, and the steps that read them.
+
+    Raises:
+        UserError: the file is not UTF-8 text.
+    """
     from treering.audit.documents.text import trace_text
     from treering.errors import UserError
 
@@ -109,9 +117,9 @@ def _trace_text(here: "Project", file: Path, limit: int, *, json: bool) -> None:
         exit_if_incomplete(found.gaps)
         return
     if not found.matches:
-        console.print(f"no document at hand holds one of its {found.num_ngrams:,} runs of 13 words", "")
+        console.print(f"no document contains one of its {found.num_ngrams:,} n-grams of 13 words", "")
     for each in found.matches[:limit]:
-        part = f"{each.match.ngrams:,} of {found.num_ngrams:,} runs of 13 words"
+        part = f"{each.match.ngrams:,} of {found.num_ngrams:,} n-grams of 13 words"
         spans = ", ".join(f"{start:,} to {end:,}" for start, end in each.match.spans)
         console.print(f"{'the whole text' if each.match.exact else part} in tokens {spans} of")
         print_document(each.document)

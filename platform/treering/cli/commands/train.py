@@ -1,13 +1,13 @@
-"""`treering train`: trains the run of an experiment, in the trainer's own process."""
+"""`treering train`: becomes the trainer, which trains the run of an experiment."""
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from treering.cli.options import DEFAULT_CONFIG, ConfigArgument, SetOption, project
+from treering.cli.trainer import become_trainer
 from treering.errors import UserError
 
 ContinueOption = Annotated[
@@ -80,6 +80,9 @@ def train(  # noqa: PLR0917 - one argument an option
     Examples:
         treering train experiments/demo.yaml
         treering train experiments/demo.yaml --set parallel.tensor=2 --time-limit 23h
+
+    Raises:
+        UserError: both `--continue-changed` and `--start-over` were given.
     """
     from treering.collect.launcher import rank_variables
     from treering.config.duration import parse_duration
@@ -87,16 +90,16 @@ def train(  # noqa: PLR0917 - one argument an option
 
     if continue_changed and start_over:
         raise UserError("train: found both --continue-changed and --start-over, expected one of them")
-    arguments = [sys.executable, "-m", "treering_trainer.launch", str(config)]
-    arguments += [f"--set={override}" for override in overrides or ()]
-    arguments += ["--continue-changed"] if continue_changed else []
-    arguments += ["--start-over"] if start_over else []
-    arguments += ["--no-publish"] if no_publish else []
-    if time_limit is not None:
-        arguments += [f"--time-limit={parse_duration(time_limit)}"]
-    arguments += [f"--stop-after={stop_after}"] if stop_after is not None else []
-    arguments += [f"--runs={runs}"] if runs is not None else []
+    options = {
+        "--set": overrides,
+        "--continue-changed": continue_changed,
+        "--start-over": start_over,
+        "--no-publish": no_publish,
+        "--time-limit": None if time_limit is None else parse_duration(time_limit),
+        "--stop-after": stop_after,
+        "--runs": runs,
+    }
     rank = {**os.environ, **rank_variables(os.environ)}.get("RANK", "0")
     if runs is None and rank == "0":
-        start_companion(project(), os.getpid())  # MLflow follows the run log; training never waits for it
-    os.execv(sys.executable, arguments)  # noqa: S606 - becomes the trainer, which this package never imports
+        start_companion(project(), os.getpid())  # MLflow follows the run log; the training never waits for MLflow
+    become_trainer("launch", options, str(config))

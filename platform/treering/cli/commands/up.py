@@ -1,4 +1,4 @@
-"""`treering up`: MLflow and the dashboard on this machine, until Ctrl-C."""
+"""`treering up`: serves MLflow and the dashboard on this machine until Ctrl-C."""
 
 import importlib.util
 import os
@@ -6,7 +6,6 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +17,7 @@ from treering.ending import heeded
 from treering.foreign import say
 
 if TYPE_CHECKING:
-    from treering.cli.serving import Service
+    from treering.cli.serving import Service, Services
     from treering.project import Project
 
 MLFLOW_PORT = 5000
@@ -31,7 +30,7 @@ MlflowPort = Annotated[
         metavar="PORT",
         min=1,
         max=65_535,
-        help=f"Port of MLflow; default {MLFLOW_PORT}, or any free one if that is taken.",
+        help=f"Port of MLflow; default: {MLFLOW_PORT}, or any free port if {MLFLOW_PORT} is taken.",
     ),
 ]
 DashboardPort = Annotated[
@@ -41,7 +40,7 @@ DashboardPort = Annotated[
         metavar="PORT",
         min=1,
         max=65_535,
-        help=f"Port of the dashboard; default {DASHBOARD_PORT}, or any free one if that is taken.",
+        help=f"Port of the dashboard; default: {DASHBOARD_PORT}, or any free port if {DASHBOARD_PORT} is taken.",
     ),
 ]
 
@@ -69,87 +68,91 @@ def up(
         treering up
         treering up --port 8600 --public-key signer.pub.pem
     """
-    from treering.cli.serving import HOST, Guard, Service, choose_port
-    from treering.redact import without_user_info
+    from treering.cli.serving import Services
 
     here = project()
     trusted_keys(public_key)
-    for sign in heeded(signal.SIGTERM, signal.SIGHUP):  # a terminal that is closed hangs up
+    for sign in heeded(signal.SIGTERM, signal.SIGHUP):  # SIGHUP: the terminal was closed
         signal.signal(sign, _interrupt)
-    with ExitStack() as services:
-        guard = services.enter_context(Guard())
+    with Services(here.root) as services:
         try:
-            running: list[Service] = []
-
-            def start(name: str, command: list[str], health: str, environment: dict[str, str] | None = None) -> Service:
-                log = here.root / ".treering" / "up" / f"{name}.log"
-                service = services.enter_context(
-                    Service(name, command, log=log, cwd=here.root, environment=environment, guard=guard)
-                )
-                if health:
-                    service.wait_until_healthy(health)
-                    running.append(service)
-                return service
-
-            dashboard_port = choose_port(port, DASHBOARD_PORT, "--port")
-            dashboard_url = f"http://{HOST}:{dashboard_port}"
-            external = os.environ.get("MLFLOW_TRACKING_URI", "")
-            if external.startswith(("http://", "https://")):
-                mlflow_url = without_user_info(external)
-            else:
-                from treering.store.database import prepare_database
-                from treering.store.registry import default_uri
-
-                backend = default_uri(here)
-                note = prepare_database(backend)
-                if note:
-                    _say(note, json)
-                chosen = choose_port(mlflow_port, MLFLOW_PORT, "--mlflow-port")
-                mlflow_url = f"http://{HOST}:{chosen}"
-                _say("starting MLflow …", json)
-                environment = {
-                    # Not on the command line, where every user of the machine could read its password.
-                    "MLFLOW_BACKEND_STORE_URI": backend,
-                    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-                    "MLFLOW_DISABLE_TELEMETRY": "true",
-                }
-                start("mlflow", _mlflow_command(here, chosen), f"{mlflow_url}/health", environment)
-            shipping = start("ship", [sys.executable, "-m", "treering.ship.follow", str(here.root)], "")
-            mlflow_page = training_runs_page(mlflow_url, here)
-            _say("starting the dashboard …", json)
-            start(
-                "dashboard",
-                _dashboard_command(dashboard_port),
-                f"{dashboard_url}/_stcore/health",
-                dashboard_environment(mlflow_page, public_key or ()),
-            )
-            if json:
-                print_json({"dashboard": dashboard_url, "mlflow": mlflow_url})
-                sys.stdout.flush()
-            else:
-                console.print(f"dashboard  {dashboard_url}", f"MLflow     {mlflow_page}", "Ctrl-C ends both.")
-            _watch(running, shipping)
+            _serve(services, here, port, mlflow_port, public_key or (), json=json)
         except KeyboardInterrupt:
             _say("ending …", json)
         finally:
-            # A second Ctrl-C would leave servers behind; ending takes seconds.
+            # A second Ctrl-C must not interrupt the end, which takes seconds: servers would keep running.
             for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 signal.signal(sign, signal.SIG_IGN)
 
 
-def _watch(servers: Sequence["Service"], shipping: "Service") -> None:
-    """Looks after the servers for ever.
+def _serve(
+    services: "Services",
+    here: "Project",
+    port: int | None,
+    mlflow_port: int | None,
+    public_keys: Sequence[Path],
+    *,
+    json: bool,
+) -> None:
+    """Starts MLflow, shipping and the dashboard, prints their addresses, and watches them until a server ends."""
+    from treering.cli.serving import HOST, choose_port
+    from treering.redact import without_user_info
 
-    Raises:
-        TreeringError: a server has ended by itself. Where only shipping has, that is said and serving goes on.
-    """
+    dashboard_port = choose_port(port, DASHBOARD_PORT, "--port")
+    dashboard_url = f"http://{HOST}:{dashboard_port}"
+    external = os.environ.get("MLFLOW_TRACKING_URI", "")
+    if external.startswith(("http://", "https://")):
+        mlflow_url = without_user_info(external)
+    else:
+        mlflow_url = _start_mlflow(services, here, mlflow_port, json=json)
+    shipping = services.start("ship", [sys.executable, "-m", "treering.ship.follow", str(here.root)])
+    mlflow_page = training_runs_page(mlflow_url, here)
+    _say("starting the dashboard …", json)
+    services.start(
+        "dashboard",
+        _dashboard_command(dashboard_port),
+        health=f"{dashboard_url}/_stcore/health",
+        environment=dashboard_environment(mlflow_page, public_keys),
+    )
+    if json:
+        print_json({"dashboard": dashboard_url, "mlflow": mlflow_url})
+        sys.stdout.flush()
+    else:
+        console.print(f"dashboard  {dashboard_url}", f"MLflow     {mlflow_page}", "Ctrl-C ends both.")
+    _watch(services, shipping)
+
+
+def _start_mlflow(services: "Services", here: "Project", port: int | None, *, json: bool) -> str:
+    """Serves MLflow over the database of the project or of `MLFLOW_TRACKING_URI`; returns the URL."""
+    from treering.cli.serving import HOST, choose_port
+    from treering.store.database import prepare_database
+    from treering.store.registry import default_uri
+
+    backend = default_uri(here)
+    note = prepare_database(backend)
+    if note:
+        _say(note, json)
+    chosen = choose_port(port, MLFLOW_PORT, "--mlflow-port")
+    url = f"http://{HOST}:{chosen}"
+    _say("starting MLflow …", json)
+    environment = {
+        # Not on the command line: every user of the machine could read its password there.
+        "MLFLOW_BACKEND_STORE_URI": backend,
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+    }
+    services.start("mlflow", _mlflow_command(here, chosen), health=f"{url}/health", environment=environment)
+    return url
+
+
+def _watch(services: "Services", shipping: "Service") -> None:
+    """Checks the servers until one ends; if only shipping ended, prints a note and continues."""
     from treering.errors import TreeringError
 
     ships = True
     while True:
         time.sleep(0.5)
-        for server in servers:
-            server.check()
+        services.check()
         try:
             if ships:
                 shipping.check()
@@ -159,9 +162,9 @@ def _watch(servers: Sequence["Service"], shipping: "Service") -> None:
 
 
 def training_runs_page(url: str, here: "Project") -> str:
-    """MLflow's list of runs in the newest run's experiment, its front page where that is not known yet.
+    """The URL of MLflow's list of runs in the experiment of the newest run, or of its front page if MLflow has none.
 
-    Left to itself, MLflow 3 opens an experiment at traces of applications, of which a training has none.
+    MLflow 3 would open an experiment at the traces of applications, and a training has no traces.
     """
     from contextlib import suppress
     from json import load
@@ -189,7 +192,7 @@ def _mlflow_command(here: "Project", port: int) -> list[str]:
 
 
 def dashboard_environment(mlflow_page: str, public_keys: Sequence[Path]) -> dict[str, str]:
-    """What the dashboard is told: where MLflow is, and whose signatures count; without a key, what is set already."""
+    """The variables of the dashboard: the URL of MLflow, and the trusted keys if the command has some."""
     keys = os.pathsep.join(str(key.resolve()) for key in public_keys)
     return {"TREERING_MLFLOW_URL": mlflow_page, **({"TREERING_PUBLIC_KEYS": keys} if keys else {})}
 
@@ -204,7 +207,7 @@ def _dashboard_command(port: int) -> list[str]:
 
 
 def _dashboard_app() -> Path:
-    """The dashboard's script in its package, found without importing it.
+    """The script of the dashboard, found without importing its package.
 
     Raises:
         UserError: the dashboard is not installed.

@@ -1,4 +1,4 @@
-"""`treering verify`: files digested again, or a signed statement checked."""
+"""`treering verify`: digests files again, or checks a signed statement."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -52,6 +52,9 @@ def verify(
         treering verify
         treering verify data/corpora
         treering verify --attestation signed.json --public-key signer.pub.pem
+
+    Raises:
+        Exit: something does not hold.
     """
     from treering.audit.inventory import verify_paths
     from treering.errors import EvidenceError
@@ -71,15 +74,20 @@ def verify(
 
 
 def _check(attestation: Path, public_key: list[Path] | None, paths: list[Path]) -> "AttestationCheck":
+    """Checks a signed statement against its checkpoint.
+
+    Raises:
+        UserError: no key was given, or several paths.
+    """
     from treering.audit.attestation.check import check_attestation
     from treering.audit.attestation.place import attested_checkpoint
     from treering.errors import UserError
     from treering.runlog.find import find_checkpoint
 
     if not public_key:
-        raise UserError("--attestation: no key was given whose signature counts; `--public-key FILE` names it")
+        raise UserError("--attestation: found no trusted key, expected `--public-key FILE`")
     if len(paths) > 1:
-        raise UserError(f"--attestation: {len(paths)} paths were given, expected one: the checkpoint's folder")
+        raise UserError(f"--attestation: found {len(paths)} paths, expected one: the folder of the checkpoint")
     checkpoint = find_checkpoint(paths[0]) if paths else attested_checkpoint(attestation)
     with progress_bars() as progress:
         return check_attestation(attestation, trusted_keys(public_key), checkpoint, project(), progress)
@@ -91,7 +99,7 @@ def _print(result: "AttestationCheck | Inventory") -> None:
     if isinstance(result, AttestationCheck):
         console.print(f"attestation  {result.attestation}")
         console.print(f"signed by    {result.key or 'no trusted key'}")
-        console.print(f"checkpoint   {result.checkpoint or 'none was compared'}")
+        console.print(f"checkpoint   {result.checkpoint or 'not compared'}")
         if result.statement is not None:
             said = result.statement.predicate
             console.print(f"signed       {said.attested_at}, level {said.assurance.level}, ring {said.evidence.ring}")

@@ -1,0 +1,114 @@
+"""How `treering launch` starts a training on several nodes: by DeepSpeed's launcher over a hostfile, or by Slurm."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from treering.cli.output import console, print_json
+from treering.files import read_text, reason, write_durably
+
+if TYPE_CHECKING:
+    from treering.launch.hostfile import Host
+    from treering.launch.start import Start
+
+
+def read_hostfile(file: Path) -> "tuple[str, tuple[Host, ...]]":
+    """The text of a hostfile, and its hosts.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    from treering.errors import UserError
+    from treering.launch.hostfile import parse_hostfile
+
+    try:
+        text = read_text(file)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{file}: found no readable hostfile ({reason(error)}), expected lines like `dgx001 slots=8`"
+        ) from None
+    return text, parse_hostfile(text, str(file))
+
+
+def launch_over_hosts(
+    start: "Start",
+    text: str,
+    hosts: "tuple[Host, ...]",
+    launcher: Literal["pdsh", "openmpi"],
+    address: str | None,
+    *,
+    dry_run: bool,
+    json: bool,
+) -> None:
+    """Keeps the hostfile, and becomes DeepSpeed's launcher."""
+    import shlex
+
+    from treering.launch.hostfile import check_program, command, meeting_address, shared_variables
+    from treering.launch.start import keep, kept
+
+    path = kept(start, text, "hostfile")
+    shared = shared_variables(os.environ, path, address or meeting_address(hosts))
+    words = command(start, hosts, path, launcher, address)
+    document = {
+        "run": start.run.name, "layout": start.layout, "hosts": {host.name: host.slots for host in hosts},
+        "hostfile": str(path), "command": words, "variables": shared,
+    }  # fmt: skip
+    if dry_run:
+        print_json(document) if json else sys.stdout.write(f"{shlex.join(words)}\n")
+        return
+    check_program(start.python, hosts, launcher)
+    keep(start, text, "hostfile")
+    names = keep(start, "".join(f"{name}={value}\n" for name, value in shared.items()), "env")
+    print_json(document) if json else console.print(f"run {start.run.name}: {start.layout} on {len(hosts)} hosts")
+    sys.stdout.flush()
+    os.execvpe(words[0], words, {**os.environ, **shared, "DS_ENV_FILE": str(names)})  # noqa: S606 - becomes the launcher
+
+
+def write_batch_job(start: "Start", text: str, output: Path | None, *, submit: bool, dry_run: bool, json: bool) -> None:
+    """Keeps the script of a batch job, prints where it is, and submits it if asked.
+
+    Raises:
+        UserError: `--output` cannot be written.
+    """
+    from treering.errors import UserError
+    from treering.launch.start import keep, kept
+
+    path = kept(start, text, "sbatch")
+    document = {"run": start.run.name, "layout": start.layout, "script": str(path), "text": text, "job": None}
+    if dry_run:
+        print_json(document) if json else sys.stdout.write(text)
+        return
+    keep(start, text, "sbatch")
+    if output is not None:
+        try:
+            write_durably(output, text)
+        except OSError as error:
+            raise UserError(f"--output {output}: found {error.strerror}, expected a file to write") from None
+    if submit:
+        document["job"] = _submit(path)
+    if json:
+        print_json(document)
+        return
+    console.print(f"run {start.run.name}: {start.layout} (TP x PP x DP)", f"script {path}")
+    console.print(f"job {document['job']}" if submit else f"submit it: sbatch {path}")
+
+
+def _submit(script: Path) -> str:
+    """Submits a script to Slurm; returns the number of the job.
+
+    Raises:
+        UserError: sbatch is missing, or refused the script.
+    """
+    from treering.errors import UserError
+
+    try:
+        done = subprocess.run(["sbatch", "--parsable", str(script)], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise UserError("--submit: found no sbatch in PATH, expected a login node of a Slurm cluster") from None
+    if done.returncode:
+        raise UserError(
+            f"{script}: sbatch refused it: {done.stderr.strip()}; change the options, or edit and submit it"
+        )
+    return done.stdout.strip().partition(";")[0]
