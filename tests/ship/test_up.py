@@ -49,7 +49,7 @@ def test_ports(taken):
     assert choose_port(free, 1, "--port") == free
     assert choose_port(None, free, "--port") == free
     assert choose_port(None, taken, "--port") not in {taken, 0}
-    with pytest.raises(UserError, match=rf"port {taken} of 127.0.0.1 is taken; give another one by --port"):
+    with pytest.raises(UserError, match=rf"port {taken} of 127.0.0.1 taken, expected a free port; leave --port out"):
         choose_port(taken, free, "--port")
 
 
