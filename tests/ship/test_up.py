@@ -186,7 +186,7 @@ def test_up_says_which_port_is_taken(project, taken):
         timeout=60,
     )
     assert done.returncode != 0
-    assert f"port {taken} of 127.0.0.1 is taken" in done.stderr
+    assert f"port {taken} of 127.0.0.1 taken" in done.stderr
     assert not (project.root / ".treering" / "up").exists(), "nothing was started"
 
 
