@@ -202,7 +202,12 @@ def _check_usage(
 
 
 def _recomputed(run: "RecordedRunDirectory", segments: "Sequence[RecordedSegment]") -> "Content":
-    """The samples of a path of a recorded run, recomputed from the project's corpora."""
+    """The samples of a path of a recorded run, recomputed from the project's corpora.
+
+    Raises:
+        UserError: the run has no data order.
+        EvidenceError: a corpus is missing.
+    """
     from treering.audit.corpora.catalog import find_corpora
     from treering.audit.recorded.content import check_content
     from treering.config.resolve import ResolvedBlend
@@ -221,7 +226,11 @@ def _recomputed(run: "RecordedRunDirectory", segments: "Sequence[RecordedSegment
 
 
 def _audit_recorded(checkpoint: str, others: "Sequence[object]", *, verify: bool, json: bool) -> bool:
-    """Prints the audit of a run of another trainer, and returns whether it is one."""
+    """Prints the audit of a run of another trainer, and returns whether it is one.
+
+    Raises:
+        UserError: an option was given that such a run does not have.
+    """
     from treering.audit.recorded.report import audit_recorded
     from treering.errors import UserError
     from treering.runlog.find import find_recorded

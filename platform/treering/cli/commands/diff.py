@@ -87,7 +87,11 @@ def diff(a: CheckpointA, b: CheckpointB, json: JsonOption = False) -> None:
 def _diff_recorded(
     recorded: "Sequence[tuple[RecordedRunDirectory, RecordedCheckpoint | None] | None]", *, json: bool
 ) -> None:
-    """Compares two runs of other trainers."""
+    """Compares two runs of other trainers.
+
+    Raises:
+        UserError: only one of them is a run of another trainer.
+    """
     from treering.audit.recorded.difference import compare_recorded
     from treering.errors import UserError
 

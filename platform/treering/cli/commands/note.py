@@ -24,6 +24,9 @@ def note(
 
     Examples:
         treering note 0123 "the spike at 1187 came from corpus code" --tag keep
+
+    Raises:
+        UserError: neither a text nor a tag was given.
     """
     from treering.errors import UserError
     from treering.runlog.find import find_recorded, find_run
