@@ -35,7 +35,7 @@ from synthetic_index import document_counts, write_index
 from treering.audit.corpora.content import batch_digests
 from treering.audit.corpora.usage import path_usage
 from treering.config.load import load_experiment
-from treering.config.resolve import ResolvedBlend, ResolvedComponent
+from treering.config.resolved_blend import ResolvedBlend, ResolvedComponent
 from treering.config.schedule import Schedule
 from treering.data.corpus.mapped_offsets import MappedOffsets
 from treering.data.order.treering1 import DataOrder

@@ -20,7 +20,7 @@ from random_blend import random_blend
 
 from treering.audit.corpora.content import batch_digests
 from treering.audit.evidence.segments import RecordedSegment
-from treering.config.resolve import ResolvedBlend
+from treering.config.resolved_blend import ResolvedBlend
 from treering.config.schedule import Schedule
 from treering.data.corpus.corpus import Corpus
 from treering.runlog.ancestry import PathSegment

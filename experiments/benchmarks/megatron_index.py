@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from treering.config.resolve import ResolvedBlend
+from treering.config.resolved_blend import ResolvedBlend
 from treering.data.corpus.indexed import read_sequence_lengths
 from treering.data.megatron.blend import MegatronBlend
 from treering.data.megatron.indices import DatasetIndices

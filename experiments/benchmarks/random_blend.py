@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from treering.config.resolve import ResolvedBlend, ResolvedComponent
+from treering.config.resolved_blend import ResolvedBlend, ResolvedComponent
 from treering.data.corpus.corpus import BIN, IDX, Corpus
 from treering.data.corpus.indexed import index_bytes
 

@@ -19,7 +19,8 @@ from synthetic_index import write_index
 
 from treering.config.canonical import digest_bytes, digest_file
 from treering.config.load import load_experiment
-from treering.config.resolve import Resolved, resolve
+from treering.config.resolve import resolve
+from treering.config.resolved import Resolved
 from treering.data.blend.corpora import resolve_blend
 from treering.data.corpus.corpus import BIN, DOCUMENTS, IDX, MANIFEST
 from treering.data.corpus.document_table import DOCUMENT_SCHEMA

@@ -16,7 +16,7 @@ from treering.exports import lazily
 
 if TYPE_CHECKING:
     from treering.config.load import load_experiment
-    from treering.config.resolve import ResolvedBlend
+    from treering.config.resolved_blend import ResolvedBlend
     from treering.config.schedule import Schedule
     from treering.data.corpus.corpus import Corpus
     from treering.data.order.contract import Order
@@ -81,7 +81,7 @@ __getattr__ = lazily(
         "NotFoundError": "errors",
         "Order": "data.order.contract",
         "Project": "project",
-        "ResolvedBlend": "config.resolve",
+        "ResolvedBlend": "config.resolved_blend",
         "Ring": "runlog.ring",
         "Run": "record.run",
         "RunDirectory": "runlog.directory",

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from treering.cli import app
 from treering.config.canonical import digest_file
-from treering.config.resolve import ResolvedBlend
+from treering.config.resolved_blend import ResolvedBlend
 from treering.data.corpus.manifest import write_manifest
 from treering.errors import ConfigError, EvidenceError, UserError
 

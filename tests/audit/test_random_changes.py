@@ -19,7 +19,7 @@ from recorded_project import unpack
 from treering.audit.attestation.keys import PublicKey
 from treering.audit.inventory import verify_paths
 from treering.config.canonical import canonical_json, digest_json, parse_json
-from treering.config.resolve import ResolvedBlend
+from treering.config.resolved_blend import ResolvedBlend
 from treering.data.corpus.manifest import manifest_digest
 from treering.project import Project
 

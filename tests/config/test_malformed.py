@@ -12,7 +12,7 @@ import yaml
 from tiny_experiment import BASE
 
 from treering.config.load import load_experiment
-from treering.config.resolve import declared_blend
+from treering.config.resolved_blend import declared_blend
 from treering.data.blend.continuation import resolve_run
 from treering.data.blend.shares import component_shares
 from treering.errors import TreeringError

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from treering.cli import app
 from treering.config.load import load_experiment
-from treering.config.resolve import ResolvedBlend, ResolvedComponent
+from treering.config.resolved_blend import ResolvedBlend, ResolvedComponent
 from treering.errors import ConfigError
 
 MT_NLG = Path(__file__).parents[2] / "experiments" / "mt-nlg-530b.yaml"

@@ -7,7 +7,9 @@ import pytest
 from treering.config.canonical import digest_json
 from treering.config.load import load_experiment
 from treering.config.model import ModelConfig, OptimizerConfig, ScheduleConfig
-from treering.config.resolve import Resolved, ResolvedBlend, ResolvedComponent, declared_blend, resolve
+from treering.config.resolve import resolve
+from treering.config.resolved import Resolved
+from treering.config.resolved_blend import ResolvedBlend, ResolvedComponent, declared_blend
 from treering.errors import ConfigError, EvidenceError, UserError
 
 YAML = """

@@ -17,7 +17,9 @@ from audited_project import cut_checkpoint, lay_attempt, lay_project
 
 from treering.config.canonical import digest_bytes
 from treering.config.load import load_experiment
-from treering.config.resolve import Resolved, ResolvedBlend, resolve
+from treering.config.resolve import resolve
+from treering.config.resolved import Resolved
+from treering.config.resolved_blend import ResolvedBlend
 from treering.config.schema import Experiment
 from treering.data.blend.corpora import resolve_blend
 from treering.data.corpus.corpus import Corpus

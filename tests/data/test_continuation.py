@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treering.config.resolve import Continuation, FoundStart, ReadRange, ResolvedBlend, ResolvedComponent
+from treering.config.resolved import ReadRange
+from treering.config.resolved_blend import Continuation, ResolvedBlend, ResolvedComponent
+from treering.config.start import FoundStart
 from treering.data.blend.continuation import continued, positions_after
 from treering.data.blend.joins import corpus_joins, join_lines
 from treering.data.order.treering1 import DataOrder

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treering.config.resolve import ResolvedBlend, ResolvedComponent
+from treering.config.resolved_blend import ResolvedBlend, ResolvedComponent
 from treering.data.order.batch import batch_digest, read_samples, sample_digests
 from treering.data.order.spans import DocumentReads
 from treering.data.order.treering1 import DataOrder

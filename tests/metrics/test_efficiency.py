@@ -6,7 +6,8 @@ import pytest
 import run_records
 
 from treering.config.load import load_experiment
-from treering.config.resolve import declared_blend, resolve
+from treering.config.resolve import resolve
+from treering.config.resolved_blend import declared_blend
 from treering.metrics.efficiency import STEP_PARTS, efficiency, split
 from treering.metrics.flops import FLOPS_FORMULAS, ModelShape
 from treering.runlog.metric_catalog import METRICS

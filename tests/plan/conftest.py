@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from treering.config.load import load_experiment
-from treering.config.resolve import declared_blend, resolve
+from treering.config.resolve import resolve
+from treering.config.resolved_blend import declared_blend
 from treering.plan.layout import Workload
 
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from treering.config.load import load_experiment
-from treering.config.resolve import ResolvedBlend
+from treering.config.resolved_blend import ResolvedBlend
 from treering.data.blend.corpora import resolve_blend
 from treering.data.corpus.corpus import Corpus
 from treering.data.order.batch import read_samples

@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted(path for folder in ("platform", "trainer", "dashboard") for path in (ROOT / folder).rglob("*.py"))
 HOMES = {
-    "resolved.json": {"config/resolve.py"},
+    "resolved.json": {"config/resolved.py"},
     "header.json": {"runlog/attempt.py"},
     "rings.jsonl": {"runlog/ring.py"},
     "end.json": {"runlog/attempt.py"},

@@ -7,7 +7,8 @@ import pytest
 import run_records
 
 from treering.config.canonical import digest_bytes
-from treering.config.resolve import ResolvedBlend, ResolvedComponent, resolve
+from treering.config.resolve import resolve
+from treering.config.resolved_blend import ResolvedBlend, ResolvedComponent
 from treering.config.schema import Experiment
 from treering.errors import EvidenceError, NotFoundError
 from treering.runlog.directory import RunDirectory, checkpoint_name

@@ -24,7 +24,8 @@ from treering.config.operation import (
     TelemetryConfig,
     ValidationConfig,
 )
-from treering.config.resolve import AttemptConfig, Recipe, Resolved, ResolvedBlend, ResolvedComponent
+from treering.config.resolved import AttemptConfig, Recipe, Resolved
+from treering.config.resolved_blend import ResolvedBlend, ResolvedComponent
 from treering.project import Project
 from treering.runlog.directory import RunDirectory, checkpoint_name
 from treering.runlog.incidents import Incident, append_incident

@@ -3,7 +3,7 @@
 from typing import Any
 
 from treering.config.canonical import digest_bytes, digest_json
-from treering.config.resolve import Resolved
+from treering.config.resolved import Resolved
 from treering.runlog.directory import CheckpointDirectory
 from treering.runlog.records import AttemptHeader, AttemptLayout, CheckpointManifest, Evaluation, Parent
 from treering.runlog.ring import Ring

@@ -15,7 +15,8 @@ import run_records
 
 from treering.config.canonical import digest_file
 from treering.config.load import load_experiment
-from treering.config.resolve import ResolvedBlend, resolve
+from treering.config.resolve import resolve
+from treering.config.resolved_blend import ResolvedBlend
 from treering.data.corpus.corpus import Corpus
 from treering.data.order.batch import batch_digest, read_samples, sample_digests
 from treering.data.order.treering1 import DataOrder

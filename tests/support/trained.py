@@ -5,7 +5,8 @@ import time
 import torch
 
 from treering.config.load import load_experiment
-from treering.config.resolve import ResolvedBlend, resolve
+from treering.config.resolve import resolve
+from treering.config.resolved_blend import ResolvedBlend
 from treering.runlog.directory import RunDirectory
 from treering_trainer.checkpointing.weights import read_weights
 

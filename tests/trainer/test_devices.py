@@ -7,7 +7,8 @@ import pytest
 
 from treering.collect.devices import Device
 from treering.config.load import load_experiment
-from treering.config.resolve import declared_blend, resolve
+from treering.config.resolve import resolve
+from treering.config.resolved_blend import declared_blend
 from treering.errors import ConfigError, UserError
 from treering_trainer.launch.devices import Hardware, check_fits, choose_layout
 

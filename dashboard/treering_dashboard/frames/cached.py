@@ -12,7 +12,7 @@ from typing import Final
 import streamlit as st
 
 from treering.audit.documents.exposure_index import project_runs
-from treering.config.resolve import CONFIG_FILE
+from treering.config.resolved import CONFIG_FILE
 from treering.errors import EvidenceError
 from treering.project import Project
 from treering.runlog.attempt import END_FILE, HEADER_FILE

@@ -7,7 +7,7 @@ from pathlib import Path
 from treering.audit.evidence.recovery import find_home
 from treering.audit.report import Gap, Level
 from treering.config.canonical import digest_file, short
-from treering.config.resolve import RUN_ID_LENGTH
+from treering.config.resolved import RUN_ID_LENGTH
 from treering.errors import EvidenceError, NotFoundError
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory, RunDirectory

@@ -20,7 +20,8 @@ from treering.audit.evidence.checkpoints import contradicts_its_folder
 from treering.audit.evidence.presence import check_presence
 from treering.audit.report import Finding, FindingKind
 from treering.config.canonical import digest_file
-from treering.config.resolve import CONFIG_FILE, ResolvedBlend
+from treering.config.resolved import CONFIG_FILE
+from treering.config.resolved_blend import ResolvedBlend
 from treering.data.corpus.corpus import BIN, DOCUMENTS, IDX, MANIFEST, Corpus
 from treering.data.ngram_index.index import ENTRIES, NgramIndex, index_directory
 from treering.errors import EvidenceError, NotFoundError, TreeringError

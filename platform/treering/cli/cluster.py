@@ -7,7 +7,7 @@ from treering.cli.output import console, print_table
 from treering.errors import ConfigError
 
 if TYPE_CHECKING:
-    from treering.config.resolve import Resolved
+    from treering.config.resolved import Resolved
     from treering.plan.estimate import Plan
     from treering.plan.layout import Cluster, PlannedLayout
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from treering.config.layout import Layout
 from treering.config.model import ModelConfig, PositiveInt, Precision
 from treering.config.operation import ParallelConfig
-from treering.config.resolve import Resolved
+from treering.config.resolved import Resolved
 from treering.config.schedule import Schedule
 from treering.errors import ConfigError, UserError
 from treering.metrics.flops import A100_40GB, A100_80GB, H100, H200, ModelShape, Peak, peak_of

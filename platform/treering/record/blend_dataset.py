@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from treering.config.resolve import ResolvedBlend
+from treering.config.resolved_blend import ResolvedBlend
 from treering.data.corpus.corpus import Corpus
 from treering.data.order.batch import read_samples
 from treering.data.order.treering1 import DataOrder

@@ -14,7 +14,7 @@ from treering.collect.foreign_code import foreign_code
 from treering.collect.launcher import launch_record
 from treering.collect.nvml import open_nvml
 from treering.config.canonical import digest_json, short
-from treering.config.resolve import RUN_ID_LENGTH
+from treering.config.resolved import RUN_ID_LENGTH
 from treering.errors import NotFoundError, UserError
 from treering.record.blend_dataset import BlendDataset
 from treering.record.ranks import Rank, announce, await_attempt

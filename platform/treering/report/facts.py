@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from treering.config.resolve import Resolved, ResolvedBlend
+from treering.config.resolved import Resolved
+from treering.config.resolved_blend import ResolvedBlend
 from treering.config.schema import Experiment
 from treering.data.blend.continuation import resolve_run
 from treering.data.blend.shares import component_shares

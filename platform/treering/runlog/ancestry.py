@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from treering.config.canonical import short
-from treering.config.resolve import RUN_ID_LENGTH
+from treering.config.resolved import RUN_ID_LENGTH
 from treering.errors import EvidenceError
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.records import AttemptHeader

@@ -20,7 +20,7 @@ from typing import Literal
 
 from treering.config.canonical import short
 from treering.config.model import Digest
-from treering.config.resolve import ANCESTORS, CONFIG_FILE, RUN_ID_LENGTH, Resolved, ancestor_folder
+from treering.config.resolved import ANCESTORS, CONFIG_FILE, RUN_ID_LENGTH, Resolved, ancestor_folder
 from treering.errors import EvidenceError
 from treering.runlog.ancestry import PathSegment, path_of, rings_along
 from treering.runlog.attempt import AttemptDirectory

@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from treering.config.resolve import ANCESTORS
+from treering.config.resolved import ANCESTORS
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import CheckpointDirectory, RunDirectory, evaluations_beside
 from treering.runlog.journal import JOURNAL

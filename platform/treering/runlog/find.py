@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from treering.config.canonical import short
-from treering.config.resolve import CONFIG_FILE, RUN_ID_LENGTH
+from treering.config.resolved import CONFIG_FILE, RUN_ID_LENGTH
 from treering.errors import NotFoundError
 from treering.runlog.directory import (
     ATTEMPTS,

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from treering.config.canonical import short
-from treering.config.resolve import RUN_ID_LENGTH
+from treering.config.resolved import RUN_ID_LENGTH
 from treering.errors import EvidenceError
 from treering.runlog.attempt import END_FILE, HEADER_FILE
 from treering.runlog.directory import ATTEMPTS, CHECKPOINTS, RunState

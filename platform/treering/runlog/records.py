@@ -9,7 +9,7 @@ from treering.config.canonical import digest_json, said_otherwise
 from treering.config.layout import Layout
 from treering.config.model import Digest, GrowingSection, PositiveInt, Section, contradiction
 from treering.config.operation import EvaluationConfig
-from treering.config.resolve import AttemptConfig
+from treering.config.resolved import AttemptConfig
 from treering.errors import EvidenceError
 from treering.runlog.document import read_document, write_document
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from treering.collect.code import rule_of
 from treering.config.canonical import canonical_json, short
-from treering.config.resolve import Resolved
+from treering.config.resolved import Resolved
 from treering.metrics.alarms import RULES, Alarm
 from treering.metrics.compare import flatten
 from treering.metrics.efficiency import efficiency

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from treering.config.canonical import canonical_json
-from treering.config.resolve import Resolved
+from treering.config.resolved import Resolved
 from treering.errors import TrainingError
 from treering.runlog.directory import HOOKS_FILE, RunDirectory
 from treering.runlog.incidents import Incident, append_incident

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from treering.config.canonical import DIGEST_PREFIX, short
 from treering.config.layout import RankCoordinates
-from treering.config.resolve import ResolvedBlend
+from treering.config.resolved_blend import ResolvedBlend
 from treering.data.blend.corpora import check_component
 from treering.data.corpus.corpus import MANIFEST, Corpus
 from treering.data.order.batch import TokenSource, read_samples, sample_digests

@@ -6,7 +6,7 @@ Which value of the config goes where decides numbers, so it is decided here and 
 from collections.abc import Sequence
 
 from treering.config.layout import RankCoordinates
-from treering.config.resolve import Resolved
+from treering.config.resolved import Resolved
 from treering.data.order.batch import TokenSource
 from treering.data.order.treering1 import DataOrder
 from treering.project import Project

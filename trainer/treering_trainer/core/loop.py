@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from treering.config.layout import RankCoordinates
-from treering.config.resolve import Resolved
+from treering.config.resolved import Resolved
 from treering.config.schedule import Schedule
 from treering.errors import EvidenceError, NonFiniteLossError
 from treering.metrics.flops import ModelShape, tflops_per_device

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from treering.config.layout import RankCoordinates
 from treering.config.operation import ValidationConfig
-from treering.config.resolve import ResolvedBlend
+from treering.config.resolved_blend import ResolvedBlend
 from treering.data.corpus.corpus import Corpus
 from treering.project import Project
 from treering_trainer.core.batch_reader import micro_batch

@@ -14,7 +14,8 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 from treering.config.canonical import canonical_json
 from treering.config.load import load_experiment
-from treering.config.resolve import Resolved, ResolvedBlend
+from treering.config.resolved import Resolved
+from treering.config.resolved_blend import ResolvedBlend
 from treering.data.blend.continuation import resolve_run
 from treering.data.blend.corpora import resolve_blend
 from treering.ending import run_command

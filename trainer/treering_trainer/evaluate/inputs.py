@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from treering.collect.code import code_digest
 from treering.config.canonical import short
 from treering.config.operation import EvaluationConfig
-from treering.config.resolve import Resolved
+from treering.config.resolved import Resolved
 from treering.data.corpus.corpus import Corpus
 from treering.data.corpus.tokenize import load_tokenizer
 from treering.data.corpus.tokenizer import check_tokenizer

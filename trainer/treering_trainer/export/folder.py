@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from treering.config.canonical import digest_file
-from treering.config.resolve import Resolved
+from treering.config.resolved import Resolved
 from treering.data.corpus.tokenizer import check_tokenizer
 from treering.errors import UserError
 from treering.files import open_regular, replace_durably

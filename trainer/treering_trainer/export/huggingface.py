@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from treering.config.operation import KernelConfig
-from treering.config.resolve import Resolved
+from treering.config.resolved import Resolved
 from treering.data.corpus.tokenizer import end_of_document, open_tokenizer
 from treering.files import write_durably
 from treering.runlog.directory import CheckpointDirectory

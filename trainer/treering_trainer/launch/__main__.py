@@ -19,7 +19,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from treering.collect.launcher import EXIT_VARIABLE, rank_variables
 from treering.config.duration import parse_duration
 from treering.config.load import load_experiment
-from treering.config.resolve import Resolved, ResolvedBlend
+from treering.config.resolved import Resolved
+from treering.config.resolved_blend import ResolvedBlend
 from treering.data.blend.continuation import resolve_run
 from treering.data.blend.corpora import resolve_blend
 from treering.ending import run_command

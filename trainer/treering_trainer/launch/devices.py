@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from treering.collect.devices import Device, collect_devices
 from treering.collect.memory import memory_limit
 from treering.collect.nvml import open_nvml
-from treering.config.resolve import Resolved
+from treering.config.resolved import Resolved
 from treering.errors import ConfigError, UserError
 from treering.plan.fit import check_device_memory, check_node_memory
 from treering.plan.layout import PlannedLayout, Workload

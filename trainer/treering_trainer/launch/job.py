@@ -12,7 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal
 
-from treering.config.resolve import Resolved
+from treering.config.resolved import Resolved
 from treering.errors import EvidenceError
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.chronicle import record_end

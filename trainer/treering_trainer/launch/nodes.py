@@ -16,7 +16,7 @@ import torch.distributed
 
 from treering.collect.code import code_difference
 from treering.collect.environment import numeric_variables
-from treering.config.resolve import ResolvedBlend
+from treering.config.resolved_blend import ResolvedBlend
 from treering.errors import TreeringError, UserError
 from treering.files import write_durably
 from treering.project import Project

@@ -16,7 +16,7 @@ from treering.collect.code import TRAINING_SOURCES, code_record, collect_code
 from treering.collect.environment import collect_environment
 from treering.collect.launcher import launch_record
 from treering.collect.upstream import upstream_digest
-from treering.config.resolve import Resolved
+from treering.config.resolved import Resolved
 from treering.data.blend.joins import start_lines
 from treering.errors import UserError
 from treering.foreign import say

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TextIO
 
-from treering.config.resolve import Resolved
+from treering.config.resolved import Resolved
 from treering.ending import EXIT_RESTART
 from treering.errors import RunLockedError, TreeringError
 from treering.foreign import say

@@ -6,7 +6,7 @@ Imports torch and DeepSpeed only to publish.
 from dataclasses import dataclass
 from pathlib import Path
 
-from treering.config.resolve import Resolved
+from treering.config.resolved import Resolved
 from treering.foreign import say
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory, RunDirectory

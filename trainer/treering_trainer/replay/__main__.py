@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from treering.collect.code import code_difference
-from treering.config.resolve import CONFIG_FILE, Resolved
+from treering.config.resolved import CONFIG_FILE, Resolved
 from treering.ending import EXIT_RESTART, run_command
 from treering.errors import EvidenceError, TrainingError, UserError
 from treering.foreign import say

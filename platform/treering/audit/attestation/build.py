@@ -28,7 +28,7 @@ from treering.audit.attestation.statement import (
 from treering.audit.evidence.segments import RecordedSegment
 from treering.audit.report import UNSIGNED, AuditReport
 from treering.config.canonical import DIGEST_PREFIX, digest_file
-from treering.config.resolve import CONFIG_FILE
+from treering.config.resolved import CONFIG_FILE
 from treering.runlog.directory import MANIFEST_FILE, CheckpointDirectory
 from treering.runlog.journal import Evaluated
 from treering.runlog.records import Evaluation

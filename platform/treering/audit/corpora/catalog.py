@@ -11,7 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from treering.audit.report import Finding
-from treering.config.resolve import CONFIG_FILE, ResolvedBlend, ResolvedComponent
+from treering.config.resolved import CONFIG_FILE
+from treering.config.resolved_blend import ResolvedBlend, ResolvedComponent
 from treering.data.blend.corpora import check_component
 from treering.data.corpus.corpus import DOCUMENTS, IDX, MANIFEST, Corpus
 from treering.data.corpus.manifest import read_manifest

@@ -15,7 +15,7 @@ from treering.audit.corpora.content import Progress, quiet
 from treering.audit.corpora.heldout import HeldOutDocuments
 from treering.audit.evidence.segments import Piece
 from treering.audit.report import CorpusUsage, CurationStep, Finding, HeldOut
-from treering.config.resolve import ResolvedBlend
+from treering.config.resolved_blend import ResolvedBlend
 from treering.data.corpus.corpus import Corpus
 from treering.data.order.spans import DocumentReads
 from treering.data.order.treering1 import DataOrder

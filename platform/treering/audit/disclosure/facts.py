@@ -13,7 +13,7 @@ from treering.audit.attestation.place import find_attestation
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.corpora.content import Progress, quiet
 from treering.audit.report import AuditReport, CorpusUsage
-from treering.config.resolve import Resolved
+from treering.config.resolved import Resolved
 from treering.data.corpus.corpus import Corpus
 from treering.data.curate.decisions import STEPS
 from treering.errors import EvidenceError

@@ -13,7 +13,7 @@ from treering.audit.evidence.step import FoundStep, find_step
 from treering.audit.report import Finding, Gap, Level, json_fields, lowest
 from treering.config.canonical import digest_file
 from treering.config.layout import Layout
-from treering.config.resolve import ResolvedBlend
+from treering.config.resolved_blend import ResolvedBlend
 from treering.data.corpus.corpus import BIN, Corpus
 from treering.data.corpus.text import Detokenizer
 from treering.data.order.contract import Sample

@@ -14,7 +14,7 @@ from treering.audit.evidence.rings import Recorded, read_path
 from treering.audit.evidence.segments import Piece, path_joins
 from treering.audit.report import Gap, Level, json_fields, lowest, messages
 from treering.config.canonical import short
-from treering.config.resolve import RUN_ID_LENGTH
+from treering.config.resolved import RUN_ID_LENGTH
 from treering.data.blend.joins import CorpusJoin
 from treering.data.corpus.corpus import Corpus
 from treering.data.order.spans import held_documents

@@ -25,7 +25,8 @@ from treering.audit.evidence.segments import Piece, RecordedSegment
 from treering.audit.report import Finding
 from treering.config.canonical import short
 from treering.config.model import ModelConfig, OptimizerConfig, ScheduleConfig, Section
-from treering.config.resolve import Recipe, ResolvedBlend
+from treering.config.resolved import Recipe
+from treering.config.resolved_blend import ResolvedBlend
 from treering.config.yaml_text import parse_yaml
 from treering.errors import TreeringError
 from treering.files import open_regular, read_bytes, read_text

@@ -8,7 +8,7 @@ from treering.audit.evidence.records import COPY, RunRecords, check_anchor
 from treering.audit.evidence.run_log import AttemptRecords
 from treering.audit.report import Finding
 from treering.config.canonical import short
-from treering.config.resolve import RUN_ID_LENGTH
+from treering.config.resolved import RUN_ID_LENGTH
 from treering.errors import ConfigError, EvidenceError
 from treering.runlog.journal import AttemptEnded
 from treering.runlog.records import Parent

@@ -7,7 +7,7 @@ from treering.audit.evidence.records import COPY, RunRecords, Saved, check_ancho
 from treering.audit.evidence.run_log import AttemptRecords
 from treering.audit.report import Finding
 from treering.config.canonical import short
-from treering.config.resolve import RUN_ID_LENGTH
+from treering.config.resolved import RUN_ID_LENGTH
 from treering.errors import EvidenceError
 from treering.runlog.ancestry import origin_of
 from treering.runlog.directory import MANIFEST_FILE, CheckpointDirectory, checkpoint_name

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from treering.config.canonical import digest_json, parse_json, said_otherwise, short
-from treering.config.resolve import ANCESTORS, CONFIG_FILE, RUN_ID_LENGTH, Resolved, ResolvedBlend
+from treering.config.resolved import ANCESTORS, CONFIG_FILE, RUN_ID_LENGTH, Resolved
+from treering.config.resolved_blend import ResolvedBlend
 from treering.errors import EvidenceError, TreeringError
 from treering.files import read_bytes
 from treering.project import Project

@@ -6,7 +6,7 @@ from treering.audit.evidence.record_fields import differs
 from treering.audit.evidence.records import COPY, RunRecords
 from treering.audit.report import Finding
 from treering.config.canonical import short
-from treering.config.resolve import RUN_ID_LENGTH
+from treering.config.resolved import RUN_ID_LENGTH
 from treering.errors import EvidenceError, TreeringError
 from treering.project import Project
 from treering.runlog.attempt import AttemptDirectory

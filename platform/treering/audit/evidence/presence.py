@@ -11,7 +11,8 @@ from pathlib import Path
 
 from treering.audit.report import Finding
 from treering.config.canonical import short
-from treering.config.resolve import CONFIG_FILE, ResolvedBlend
+from treering.config.resolved import CONFIG_FILE
+from treering.config.resolved_blend import ResolvedBlend
 from treering.data.corpus.corpus import MANIFEST, Corpus
 from treering.errors import EvidenceError, TreeringError
 from treering.project import Project

@@ -7,7 +7,7 @@ from treering.audit.evidence.rings import Recorded
 from treering.audit.evidence.segments import Piece, RecordedSegment
 from treering.audit.report import Finding
 from treering.config.canonical import short
-from treering.config.resolve import CONFIG_FILE
+from treering.config.resolved import CONFIG_FILE
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import AttemptHeader

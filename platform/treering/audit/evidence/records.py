@@ -7,7 +7,7 @@ from pathlib import Path
 from treering.audit.evidence.run_log import AttemptRecords, check_run_config, read_attempts
 from treering.audit.report import Finding
 from treering.config.canonical import short
-from treering.config.resolve import RUN_ID_LENGTH, Resolved
+from treering.config.resolved import RUN_ID_LENGTH, Resolved
 from treering.errors import EvidenceError
 from treering.project import Project
 from treering.runlog.directory import CHECKPOINTS, EVALUATIONS, MANIFEST_FILE, CheckpointDirectory, RunDirectory

@@ -17,7 +17,7 @@ from treering.audit.evidence.segments import (
 )
 from treering.audit.report import Gap, Level
 from treering.config.canonical import short
-from treering.config.resolve import ANCESTORS, RUN_ID_LENGTH, Resolved
+from treering.config.resolved import ANCESTORS, RUN_ID_LENGTH, Resolved
 from treering.errors import ConfigError, EvidenceError
 from treering.project import Project
 from treering.runlog.ancestry import PathSegment, origin_of, path_of

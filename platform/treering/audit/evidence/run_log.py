@@ -12,7 +12,7 @@ from pathlib import Path
 from treering.audit.evidence.config_edits import name_edited_fields
 from treering.audit.evidence.record_fields import check_config
 from treering.audit.report import Finding
-from treering.config.resolve import Resolved
+from treering.config.resolved import Resolved
 from treering.config.schedule import Schedule
 from treering.errors import ConfigError, EvidenceError
 from treering.project import Project

@@ -6,7 +6,8 @@ from itertools import pairwise
 
 from treering.audit.report import AttemptOnPath, PassedOver
 from treering.config.canonical import short
-from treering.config.resolve import RUN_ID_LENGTH, ReadRange, ResolvedBlend
+from treering.config.resolved import RUN_ID_LENGTH, ReadRange
+from treering.config.resolved_blend import ResolvedBlend
 from treering.config.schedule import Schedule
 from treering.data.blend.continuation import positions_after
 from treering.data.blend.joins import CorpusJoin, corpus_joins

@@ -9,7 +9,7 @@ from treering.audit.evidence.segments import DerivedSegment, Piece, RecordedSegm
 from treering.audit.report import Gap, Level
 from treering.config.canonical import short
 from treering.config.layout import Layout
-from treering.config.resolve import RUN_ID_LENGTH
+from treering.config.resolved import RUN_ID_LENGTH
 from treering.errors import EvidenceError, NotFoundError
 from treering.project import Project
 from treering.runlog.ancestry import PathSegment

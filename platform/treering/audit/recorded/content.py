@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from treering.audit.report import Finding
-from treering.config.resolve import ResolvedBlend
+from treering.config.resolved_blend import ResolvedBlend
 from treering.data.corpus.corpus import Corpus
 from treering.data.order.batch import batch_digest, read_samples, sample_digests
 from treering.data.order.treering1 import DataOrder

@@ -210,7 +210,7 @@ def _recomputed(run: "RecordedRunDirectory", segments: "Sequence[RecordedSegment
     """
     from treering.audit.corpora.catalog import find_corpora
     from treering.audit.recorded.content import check_content
-    from treering.config.resolve import ResolvedBlend
+    from treering.config.resolved_blend import ResolvedBlend
     from treering.errors import EvidenceError, UserError
 
     if not run.blend_file.exists():

@@ -14,7 +14,7 @@ from treering.cli.trainer import Value, option_words
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from treering.config.resolve import Resolved
+    from treering.config.resolved import Resolved
     from treering.project import Project
 
 HostfileOption = Annotated[
@@ -214,7 +214,7 @@ def _resolve(
     """
     from treering.cli.commands.plan import choose_blend
     from treering.config.load import load_experiment
-    from treering.config.resolve import ResolvedBlend
+    from treering.config.resolved_blend import ResolvedBlend
     from treering.data.blend.continuation import resolve_run
     from treering.data.blend.corpora import resolve_blend
     from treering.errors import UserError

@@ -10,7 +10,8 @@ from treering.cli.options import JsonOption, SetOption, project
 from treering.cli.output import console, print_json, print_table
 
 if TYPE_CHECKING:
-    from treering.config.resolve import Resolved, ResolvedBlend
+    from treering.config.resolved import Resolved
+    from treering.config.resolved_blend import ResolvedBlend
     from treering.config.schema import Experiment
     from treering.data.blend.shares import ComponentShare
     from treering.project import Project
@@ -99,7 +100,7 @@ def choose_blend(experiment: "Experiment", here: "Project") -> "tuple[ResolvedBl
     Raises:
         EvidenceError: `data/blend.json` was edited.
     """
-    from treering.config.resolve import ResolvedBlend, check_blend_fits, declared_blend
+    from treering.config.resolved_blend import ResolvedBlend, check_blend_fits, declared_blend
     from treering.errors import ConfigError
 
     where = here.blend.relative_to(here.root)
@@ -165,7 +166,7 @@ _SHOWN_STAGES = 4
 
 def _print_plan(document: dict[str, Any]) -> None:
     from treering.config.canonical import short
-    from treering.config.resolve import RUN_ID_LENGTH
+    from treering.config.resolved import RUN_ID_LENGTH
 
     found, recipe = document["plan"], document["recipe"]
     model, parallel = recipe["model"], document["attempt"]["parallel"]

@@ -7,8 +7,11 @@ begins is part of its blend, and so of its identity: `treering.data.blend.joins`
 from collections.abc import Sequence
 from pathlib import Path
 
-from treering.config.resolve import Continuation, FoundStart, ReadRange, Resolved, ResolvedBlend, resolve
+from treering.config.resolve import resolve
+from treering.config.resolved import ReadRange, Resolved
+from treering.config.resolved_blend import Continuation, ResolvedBlend
 from treering.config.schema import Experiment
+from treering.config.start import FoundStart
 from treering.data.order.treering1 import DataOrder
 
 

@@ -7,7 +7,7 @@ the trainer, the audit and `treering plan` make the same `DataOrder`.
 from pathlib import Path
 
 from treering.config.canonical import digest_file
-from treering.config.resolve import ResolvedBlend, ResolvedComponent
+from treering.config.resolved_blend import ResolvedBlend, ResolvedComponent
 from treering.config.schema import Experiment
 from treering.data.corpus.corpus import MANIFEST, Corpus
 from treering.data.order.treering1 import DataOrder

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from treering.config.resolve import ReadRange, Resolved, ResolvedBlend, ranges_before
+from treering.config.resolved import ReadRange, Resolved, ranges_before
+from treering.config.resolved_blend import ResolvedBlend
 from treering.data.order.treering1 import DataOrder
 from treering.errors import EvidenceError
 

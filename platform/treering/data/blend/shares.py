@@ -6,7 +6,7 @@ Asked before training by `treering plan` and stage `blend`; the audit asks the s
 from dataclasses import dataclass
 from fractions import Fraction
 
-from treering.config.resolve import ResolvedBlend
+from treering.config.resolved_blend import ResolvedBlend
 from treering.data.order.treering1 import DataOrder
 
 

@@ -51,7 +51,7 @@ class Continued(Protocol):
 
 
 class Blend(Protocol):
-    """What the order reads of a blend, as `treering.config.resolve.ResolvedBlend` has it."""
+    """What the order reads of a blend, as `treering.config.resolved_blend.ResolvedBlend` has it."""
 
     @property
     def algorithm(self) -> str:
