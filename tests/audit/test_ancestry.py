@@ -335,7 +335,7 @@ def test_before_training_it_is_said_or_that_nobody_can_tell(built, annealed):
     assert len(lines) == 2 + sum(not join.even for join in report.joins)
     (built.run.path / "resolved.json").unlink()
     (line,) = start_lines(annealed.resolved, built.project.runs)
-    assert line.startswith("what the runs before have read is not known")
+    assert line.startswith("it is unknown what the runs before have read")
 
 
 @pytest.mark.slow

@@ -75,7 +75,7 @@ def test_audit_without_anything_left_to_audit(built, invoke):
     result = invoke("audit", built.last.path, "--json")
     assert result.exit_code == 3
     assert json.loads(result.stdout)["holds"] is False
-    with pytest.raises(EvidenceError, match="nothing is left to answer from"):
+    with pytest.raises(EvidenceError, match="no record is left to answer from"):
         invoke("audit", built.last.path)
 
 

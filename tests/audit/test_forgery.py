@@ -361,6 +361,9 @@ def test_a_layout_that_the_attempt_did_not_have(built):
     path = built.last.path / "manifest.json"
     document = json.loads(path.read_text())
     reseal(path, {**document, "layout": {**document["layout"], "tensor": 2}})
+    text = audit_again(built).findings[0].text
+    assert "found 2, expected tensor x pipeline x data = 4" in text
+    reseal(path, {**document, "layout": {**document["layout"], "tensor": 2, "world_size": 4}})
     [finding] = audit_again(built).findings
     assert "layout is 2x1x2, expected 1x1x2 by the header of attempt 2" in finding.text
 

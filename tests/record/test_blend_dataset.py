@@ -89,7 +89,7 @@ def test_ranks_read_the_order_without_a_gap(project):
         assert sum(map(len, ranks)) == 20
         read = [ranks[i % world_size][i // world_size] for i in range(20)]
         np.testing.assert_array_equal(np.stack(read), expected)
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="4"):
         BlendDataset(num_samples=4)[4]
     assert len(BlendDataset()) > 1 << 60
 

@@ -9,6 +9,7 @@ from typing import Final, Self
 
 from treering.collect.launcher import rank_variables
 from treering.errors import EvidenceError, TrainingError, UserError
+from treering.files import read_text
 from treering.runlog.lock import is_held
 from treering.runlog.recorded_directory import RecordedAttempt, RecordedRunDirectory
 
@@ -97,7 +98,7 @@ def _announced(lock: Path) -> int | None:
     if not is_held(lock):
         return None
     try:
-        lines = lock.read_text(encoding="ascii").splitlines()
+        lines = read_text(lock, encoding="ascii").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise EvidenceError(f"{lock}: cannot be read ({error})", file=lock) from error
     if len(lines) < 2 or not lines[1].startswith("attempt "):

@@ -7,6 +7,7 @@ from pathlib import Path
 from treering.config.canonical import short
 from treering.config.resolved import CONFIG_FILE, RUN_ID_LENGTH
 from treering.errors import NotFoundError
+from treering.files import read_text
 from treering.runlog.directory import (
     ATTEMPTS,
     CHECKPOINTS,
@@ -80,7 +81,7 @@ def _pointed_at(pointer: Path) -> tuple[RecordedRunDirectory, RecordedCheckpoint
             f"{pointer}: found no run {short(content['run'], RUN_ID_LENGTH)} in {run.path}, expected the run that "
             "recorded the checkpoint; bring the run's folder back to that place"
         )
-    file = next((file for file in run.checkpoint_files() if content["checkpoint"] in file.read_text()), None)
+    file = next((file for file in run.checkpoint_files() if content["checkpoint"] in read_text(file)), None)
     if file is None:
         raise NotFoundError(
             f"{run.path}: found no record of checkpoint {content['checkpoint']}; restore it from a copy"
