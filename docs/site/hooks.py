@@ -1,7 +1,7 @@
-"""What the site adds to docs/: pages from elsewhere in the repository, the dashboard's logo, and links to the glossary.
+"""What the site adds to docs/: pages from elsewhere in the repository, the logo, tables, and links to the glossary.
 
 Pages from elsewhere are written for a reader of the repository, so their links start at their folder; on the site they
-are pages beside the others.
+are pages beside the others. A line `{{ metrics }}` or `{{ lineages }}` becomes a table of what the code holds.
 """
 
 import re
@@ -11,6 +11,9 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+from treering.data.megatron.lineage import CORE, LINEAGES
+from treering.runlog.metric_catalog import METRICS
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -32,9 +35,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Links to pages from elsewhere; words of the glossary, each linked from the page that explains it."""
+    """Links to pages from elsewhere; tables; words of the glossary, each linked from the page that explains it."""
     for name, target in PAGES.items():
         markdown = markdown.replace(f"](../{name}", f"]({target}")
+    markdown = markdown.replace("{{ metrics }}", _metrics()).replace("{{ lineages }}", _lineages())
     entries = _ENTRY.findall((ROOT / "docs/glossary.md").read_text())
     if page.file.src_uri == "glossary.md":
         return _ENTRY.sub(
@@ -60,3 +64,16 @@ def _linked(text: str) -> str:
     for name, page in PAGES.items():
         text = text.replace(f"]({name})", f"]({page})")
     return re.sub(r"\]\((?:\.\./\.\./)?docs/", "](", text)
+
+
+def _metrics() -> str:
+    rows = [f"| `{metric.key}` | {metric.unit} | {metric.meaning} |" for metric in METRICS.values()]
+    return "\n".join(["| key | unit | meaning |", "|---|---|---|", *rows])
+
+
+def _lineages() -> str:
+    rows = ["| lineage | programs | rules that the first one does not have | read from |", "|---|---|---|---|"]
+    for lineage in LINEAGES.values():
+        rules = "; ".join(text for _, text in lineage.differences(CORE))
+        rows.append(f"| `{lineage.name}` | {lineage.programs} | {rules} | {lineage.source} |")
+    return "\n".join(rows)

@@ -9,6 +9,10 @@ This script fetches and compiles nothing. It runs the program's builder and read
 datasets. What the builder asks of a cluster is answered for one process on a processor: process groups, ranks, and
 tensors that the program would make on a GPU.
 
+The kept answers are those of megatron-core 0.5.0, 0.6.0, 0.7.0, 0.10.0, 0.11.0, 0.12.3, 0.13.1 and 0.16.1 from PyPI,
+and of checkouts of the other programs at the commits that `treering.data.megatron.lineage` names: 47 blends, over one
+path, several epochs, weights, weight 0, splits and paths of a split's own. Each golden file names its builder.
+
 `tests/data/test_megatron_lineages.py` holds Treering's orders against the files. With `--caches` the index caches
 that the program left for some cases are kept too, one archive a program, for `tests/audit/test_megatron_cache.py`.
 """

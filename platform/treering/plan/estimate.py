@@ -101,7 +101,9 @@ def step_time(workload: Workload, layout: PlannedLayout, cluster: Cluster, batch
     """Time of one step: m + p - 1 micro-batches of the slowest stage, then the exchange between replicas.
 
     The slowest stage is the last: its share of the layers and the logits. FLOPs by `megatron-2023`, layers four thirds
-    of that with recompute. All-reduces go around a ring, 2(n - 1)/n of the data a device; nothing overlaps.
+    of that with recompute. Tensor ranks do four all-reduces of esbh bytes a layer over NVLink, six with recompute.
+    Between stages activations go there and gradients back, cut by tensor rank. Replicas reduce fp32 gradients and
+    gather weights over the network. All-reduces go around a ring, 2(n - 1)/n of the data a device; nothing overlaps.
 
     Args:
         workload: what is trained.

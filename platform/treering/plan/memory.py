@@ -1,8 +1,15 @@
 """What one device must hold while it trains: weights, gradients, optimizer state, activations; a model, no measurement.
 
 Counts tensors of the trainer's own pieces: megatron-core layers with tensor parallelism (no sequence parallelism),
-DeepSpeed's 1F1B pipeline, ZeRO stage 1. Leaves out what only a device can say: CUDA context, NCCL's buffers,
-workspaces, fragmentation; `USABLE_SHARE` keeps room for them.
+DeepSpeed's 1F1B pipeline, ZeRO stage 1. A parameter takes 2 bytes of weights in half precision, 2 + 4 of gradients in
+bf16 (DeepSpeed's `BF16_Optimizer` sums them in fp32 and keeps the computed ones beside), and 12/d of optimizer state.
+The first stage of 1F1B holds min(p, m) micro-batches in flight (arXiv 2104.04473, section 2.2.1). With full recompute
+each keeps esbh a layer, or a group of layers, and one layer or group is whole in memory (arXiv 2205.05198, table 2).
+The logits take 4sbV/t in fp32, in half precision with their gradient 2esbV/t more; `kernels.cross_entropy: compiled`
+keeps no fp32 copy, 2esbV/t together (arXiv 2205.05198, section 4.3).
+
+Leaves out what only a device can say: CUDA context, NCCL's buffers, workspaces, fragmentation; `USABLE_SHARE` keeps
+room for them.
 
 Legend: s sequence length, b micro-batch, h hidden size, f feed-forward width, a attention heads, V padded vocabulary,
 L layers, t/p/d tensor, pipeline, data parallel size, m micro-batches of a step, e bytes of an activation (2 in bf16).

@@ -34,7 +34,8 @@ class Ring:
         learning_rate: what the optimizer used.
         global_batch_size: samples of this step.
         loss_scale: dynamic loss scale of fp16, None for other precisions.
-        time_s: seconds of the whole step (`step`) and of its measured parts, on the process that writes the ring.
+        time_s: seconds of the whole step (`step`) and of its measured parts, on the process that writes the ring; the
+            metric catalog has each as `time/…`.
         tokens_per_second: tokens of the step over its time, all devices together.
         tflops_per_device: by `flops_formula`, None where it cannot be said.
         flops_formula: name of the formula.

@@ -1,4 +1,8 @@
-"""The orders of other lineages of Megatron that fit a run too, compared with the order of the answers."""
+"""The orders of other lineages of Megatron that fit a run too, compared with the order of the answers.
+
+Compared is the requested step, the document, or all samples up to the checkpoint; of more than 4.2 million samples, 64
+blocks of 65,536 that are spread over all of them.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

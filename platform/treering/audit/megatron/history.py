@@ -3,6 +3,24 @@
 A run that was set back to fewer steps continues from there, and leaves the checkpoints of its first branch beside those
 of the second. The order of events follows from the files: steps, samples consumed, times, the batch schedule, and how
 often the run saved. If the files allow several readings that differ in what a step read, the answer names these steps.
+
+A checkpoint is set aside that
+
+- was written after the requested checkpoint: it is of a later branch;
+- has as many steps as a checkpoint on the way, or more, and was written before it: the run was set back after it;
+- has more samples consumed than a checkpoint on the way of more steps: it is of another run;
+- has samples consumed that do not lead to the next checkpoint's by the batch schedule, while another checkpoint's do:
+  it is of another run.
+
+Several readings are left, and differ in these steps, where
+
+- the arguments changed between two checkpoints, and others between them are missing (`--save-interval` shows which were
+  saved; if the batch size changed, the samples consumed mostly leave one): from the first of them to the last;
+- the run was set back and saved at another interval, so that checkpoints of its first branch may be on its second: from
+  the last checkpoint that it would have written again;
+- arguments changed and changed back, as after a copy of the folder without the times of its files: those between;
+- the newest file is not the checkpoint that the tracker names, and files were set aside by their times: those of the
+  files set aside.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -3,6 +3,12 @@
 Every argument of the programs below whose name can touch data is in exactly one of these tables. An argument that is in
 no table, such as a fork's, is named in the answer and lowers its level if its name can touch data.
 
+Refused are, among others, `--mock-data`, `--sft`, a `--dataloader-type` other than `single`, phases, curricula, index
+files (`--train-doc-idx-path`), skipped iterations whose samples were not counted (`--skip-train-iteration-range`), span
+masking, Retro, images. BERT, T5, retrieval models, Retro, models of images and classifiers are refused too, by the
+names of their weights (`weights.py`): in the checkpoint's file, in `.metadata` beside it, or as the folders of a zarr
+checkpoint.
+
 Source: the argument parsers and config classes of Megatron-LM 1.0 to megatron-core 0.19 and its branch dev (d48bd6be),
 bigscience-workshop/Megatron-DeepSpeed (main and its branches no-shuffling-option and new-dataset),
 deepspeedai/Megatron-DeepSpeed (main), EleutherAI/gpt-neox (main and its branch adding_replay).

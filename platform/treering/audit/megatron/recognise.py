@@ -1,10 +1,21 @@
 """Recognises the lineage of Megatron that saved a namespace of arguments.
 
 A name that only one lineage has is evidence. A name that is missing is evidence only in a whole namespace: a program
-saves every argument it knows, but people remove arguments when they convert checkpoints.
+saves every argument it knows, but people remove arguments when they convert checkpoints. A namespace of 200 arguments
+or more counts as whole. A whole one with a single name of `megatron-core-0.11` may be an older program that adopted one
+argument: both fit.
 
-Source: `megatron/arguments.py` or `megatron/training/arguments.py` of each release that docs/data-order.md names; the
-arguments of megatron-core 0.11 came between commits 85676ca489 (its rounding) and d5e76c2ebb (the surplus argument).
+Only one lineage has: `mid_level_dataset_surplus` (`megatron-core-0.13`); `moe_permute_fusion`,
+`cuda_graph_warmup_steps`, `iterations_to_skip` and others, without the former (0.11); `renormalize_blend_weights` (0.7,
+in a whole namespace without those above); `data_impl` without `deepspeed` (`megatron-lm-legacy`);
+`train_data_exact_num_epochs`, `data_efficiency_curriculum_learning` and others (`megatron-deepspeed`);
+`train_weighted_split_paths`, `skip_train_iteration_range` and others (`bigscience`); `train_data_paths`,
+`pipe_parallel_size` and others (`gpt-neox`). A whole namespace with `mock_data` and without
+`num_dataset_builder_threads` is 0.5, one without `mock_data` and `data_impl` is 0.4.
+
+Source: `megatron/arguments.py` or `megatron/training/arguments.py` of each release that
+`treering.data.megatron.lineage` names; the arguments of megatron-core 0.11 came between commits 85676ca489 (its
+rounding) and d5e76c2ebb (the surplus argument).
 """
 
 from collections.abc import Collection, Iterator

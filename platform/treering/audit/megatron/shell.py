@@ -2,7 +2,9 @@
 
 Read are assignments, arrays, quotes, line continuations, comments, here-documents, `$NAME`, `${NAME}`, `${NAME[@]}` and
 whole-number arithmetic over names that the script itself assigns. Nothing is run. A word that the environment, a
-command, a condition or a loop decides becomes `Unresolved`, which an error can name with its line.
+command, a condition or a loop decides becomes `Unresolved`, which an error can name with its line. Refused: no launch,
+several, or one inside a condition, loop or function. The arguments of a script rule out lineages; missing ones, which
+may be defaults, do not.
 
 Source: POSIX.1-2024, Shell Command Language; GNU Bash Reference Manual 5.2, Arrays.
 """

@@ -5,9 +5,10 @@ every sequence (int32), its byte position in `.bin` (int64) and, for every docum
 (int64, with the end). A multimodal data set adds a mode for every sequence (int8). We write one sequence a document.
 
 An index holds everything about a sequence twice: a sequence begins where the lengths before it end, and the last one
-ends with the `.bin`. So a changed number is an error and never another answer. Three changes cannot be detected: the
-length of the last sequence without a `.bin`, numbers that were changed together so that they fit again, and a document
-offset that was moved between its neighbours, which no order of GPT reads.
+ends with the `.bin`. So a changed number is an error and never another answer. Four changes cannot be detected: the
+length of the last sequence without a `.bin` (the report names it), numbers that were changed together so that they fit
+again, a token type of the same width, and a document offset that was moved between its neighbours. No order of GPT
+reads the last two.
 
 Source: megatron-core 0.16.1, `megatron/core/datasets/indexed_dataset.py`, version 1 of the index.
 """

@@ -4,10 +4,22 @@ All lineages share the shuffles, the cutting into samples, and the greedy rule o
 samples each dataset must give, in when the last epoch is shuffled apart, and in some roundings. One sample more or less
 moves every sample after it, so an order is right only by the rules of the program that trained.
 
-A lineage has the name of its program and of the first release with its rules. docs/data-order.md lists them.
+A lineage has the name of its program and of the first release with its rules. `megatron-core-X.Y` and
+`megatron-core-X.Y.Z` name the lineage of a release: `megatron-core-0.12.3` is `megatron-core-0.11`.
+
+With n samples of the run and a path's share w of the weights, a dataset of a blend must give ⌈n · w · 1.005⌉ samples,
+or where it is rounded twice ⌈⌈n · w⌉ · 1.005⌉ (`megatron-core-0.13`: 1 + surplus in place of 1.005). Splits are rounded
+at the places between two of them (bounds), or each by its number of sequences (sizes). One path of a split's own that
+is a blend (`--train-data-path 1.0 PATH`) gets the margin; elsewhere such a path is read as it is. Where the last epoch
+gives more samples than it has alone (one more, from the tokens left over), `bigscience` and Megatron-LM 2.5 end with an
+error; the others continue. megatron-core lists the sequences of a dataset for as many epochs as its samples take.
 
 Some programs add weights or the shares of a split with Python's `sum`, which rounds otherwise since Python 3.12. Such a
 lineage has two more names, for runs whose version of Python is known: `gpt-neox-python3.11` and `gpt-neox-python3.12`.
+
+`generation:` of older descriptions names several lineages, the one that it meant first: `core` is `megatron-core-0.13`;
+`core-early` is `megatron-core-0.7`, then 0.11, 0.5 and 0.4; `legacy` is `megatron-lm-legacy`, then
+`megatron-deepspeed`, `bigscience` and `gpt-neox`. A checkpoint's arguments narrow it.
 """
 
 import re

@@ -10,7 +10,19 @@ counts), and `treering.data.order.feistel` shuffles the samples inside one epoch
                                                            S = sequence_length
 
 An order that goes on from another one (`continues` of its blend) begins at sample g0 instead of 0, and count(c, g)
-begins at a position p(c) instead of 0: count(c, g) = p(c) + Weyl samples of c in [g0, g). All else is the same.
+begins at a position p(c) instead of 0: count(c, g) = p(c) + W(c, g) - W(c, g0), where W(c, g) is how many of the
+samples 0 to g - 1 the new weights give to c. The inverse is Weyl's select of k - p(c) + W(c, g0). All else is the same.
+With `schedule: continue` g0 is the sample that the other run would have read next; with `schedule: restart` it is 0.
+Samples below g0 belong to the runs before.
+
+p(c) is the count of c's corpus, found by its digest, where the last run that read it stopped: the run before, or an
+earlier run for a corpus that was left out meanwhile. Samples that `skip_steps` skips count. Runs of another seed or
+sequence length do not count, because they shuffle the corpus in another way; another seed than that of the run before
+is refused. A corpus that no run has read begins at 0.
+
+The canonical JSON of such a blend has one more key, `continues`, with `positions` and `sample`; an order that begins
+at the beginning lacks it. One order has one identity: if the new weights give the same positions
+without `continues`, or with the `continues` of a run before, that form is taken.
 
 The permutation is keyed by the corpus digest, so a corpus is shuffled alike at every position of a blend; hence a blend
 may hold a digest once.
