@@ -9,6 +9,8 @@ import pytest
 from audited_project import DOCUMENTS, cut_checkpoint, lay_attempt, lay_project, start_run
 from versioned_project import lay_versions
 
+from treering.audit.attestation.keys import PrivateKey, generate
+from treering.audit.attestation.sign import attest
 from treering.data.corpus.corpus import Corpus
 from treering.data.order.treering1 import DataOrder
 from treering.project import Project
@@ -65,3 +67,22 @@ def gone(versioned, tmp_path):
     root = tmp_path / "versions"
     shutil.copytree(versioned.root, root, symlinks=True)
     return SimpleNamespace(project=Project(root), root=root, digests=versioned.digests, remote=versioned.remote)
+
+
+@pytest.fixture(scope="session")
+def keys(tmp_path_factory):
+    """Two signers: their key files."""
+    folder = tmp_path_factory.mktemp("keys")
+    return {name: (folder / f"{name}.pem", generate(folder / f"{name}.pem")[1]) for name in ("signer", "stranger")}
+
+
+@pytest.fixture(scope="session")
+def signer(keys):
+    return PrivateKey.read(keys["signer"][0])
+
+
+@pytest.fixture
+def signed(built, signer):
+    """The last checkpoint with its attestation."""
+    path, statement = attest(built.last, built.project, signer, verify=True)
+    return path, statement

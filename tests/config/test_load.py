@@ -1,42 +1,13 @@
 """Every way in which an authored experiment can be wrong is one error with file, dotted path, found, expected."""
 
-import copy
-import os
-from pathlib import Path
-
 import pytest
-import yaml
-from tiny_experiment import BASE
+from tiny_experiment import config_error, write_experiment
 
-from treering.config.load import apply_override, load_experiment
-from treering.errors import ConfigError
-
-
-def write(tmp_path, **changes):
-    """A config file: BASE with `a__b__0__c=value` set; a value of ... deletes the key."""
-    document = copy.deepcopy(BASE)
-    for path, value in changes.items():
-        *parents, last = [int(part) if part.isdecimal() else part for part in path.split("__")]
-        target = document
-        for part in parents:
-            target = target[part] if isinstance(target, list) else target.setdefault(part, {})
-        if value is ...:
-            del target[last]
-        else:
-            target[last] = value
-    file = tmp_path / "tiny.yaml"
-    file.write_text(yaml.safe_dump(document))
-    return file
-
-
-def error_of(file, *overrides):
-    with pytest.raises(ConfigError, match=r"found .*, expected ") as caught:
-        load_experiment(file, overrides)
-    return caught.value
+from treering.config.load import load_experiment
 
 
 def test_a_right_file_loads_with_its_defaults(tmp_path):
-    experiment = load_experiment(write(tmp_path))
+    experiment = load_experiment(write_experiment(tmp_path))
     assert experiment.experiment == "tiny"
     assert experiment.model.ffn_width == 128
     assert experiment.blend.components[1].weight == "0.25"
@@ -74,8 +45,8 @@ def test_a_right_file_loads_with_its_defaults(tmp_path):
     ],
 )
 def test_unknown_keys_and_wrong_types(tmp_path, change, path, found, expected):
-    file = write(tmp_path, **change)
-    error = error_of(file)
+    file = write_experiment(tmp_path, **change)
+    error = config_error(file)
     assert (error.source, error.path, error.found) == (str(file), path, found)
     assert expected in error.expected
     assert f"{file}:{error.line}:{error.column}: {path}: found {found}, expected " in str(error) or error.line is None
@@ -173,8 +144,8 @@ def test_unknown_keys_and_wrong_types(tmp_path, change, path, found, expected):
     ],
 )
 def test_contradictions_name_both_sides(tmp_path, change, path, found, expected):
-    file = write(tmp_path, **change)
-    error = error_of(file)
+    file = write_experiment(tmp_path, **change)
+    error = config_error(file)
     assert (error.source, error.path, error.found) == (str(file), path, found)
     assert expected in error.expected
 
@@ -211,7 +182,7 @@ def test_all_errors_come_at_once_each_with_its_line(tmp_path):
         "checkpoint: {every_steps: 10, keep_best: true}\n"
         "description: 2024-01-01\n"
     )
-    error = error_of(file)
+    error = config_error(file)
     said = {(each.line, each.column, each.path): each for each in error.errors}
     assert sorted(said) == [
         (3, 1, "seed"),
@@ -233,223 +204,39 @@ def test_all_errors_come_at_once_each_with_its_line(tmp_path):
 
 
 def test_sections_that_are_right_are_held_against_each_other_beside_one_that_is_wrong(tmp_path):
-    file = write(
+    file = write_experiment(
         tmp_path, parallel__colour="green", blend__components__1__corpus="grey", tokenizer__vocabulary_size=400
     )
-    paths = [each.path for each in error_of(file).errors]
+    paths = [each.path for each in config_error(file).errors]
     assert paths == ["parallel.colour", "blend.components", "model.padded_vocab_size"]
 
 
-def test_an_error_of_an_override_names_the_override_and_no_line(tmp_path):
-    file = write(tmp_path, precision="fp8")
-    error = error_of(file, "model.num_layers=none")
-    assert [(each.source, each.line is None) for each in error.errors] == [
-        (f"{file} with --set model.num_layers=none", True),
-        (str(file), False),
-    ]
-
-
 def test_many_errors_are_listed_and_counted(tmp_path):
-    file = write(tmp_path)
+    file = write_experiment(tmp_path)
     file.write_text(file.read_text() + "".join(f"key{number}: 1\n" for number in range(70)))
-    lines = str(error_of(file)).splitlines()
+    lines = str(config_error(file)).splitlines()
     assert lines[0] == f"{file}: 70 errors"
     assert lines[-1] == "  and 20 more"
     assert len(lines) == 52
 
 
-def test_a_key_that_stands_twice(tmp_path):
-    file = write(tmp_path)
-    file.write_text(file.read_text() + "seed: 8\n")
-    error = error_of(file)
-    assert (error.found, error.line) == ("key 'seed' stands twice", len(file.read_text().splitlines()))
-
-
-def test_a_nested_key_that_stands_twice(tmp_path):
-    file = tmp_path / "twice.yaml"
-    file.write_text("model:\n  num_layers: 2\n  num_layers: 3\n")
-    error = error_of(file)
-    assert (error.found, error.line, error.column) == ("key 'num_layers' stands twice", 3, 3)
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("- a\n- b\n", "a list instead of keys and values"),
-        ("", "an empty file"),
-        ("# nothing\n", "an empty file"),
-        ("text", "a single value"),
-        ("a: [1\n", "no valid YAML"),
-        ("a: 1\n---\nb: 2\n", "no valid YAML: expected a single document"),
-        ("a:\n\t- 1\n", "no valid YAML"),
-        ("a: \0", "no valid YAML"),
-        ("!!python/object:os.x {}", "a value of YAML type python/object:os.x"),
-    ],
-)
-def test_files_that_are_no_experiment(tmp_path, text, found):
-    file = tmp_path / "other.yaml"
-    file.write_text(text)
-    assert found in error_of(file).found
-
-
-def test_no_such_file(tmp_path):
-    assert error_of(tmp_path / "none.yaml").found == "no such file"
-
-
-def test_a_file_that_is_no_text(tmp_path):
-    file = tmp_path / "binary.yaml"
-    file.write_bytes(b"\xff\xfe\x00")
-    assert "unreadable" in error_of(file).found
-
-
-def test_overrides_in_order_with_list_indices_and_new_sections(tmp_path):
-    experiment = load_experiment(
-        write(tmp_path),
-        (
-            "blend.components.0.weight='0.5'",
-            'blend.components.1.weight="0.5"',
-            "schedule.rampup.start=4",
-            "schedule.rampup={start: 2, increment: 2, samples: 32}",
-            "seed=8",
-            "seed=9",
-        ),
-    )
-    assert [component.weight for component in experiment.blend.components] == ["0.5", "0.5"]
-    assert experiment.schedule.rampup.increment == 2
-    assert experiment.seed == 9
-
-
-@pytest.mark.parametrize(
-    ("override", "path", "found", "expected"),
-    [
-        ("seed", "", "'seed'", "dotted.path=value"),
-        ("=3", "", "'=3'", "dotted.path=value"),
-        ("seed=[1", "seed", "'[1'", "a YAML value"),
-        ("blend.components.2.weight='1'", "blend.components.2", "2", "an index below 2"),
-        ("blend.components.x.weight='1'", "blend.components.x", "x", "an index below 2"),
-        ("corpora.2=1", "corpora.2", "2", "an index below 2"),
-        ("model..x=1", "", "'model..x=1'", "dotted.path=value"),
-        ("seed=2024-13-45", "seed", "a value of YAML type timestamp", "a text in quotes"),
-        ("seed=1: 2", "seed", "'1: 2'", "a YAML value"),
-        ("seed=&a [*a]", "seed", "'&a [*a]'", "a YAML value"),
-        ("seed.low=1", "seed.low", "a int above it", "a section or a list"),
-    ],
-)
-def test_overrides_that_lead_nowhere(tmp_path, override, path, found, expected):
-    error = error_of(write(tmp_path), override)
-    assert (error.source, error.path, error.found) == (f"--set {override}", path, found)
-    assert expected in error.expected
-
-
-def test_an_override_to_an_unknown_key_is_an_unknown_key(tmp_path):
-    assert error_of(write(tmp_path), "model.layers=3").path == "model.layers"
-
-
-@pytest.mark.parametrize("override", ["model.num_layers=none", "model={num_layers: none}"])
-def test_a_wrong_value_from_an_override_is_not_blamed_on_the_file_alone(tmp_path, override):
-    file = write(tmp_path)
-    assert error_of(file, override, "seed=8").source == f"{file} with --set {override}"
-    assert error_of(write(tmp_path, precision="fp8"), "seed=8").source == str(file)
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("seed: 2024-13-45", "a value of YAML type timestamp"),
-        ("seed: 2024-01-01", "a value of YAML type timestamp"),
-        ("seed: !!binary aGVsbG8=", "a value of YAML type binary"),
-        ("seed: !!set {a, b}", "a value of YAML type set"),
-        ("seed: !local 3", "a value of YAML type !local"),
-        ("? [a, b]\n: 1", "a list or a mapping as a key"),
-        ("1: 2", "'1' as a key"),
-        ("null: 2", "'null' as a key"),
-        ("a: " + "[" * 70 + "]" * 70, "no valid YAML: more than 64 levels inside each other"),
-        ("a: [" + "1, " * 30_000 + "]", "no valid YAML: more than 20,000 values, each as often as aliases repeat it"),
-        ("a: &a [*a]", "no valid YAML: *a stands inside itself"),
-        ("seed: " + "9" * 5000, "a number of 5000 characters"),
-        ("seed: 99999999999999999999", "a number of 20 characters"),
-        ("seed: !!python/object/apply:os.getcwd []", "a value of YAML type python/object/apply:os.getcwd"),
-        ("seed: !!int x", "no valid YAML: 'x' is no value of type int"),
-        ("seed: !!bool maybe", "no valid YAML: 'maybe' is no value of type bool"),
-        ("seed: 1\nmodel: {}\nseed: 2", "key 'seed' stands twice"),
-        ("a0: &a0 [x, x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9)),
-         "no valid YAML: more than 20,000 values, each as often as aliases repeat it"),
-    ],
-)  # fmt: skip
-def test_yaml_that_is_no_config(tmp_path, text, found):
-    file = tmp_path / "tiny.yaml"
-    file.write_text(text)
-    error = error_of(file)
-    assert found in [each.found for each in getattr(error, "errors", (error,))]
-    assert error.line is not None
-
-
 def test_numbers_that_no_counter_holds(tmp_path):
     for number, expected in ((1e300, "maximum size"), (2**63, "less than 2**63"), ("9" * 4000, "less than 2**63")):
-        error = error_of(write(tmp_path, schedule__train_tokens=number))
+        error = config_error(write_experiment(tmp_path, schedule__train_tokens=number))
         assert error.path == "schedule.train_tokens"
         assert expected in error.expected
-
-
-def test_files_that_are_no_files(tmp_path):
-    os.mkfifo(tmp_path / "pipe.yaml")
-    assert "is a pipe, expected a regular file" in error_of(tmp_path / "pipe.yaml").found
-    (tmp_path / "folder.yaml").mkdir()
-    assert error_of(tmp_path / "folder.yaml").found == "a folder"
-    assert "is a device, expected a regular file" in error_of(Path("/dev/zero")).found
-    (tmp_path / "large.yaml").write_text("# " + "x" * (4 << 20))
-    assert "holds more than 4 MiB" in error_of(tmp_path / "large.yaml").found
-    assert "unreadable" in error_of(tmp_path / ("x" * 5000)).found
-    assert "unreadable" in error_of(tmp_path / "nul\0.yaml").found
-
-
-def test_a_byte_order_mark_is_no_error(tmp_path):
-    file = write(tmp_path)
-    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
-    assert load_experiment(file).seed == 7
-
-
-def test_bytes_that_are_no_text_have_their_line(tmp_path):
-    file = tmp_path / "latin.yaml"
-    file.write_bytes(b"experiment: tiny\ndescription: caf\xe9\n")
-    assert error_of(file).line == 2
-
-
-def test_yaml_merges_may_override(tmp_path):
-    file = write(tmp_path)
-    document = file.read_text().replace("parallel:\n", "parallel:\n  <<: {micro_batch_size: 4, pipeline: 2}\n")
-    file.write_text(document)
-    parallel = load_experiment(file).parallel
-    assert (parallel.micro_batch_size, parallel.pipeline, parallel.data) == (2, 2, 2)
-
-
-def test_apply_override_changes_only_its_value():
-    document = {"a": [{"b": 1}, {"b": 2}], "c": 3}
-    apply_override(document, "a.1.b=5")
-    assert document == {"a": [{"b": 1}, {"b": 5}], "c": 3}
 
 
 def test_a_weight_keeps_every_digit(tmp_path):
     first, second = "0.7" + "3" * 40, "0.2" + "6" * 39 + "7"
     changes = {"blend__components__0__weight": first, "blend__components__1__weight": second}
-    weights = [component.weight for component in load_experiment(write(tmp_path, **changes)).blend.components]
+    weights = [
+        component.weight for component in load_experiment(write_experiment(tmp_path, **changes)).blend.components
+    ]
     assert weights == [first, second]
 
 
 @pytest.mark.parametrize("spelling", [0.75, "0.75", "0.750", "75e-2", ".75"])
 def test_one_weight_has_one_spelling(tmp_path, spelling):
-    experiment = load_experiment(write(tmp_path, blend__components__0__weight=spelling))
+    experiment = load_experiment(write_experiment(tmp_path, blend__components__0__weight=spelling))
     assert experiment.blend.components[0].weight == "0.75"
-
-
-def test_an_override_makes_the_section_that_is_null(tmp_path):
-    document = {"start_from": None, "a": {"b": None}}
-    apply_override(document, "start_from.step=320")
-    apply_override(document, "a.b.c.d=1")
-    assert document == {"start_from": {"step": 320}, "a": {"b": {"c": {"d": 1}}}}
-    assert (
-        load_experiment(
-            write(tmp_path, start_from=None), ("start_from.run='0123'", "start_from.step=8")
-        ).start_from.step
-        == 8
-    )

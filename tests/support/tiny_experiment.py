@@ -1,5 +1,13 @@
 """A small experiment as an author writes it, for tests that change it."""
 
+import copy
+
+import pytest
+import yaml
+
+from treering.config.load import load_experiment
+from treering.errors import ConfigError
+
 BASE = {
     "experiment": "tiny",
     "seed": 7,
@@ -19,3 +27,26 @@ BASE = {
     "parallel": {"micro_batch_size": 2, "data": 2},
     "checkpoint": {"every_steps": 10},
 }
+
+
+def write_experiment(tmp_path, **changes):
+    """A config file: BASE with `a__b__0__c=value` set; a value of ... deletes the key."""
+    document = copy.deepcopy(BASE)
+    for path, value in changes.items():
+        *parents, last = [int(part) if part.isdecimal() else part for part in path.split("__")]
+        target = document
+        for part in parents:
+            target = target[part] if isinstance(target, list) else target.setdefault(part, {})
+        if value is ...:
+            del target[last]
+        else:
+            target[last] = value
+    file = tmp_path / "tiny.yaml"
+    file.write_text(yaml.safe_dump(document))
+    return file
+
+
+def config_error(file, *overrides):
+    with pytest.raises(ConfigError, match=r"found .*, expected ") as caught:
+        load_experiment(file, overrides)
+    return caught.value
