@@ -1,7 +1,7 @@
 """A batch script from its first start to its last, with real ranks.
 
 Slurm cannot be assumed where tests run: this test has its own `srun` and `scontrol`. What they cannot show
-was looked at on a real Slurm by hand (docs/scaling.md).
+was looked at on a real Slurm by hand (experiments/benchmarks/README.md).
 """
 
 import os

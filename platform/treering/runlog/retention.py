@@ -1,4 +1,9 @@
-"""Which checkpoints stay, and by which rule; the trainer removes the others, the command line shows it."""
+"""Which checkpoints stay, and by which rule; the trainer removes the others, the command line shows it.
+
+Without `keep_last` all stay. Best is the lowest held-out loss, or the lowest N of `keep_best: N`, as long as
+`validation.samples` stays the same. A checkpoint's loss is the newest one measured at or before its step
+(`validation_loss` of its manifest). `keep_last: 1` leaves no older one if the newest is damaged.
+"""
 
 import math
 from collections.abc import Mapping

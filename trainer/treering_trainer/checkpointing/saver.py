@@ -1,6 +1,18 @@
 """Saves checkpoints for the loop: when a save begins and ends, how long training waits for it, what a failure does.
 
 Implements the loop's protocol `core.loop.CheckpointSaver`; `checkpoint` writes the files.
+
+DeepSpeed 0.19.8's own writers (`checkpoint.writer` of its config) were tried under its pipeline engine and are not
+offered:
+
+- `decoupled` hands the tensors that training changes to another process and relies on a commit before the next update.
+  Only `DeepSpeedEngine.step` commits; `PipelineEngine` does not. In bf16 with ZeRO-1 the commit was still open four
+  steps after the save, and the saved master weights were not those of the save. In fp32 it fails at once
+  (`Cowardly refusing to serialize non-leaf tensor which requires_grad`).
+- `fast` needs pinned memory and libaio: `Cannot access accelerator device when none is available` on a processor. Not
+  tried on a GPU. By its source it names files `….pt-0.1`, which DeepSpeed's loading does not find.
+- The `load` of both leaves `weights_only` at torch's default and refuses the optimizer's state
+  (`Weights only load failed`, seen with the writer of type `python`).
 """
 
 import time

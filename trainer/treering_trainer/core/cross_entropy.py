@@ -6,6 +6,10 @@ themselves, and each pass over them is one compiled kernel that reads them once.
 used: it rounds the gradient to bf16 in every precision.
 
 Shape suffixes: S sequence, B micro-batch, V padded vocabulary of this tensor rank.
+
+In fp32 it is within 2e-6 of megatron-core's; over two tensor ranks with all other fused kernels the losses are within
+5e-6 of the eager ones over the tests' 15 steps (`pytest tests/trainer/test_kernels.py`). At a vocabulary of 51,200 the
+copy that it saves is 205 KB a token.
 """
 
 from typing import Any

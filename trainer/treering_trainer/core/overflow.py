@@ -2,6 +2,10 @@
 
 In fp32 and bf16 the first one ends the run. In fp16 overflows are normal: the loss is multiplied by a scale that is
 found by trial; after an overflow DeepSpeed skips the step and lowers the scale. A skipped step has read its samples.
+
+DeepSpeed's rule with Megatron-LM's values begins at 2^32, halves the scale at the second overflow and each one after,
+and doubles it after 1,000 steps in a row without one. Where a processor lacks fp16 instructions, torch computes the
+same numbers slowly, which the tests use.
 """
 
 import math

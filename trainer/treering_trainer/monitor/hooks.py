@@ -2,6 +2,19 @@
 
 A hook fails open: it may lose what it shows, and never ends a training. Provenance is not a hook (see `core.loop`).
 `installed_hooks` finds the hooks that a config names.
+
+Rules of a hook's life:
+
+- Options are the keyword arguments of the hook. An unknown name, an unknown or missing option, or a refused value is an
+  error of the config: exit 2 before anything starts, with the names that exist.
+- Every rank has the hook; rings, checkpoints and incidents reach rank 0 only.
+- The state of rank 0 is saved with every checkpoint in `hooks.json`, which the manifest lists. Every rank loads it when
+  the run resumes, in another layout too. A hook without state in the checkpoint starts without state, and each rank's
+  log says so. A run that starts from another run's checkpoint takes no state.
+- A hook that raises is left out for the rest of the attempt, and later checkpoints lack its state; the rank's log gives
+  the reason once. It is closed at the end like the others.
+- Hooks are not part of a recipe, and a run may resume with others. The attempt's header records options, package and
+  version. A hook's code is not in the code digest.
 """
 
 import json

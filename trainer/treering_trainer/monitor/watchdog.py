@@ -1,6 +1,10 @@
 """Finds a rank that is stuck: alive, but without a heartbeat for too long, while the other ranks wait for it.
 
 This works whatever a rank is stuck in: a collective, a read from a dead file server, a lock.
+
+The watchdog names the rank that is stopped, else the one with the fewest heartbeats; among equals one that waits in no
+collective, then one that waits for a device; else, as with several GPUs that wait for each other in the same part of a
+step, all. Time in which the launcher was stopped (Ctrl-Z) does not count.
 """
 
 import time
