@@ -1,7 +1,7 @@
 """The rules of health beside the spike rule: `early_blowup`, `too_good`, `flat`, `divergence`.
 
 Each rule is one class: its docstring has the formula, its constants the windows and thresholds with their reasons.
-`experiments/benchmarks/health_rules.py` measures false alarms and delays on real curves; docs/measurements.md has the
+`experiments/benchmarks/health_rules.py` measures false alarms and delays on real curves; the README beside it has the
 figures. All four judge the loss; `flat` judges the gradient norm as well. Each rule fires once where its condition
 begins to hold, and again only after the condition has ended.
 

@@ -3,6 +3,12 @@
 MLflow makes its tables step by step, and a process that is killed meanwhile leaves a file that no later MLflow opens.
 So the database is made beside its place and renamed. A half-made file is set aside, and one of an older MLflow is
 migrated on a copy. Everything that Treering stored comes back from the run logs.
+
+- No file, or an empty one: a new database; journals (`-wal`, `-journal`) of a removed one are set aside first.
+- Half made or damaged: set aside as `mlflow.db.set-aside-…`, a new one is made, and the runs are shipped again.
+- Made by an older MLflow: a copy is migrated; the old file stays as `mlflow.db.before-…`.
+- Made by a newer MLflow, or no SQLite file: left alone: exit 4, with the remedy.
+- Locked or not whole, and another process has it open: waited for up to a minute, then exit 4 with its process id.
 """
 
 import fcntl

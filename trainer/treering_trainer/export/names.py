@@ -1,6 +1,23 @@
 """The names and shapes of a checkpoint's weights in other programs.
 
 Shape suffixes: S sequence, H hidden, N heads, D size of a head, F feed-forward width.
+
+In the checkpoint, in `safetensors` (megatron-core's `GPTModel`), and in `huggingface` (`GPT2LMHeadModel`); L counts
+layers from 0, and each name except the embeddings and the output layer's means a weight and a bias:
+
+    0.word.weight                           embedding.word_embeddings.weight             transformer.wte.weight
+    1.position                              embedding.position_embeddings.weight         transformer.wpe.weight
+    (L+2).layer.input_layernorm             decoder.layers.L.input_layernorm             transformer.h.L.ln_1
+    (L+2).layer.self_attention.linear_qkv   decoder.layers.L.self_attention.linear_qkv   transformer.h.L.attn.c_attn
+    (L+2).layer.self_attention.linear_proj  decoder.layers.L.self_attention.linear_proj  transformer.h.L.attn.c_proj
+    (L+2).layer.pre_mlp_layernorm           decoder.layers.L.pre_mlp_layernorm           transformer.h.L.ln_2
+    (L+2).layer.mlp.linear_fc1              decoder.layers.L.mlp.linear_fc1              transformer.h.L.mlp.c_fc
+    (L+2).layer.mlp.linear_fc2              decoder.layers.L.mlp.linear_fc2              transformer.h.L.mlp.c_proj
+    (layers+2).norm                         decoder.final_layernorm                      transformer.ln_f
+    (layers+3).word.weight, untied only     output_layer.weight                          lm_head.weight
+
+A linear layer's weight is [outputs, inputs]; GPT-2's `Conv1D` is transposed. `linear_qkv` keeps query, key and value of
+a head together, head by head, as megatron-core does; `c_attn` has all queries, then all keys, then all values.
 """
 
 from functools import partial

@@ -5,6 +5,9 @@ the protocol where it leaves room for two texts of one envelope (unknown fields,
 bits), so that a file that was changed anywhere but in its white space is refused. securesystemslib's `Envelope` takes
 all of these, and looks a key up by the id that the envelope claims; so the reader is ours, and a test checks that
 securesystemslib verifies what we sign, and that we read what it signs.
+
+Refused are an envelope with other fields, a second signature, another key id than the signer's, and base64 with stray
+bits.
 """
 
 import base64

@@ -1,8 +1,24 @@
 """What is signed: an in-toto Statement v1, its subject a checkpoint's files, its predicate what made them.
 
 Source: https://github.com/in-toto/attestation, spec/v1 (Statement, ResourceDescriptor, DigestSet). The predicate is
-ours, described in docs/attestation.md: evidence comes from the checkpoint and its run log (`audit.attestation.build`);
+ours: evidence comes from the checkpoint and its run log (`audit.attestation.build`);
 assurance, time and tool are what the signer states.
+
+Fields of the predicate:
+
+- `evidence.run`: id, digest of the recipe, name of the experiment
+- `evidence.checkpoint`: digest of the manifest, step, samples and tokens consumed, steps applied
+- `evidence.ring`: digest of the last ring: the head of the chain of all rings before it
+- `evidence.blend`: digest, algorithm, seed, sequence length, and of each corpus digest and weight
+- `evidence.consumed`: samples and tokens that the whole path read of each corpus
+- `evidence.ancestry`: from the root on: run, attempt, first and last step, digests of header, blend, code, environment
+- `evidence.records`: sha256 of `resolved.json` and each attempt's `header.json`, byte for byte
+- `evidence.tokenizer`, `code`, `environment`, `upstream`: digests, as the checkpoint's manifest names them
+- `evidence.evaluations`: of each evaluation of the checkpoint: digests of record, tasks, scores and results by item,
+  harness, and its entry in the journal; left out by earlier versions
+- `assurance`: the level that the signer's audit reached, steps recorded and content-bound, what was replayed, what is
+  not proven
+- `attestedAt`, `tool`: time by the signer's clock (UTC), and the version of Treering
 """
 
 from pathlib import Path

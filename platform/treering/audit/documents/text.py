@@ -1,4 +1,22 @@
-"""From a text to the documents that hold it or a part of it, and to the steps that read those very tokens."""
+"""From a text to the documents that hold it or a part of it, and to the steps that read those very tokens.
+
+`trace --text FILE` names every document that holds the whole text or one of its runs of 13 words. A hash only names
+candidates; then words are compared. Only samples that held the matching tokens are exposures.
+
+- A word is a run of letters, digits and underscores; case and punctuation between words do not count. In scripts
+  without blanks between words a whole clause is one word, so only runs of 13 clauses are found.
+- "The whole text" is compared letter by letter, case and punctuation included, except for white space (line ends,
+  indentation) and for the Unicode form of letters.
+- The text is searched as given, and as it may have been before it was pasted: with HTML's character references
+  resolved, without soft hyphens, zero-width characters and byte order mark, in Unicode's forms NFC, NFD, NFKC and NFKD.
+  Documents are not changed: a document whose words contain such characters is found by a text that contains them too.
+- A run never spans two documents: a text over the end of one and the beginning of the next is found in both, in part.
+  The last words of a document count like all others. A word that is cut off at an end of the text spoils one run.
+- Texts under 13 words are refused, because they are everywhere. The file must be UTF-8.
+- If more than 10,000 documents of a corpus hold the text, 10,000 are compared, those with its rarest runs first, and
+  the answer states it; for many evaluation examples fewer each, 100 at least. A document that holds the whole text is
+  among them unless each of its runs is as frequent.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -7,6 +7,9 @@ manifest were written while it was made.
 
 `dvc.api` has no call that returns the inputs that `dvc.lock` recorded for a stage, and `params_show` reads the
 parameter files as they are now. So the recorded stage is parsed here.
+
+Compared is the entry of the audited checkpoint, where it is the output that `dvc.lock` describes: always blend and
+recipe, with `--verify` also the corpora's files.
 """
 
 import hashlib

@@ -3,6 +3,17 @@
 Each record carries its own digest, so a change that is not digested again is found by the record itself. A change
 that is digested again is found here: other records say otherwise, or name another digest. Of two records that
 contradict each other the chains are believed first (rings, journals), then what a chain confirms.
+
+- `resolved.json`: with the headers (run, blend, corpora) and the newest header (the part that may change under a run).
+- `header.json`: with its folder's number, the config, `prev` of its first ring, the journal, its published copy.
+- A ring: with the ring before and after, and the schedule; the last one with journal, manifests, and headers that
+  continue from it.
+- `end.json`: with the rings' last step and the journal.
+- A checkpoint's manifest: with its folder, the config, the header of its attempt, the ring of its step, the journal,
+  its published copy.
+- A conversion's manifest: with its folder, the checkpoint that it was made from, the header that loaded it.
+- An evaluation: with its name, its checkpoint, the mean of its items, its entry in the journal of evaluations.
+- A journal: with its own chain, the headers and manifests that name an entry, its published copy.
 """
 
 from collections.abc import Callable, Iterator

@@ -2,6 +2,27 @@
 
 Where every record exists, the way is `recorded_segments_to`. Where a record is missing, its steps are derived from the
 recipe: schedule and blend alone decide which samples a step reads. Each missing record is a gap.
+
+What is missing, what is still answered, and the level of that:
+
+- rings, at the end or the beginning of a file, or all of an attempt's: the steps whose rings are left are recorded; the
+  others as schedule and blend order them (re-derived);
+- an attempt's header, while its rings are there: its steps by their rings; layout, code and environment are unknown
+  (recorded);
+- an attempt, or all of them: what its steps read, by schedule and blend; loss and gradient norm are unknown
+  (re-derived);
+- the checkpoint's `manifest.json`: what the run read up to the step of the folder's name (re-derived);
+- `resolved.json`: everything, by the published run log of the same run (recorded); else what the manifest says
+  (declared);
+- the run that a run starts from: the steps of the run itself (declared);
+- the run around a checkpoint, or the checkpoint is in another run's folder: the checkpoint, audited against its own
+  run, which is found by its digest (recorded);
+- a corpus of the blend, or another corpus is in its place: samples, epochs and token ranges; never another corpus's
+  text (recorded);
+- `corpus.bin`: documents without their text, and what read them (recorded);
+- the document table: text and documents by number; none can be searched by id (recorded);
+- the tokenizer: samples and documents without text (content-bound);
+- a step's ring: what schedule and blend give the step (re-derived).
 """
 
 from contextlib import suppress

@@ -4,6 +4,9 @@ First the corpus is compared with its manifest. Then each worker takes ranges of
 parts, and appends them to a file that only this worker writes. Then each worker takes parts: it collects the entries of
 a part from all files, sorts them, and writes them into the index. The result does not depend on the workers. The index
 appears when it is complete.
+
+`--workers` processes (default: one a core, fewer for a small corpus) take ranges of documents, then parts of the index,
+which stay small unless one run is in tens of millions of documents.
 """
 
 import fcntl
