@@ -53,7 +53,7 @@ from treering_trainer.core.batch_reader import BatchReader
 from treering_trainer.core.engine import Engine
 from treering_trainer.core.loop import Loop
 from treering_trainer.monitor.heartbeat import HeartbeatWriter
-from treering_trainer.monitor.hooks import FailOpen, Progress, Telemetry
+from treering_trainer.monitor.hooks import FailOpen, ProgressLine, Telemetry
 
 EXPERIMENT = Path(__file__).parents[1] / "demo.yaml"
 THREADS = int(os.environ["OMP_NUM_THREADS"])
@@ -174,7 +174,7 @@ class Bench:
         telemetry = Telemetry(
             folder / "telemetry", rank=0, local_rank=0, on_accelerator=False, interval_s=attempt.telemetry.interval_s
         )
-        self._hooks = FailOpen([telemetry, Progress((folder / "progress").open("w"))])
+        self._hooks = FailOpen([telemetry, ProgressLine((folder / "progress").open("w"))])
         record = Record(folder, RingWriter(folder / RINGS_FILE, Ring, self.resolved.recipe.digest), {})
         beat = HeartbeatWriter.of_this_process()
         return Loop(

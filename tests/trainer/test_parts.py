@@ -23,7 +23,7 @@ from treering.runlog.directory import RunDirectory
 from treering_trainer.checkpointing.resume import differences, find_finished
 from treering_trainer.core.batch_reader import BatchReader, open_corpora, text_digest, verified_digests
 from treering_trainer.launch.devices import Hardware, choose_layout
-from treering_trainer.monitor.hooks import FailOpen, Hook, Progress
+from treering_trainer.monitor.hooks import FailOpen, Hook, ProgressLine
 from treering_trainer.monitor.processes import EXIT_CONTACT_LOST, RankEnd, RankFailedError, Ranks, describe
 from treering_trainer.replay.__main__ import _changes as changes_since
 
@@ -196,12 +196,12 @@ def test_a_hook_that_fails_is_left_out_and_ends_nothing(capsys):
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as closed:
-        hooks = FailOpen([Progress(closed), Good()])
+        hooks = FailOpen([ProgressLine(closed), Good()])
         hooks.before_training(0, 10)  # a broken pipe
         hooks.after_ring(RING)
         hooks.close()
     assert calls == [RING, "closed"]
-    assert capsys.readouterr().err.count("Progress failed and is left out: BrokenPipeError") == 1
+    assert capsys.readouterr().err.count("ProgressLine failed and is left out: BrokenPipeError") == 1
 
 
 @pytest.mark.parametrize("kind", ["a terminal that nobody reads", "Ctrl-S", "a full pipe"])
@@ -210,7 +210,7 @@ def test_a_terminal_that_takes_nothing_stops_nobody(kind):
     if kind == "Ctrl-S":
         termios.tcflow(writer, termios.TCOOFF)
     with os.fdopen(writer, "w", closefd=False) as stream:
-        progress = Progress(stream)
+        progress = ProgressLine(stream)
 
         def call():
             progress.before_training(2, 9)
@@ -235,7 +235,7 @@ def test_a_terminal_that_takes_nothing_stops_nobody(kind):
 def test_progress_on_a_terminal_and_elsewhere():
     reader, writer = os.pipe()
     with os.fdopen(writer, "w") as plain:
-        progress = Progress(plain)
+        progress = ProgressLine(plain)
         progress.before_training(2, 33)
         progress.after_ring(RING)
         progress.close()
@@ -247,7 +247,7 @@ def test_progress_on_a_terminal_and_elsewhere():
         ]
     reader, writer = os.openpty()
     with os.fdopen(writer, "w") as terminal:
-        live = Progress(terminal)
+        live = ProgressLine(terminal)
         live.before_training(2, 33)
         live.after_ring(RING)
         live.close()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from treering.audit.corpora.catalog import Catalog
-from treering.audit.corpora.content import Progress, check_batches, check_corpora, check_files, quiet
+from treering.audit.corpora.content import check_batches, check_corpora, check_files
 from treering.audit.corpora.heldout import HeldOutDocuments
 from treering.audit.corpora.usage import licence_totals, path_documents
 from treering.audit.dvc.lineage import check_lineage
@@ -13,6 +13,7 @@ from treering.audit.evidence.rings import Recorded, read_path
 from treering.audit.evidence.segments import Piece, RecordedSegment, passed_over, path_joins
 from treering.audit.recovered import CheckpointEvidence, recover_evidence
 from treering.audit.report import NOT_REPLAYED, UNSIGNED, AuditReport, Finding, Level, lowest
+from treering.progress import Progress, quiet
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from treering.audit.attestation.check import compare_records, open_attestation
 from treering.audit.attestation.dsse import Envelope
 from treering.audit.attestation.place import SUFFIX, attested_checkpoint
-from treering.audit.corpora.content import ExpectedFile, Progress, compare_files, damage_findings, quiet
+from treering.audit.corpora.content import ExpectedFile, compare_files, damage_findings
 from treering.audit.evidence.agreement import check_run
 from treering.audit.evidence.checkpoints import contradicts_its_folder
 from treering.audit.evidence.presence import check_presence
@@ -25,6 +25,7 @@ from treering.config.resolved_blend import ResolvedBlend
 from treering.data.corpus.corpus import BIN, DOCUMENTS, IDX, MANIFEST, Corpus
 from treering.data.ngram_index.index import ENTRIES, NgramIndex, index_directory
 from treering.errors import EvidenceError, NotFoundError, TreeringError
+from treering.progress import Progress, quiet
 from treering.project import Project
 from treering.runlog.directory import ATTEMPTS, UNIVERSAL, CheckpointDirectory, RunDirectory
 from treering.runlog.journal import JOURNAL

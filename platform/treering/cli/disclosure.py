@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from treering.cli.options import project, trusted_keys
-from treering.cli.progress import progress_bars
+from treering.progress import progress_bars
 
 if TYPE_CHECKING:
     from treering.audit.disclosure.facts import ModelFacts

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from treering.foreign import shown
+from treering.progress import Say
 from treering.remedies import applicable
 
 if TYPE_CHECKING:
@@ -123,3 +124,8 @@ print_table = console.print_table
 def print_json(value: Any) -> None:
     """Prints one JSON document on standard output."""
     sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
+
+
+def stage_progress(*, json: bool) -> Say:
+    """Prints the lines of a stage on the console, or nothing if standard output is JSON."""
+    return (lambda _: None) if json else console.print

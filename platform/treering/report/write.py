@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from treering.audit.checkpoint import audit_checkpoint
-from treering.audit.corpora.content import Progress, quiet
 from treering.audit.report import AuditReport
 from treering.data.curate.decisions import STEPS
 from treering.errors import EvidenceError, UserError
 from treering.files import write_durably
 from treering.metrics.alarms import NON_FINITE, RULES, SPIKE
+from treering.progress import Progress, quiet
 from treering.project import Project
 from treering.report.chart import loss_chart, write_chart
 from treering.report.facts import Facts, Missing

@@ -19,6 +19,7 @@ import torch.distributed
 from treering.config.canonical import digest_file
 from treering.errors import EvidenceError
 from treering.files import open_regular, rename_durably, sync_directory, write_durably
+from treering.progress import Progress, quiet
 from treering.runlog.chronicle import record_saved
 from treering.runlog.directory import MANIFEST_FILE, CheckpointDirectory, RunDirectory
 from treering.runlog.journal import Journal
@@ -185,14 +186,12 @@ def in_threads(act: Callable[[Item], Result], items: Iterable[Item]) -> Iterator
         yield from pool.map(act, items)
 
 
-def verify(
-    checkpoint: CheckpointDirectory, progress: Callable[[int, int], None] = lambda _done, _total: None
-) -> CheckpointManifest:
+def verify(checkpoint: CheckpointDirectory, progress: Progress = quiet) -> CheckpointManifest:
     """Checks a checkpoint's manifest and the digest of every file.
 
     Args:
         checkpoint: what to check.
-        progress: called after each file with the bytes that are checked and the bytes of all files.
+        progress: called before the first file and after each, with `verify` and the bytes.
 
     Raises:
         EvidenceError: the manifest or a file is missing, incomplete or changed.
@@ -202,15 +201,13 @@ def verify(
     return manifest
 
 
-def check_files(
-    folder: Path, files: Collection[FileRecord], progress: Callable[[int, int], None] = lambda _done, _total: None
-) -> None:
+def check_files(folder: Path, files: Collection[FileRecord], progress: Progress = quiet) -> None:
     """Checks every file of a manifest.
 
     Args:
         folder: where the files are.
         files: the manifest's records of them.
-        progress: called after each file with the bytes that are checked and the bytes of all files.
+        progress: called before the first file and after each, with `verify` and the bytes.
 
     Raises:
         EvidenceError: a file is missing, incomplete or changed.
@@ -232,6 +229,7 @@ def check_files(
             )
 
     done, total = 0, sum(record.size for record in files)
+    progress("verify", done, total)
     for record, _ in zip(files, in_threads(check, files), strict=True):
         done += record.size
-        progress(done, total)
+        progress("verify", done, total)

@@ -9,11 +9,11 @@ import io
 import json
 import shutil
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 
 from treering.errors import EvidenceError
 from treering.files import replace_durably, write_durably
+from treering.progress import Progress, quiet
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.extract import carry_evaluations, extract_run
@@ -37,9 +37,7 @@ def is_published(project: Project, final: CheckpointDirectory) -> bool:
     return True
 
 
-def check_provenance(
-    run: RunDirectory, cut: CheckpointDirectory, progress: Callable[[int, int], None] = lambda _done, _total: None
-) -> CheckpointManifest:
+def check_provenance(run: RunDirectory, cut: CheckpointDirectory, progress: Progress = quiet) -> CheckpointManifest:
     """Checks that every file of a checkpoint has its digest and that the rings lead to it.
 
     Args:

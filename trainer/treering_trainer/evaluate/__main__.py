@@ -5,7 +5,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from treering.data.blend.corpora import resolve_blend
 from treering.ending import run_command
 from treering.errors import NotFoundError, TrainingError
 from treering.foreign import say
+from treering.progress import Say
 from treering.project import Project
 from treering.runlog.directory import EVALUATIONS, CheckpointDirectory, RunDirectory
 from treering.runlog.extract import carry_evaluations
@@ -68,7 +69,7 @@ def _evaluate(
     *,
     wanted: str | None,
     publish: bool,
-    say: Callable[[str], None],
+    say: Say,
 ) -> list[Evaluation]:
     """Scores the checkpoints of the config's run, or of the run that `wanted` names.
 

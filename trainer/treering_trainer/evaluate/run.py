@@ -7,7 +7,7 @@ computes on one thread, so that the numbers do not depend on the number of cores
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -17,6 +17,7 @@ import torch
 
 from treering.config.canonical import short
 from treering.errors import EvidenceError, TrainingError
+from treering.progress import Say
 from treering.runlog.chronicle import finish_evaluations, write_evaluation
 from treering.runlog.directory import CheckpointDirectory, checkpoint_name
 from treering.runlog.records import Evaluation
@@ -26,9 +27,6 @@ from treering_trainer.evaluate import perplexity
 from treering_trainer.evaluate.harness import CheckpointLM, run_task
 from treering_trainer.evaluate.inputs import Inputs
 from treering_trainer.monitor.processes import die_with_parent
-
-Say = Callable[[str], None]
-"""Where progress goes, one line a call."""
 
 _PERPLEXITY = "perplexity"
 

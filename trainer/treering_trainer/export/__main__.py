@@ -4,19 +4,16 @@ import argparse
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from treering.ending import run_command
 from treering.errors import TrainingError
+from treering.progress import progress_bars
 from treering.project import Project
 from treering.runlog.export_format import ExportDtype, ExportFormat
 from treering.runlog.find import named_checkpoint
-
-if TYPE_CHECKING:
-    from treering_trainer.export.folder import Progress
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,7 +48,7 @@ def _export(project: Project, options: argparse.Namespace) -> None:
     from treering_trainer.export.folder import export_checkpoint  # noqa: PLC0415
     from treering_trainer.export.shards import parse_size  # noqa: PLC0415
 
-    with _bars() as progress:
+    with progress_bars(in_bytes=True) as progress:
         record = export_checkpoint(
             checkpoint,
             options.output,
@@ -70,19 +67,6 @@ def _export(project: Project, options: argparse.Namespace) -> None:
         f"exported step {record.step} of run {checkpoint.run.id} ({record.checkpoint}) to {options.output}: "
         f"{record.format}, {record.dtype}, {len(record.files)} files, {size:,} bytes\n"
     )
-
-
-@contextmanager
-def _bars() -> "Iterator[Progress]":
-    """Shows a progress bar in bytes for each slow part on standard error, if that is a terminal."""
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    terminal = Console(stderr=True)
-    with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as bars:
-        tasks = {name: bars.add_task(name, total=None) for name in ("verify", "write")}
-        yield lambda what, done, total: bars.update(tasks[what], completed=done, total=total)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -12,6 +11,7 @@ from treering.config.resolved import Resolved
 from treering.data.corpus.tokenizer import check_tokenizer
 from treering.errors import UserError
 from treering.files import open_regular, replace_durably
+from treering.progress import Progress
 from treering.runlog.directory import CheckpointDirectory
 from treering.runlog.export import EXPORT_RECORD, Export
 from treering.runlog.export_format import ExportDtype, ExportFormat
@@ -20,9 +20,6 @@ from treering_trainer.checkpointing.publish import check_provenance
 from treering_trainer.export.huggingface import write_huggingface
 from treering_trainer.export.names import output_tensors
 from treering_trainer.export.shards import write_shards
-
-Progress = Callable[[str, int, int], None]
-"""Called with the part's name, the bytes that are done and the bytes in all."""
 
 _TYPES: dict[ExportDtype, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -67,7 +64,7 @@ def export_checkpoint(
         max_shard_size: of a weight file in bytes.
         tokenizer: the run's `tokenizer.json`; only read for `huggingface`.
         force: replace an earlier export.
-        progress: called during the slow parts.
+        progress: called with the bytes of `verify` and of `write`.
 
     Returns:
         The record of the export, which is also in the folder.
@@ -80,7 +77,7 @@ def export_checkpoint(
     resolved = checkpoint.run.resolved
     if target == "huggingface":
         check_tokenizer(tokenizer, checkpoint.manifest.tokenizer, resolved.run_id)
-    manifest = check_provenance(checkpoint.run, checkpoint, lambda done, total: progress("verify", done, total))
+    manifest = check_provenance(checkpoint.run, checkpoint, progress)
     tensors = output_tensors(checkpoint.path, resolved.recipe.model, target, None if dtype is None else _TYPES[dtype])
     written: ExportDtype = next(name for name, type_ in _TYPES.items() if type_ == tensors[0].dtype)
 
@@ -89,7 +86,7 @@ def export_checkpoint(
     temporary.mkdir(parents=True)
     try:
         metadata = _metadata(resolved, manifest, checkpoint.digest, target)
-        write_shards(temporary, tensors, metadata, max_shard_size, lambda done, total: progress("write", done, total))
+        write_shards(temporary, tensors, metadata, max_shard_size, progress)
         if target == "huggingface":
             write_huggingface(temporary, checkpoint, written, tokenizer)
         record = Export(

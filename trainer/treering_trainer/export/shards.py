@@ -14,6 +14,7 @@ import torch
 
 from treering.errors import UserError
 from treering.files import write_durably
+from treering.progress import Progress
 
 INDEX = "model.safetensors.index.json"
 
@@ -65,7 +66,7 @@ def write_shards(
     tensors: Sequence[OutputTensor],
     metadata: dict[str, str],
     max_size: int,
-    progress: Callable[[int, int], None],
+    progress: Progress,
 ) -> None:
     """Writes `model.safetensors`, or several and their index, named as Hugging Face's loader expects.
 
@@ -74,7 +75,7 @@ def write_shards(
         tensors: in the order of the files.
         metadata: of each file.
         max_size: largest size of a file's tensors in bytes; a larger tensor is alone in its file.
-        progress: called after each tensor with the bytes that are written and the bytes in all.
+        progress: called before the first tensor and after each, with `write` and the bytes.
 
     Raises:
         UserError: a weight does not fit its type.
@@ -85,13 +86,14 @@ def write_shards(
     if len(shards) > 1:
         names = [f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)]
     done = 0
+    progress("write", done, total)
     for name, shard in zip(names, shards, strict=True):
         with (directory / name).open("wb") as file:
             file.write(_header(shard, metadata))
             for tensor in shard:
                 file.write(_bytes(tensor))
                 done += tensor.size
-                progress(done, total)
+                progress("write", done, total)
     if len(shards) > 1:
         files = {tensor.name: name for name, shard in zip(names, shards, strict=True) for tensor in shard}
         index = {"metadata": {"total_size": total}, "weight_map": files}

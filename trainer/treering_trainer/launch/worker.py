@@ -36,7 +36,7 @@ from treering_trainer.core.loop import Loop, Outcome
 from treering_trainer.core.topology import is_contact_lost, join, leave
 from treering_trainer.launch.job import Job, Until, write_end, write_incident
 from treering_trainer.monitor.heartbeat import HeartbeatWriter, Part
-from treering_trainer.monitor.hooks import FailOpen, Hook, Progress, Telemetry
+from treering_trainer.monitor.hooks import FailOpen, Hook, ProgressLine, Telemetry
 from treering_trainer.monitor.installed_hooks import hook_sources, make_hooks
 from treering_trainer.monitor.processes import EXIT_CONTACT_LOST, STOP_SIGNALS
 
@@ -225,7 +225,7 @@ def _hooks(job: Job, coordinates: RankCoordinates, terminal: TextIO) -> FailOpen
         )
     ]
     if coordinates.rank == 0:
-        hooks.append(Progress(terminal))
+        hooks.append(ProgressLine(terminal))
     every = FailOpen(hooks, make_hooks(job.resolved.attempt.hooks, str(RunDirectory(job.run).config_file)))
     if job.plan.origin == "resume":
         every.load_state({} if job.plan.hooks is None else parse_json(read_bytes(job.plan.hooks)))

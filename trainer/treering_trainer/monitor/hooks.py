@@ -201,7 +201,7 @@ def _json_values(state: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-class Progress(Hook):
+class ProgressLine(Hook):
     """One line of progress: rewritten in place on a terminal, printed every ten seconds elsewhere.
 
     Args:

@@ -9,12 +9,13 @@ from treering.audit.attestation.keys import PrivateKey
 from treering.audit.attestation.place import attestation_file
 from treering.audit.attestation.statement import Statement
 from treering.audit.checkpoint import audit_checkpoint
-from treering.audit.corpora.content import Progress, check_files, quiet
+from treering.audit.corpora.content import check_files
 from treering.audit.evidence.agreement import check_run
 from treering.audit.evidence.segments import recorded_segments_to
 from treering.audit.replay import replay_steps, replayed
 from treering.errors import EvidenceError, UserError
 from treering.files import write_durably
+from treering.progress import Progress, quiet
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory
 

@@ -21,19 +21,13 @@ from treering.data.corpus.chunks import map_in_order
 from treering.data.corpus.corpus import BIN, IDX, MANIFEST, Corpus, Damage
 from treering.data.order.treering1 import DataOrder
 from treering.errors import EvidenceError
+from treering.progress import Progress, quiet
 from treering.runlog.directory import CheckpointDirectory
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much is done and how much there is."""
 
 _CHUNK = 1 << 14
 _NO_TOKEN = np.iinfo(np.uint32).max
 _SHOWN_DOCUMENTS = 8
 _SHOWN_BATCHES = 3
-
-
-def quiet(_what: str, _done: int, _total: int) -> None:
-    """Progress that nobody watches."""
 
 
 @dataclass(frozen=True, slots=True)

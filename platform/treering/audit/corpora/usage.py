@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from treering.audit.corpora.catalog import Catalog, agree, order_of
-from treering.audit.corpora.content import Progress, quiet
 from treering.audit.corpora.heldout import HeldOutDocuments
 from treering.audit.evidence.segments import Piece
 from treering.audit.report import CorpusUsage, CurationStep, Finding, HeldOut
@@ -20,6 +19,7 @@ from treering.data.corpus.corpus import Corpus
 from treering.data.order.spans import DocumentReads
 from treering.data.order.treering1 import DataOrder
 from treering.errors import EvidenceError
+from treering.progress import Progress, quiet
 
 _CHUNK = 1 << 14
 """Documents looked at together where the document table cannot be read."""

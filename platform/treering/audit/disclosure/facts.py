@@ -11,7 +11,6 @@ import pyarrow as pa
 from treering.audit.attestation.check import attested
 from treering.audit.attestation.place import find_attestation
 from treering.audit.checkpoint import audit_checkpoint
-from treering.audit.corpora.content import Progress, quiet
 from treering.audit.report import AuditReport, CorpusUsage
 from treering.config.resolved import Resolved
 from treering.data.corpus.corpus import Corpus
@@ -19,6 +18,7 @@ from treering.data.curate.decisions import STEPS
 from treering.errors import EvidenceError
 from treering.files import read_bytes
 from treering.metrics.parameters import Parameters
+from treering.progress import Progress, quiet
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory
 from treering.runlog.records import CheckpointManifest, Evaluation

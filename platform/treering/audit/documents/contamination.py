@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from treering.audit.corpora.content import Progress, quiet
 from treering.audit.documents.exposure import seen_by
 from treering.audit.documents.exposure_index import corpora_of
 from treering.audit.documents.readers import missing_corpora
@@ -22,6 +21,7 @@ from treering.data.curate.decontaminate import LABELS, row_texts, task_rows
 from treering.data.ngram_index.index import NGRAM_WORDS
 from treering.data.words import words
 from treering.errors import NotFoundError, UserError
+from treering.progress import Progress, quiet
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 

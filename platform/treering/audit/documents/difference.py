@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treering.audit.corpora.catalog import Catalog, find_corpora, order_of
-from treering.audit.corpora.content import Progress, quiet
 from treering.audit.evidence.recovery import RecoveredAncestry, recover_ancestry
 from treering.audit.evidence.rings import Recorded, read_path
 from treering.audit.evidence.segments import Piece, path_joins
@@ -19,6 +18,7 @@ from treering.data.blend.joins import CorpusJoin
 from treering.data.corpus.corpus import Corpus
 from treering.data.order.spans import held_documents
 from treering.errors import EvidenceError
+from treering.progress import Progress, quiet
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory
 

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treering.audit.corpora.catalog import Catalog, find_corpora
-from treering.audit.corpora.content import Progress, quiet
 from treering.audit.documents.exposure import CheckpointExposure, Exposure, TracedDocument, checkpoint_exposure
 from treering.audit.documents.readers import attempts_of, missing_corpora, readable_id, untold_steps
 from treering.audit.evidence.recovery import RecoveredAncestry
@@ -20,6 +19,7 @@ from treering.config.schedule import Schedule
 from treering.data.corpus.corpus import MANIFEST, Corpus
 from treering.data.order.contract import Exposures
 from treering.errors import EvidenceError
+from treering.progress import Progress, quiet
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
 from treering.runlog.find import find_runs

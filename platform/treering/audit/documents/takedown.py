@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from treering.audit.corpora.catalog import Catalog
-from treering.audit.corpora.content import Progress, quiet
 from treering.audit.documents.exposure import CheckpointExposure, TracedDocument, answer_json
 from treering.audit.documents.exposure_index import corpora_of, find_exposures, project_runs
 from treering.audit.documents.readers import lost_runs, recover_ancestries
@@ -25,6 +24,7 @@ from treering.audit.documents.selection import Matcher, Selector, find_readable
 from treering.audit.report import Gap, messages
 from treering.errors import EvidenceError, UserError
 from treering.files import read_text, reason
+from treering.progress import Progress, quiet
 from treering.project import Project
 
 _COLUMNS = ["corpus", "id", "source", "licence", "kept", "step", "rule", "near_duplicate_of", "cluster", "split"]

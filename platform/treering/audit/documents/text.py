@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 
 from treering.audit.corpora.catalog import Catalog
-from treering.audit.corpora.content import Progress, quiet
 from treering.audit.documents.exposure import CheckpointExposure, TracedDocument, answer_json, seen_by
 from treering.audit.documents.exposure_index import corpora_of, find_exposures, project_runs
 from treering.audit.documents.readers import lost_runs, recover_ancestries
@@ -33,6 +32,7 @@ from treering.audit.documents.text_match import TextFinder, TextMatch, num_ngram
 from treering.audit.evidence.recovery import RecoveredAncestry
 from treering.audit.report import Gap, messages
 from treering.errors import NotFoundError
+from treering.progress import Progress, quiet
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from treering.audit.corpora.content import Progress, quiet
 from treering.audit.documents.exposure import CheckpointExposure, TracedDocument, answer_json
 from treering.audit.documents.exposure_index import corpora_of, find_exposures, project_runs
 from treering.audit.documents.readers import lost_runs, missing_corpora, recover_ancestries
 from treering.audit.documents.selection import Selector, select
 from treering.audit.report import Gap, messages
 from treering.errors import EvidenceError, NotFoundError
+from treering.progress import Progress, quiet
 from treering.project import Project
 
 

@@ -14,6 +14,7 @@ from treering.config.canonical import DIGEST_PREFIX, parse_json
 from treering.data.corpus.corpus import MANIFEST
 from treering.data.corpus.manifest import manifest_digest, read_manifest
 from treering.errors import EvidenceError, NotFoundError, StoreError, UserError
+from treering.progress import Say
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
 from treering.runlog.find import find_runs
@@ -42,7 +43,7 @@ class Found:
     command: str | None = None
 
 
-def find_digest(project: Project, digest: str, say: Callable[[str], None] = lambda _: None) -> list[Found]:
+def find_digest(project: Project, digest: str, say: Say = lambda _: None) -> list[Found]:
     """Everything whose digest begins with the given characters.
 
     Remotes that are no folders are asked only for what neither the project nor a folder can bring back.

@@ -13,7 +13,7 @@ from treering.cli.options import (
     project,
 )
 from treering.cli.output import console, print_json
-from treering.cli.progress import progress_bars
+from treering.progress import progress_bars
 
 KeyOption = Annotated[Path, typer.Option("--key", metavar="FILE", help="The private key: ed25519 in PEM.")]
 OutputOption = Annotated[

@@ -20,8 +20,8 @@ from treering.cli.options import (
     trusted_keys,
 )
 from treering.cli.output import console, print_json
-from treering.cli.progress import progress_bars
 from treering.cli.recorded import print_recorded_audit
+from treering.progress import progress_bars
 
 if TYPE_CHECKING:
     from treering.audit.recorded.content import Content

@@ -14,7 +14,7 @@ from treering.cli.options import (
     project,
 )
 from treering.cli.output import console, print_json, print_table
-from treering.cli.progress import progress_bars
+from treering.progress import progress_bars
 
 
 def contamination(

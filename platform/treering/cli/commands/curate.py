@@ -1,8 +1,7 @@
 """`treering curate`: stage `curate` of the pipeline."""
 
 from treering.cli.options import DEFAULT_CONFIG, ConfigArgument, JsonOption, SetOption, project
-from treering.cli.output import STEP_TITLES, console, print_json, print_table
-from treering.cli.progress import stage_progress
+from treering.cli.output import STEP_TITLES, console, print_json, print_table, stage_progress
 
 
 def curate(config: ConfigArgument = DEFAULT_CONFIG, overrides: SetOption = None, json: JsonOption = False) -> None:

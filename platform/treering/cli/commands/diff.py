@@ -13,8 +13,8 @@ from treering.cli.options import (
     project,
 )
 from treering.cli.output import console, print_json, print_table
-from treering.cli.progress import progress_bars
 from treering.cli.recorded import print_recorded_difference
+from treering.progress import progress_bars
 
 if TYPE_CHECKING:
     from treering.runlog.recorded_directory import RecordedRunDirectory

@@ -12,8 +12,7 @@ from treering.cli.options import (
     SetOption,
     project,
 )
-from treering.cli.output import print_json
-from treering.cli.progress import stage_progress
+from treering.cli.output import print_json, stage_progress
 
 FromOption = Annotated[
     Path | None, typer.Option("--from", metavar="DIR", help="Take the files from this folder, without the network.")

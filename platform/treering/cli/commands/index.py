@@ -9,7 +9,7 @@ from treering.cli.options import (
     project,
 )
 from treering.cli.output import print_json, print_table
-from treering.cli.progress import progress_bars
+from treering.progress import progress_bars
 
 WorkersOption = Annotated[
     int | None,

@@ -2,7 +2,7 @@
 
 from treering.cli.options import DEFAULT_CONFIG, ConfigArgument, JsonOption, project
 from treering.cli.output import console, print_json
-from treering.cli.progress import progress_bars
+from treering.progress import progress_bars
 
 
 def report(config: ConfigArgument = DEFAULT_CONFIG, json: JsonOption = False) -> None:

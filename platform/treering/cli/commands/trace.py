@@ -13,8 +13,8 @@ from treering.cli.options import (
     project,
 )
 from treering.cli.output import console, print_json
-from treering.cli.progress import progress_bars
 from treering.files import read_text, reason
+from treering.progress import progress_bars
 
 if TYPE_CHECKING:
     from treering.project import Project

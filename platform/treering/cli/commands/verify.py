@@ -12,7 +12,7 @@ from treering.cli.options import (
     trusted_keys,
 )
 from treering.cli.output import console, print_json, print_table
-from treering.cli.progress import progress_bars
+from treering.progress import progress_bars
 
 if TYPE_CHECKING:
     from treering.audit.attestation.check import AttestationCheck

@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,8 @@ from treering.data.corpus.table import write_rows
 from treering.data.corpus.tokenizer import open_tokenizer
 from treering.errors import UserError
 from treering.files import open_regular, read_text
+from treering.progress import Say
 from treering.project import Project
-
-Say = Callable[[str], None]
 
 SPLITS = ("train", "heldout")
 _BATCH = 256

@@ -8,7 +8,7 @@ import json
 import multiprocessing
 import shutil
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,8 @@ from treering.data.curate.tasks import TASKS, write_tasks
 from treering.data.words import Hashes, shingles
 from treering.errors import UserError
 from treering.files import write_durably
+from treering.progress import Say
 from treering.project import Project
-
-Say = Callable[[str], None]
 
 
 class _Library:

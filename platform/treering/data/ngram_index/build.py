@@ -14,7 +14,7 @@ import os
 import shutil
 import time
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -45,8 +45,7 @@ from treering.data.ngram_index.index import (
 from treering.data.ngram_index.workers import worker_map
 from treering.data.words import Hashes
 from treering.errors import EvidenceError, StoreError, UserError
-
-Progress = Callable[[str, int, int], None]
+from treering.progress import Progress, quiet
 
 _BATCH_TOKENS = 1 << 16  # their characters stay in a core's cache
 _MOST_RUN_TOKENS = 1 << 24  # longer runs would be read back in longer pieces, but take more memory
@@ -166,7 +165,7 @@ def build_index(
     corpus: Corpus,
     text_of: Detokenizer,
     root: Path,
-    progress: Progress = lambda *_: None,
+    progress: Progress = quiet,
     workers: int | None = None,
 ) -> IndexFacts:
     """Builds the index of a corpus; it appears when it is complete.

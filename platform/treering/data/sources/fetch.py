@@ -16,9 +16,9 @@ from treering.config.canonical import DIGEST_PREFIX, digest_file
 from treering.config.corpora import CorpusConfig, WheelConfig
 from treering.data.sources.raw import MEGABYTE, wheel_path, wheel_paths
 from treering.errors import EvidenceError, NotFoundError, StoreError, UserError
+from treering.progress import Say
 from treering.project import Project
 
-Say = Callable[[str], None]
 Download = Callable[[WheelConfig, Path], None]
 """Puts the wheel into an empty folder, or raises."""
 
