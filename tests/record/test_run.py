@@ -162,6 +162,20 @@ def test_a_finished_run_is_followed_by_a_new_one():
     assert start("plain", config={"a": 1}, resume="must").id == second.id
 
 
+def test_an_interrupted_run_goes_on_and_takes_scores_after_its_end():
+    run = start("plain")
+    run.step(loss=1.0)
+    run.interrupt("stopped by the time limit")
+    run.score(1, "eval", {"loss": 0.5})
+    end = directory(run).attempts()[0].end
+    assert (end.status, end.reason, end.step) == ("interrupted", "stopped by the time limit", 1)
+    scored = [line.entry for line in directory(run).journal.lines() if isinstance(line.entry, Scored)]
+    assert [(each.step, each.metrics) for each in scored] == [(1, {"loss": 0.5})]
+    run.interrupt("again")
+    assert directory(run).attempts()[0].end == end
+    assert start("plain").id == run.id
+
+
 def test_must_resume_fails_where_there_is_nothing_to_go_on_with():
     with pytest.raises(NotFoundError, match="no unfinished run of experiment 'plain'"):
         start("plain", resume="must")

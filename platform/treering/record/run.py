@@ -151,6 +151,8 @@ class Run:
     def score(self, step: int, task: str, metrics: Mapping[str, Any]) -> None:
         """Reports scores of the model after a step, in any order of steps; on other ranks than 0 does nothing.
 
+        The run may have ended: a model is often evaluated after its training.
+
         Args:
             step: the step after which the model was evaluated.
             task: name of the task.
@@ -159,7 +161,7 @@ class Run:
         Raises:
             UserError: a value is not a number.
         """
-        self._check_open()
+        self._check_process()
         if self._rank > 0:
             return
         numbers = {name: _number(f"{task}.{name}", value) for name, value in metrics.items()}
@@ -181,6 +183,16 @@ class Run:
         """Ends the run as finished; more than once does nothing."""
         self._end("finished", "the trainer called finish")
 
+    def interrupt(self, reason: str) -> None:
+        """Ends the attempt before the training is complete; after the end of the run does nothing.
+
+        The next `treering.start` goes on with the run.
+
+        Args:
+            reason: why the training stopped.
+        """
+        self._end("interrupted", redact(reason))
+
     def __enter__(self) -> Self:
         return self
 
@@ -197,6 +209,9 @@ class Run:
     def _check_open(self) -> None:
         if not self._open:
             raise UserError(f"run {self.id}: the run has ended; begin a new attempt with treering.start")
+        self._check_process()
+
+    def _check_process(self) -> None:
         if os.getpid() != self._process:
             raise UserError(
                 f"run {self.id}: process {os.getpid()} is not the process {self._process} that began the attempt; "
