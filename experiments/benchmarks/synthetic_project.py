@@ -28,8 +28,8 @@ from treering.data.corpus.manifest import CHUNK_BYTES, SCHEMA_VERSION, describe_
 from treering.data.corpus.mapped_offsets import MappedOffsets
 from treering.data.corpus.tokenize import train_tokenizer
 from treering.project import Project
-from treering.runlog.attempt import HEADER_FILE
 from treering.runlog.directory import MANIFEST_FILE, RunDirectory, checkpoint_name
+from treering.runlog.folders import HEADER_FILE
 from treering.runlog.records import AttemptHeader, AttemptLayout, CheckpointManifest
 from treering.runlog.ring import RINGS_FILE, Ring
 from treering.runlog.writer import RingWriter

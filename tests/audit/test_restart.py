@@ -120,7 +120,7 @@ def test_ranks_that_were_killed_at_different_steps_are_compared_where_both_repor
 
 def test_what_the_journal_knows_cannot_be_cut_off(tmp_path):
     run = train(tmp_path)
-    file = run.attempts()[0].rings_file()
+    file = run.attempts()[0].rings_file
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:-2]))
     found = audit_recorded(run)
     assert "found 22 rings, expected 24 by the journal" in found.findings[0].text

@@ -135,7 +135,7 @@ def test_one_number_of_a_ring(built, field):
     [finding] = [finding for finding in report.findings if finding.kind == "ring"]
     assert (finding.file, finding.line, finding.step) == (str(path), 4, 4)
     assert f"{path} line 4: ring of step {ring['step']}" in finding.text
-    assert "the ring was changed after it was laid" in finding.text
+    assert "the ring was changed after it was appended" in finding.text
     assert (report.level, report.steps_recorded) == (Level.REDERIVED, 3)
     assert not report.holds
 

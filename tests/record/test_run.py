@@ -315,7 +315,7 @@ def test_a_changed_ring_is_found():
     run.step(loss=1.0)
     run.step(loss=2.0)
     run.finish()
-    file = directory(run).attempts()[0].rings_file()
+    file = directory(run).attempts()[0].rings_file
     file.write_text(file.read_text().replace('"loss":2.0', '"loss":1.0'))
     with pytest.raises(EvidenceError, match="line 2: ring of step 2: digest"):
         rings(run)

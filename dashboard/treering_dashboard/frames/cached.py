@@ -15,9 +15,9 @@ from treering.audit.documents.exposure_index import project_runs
 from treering.config.resolved import CONFIG_FILE
 from treering.errors import EvidenceError
 from treering.project import Project
-from treering.runlog.attempt import END_FILE, HEADER_FILE
 from treering.runlog.directory import EVALUATIONS, MANIFEST_FILE, RunDirectory
 from treering.runlog.find import find_runs
+from treering.runlog.folders import END_FILE, HEADER_FILE
 from treering.runlog.incidents import INCIDENTS_FILE
 from treering.runlog.records import Evaluation
 from treering.runlog.ring import RINGS_FILE

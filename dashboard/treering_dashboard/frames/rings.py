@@ -21,8 +21,9 @@ from treering.metrics.flops import ModelShape
 from treering.metrics.run_summary import judge_of, judged
 from treering.metrics.spikes import RingAlarms
 from treering.runlog.ancestry import PathSegment, broken_seam, path_left, segments_left
-from treering.runlog.attempt import HEADER_FILE, AttemptDirectory
+from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import RunDirectory
+from treering.runlog.folders import HEADER_FILE
 from treering.runlog.incidents import Incident
 from treering.runlog.metric_catalog import ring_metrics
 from treering.runlog.ring import RINGS_FILE, Ring

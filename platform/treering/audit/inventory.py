@@ -27,7 +27,8 @@ from treering.data.ngram_index.index import ENTRIES, NgramIndex, index_directory
 from treering.errors import EvidenceError, NotFoundError, TreeringError
 from treering.progress import Progress, quiet
 from treering.project import Project
-from treering.runlog.directory import ATTEMPTS, UNIVERSAL, CheckpointDirectory, RunDirectory
+from treering.runlog.directory import UNIVERSAL, CheckpointDirectory, RunDirectory
+from treering.runlog.folders import ATTEMPTS
 from treering.runlog.journal import JOURNAL
 from treering.runlog.records import CheckpointManifest, ConversionManifest
 

@@ -238,7 +238,7 @@ class Run:
 
 
 def _open_rings(attempt: RecordedAttempt, rank: int) -> RingWriter[RecordedRing]:
-    file = attempt.rings_file(rank)
+    file = attempt.rank_file(rank)
     try:
         return RingWriter(file, RecordedRing, attempt.header_digest)
     except FileExistsError:

@@ -16,7 +16,6 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 from treering.config.canonical import short
 from treering.config.model import Digest
@@ -24,23 +23,18 @@ from treering.config.resolved import ANCESTORS, CONFIG_FILE, RUN_ID_LENGTH, Reso
 from treering.errors import EvidenceError
 from treering.runlog.ancestry import PathSegment, path_of, rings_along
 from treering.runlog.attempt import AttemptDirectory
+from treering.runlog.folders import RunFolder
 from treering.runlog.incidents import Incident
 from treering.runlog.journal import JOURNAL, Journal
-from treering.runlog.lock import is_held
 from treering.runlog.records import CheckpointManifest, Evaluation
 from treering.runlog.ring import Ring
 
-RunState = Literal["empty", "running", "finished", "interrupted", "failed", "broken"]
-
 MANIFEST_FILE = "manifest.json"
 HOOKS_FILE = "hooks.json"
-ATTEMPTS = "attempts"
-CHECKPOINTS = "checkpoints"
 UNIVERSAL = "universal"
 EVALUATIONS = "evaluations"
 
 _CHECKPOINT_NAME = re.compile(r"^step-(\d{8,})$")
-_ATTEMPT_NAME = re.compile(r"^\d{4,}$")
 
 
 def checkpoint_name(step: int) -> str:
@@ -127,15 +121,12 @@ class CheckpointDirectory:
         return self.conversion / MANIFEST_FILE
 
 
-class RunDirectory:
+class RunDirectory(RunFolder):
     """One run on disk.
 
     Args:
         path: `runs/<id>`, or a published checkpoint's folder.
     """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
 
     @property
     def config_file(self) -> Path:
@@ -151,20 +142,6 @@ class RunDirectory:
     def evaluation_journal_file(self) -> Path:
         """The `journal.jsonl` of the evaluations."""
         return self.evaluations_folder / JOURNAL
-
-    @property
-    def attempts_folder(self) -> Path:
-        """The folder of the attempts."""
-        return self.path / ATTEMPTS
-
-    def attempt_folder(self, number: int) -> Path:
-        """The folder of an attempt, whether the attempt exists or not."""
-        return self.attempts_folder / f"{number:04d}"
-
-    @property
-    def checkpoints_folder(self) -> Path:
-        """The folder of the checkpoints that no later attempt wrote again."""
-        return self.path / CHECKPOINTS
 
     def checkpoint_folder(self, step: int) -> Path:
         """The folder of the checkpoint after `step` steps, whether the checkpoint exists or not."""
@@ -195,9 +172,8 @@ class RunDirectory:
 
     def attempts(self, *, headless: bool = False) -> list[AttemptDirectory]:
         """All attempts that wrote a header, oldest first; with `headless` those as well that lost it and have rings."""
-        found = [AttemptDirectory(path) for path in self.attempts_folder.glob("*") if _ATTEMPT_NAME.match(path.name)]
-        there = [each for each in found if each.started or (headless and each.rings_file.exists())]
-        return sorted(there, key=lambda attempt: attempt.number)
+        found = [AttemptDirectory(path) for path in self.attempt_folders()]
+        return [each for each in found if each.started or (headless and each.rings_file.exists())]
 
     def attempt(self, number: int) -> AttemptDirectory:
         """One attempt by number.
@@ -280,21 +256,6 @@ class RunDirectory:
                 if attempt.has_header:
                     return attempt.header.run
             raise
-
-    @property
-    def lock(self) -> Path:
-        """The file whose lock the training processes hold."""
-        return self.path / "lock"
-
-    def state(self) -> RunState:
-        """What is the matter with the run; `broken` is a run whose processes died without a word."""
-        if is_held(self.lock):
-            return "running"
-        attempts = self.attempts()
-        if not attempts:
-            return "empty"
-        end = attempts[-1].end
-        return end.status if end else "broken"
 
     def ancestor(self, digest: Digest) -> "RunDirectory":
         """The run that this one starts from: carried along below a published run, else beside it in the same folder."""

@@ -9,14 +9,13 @@ from treering.config.resolved import CONFIG_FILE, RUN_ID_LENGTH
 from treering.errors import NotFoundError
 from treering.files import read_text
 from treering.runlog.directory import (
-    ATTEMPTS,
-    CHECKPOINTS,
     CheckpointDirectory,
     RunDirectory,
     checkpoint_name,
     is_checkpoint_name,
 )
 from treering.runlog.document import read_document
+from treering.runlog.folders import ATTEMPTS, CHECKPOINTS
 from treering.runlog.recorded_directory import POINTER_FILE, RECORD_FILE, RecordedRunDirectory
 from treering.runlog.recorded_records import RecordedCheckpoint
 
@@ -41,7 +40,7 @@ def find_recorded_runs(folder: Path) -> list[RecordedRunDirectory]:
 
 
 def _last_report(run: RecordedRunDirectory) -> float:
-    files = (*(attempt.rings_file() for attempt in run.attempts()), run.record_file)
+    files = (*(attempt.rings_file for attempt in run.attempts()), run.record_file)
     return max(_modified_at(file) for file in files)
 
 

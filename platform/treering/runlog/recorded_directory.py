@@ -20,14 +20,10 @@ from typing import Final
 from treering.config.canonical import short
 from treering.config.resolved import RUN_ID_LENGTH
 from treering.errors import EvidenceError
-from treering.runlog.attempt import END_FILE, HEADER_FILE
-from treering.runlog.directory import ATTEMPTS, CHECKPOINTS, RunState
+from treering.runlog.folders import AttemptFolder, RunFolder
 from treering.runlog.journal import Journal
-from treering.runlog.lock import is_held
 from treering.runlog.recorded_records import RecordedCheckpoint, RecordedHeader, RecordedRun
 from treering.runlog.recorded_ring import RecordedRing
-from treering.runlog.records import AttemptEnd
-from treering.runlog.ring import RINGS_FILE
 from treering.runlog.ring_log import RingLog
 
 RECORD_FILE: Final = "recorded.json"
@@ -35,62 +31,26 @@ BLEND_FILE: Final = "blend.json"
 POINTER_FILE: Final = "treering.json"
 """In a checkpoint's own folder: which run recorded it."""
 
-_ATTEMPT_NAME = re.compile(r"^\d{4,}$")
 _RANK_FILE = re.compile(r"^rank-(\d+)\.jsonl$")
 
 
-class RecordedAttempt:
+class RecordedAttempt(AttemptFolder[RecordedHeader]):
     """One process start of a recorded run.
 
     Args:
         path: `attempts/NNNN`.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.number = int(path.name)
+    header_kind = RecordedHeader
 
-    @property
-    def header_file(self) -> Path:
-        """The attempt's `header.json`."""
-        return self.path / HEADER_FILE
-
-    @property
-    def end_file(self) -> Path:
-        """The attempt's `end.json`; an attempt that runs or was killed has no such file."""
-        return self.path / END_FILE
-
-    def rings_file(self, rank: int = 0) -> Path:
+    def rank_file(self, rank: int) -> Path:
         """The rings of a rank."""
-        return self.path / (RINGS_FILE if rank == 0 else f"ranks/rank-{rank:05d}.jsonl")
-
-    @cached_property
-    def _header(self) -> tuple[RecordedHeader, str]:
-        return RecordedHeader.read(self.header_file)
-
-    @property
-    def header(self) -> RecordedHeader:
-        """What the attempt was started with.
-
-        Raises:
-            EvidenceError: missing or changed.
-        """
-        return self._header[0]
-
-    @property
-    def header_digest(self) -> str:
-        """`prev` of the first ring of every rank."""
-        return self._header[1]
-
-    @property
-    def end(self) -> AttemptEnd | None:
-        """How the attempt ended, None while it runs or if it was killed."""
-        return AttemptEnd.read(self.end_file)[0] if self.end_file.exists() else None
+        return self.path / f"ranks/rank-{rank:05d}.jsonl" if rank else self.rings_file
 
     @property
     def ring_log(self) -> RingLog[RecordedRing]:
         """The reader of rank 0's rings."""
-        return RingLog(self.rings_file(), RecordedRing)
+        return RingLog(self.rings_file, RecordedRing)
 
     def rings(self, rank: int = 0) -> Iterator[RecordedRing]:
         """All durable rings of a rank in order, the chain checked.
@@ -98,12 +58,12 @@ class RecordedAttempt:
         Raises:
             EvidenceError: a ring was changed, removed or put in.
         """
-        return RingLog(self.rings_file(rank), RecordedRing).rings(self.header_digest)
+        return RingLog(self.rank_file(rank), RecordedRing).rings(self.header_digest)
 
     def ranks(self) -> list[int]:
         """The ranks that have a file of rings, in order."""
         others = (_RANK_FILE.match(path.name) for path in (self.path / "ranks").glob("rank-*.jsonl"))
-        found = [0] if self.rings_file().exists() else []
+        found = [0] if self.rings_file.exists() else []
         return found + sorted(int(match[1]) for match in others if match)
 
     def last_step(self) -> int:
@@ -130,15 +90,12 @@ class RecordedSegment:
         return self.last_step is None or step <= self.last_step
 
 
-class RecordedRunDirectory:
+class RecordedRunDirectory(RunFolder):
     """One recorded run on disk.
 
     Args:
         path: `runs/<id>`.
     """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
 
     @property
     def record_file(self) -> Path:
@@ -178,37 +135,22 @@ class RecordedRunDirectory:
         return self.path / BLEND_FILE
 
     @property
-    def lock(self) -> Path:
-        """The file whose lock rank 0 holds; its text names the process and the attempt."""
-        return self.path / "lock"
-
-    @property
     def journal(self) -> Journal:
         """Notes, tags and scores of the run, and how its attempts ended."""
         return Journal.of(self.path, self.digest)
 
-    @property
-    def attempts_folder(self) -> Path:
-        """The folder of the attempts."""
-        return self.path / ATTEMPTS
-
-    def attempt_folder(self, number: int) -> Path:
-        """The folder of an attempt, whether the attempt exists or not."""
-        return self.attempts_folder / f"{number:04d}"
-
     def attempts(self) -> list[RecordedAttempt]:
         """All attempts that wrote a header, oldest first."""
-        folders = [path for path in self.attempts_folder.glob("*") if _ATTEMPT_NAME.match(path.name)]
-        found = [RecordedAttempt(path) for path in folders]
-        return sorted((each for each in found if each.header_file.exists()), key=lambda attempt: attempt.number)
+        found = [RecordedAttempt(path) for path in self.attempt_folders()]
+        return [each for each in found if each.started]
 
     def checkpoint_file(self, attempt: int, step: int) -> Path:
         """The record of the checkpoint that an attempt wrote after a step."""
-        return self.path / CHECKPOINTS / f"step-{step:08d}-attempt-{attempt:04d}.json"
+        return self.checkpoints_folder / f"step-{step:08d}-attempt-{attempt:04d}.json"
 
     def checkpoint_files(self) -> list[Path]:
         """The records of all checkpoints, oldest step first."""
-        return sorted((self.path / CHECKPOINTS).glob("step-*.json"))
+        return sorted(self.checkpoints_folder.glob("step-*.json"))
 
     def checkpoints(self) -> list[RecordedCheckpoint]:
         """The checkpoints that the trainer reported, in abandoned attempts too, oldest step first.
@@ -227,16 +169,6 @@ class RecordedRunDirectory:
         on_path = {segment.attempt.number: segment for segment in segments}
         written = [(each, on_path.get(each.attempt)) for each in self.checkpoints()]
         return [each for each, segment in written if segment is not None and segment.contains(each.step)]
-
-    def state(self) -> RunState:
-        """Whether the run is running, or how its newest attempt ended; `broken` where it ended without a record."""
-        if is_held(self.lock):
-            return "running"
-        attempts = self.attempts()
-        if not attempts:
-            return "empty"
-        end = attempts[-1].end
-        return end.status if end else "broken"
 
     def path_to_end(self) -> list[RecordedSegment]:
         """The segments that led to the newest ring, from the first attempt on.

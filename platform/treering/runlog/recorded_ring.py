@@ -4,12 +4,11 @@ Every rank of the trainer writes such rings about the samples that it was given 
 processes import this module.
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Self
 
-from treering.config.canonical import digest_json, parse_json
-from treering.errors import EvidenceError
-from treering.runlog.chained_line import seal
+from treering.runlog.chained_line import of_other_kinds, parse_ring, refuse, seal
 from treering.runlog.ring import named_floats
 
 FINGERPRINT_DIGITS: Final = 16
@@ -70,46 +69,22 @@ class RecordedRing:
 
         Raises:
             EvidenceError: the line is not a ring of a recorded run, or its content does not give the digest in it.
-        """  # noqa: DOC501 the error is made by a function
-        try:
-            content = parse_json(line)
-            claimed = content["digest"]
-            recomputed = digest_json({key: value for key, value in content.items() if key != "digest"})
-        except (ValueError, KeyError, TypeError) as error:
-            raise EvidenceError(f"{where}: not a ring ({error}): the line was changed or torn") from error
-        if claimed != recomputed:
-            raise EvidenceError(
-                f"{where}: ring of step {content.get('step')}: digest {claimed} is written, {recomputed} recomputed: "
-                "the ring was changed after it was appended",
-                found=claimed,
-                expected=recomputed,
-            )
-        if content.keys() != _KINDS.keys():
-            raise EvidenceError(
-                f"{where}: ring has fields {sorted(content)}, expected {sorted(_KINDS)}",
-                found=sorted(content),
-                expected=sorted(_KINDS),
-            )
+        """
+        content = parse_ring(line, where, _KINDS)
         content["metrics"] = named_floats(content["metrics"])
-        for field, kinds in _KINDS.items():
-            if type(content[field]) not in kinds:
-                raise _unexpected(where, content, field, " or ".join(kind.__name__ for kind in kinds))
-        ring = cls(**content)
-        if ring.step < 1:
-            raise _unexpected(where, content, "step", "a step from 1 on")
-        if any(type(value) not in _NUMBER for value in ring.metrics.values()):
-            raise _unexpected(where, content, "metrics", "a number for each name")
-        if len(ring.fingerprints or "") != (ring.samples or 0) * FINGERPRINT_DIGITS:
-            raise _unexpected(where, content, "fingerprints", f"{FINGERPRINT_DIGITS} hex digits for each sample")
-        return ring
+        refuse(content, where, of_other_kinds(content, _KINDS))
+        refuse(content, where, _wrong_inside(content))
+        return cls(**content)
 
 
-def _unexpected(where: str, content: dict[str, Any], field: str, expected: str) -> EvidenceError:
-    text = (
-        f"{where}: ring of step {content['step']}: {field} is {content[field]!r}, expected {expected}: "
-        "no recorder of this version wrote the ring"
-    )
-    return EvidenceError(text, found=content[field], expected=expected)
+def _wrong_inside(content: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
+    """Fields that are of the right kind and wrong all the same: name, value, what was expected."""
+    if content["step"] < 1:
+        yield "step", content["step"], "a step from 1 on"
+    if any(type(value) not in _NUMBER for value in content["metrics"].values()):
+        yield "metrics", content["metrics"], "a number for each name"
+    if len(content["fingerprints"] or "") != (content["samples"] or 0) * FINGERPRINT_DIGITS:
+        yield "fingerprints", content["fingerprints"], f"{FINGERPRINT_DIGITS} hex digits for each sample"
 
 
 _NUMBER: Final = (float, int)

@@ -4,12 +4,11 @@ Standard library only, so that a training process that lays rings imports nothin
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
 
-from treering.config.canonical import canonical_json, digest_json, parse_json
-from treering.errors import EvidenceError
-from treering.runlog.chained_line import seal
+from treering.config.canonical import canonical_json
+from treering.runlog.chained_line import of_other_kinds, parse_ring, refuse, seal
 
 RINGS_FILE = "rings.jsonl"
 
@@ -97,44 +96,13 @@ class Ring:
             where: file and line number, for errors.
 
         Raises:
-            EvidenceError: the line is no ring, or its content does not give the digest it carries.
+            EvidenceError: the line is not a ring, or its content does not give the digest in it.
         """
-        try:
-            content = parse_json(line)
-            claimed = content["digest"]
-            recomputed = digest_json({key: value for key, value in content.items() if key != "digest"})
-        except (ValueError, KeyError, TypeError) as error:
-            raise EvidenceError(f"{where}: not a ring ({error}): the line was changed or torn") from error
-        if claimed != recomputed:
-            raise EvidenceError(
-                f"{where}: ring of step {content.get('step')}: digest {claimed} is written, {recomputed} recomputed: "
-                "the ring was changed after it was laid",
-                found=claimed,
-                expected=recomputed,
-            )
-        if content.keys() != _FIELD_NAMES:
-            raise EvidenceError(
-                f"{where}: ring has fields {sorted(content)}, expected {sorted(_FIELD_NAMES)}",
-                found=sorted(content),
-                expected=sorted(_FIELD_NAMES),
-            )
+        content = parse_ring(line, where, _KINDS)
         if any(mark in line for mark in _NAMING):
             content = named_floats(content)
-        for name, kinds in _KINDS.items():
-            if type(content[name]) not in kinds:
-                raise EvidenceError(
-                    f"{where}: ring of step {content['step']}: {name} is {content[name]!r}, expected "
-                    f"{' or '.join(kind.__name__ for kind in kinds)}: no trainer of this version laid it",
-                    found=content[name],
-                    expected=" or ".join(kind.__name__ for kind in kinds),
-                )
-        for name, value, expected in _wrong_inside(content):
-            raise EvidenceError(
-                f"{where}: ring of step {content['step']}: {name} is {value!r}, expected {expected}: no trainer of "
-                "this version laid it",
-                found=value,
-                expected=expected,
-            )
+        refuse(content, where, of_other_kinds(content, _KINDS))
+        refuse(content, where, _wrong_inside(content))
         return cls(**content)
 
 
@@ -164,7 +132,6 @@ def _wrong_inside(content: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
         )
 
 
-_FIELD_NAMES = {field.name for field in fields(Ring)}
 _NUMBER = (float, int)
 _KINDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("step", "sample_start", "sample_end", "consumed_samples", "consumed_tokens"), (int,)),

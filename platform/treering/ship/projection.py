@@ -13,7 +13,8 @@ from treering.metrics.flops import ModelShape
 from treering.metrics.state import Condition
 from treering.runlog.ancestry import PathSegment
 from treering.runlog.attempt import AttemptDirectory
-from treering.runlog.directory import CheckpointDirectory, RunDirectory, RunState
+from treering.runlog.directory import CheckpointDirectory, RunDirectory
+from treering.runlog.folders import RunState
 from treering.runlog.incidents import Incident
 from treering.runlog.metric_catalog import ring_metrics
 from treering.runlog.records import AttemptHeader, Evaluation

@@ -21,7 +21,8 @@ import deepspeed
 import psutil
 
 from treering.errors import EvidenceError, TrainingError, UserError
-from treering.runlog.directory import CHECKPOINTS, CheckpointDirectory, RunDirectory
+from treering.runlog.directory import CheckpointDirectory, RunDirectory
+from treering.runlog.folders import CHECKPOINTS
 from treering.runlog.records import AttemptLayout, ConversionManifest, FileRecord
 from treering_trainer.checkpointing.checkpoint import check_files, seal
 from treering_trainer.checkpointing.weights import open_state

@@ -10,7 +10,8 @@ from treering.config.canonical import short
 from treering.config.resolved import RUN_ID_LENGTH, Resolved
 from treering.errors import EvidenceError
 from treering.project import Project
-from treering.runlog.directory import CHECKPOINTS, EVALUATIONS, MANIFEST_FILE, CheckpointDirectory, RunDirectory
+from treering.runlog.directory import EVALUATIONS, MANIFEST_FILE, CheckpointDirectory, RunDirectory
+from treering.runlog.folders import CHECKPOINTS
 from treering.runlog.journal import CheckpointRemoved, Journal, Line
 from treering.runlog.lock import is_held
 from treering.runlog.records import CheckpointManifest, ConversionManifest, Evaluation

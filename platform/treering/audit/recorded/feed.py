@@ -73,10 +73,10 @@ def feeds_along(segments: Sequence[RecordedSegment]) -> Iterator[StepFeed]:
             yield feed
         if segment.last_step is not None and last != segment.last_step:
             raise EvidenceError(
-                f"{segment.attempt.rings_file()}: the rings end at step {last}, and attempt "
+                f"{segment.attempt.rings_file}: the rings end at step {last}, and attempt "
                 f"{segments[number + 1].attempt.number} resumes from step {segment.last_step}; restore the file from a "
                 "copy",
-                file=segment.attempt.rings_file(),
+                file=segment.attempt.rings_file,
                 step=last,
                 found=last,
                 expected=segment.last_step,

@@ -179,7 +179,7 @@ def _lost_rings(run: RecordedRunDirectory) -> Iterator[Finding]:
                 "record", f"{folder}: the journal names attempt {entry.attempt}, which is missing", str(folder)
             )
             continue
-        file = attempt.rings_file()
+        file = attempt.rings_file
         found = attempt.ring_log.num_lines()
         if found != entry.rings:
             text = f"{file}: found {found} rings, expected {entry.rings} by the journal; restore the file from a copy"
@@ -198,10 +198,10 @@ def _incomplete_ranks(run: RecordedRunDirectory) -> Iterator[Finding]:
         if attempt.end is None or attempt.end.status != "finished":
             continue
         for rank in ranks[1:]:
-            ring = RingLog(attempt.rings_file(rank), RecordedRing).last()
+            ring = RingLog(attempt.rank_file(rank), RecordedRing).last()
             last = 0 if ring is None else ring.step
             if last != attempt.last_step():
-                file = attempt.rings_file(rank)
+                file = attempt.rank_file(rank)
                 text = f"{file}: the rings end at step {last}, expected {attempt.last_step()} as on rank 0"
                 yield Finding("ring", text, str(file), step=last)
 

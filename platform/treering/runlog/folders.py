@@ -1,0 +1,124 @@
+"""What the folders of all runs have, whichever trainer wrote them: a lock, and attempts with a header and an end."""
+
+import re
+from functools import cached_property
+from pathlib import Path
+from typing import Final, Generic, Literal, TypeVar
+
+from treering.runlog.lock import is_held
+from treering.runlog.records import AttemptEnd, Record
+from treering.runlog.ring import RINGS_FILE
+
+RunState = Literal["empty", "running", "finished", "interrupted", "failed", "broken"]
+
+HEADER_FILE: Final = "header.json"
+END_FILE: Final = "end.json"
+ATTEMPTS: Final = "attempts"
+CHECKPOINTS: Final = "checkpoints"
+
+_ATTEMPT_NAME = re.compile(r"^\d{4,}$")
+
+H = TypeVar("H", bound=Record)
+
+
+class AttemptFolder(Generic[H]):
+    """One process start of a run.
+
+    Args:
+        path: `attempts/NNNN`.
+    """
+
+    header_kind: type[H]
+    """What `header.json` holds."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.number = int(path.name)
+
+    @property
+    def header_file(self) -> Path:
+        """The attempt's `header.json`."""
+        return self.path / HEADER_FILE
+
+    @property
+    def rings_file(self) -> Path:
+        """The attempt's `rings.jsonl`."""
+        return self.path / RINGS_FILE
+
+    @property
+    def end_file(self) -> Path:
+        """The attempt's `end.json`; an attempt that runs or was killed has no such file."""
+        return self.path / END_FILE
+
+    @cached_property
+    def _header(self) -> tuple[H, str]:
+        return self.header_kind.read(self.header_file)
+
+    @property
+    def header(self) -> H:
+        """What the attempt was started with.
+
+        Raises:
+            EvidenceError: missing or changed.
+        """
+        return self._header[0]
+
+    @property
+    def header_digest(self) -> str:
+        """`prev` of the first ring."""
+        return self._header[1]
+
+    @property
+    def started(self) -> bool:
+        """Whether the header was written; an attempt that died before has no records."""
+        return self.header_file.exists()
+
+    @property
+    def end(self) -> AttemptEnd | None:
+        """How the attempt ended, None while it runs or if it was killed."""
+        return AttemptEnd.read(self.end_file)[0] if self.end_file.exists() else None
+
+
+class RunFolder:
+    """One run on disk.
+
+    Args:
+        path: `runs/<id>`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def lock(self) -> Path:
+        """The file whose lock the training processes hold."""
+        return self.path / "lock"
+
+    @property
+    def attempts_folder(self) -> Path:
+        """The folder of the attempts."""
+        return self.path / ATTEMPTS
+
+    def attempt_folder(self, number: int) -> Path:
+        """The folder of an attempt, whether the attempt exists or not."""
+        return self.attempts_folder / f"{number:04d}"
+
+    def attempt_folders(self) -> list[Path]:
+        """The folders of all attempts, whether they have a header or not, in order."""
+        found = [path for path in self.attempts_folder.glob("*") if _ATTEMPT_NAME.match(path.name)]
+        return sorted(found, key=lambda path: int(path.name))
+
+    @property
+    def checkpoints_folder(self) -> Path:
+        """The folder of the checkpoints."""
+        return self.path / CHECKPOINTS
+
+    def state(self) -> RunState:
+        """Whether the run is running, or how its newest attempt ended; `broken` where it ended without a record."""
+        if is_held(self.lock):
+            return "running"
+        started = [path for path in self.attempt_folders() if (path / HEADER_FILE).exists()]
+        if not started:
+            return "empty"
+        end_file = started[-1] / END_FILE
+        return AttemptEnd.read(end_file)[0].status if end_file.exists() else "broken"
