@@ -10,9 +10,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted(path for folder in ("platform", "trainer", "dashboard") for path in (ROOT / folder).rglob("*.py"))
 HOMES = {
     "resolved.json": {"config/resolved.py"},
-    "header.json": {"runlog/attempt.py"},
+    "header.json": {"runlog/folders.py"},
     "rings.jsonl": {"runlog/ring.py"},
-    "end.json": {"runlog/attempt.py"},
+    "end.json": {"runlog/folders.py"},
     "incidents.jsonl": {"runlog/incidents.py"},
     "manifest.json": {"runlog/directory.py", "data/corpus/corpus.py"},  # of a checkpoint, and of a corpus
     "hooks.json": {"runlog/directory.py"},
