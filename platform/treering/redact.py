@@ -1,4 +1,9 @@
-"""Hides passwords and tokens in text that people or files will see: the one place that knows how a secret looks."""
+"""Hides passwords and tokens in text that people or files will see: the one place that knows how a secret looks.
+
+Hidden are those in a URI, in its parameters, in assignments, and the values of `MLFLOW_TRACKING_PASSWORD`,
+`MLFLOW_TRACKING_TOKEN`, the keys of AWS and `PGPASSWORD` anywhere. A password shorter than four characters is hidden
+only inside URIs.
+"""
 
 import os
 import re

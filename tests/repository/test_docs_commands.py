@@ -26,7 +26,6 @@ NOT_RUN = {
     "treering fetch": "it downloads wheels; tests/data/test_fetch.py reads a registry of its own",
     "treering launch experiments/demo.yaml --hostfile hosts": "it starts ranks on other nodes; with --dry-run it runs",
     "treering launch experiments/demo.yaml --slurm": "it submits a job to Slurm; tests/launch has a Slurm of its own",
-    "treering launch --slurm": "it is no complete command: the number of nodes is left out",
     "treering report": "it needs what every stage of the pipeline leaves; tests/report makes such a project",
     "treering train …": "it is no complete command",
     "treering audit --megatron-run": "it needs a run of Megatron; tests/audit/test_megatron_run.py makes some",

@@ -2,6 +2,11 @@
 
 Telemetry fails open: a line that cannot be read is left out. Every rank is read; of long files only the newest part,
 and of many ranks less of each. Readings are joined to the step that was under way when they were taken.
+
+Sensors (utilisation, power and memory of the devices, without one CPU and memory; what each rank computes in a step)
+are drawn at the step that ran when they were read: mean over all ranks, band from lowest to highest. Below are how many
+ranks of how many have readings, and the rank that computes longest. The newest 4 MiB of each rank's file are read, of
+many ranks less of each (32 MiB together), and the page says how much.
 """
 
 from dataclasses import dataclass

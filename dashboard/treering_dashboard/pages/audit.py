@@ -1,4 +1,8 @@
-"""What trained a checkpoint: samples, tokens, epochs and documents by corpus, and how much of that is proven."""
+"""What trained a checkpoint: samples, tokens, epochs and documents by corpus, and how much of that is proven.
+
+The table of levels says what each shows and what reaches it: ✔ reached, ◆ signed (reached by the signer's audit, left
+out by this one), ▶ next, ○ open. Beside it are what is not proven and the commands for higher levels.
+"""
 
 import pandas as pd
 import streamlit as st

@@ -1,4 +1,10 @@
-"""Two or more runs side by side: curves over one x, what differs in config and data, scores with their errors."""
+"""Two or more runs side by side: curves over one x, what differs in config and data, scores with their errors.
+
+If the compared blends differ, training and validation loss are means over differently weighted corpora; the page says
+so and shows the held-out loss of each corpus beside it. Smoothing is off by default and only for comparisons: a
+time-weighted, de-biased average, with the raw curve faint below it. The page leads to *Differences* if the data of two
+runs differ, and its first step leads to the batch of either side.
+"""
 
 import math
 from collections.abc import Sequence

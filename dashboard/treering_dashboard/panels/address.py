@@ -3,6 +3,8 @@
 A box that is bound to the address takes a default, or the option of that number, for a value that it does not know: the
 page would answer about something else. So every value is checked first. One that does not fit is named, with what was
 expected, and the page ends there.
+
+Such are an unknown run, checkpoint, step or axis, a negative rank, and a duplicate name.
 """
 
 from collections.abc import Callable, Collection, Iterable

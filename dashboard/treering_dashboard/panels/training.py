@@ -1,4 +1,9 @@
-"""Which panels a run has: training health, evaluation, throughput."""
+"""Which panels a run has: training health, evaluation, throughput.
+
+The parts of a step are stacked up to its whole: passes (forward and backward), waits (communication), update
+(optimizer), data. The measured bubble of a pipeline is beside its ideal; devices with a known peak have an MFU, and an
+HFU beside it if it differs.
+"""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,9 @@
-"""Replayed: steps of a checkpoint's path, trained again by the trainer in another process, and compared."""
+"""Replayed: steps of a checkpoint's path, trained again by the trainer in another process, and compared.
+
+Each step begins from the newest checkpoint before it, or from nothing. The next replayed step shows that a step was
+trained otherwise than recorded (another rate, a patched weight). A changed environment, other devices or another
+version of torch may change last bits; the finding then names what changed. Replay has never run on a GPU.
+"""
 
 import json
 import subprocess

@@ -4,6 +4,10 @@ The rule of the digest: Python's version, the packages that training imports (th
 kinds of device that compute, and the variables that choose algorithms. Kept out, since they do not touch numbers: host
 name, kernel, driver, paths, visible-device lists, log levels, network interfaces, and packages that training never
 imports (installing a linter must not end a run).
+
+Recorded is everything that begins with `NCCL_`, `TORCH`, `CUDA_`, `CUBLAS`, `OMP_`, `GLOO_`, `PYTORCH_`, `TRITON_` and
+the like. Of these `NCCL_IB_*`, `NCCL_NET*`, `NCCL_SOCKET_*`, `NCCL_DEBUG*`, `*_IFNAME`, `TORCH_NCCL_*`, `FI_*`,
+`UCX_*`, places and logs are in no digest.
 """
 
 import os

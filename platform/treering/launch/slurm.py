@@ -2,6 +2,16 @@
 
 Slurm warns every rank with SIGUSR1 before the time is over; they save a checkpoint and end with exit code 75, and the
 script puts its job back into the queue. Source: slurm.schedmd.com, pages sbatch, srun and scontrol.
+
+- `--warning` (10 minutes) before the end of `--time`: Slurm sends SIGUSR1 to the ranks; they save a checkpoint and end
+  with 75; the job is requeued. Half of that time before the end the trainer's own `--time-limit` does the same.
+- A rank is killed, or the others lose contact with it: srun names the task and its node and ends the others; the job is
+  requeued.
+- A node fails: Slurm requeues the job (`--requeue`).
+- A rank refuses to train (config, evidence, loss not finite: 2, 3, 5): the job ends with that code.
+- Three starts in a row bring no new checkpoint: the job ends, because what ended it would end the next start.
+- `scancel`, or preemption: ranks get SIGTERM and save a checkpoint, if Slurm's KillWait (30 seconds unless set)
+  suffices; the script leaves the queue to Slurm.
 """
 
 import shlex

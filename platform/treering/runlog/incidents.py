@@ -1,6 +1,11 @@
 """What befell an attempt from outside its numbers: `incidents.jsonl`, a line of canonical JSON each.
 
 Written by rank 0 while the attempt lives, by the ranks' launcher about a rank that is dead or stuck.
+
+- `checkpoint_failed`: a checkpoint could not be saved, training continued; written by rank 0.
+- `rank_killed`: a signal killed a rank's process; by the launcher.
+- `rank_stuck`: a rank had no heartbeat for too long and all were ended; by the launcher.
+- `contact_lost`: a rank lost another one, whose state is unknown; by rank 0 under an outer launcher, else the launcher.
 """
 
 import os

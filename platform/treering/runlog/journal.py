@@ -5,7 +5,8 @@
 
 Each line is one entry in canonical JSON with `prev`, the digest of the entry before, and `digest`, its own. `prev` of
 the first entry is the digest of the run's recipe. The training and the evaluations of a run have a journal each, so
-that training never waits for an evaluation.
+that training never waits for an evaluation. A torn last line is removed before the next entry; several processes may
+append.
 """
 
 import fcntl

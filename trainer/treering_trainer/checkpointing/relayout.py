@@ -5,6 +5,9 @@ form), and each rank of another layout takes its part. An attempt in another lay
 `treering checkpoint convert` does so in advance.
 
     checkpoints/step-00000300/  →  universal/step-00000300/{manifest.json, state/zero/<parameter>/fp32.pt, …}
+
+The manifest of a conversion names its source and the digest of every file. A conversion is checked before use, and made
+anew if it does not fit.
 """
 
 import fcntl

@@ -2,6 +2,10 @@
 
 Torch's profiler records a layer of the model's shape with its dropout, the layer's feed-forward part and residual
 addition alone, the loss, and one optimizer update. The names of the recorded operators decide. Nothing of it is kept.
+
+Reasons for another kernel than the requested one: torch has no flash kernel for dropout on a processor, so math runs
+and `sdpa_flash` is refused there; without apex or a GPU torch's layer norm runs, which is one fused kernel as well; the
+softmax is within attention, and math attention computes it by itself.
 """
 
 from collections.abc import Callable, Iterator

@@ -4,6 +4,8 @@ Each layer draws its weights in full from its own seed and then takes the part o
 starts from the same model. Evaluation builds the same layers in one process.
 
 Shape suffixes: S sequence, B micro-batch, H hidden, V padded vocabulary of this tensor rank.
+
+A key's bias differs between layouts without effect: its gradient is only rounding, which Adam turns into full steps.
 """
 
 from collections.abc import Callable, Iterator

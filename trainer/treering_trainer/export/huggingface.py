@@ -1,4 +1,8 @@
-"""Writes the files of a Hugging Face folder beside the weights: config, tokenizer, model card."""
+"""Writes the files of a Hugging Face folder beside the weights: config, tokenizer, model card.
+
+A special token that is spelled out in a text is ordinary text, as in the corpora (`split_special_tokens`); the end of a
+document is `tokenizer.eos_token_id`.
+"""
 
 import json
 import shutil

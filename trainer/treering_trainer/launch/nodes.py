@@ -2,6 +2,17 @@
 
 The first rank of each node inspects the node, then all ranks exchange what they found. So one error names all nodes
 that differ, and every rank ends. Without this check a difference would show hours later, at the first save, or never.
+
+An error names each node that
+
+- cannot train: world size, memory;
+- has other code (the code digest and the rest of the trainer), packages, or variables than the first node, with the
+  difference;
+- does not see in the run's folder what rank 0 wrote there, cannot write there, or what it wrote never appears
+  elsewhere;
+- lacks a corpus, or has another one than the blend names.
+
+A node without even the config reports it under its own name; the others wait for it until their launcher ends them.
 """
 
 import os

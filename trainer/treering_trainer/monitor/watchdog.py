@@ -5,6 +5,10 @@ This works whatever a rank is stuck in: a collective, a read from a dead file se
 The watchdog names the rank that is stopped, else the one with the fewest heartbeats; among equals one that waits in no
 collective, then one that waits for a device; else, as with several GPUs that wait for each other in the same part of a
 step, all. Time in which the launcher was stopped (Ctrl-Z) does not count.
+
+Under an outer launcher no process reads the heartbeats, and the timeout of collectives does this work. It is set for
+every group that torch, DeepSpeed and megatron-core make; gloo's sends and receives between pipeline stages keep half an
+hour. With NCCL, torch's watchdog aborts the processes instead of raising; that was not run.
 """
 
 import time

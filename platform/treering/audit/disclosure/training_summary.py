@@ -5,8 +5,11 @@ general-purpose AI models required by Article 53(1)(d) of Regulation (EU) 2024/1
 adopted as C(2025) 8311 on 5 December 2025; its headings and questions in its order. Checked against texts that follow
 it, not against the Commission's own file: the summaries of Apertus (Swiss AI Initiative, 1 September 2025; headings,
 questions and ranges word for word) and of SmolLM3 (Hugging Face, 2025), and appendix A of CycloneDX's guide to ML-BOMs,
-which lists the fields under every question. What the records say is filled in; what only the provider knows is left as
-a named blank.
+which lists the fields under every question. Neither summary shows the wording of the fields that follow a yes in 2.2 to
+2.6 (CycloneDX's is used) and of the question whether the model is trained on after the latest date, because both answer
+no. Public summaries: huggingface.co/swiss-ai/Apertus-70B-2509 and
+huggingface.co/spaces/hfmlsoc/smollm3-eu-data-transparency. What the records say is filled
+in; what only the provider knows is left as a named blank.
 """
 
 import time

@@ -4,6 +4,23 @@ megatron-core describes a cached blend by its data paths, their samples, and its
 paths and weights of the file binds the file. Descriptions with the run's settings and other data paths are a finding.
 
 Source: megatron-core 0.4 to 0.19, megatron/core/datasets/blended_dataset.py.
+
+Inputs that nothing confirms, why, and what binds them:
+
+- A file of data paths (`--data-args-path`, `--per-split-data-args-path`): the checkpoint holds the file's name, not its
+  content; a file newer than the checkpoint is named as such. megatron-core's index cache in `--data-cache-path` binds
+  it, whose description of the blend has the same data paths and weights; or `data` in `megatron-run.yaml`.
+- `--load` of another folder than `--save`: the steps before were launched by arguments that this folder does not show.
+  The audit of that folder binds them.
+- The version of Python, where its `sum` changes the weights of GPT-NeoX's `weight_by_num_documents`: the weights differ
+  in the last bit, and near ties of the blend break otherwise. `--lineage gpt-neox-python3.12`, or `-python3.11`.
+- Fill-in-the-middle (`--fim-data`, `--fim-rate`): tokens were moved within documents by random numbers; which documents
+  were read holds. Nothing binds it.
+- `--per-dataset-sequences-path`: the numbers of sequences came from a file. `data` in `megatron-run.yaml`.
+- `--override-ckpt-iteration`: the run continued from another iteration than its checkpoint's. `iteration` or
+  `consumed_samples`.
+- An argument that no lineage has, that is set, and whose name can touch data: the order may depend on it; it is named
+  with its value. A description without `checkpoint:`.
 """
 
 import math

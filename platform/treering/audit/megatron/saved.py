@@ -4,7 +4,11 @@
     iter_0001000/mp_rank_00/model_rng.pt                  with a distributed optimizer, about 2022
     iter_0001000/common.pt                                Megatron-LM, distributed checkpoints (torch_dist, zarr)
     iter_0001000/.metadata                                Megatron-LM, torch's own sharded checkpoints (torch_dcp)
-    global_step1000/mp_rank_00_model_states.pt            Megatron-DeepSpeed
+    global_step1000/mp_rank_00_model_states.pt            Megatron-DeepSpeed; of GPT-NeoX the samples and the batch
+    global_step1000/configs/*.yml                         GPT-NeoX, the rest
+
+Files of torch are read in its zip format and in the one before it. Of `torch_dcp` the shard that `.metadata` names has
+the arguments.
 
 Source: Megatron-LM, megatron/training/checkpointing.py; Megatron-DeepSpeed, megatron/checkpointing.py; DeepSpeed,
 runtime/engine.py, save_checkpoint.
