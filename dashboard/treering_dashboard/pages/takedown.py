@@ -9,15 +9,8 @@ from treering.audit.documents.takedown import Entry, Takedown, parse_list
 from treering.errors import TreeringError, UserError
 from treering_dashboard import links
 from treering_dashboard.frames import answers
+from treering_dashboard.panels import exposure
 from treering_dashboard.panels.answer import command, error_box, on_input
-from treering_dashboard.panels.exposure import (
-    checkpoint_table,
-    choose_document,
-    choose_limit,
-    exposure_table,
-    limit_option,
-    verdict,
-)
 from treering_dashboard.panels.foreign import block
 from treering_dashboard.panels.tables import table
 from treering_dashboard.panels.text import count, plural
@@ -40,7 +33,7 @@ def page() -> None:
         with right:
             uploaded = st.file_uploader("or a file", key="file")
             with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-                limit = choose_limit()
+                limit = exposure.choose_limit()
                 st.form_submit_button("Find", type="primary", icon=":material/search:")
     if not pasted.strip() and uploaded is None:
         st.info(
@@ -59,7 +52,7 @@ def page() -> None:
     except TreeringError as error:
         error_box("The list cannot be looked up.", error)
         return
-    command(on_input(f"treering takedown{limit_option(limit)}", text))
+    command(on_input(f"treering takedown{exposure.limit_option(limit)}", text))
 
 
 def _decoded(name: str, content: bytes) -> str:
@@ -70,7 +63,7 @@ def _decoded(name: str, content: bytes) -> str:
 
 
 def _answer(found: Takedown) -> None:
-    verdict(
+    exposure.verdict(
         found.checkpoints, found.unanswered, f"{plural(found.num_documents, 'document')} of training corpora must go"
     )
     more = {
@@ -83,10 +76,10 @@ def _answer(found: Takedown) -> None:
         st.markdown("###### Entries")
         numbers, widths = ("Documents", "Near-duplicates", "Raw"), {"Entry": 180, "Curation": 270}
         table(entries_frame(found.entries), "Entries of the list", numbers=numbers, rows=12, widths=widths)
-        chosen = choose_document(documents, found.num_documents, key=key, more=more)
+        chosen = exposure.choose_document(documents, found.num_documents, key=key, more=more)
     with right:
-        links.open_checkpoint(checkpoint_table(found.checkpoints, key=key))
-        links.open_exposure(exposure_table(chosen))
+        links.open_checkpoint(exposure.checkpoint_table(found.checkpoints, key=key))
+        links.open_exposure(exposure.exposure_table(chosen))
 
 
 def entries_frame(entries: tuple[Entry, ...]) -> pd.DataFrame:

@@ -84,6 +84,22 @@ class Finding:
         return cls(kind, str(error), file=None if place is None else str(place), line=line, corpus=corpus, step=step)
 
 
+class Judged:
+    """What the reports of all audits have: findings, and whether there are none."""
+
+    __slots__ = ()
+    findings: tuple[Finding, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing was found that does not hold."""
+        return not self.findings
+
+    def failed(self, reached: str) -> str:
+        """The verdict where something was found, in a line that ends with what was reached."""
+        return f"FAILED with {len(self.findings)} finding{'' if len(self.findings) == 1 else 's'}; {reached}"
+
+
 @dataclass(frozen=True, slots=True)
 class Gap:
     """Evidence that an answer needs and that is missing or wrong, with what is answered without it.
@@ -309,7 +325,7 @@ class SignedStatement:
 
 
 @dataclass(frozen=True, slots=True)
-class AuditReport:
+class AuditReport(Judged):
     """The audit of one checkpoint.
 
     Attributes:
@@ -370,11 +386,6 @@ class AuditReport:
         return (*order[: order.index(own) + 1], *signed)
 
     @property
-    def holds(self) -> bool:
-        """Whether nothing was found that does not hold."""
-        return not self.findings
-
-    @property
     def verdict(self) -> str:
         """One line: `content-bound: 300 of 300 steps`, `recorded: 300 of 300 steps`, `attested; …`, or `FAILED …`."""
         steps = self.steps_recorded if self.steps_content_bound is None else self.steps_content_bound
@@ -382,8 +393,7 @@ class AuditReport:
         counted = f"{name}: {steps:,} of {self.step:,} steps"
         if self.holds:
             return counted if self.attestation is None else f"{Level.ATTESTED}; {counted}"
-        things = "1 finding" if len(self.findings) == 1 else f"{len(self.findings)} findings"
-        return f"FAILED with {things}; {counted}"
+        return self.failed(counted)
 
     def to_json(self) -> dict[str, Any]:
         """The report as JSON values, the verdict with it."""

@@ -6,7 +6,7 @@ the text; the reader cuts it out again. Standard library only: training processe
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from treering.config.canonical import DIGEST_PREFIX, canonical_json, digest_json, parse_json
 from treering.errors import EvidenceError
@@ -29,6 +29,23 @@ def seal(content: Mapping[str, Any]) -> tuple[str, str]:
     joint = "," if first and last else ""
     digest = DIGEST_PREFIX + hashlib.sha256(f"{{{first}{joint}{last}}}".encode()).hexdigest()
     return f'{{{first}{"," if first else ""}"{_KEY}":"{digest}"{"," if last else ""}{last}}}', digest
+
+
+class ChainedLine:
+    """What every kind of ring is: a data class with the fields `prev` and `digest`, which a line holds."""
+
+    __slots__ = ()
+
+    @classmethod
+    def sealed(cls, **values: Any) -> tuple[Self, str]:
+        """Builds a ring from all fields but `digest`.
+
+        Returns:
+            The ring, and its line without the newline.
+        """
+        line, digest = seal(values)
+        make: Any = cls
+        return make(**values, digest=digest), line
 
 
 def parse_ring(line: str, where: str, fields: Collection[str]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Self
 
-from treering.runlog.chained_line import of_other_kinds, parse_ring, refuse, seal
+from treering.runlog.chained_line import ChainedLine, of_other_kinds, parse_ring, refuse
 from treering.runlog.ring import named_floats
 
 FINGERPRINT_DIGITS: Final = 16
@@ -16,7 +16,7 @@ FINGERPRINT_DIGITS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedRing:
+class RecordedRing(ChainedLine):
     """What one rank reported of one step.
 
     Attributes:
@@ -42,16 +42,6 @@ class RecordedRing:
     ended_at: float
     prev: str
     digest: str
-
-    @classmethod
-    def sealed(cls, **values: Any) -> tuple[Self, str]:
-        """Builds a ring from all fields but `digest`.
-
-        Returns:
-            The ring, and its line without the newline.
-        """
-        line, digest = seal(values)
-        return cls(**values, digest=digest), line
 
     @property
     def sample_fingerprints(self) -> list[str]:

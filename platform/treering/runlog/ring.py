@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
 
 from treering.config.canonical import canonical_json
-from treering.runlog.chained_line import of_other_kinds, parse_ring, refuse, seal
+from treering.runlog.chained_line import ChainedLine, of_other_kinds, parse_ring, refuse
 
 RINGS_FILE = "rings.jsonl"
 
@@ -18,7 +18,7 @@ _NAMED_FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": flo
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
+class Ring(ChainedLine):
     """What one optimizer step read, did and cost.
 
     Attributes:
@@ -67,16 +67,6 @@ class Ring:
     batch_digest: str
     prev: str
     digest: str
-
-    @classmethod
-    def sealed(cls, **values: Any) -> tuple[Self, str]:
-        """Builds a ring from all fields but `digest`.
-
-        Returns:
-            The ring, and its line without the newline.
-        """
-        line, digest = seal(values)
-        return cls(**values, digest=digest), line
 
     @property
     def validation_loss(self) -> float | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from treering.audit.report import Finding, Level
+from treering.audit.report import Finding, Judged, Level
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def unbound_lineage(lineage: str, alternatives: Sequence[Alternative]) -> Unboun
 
 
 @dataclass(frozen=True, slots=True)
-class MegatronReport:
+class MegatronReport(Judged):
     """The audit of one checkpoint of a Megatron run.
 
     Attributes:
@@ -201,11 +201,6 @@ class MegatronReport:
     not_proven: tuple[str, ...]
 
     @property
-    def holds(self) -> bool:
-        """Whether nothing was found that does not hold."""
-        return not self.findings
-
-    @property
     def verdict(self) -> str:
         """One line: `re-derived: 1,000 steps`, `declared: 1,000 steps; 1 input is not bound`, or `FAILED with …`."""
         reached = f"{self.level}: {self.iteration:,} steps"
@@ -215,8 +210,7 @@ class MegatronReport:
             )
         if self.holds:
             return reached
-        things = "1 finding" if len(self.findings) == 1 else f"{len(self.findings)} findings"
-        return f"FAILED with {things}; {reached}"
+        return self.failed(reached)
 
     def to_json(self) -> dict[str, Any]:
         """The report as JSON values, the verdict with it."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 from treering.audit.recorded.content import Content
 from treering.audit.recorded.feed import StepFeed, abandoned, feeds_along, feeds_of
 from treering.audit.recorded.restart import Restart, judge_restart
-from treering.audit.report import Finding, Level
+from treering.audit.report import Finding, Judged, Level
 from treering.config.canonical import digest_file
 from treering.errors import EvidenceError
 from treering.runlog.journal import AttemptEnded
@@ -26,7 +26,7 @@ _NOT_PROVEN: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedAudit:
+class RecordedAudit(Judged):
     """What the record of another trainer's run shows.
 
     Attributes:
@@ -63,11 +63,6 @@ class RecordedAudit:
     not_proven: tuple[str, ...]
 
     @property
-    def holds(self) -> bool:
-        """Whether nothing was found that does not hold."""
-        return not self.findings
-
-    @property
     def verdict(self) -> str:
         """One line: `recorded: samples of 300 of 300 steps`, or `FAILED with 1 finding; …`."""
         bound = self.steps_content_bound
@@ -75,7 +70,7 @@ class RecordedAudit:
         counted = f"{self.level}: samples of {reported:,} of {self.steps:,} steps"
         if self.holds:
             return counted
-        return f"FAILED with {len(self.findings)} finding{'s' if len(self.findings) > 1 else ''}; {counted}"
+        return self.failed(counted)
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values."""
