@@ -17,6 +17,7 @@ import run_records
 from treering.config.canonical import digest_json
 from treering.config.model import ModelConfig, OptimizerConfig, ScheduleConfig
 from treering.config.operation import (
+    AttemptConfig,
     CheckpointConfig,
     KernelConfig,
     ParallelConfig,
@@ -24,7 +25,7 @@ from treering.config.operation import (
     TelemetryConfig,
     ValidationConfig,
 )
-from treering.config.resolved import AttemptConfig, Recipe, Resolved
+from treering.config.resolved import Recipe, Resolved
 from treering.config.resolved_blend import ResolvedBlend, ResolvedComponent
 from treering.project import Project
 from treering.runlog.directory import RunDirectory, checkpoint_name

@@ -158,3 +158,17 @@ class HookConfig(Section):
 
     name: str = Field(description="as its package names it in the entry points `treering.hooks`")
     options: dict[str, JsonValue] = Field({}, description="keyword arguments of the hook")
+
+
+class AttemptConfig(GrowingSection):
+    """What an attempt was started with; may change under a run."""
+
+    added = frozenset({"hooks"})
+
+    parallel: ParallelConfig
+    kernels: KernelConfig
+    checkpoint: CheckpointConfig
+    validation: ValidationConfig | None
+    telemetry: TelemetryConfig
+    spikes: SpikeConfig
+    hooks: tuple[HookConfig, ...] = ()

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from treering.config.resolved import AttemptConfig, Recipe, Resolved
+from treering.config.operation import AttemptConfig
+from treering.config.resolved import Recipe, Resolved
 from treering.config.resolved_blend import ResolvedBlend, check_blend_fits
 from treering.config.schema import Experiment
 from treering.config.start import FoundStart, check_orders_alike, check_start_fits, resolve_start, schedule_written_in

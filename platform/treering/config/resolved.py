@@ -23,15 +23,7 @@ from treering.config.model import (
     ScheduleConfig,
     Section,
 )
-from treering.config.operation import (
-    CheckpointConfig,
-    HookConfig,
-    KernelConfig,
-    ParallelConfig,
-    SpikeConfig,
-    TelemetryConfig,
-    ValidationConfig,
-)
+from treering.config.operation import AttemptConfig
 from treering.config.resolved_blend import (
     ResolvedBlend,
     check_types,
@@ -66,20 +58,6 @@ class Recipe(GrowingSection):
     def digest(self) -> str:
         """The run's id."""
         return digest_json(self.model_dump(mode="json"))
-
-
-class AttemptConfig(GrowingSection):
-    """What an attempt was started with; may change under a run."""
-
-    added = frozenset({"hooks"})
-
-    parallel: ParallelConfig
-    kernels: KernelConfig
-    checkpoint: CheckpointConfig
-    validation: ValidationConfig | None
-    telemetry: TelemetryConfig
-    spikes: SpikeConfig
-    hooks: tuple[HookConfig, ...] = ()
 
 
 class Resolved(Section):

@@ -8,8 +8,7 @@ from pydantic import Field, ModelWrapValidatorHandler, ValidationError, computed
 from treering.config.canonical import digest_json, said_otherwise
 from treering.config.layout import Layout
 from treering.config.model import Digest, GrowingSection, PositiveInt, Section, contradiction
-from treering.config.operation import EvaluationConfig
-from treering.config.resolved import AttemptConfig
+from treering.config.operation import AttemptConfig, EvaluationConfig
 from treering.errors import EvidenceError
 from treering.runlog.document import read_document, write_document
 

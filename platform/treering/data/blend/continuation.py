@@ -61,15 +61,10 @@ def resolve_run(
 ) -> Resolved:
     """Joins an experiment and a resolved blend, which goes on from the run before where the experiment says so.
 
-    Args:
-        experiment: the authored config.
-        blend: what stage `blend` wrote, or `declared_blend`.
-        source: the experiment's file, for errors.
-        overrides: the `--set` texts that led to `experiment`, kept on record.
-        runs: folder of run directories, for an experiment that starts from another run.
+    The arguments are those of `treering.config.resolve.resolve`.
 
     Raises:
-        ConfigError: as `treering.config.resolve.resolve`.
+        ConfigError: as `resolve`.
         EvidenceError: the config of a run before is missing or was changed.
     """
     return resolve(experiment, blend, source, overrides, runs=runs, continue_blend=continued)
