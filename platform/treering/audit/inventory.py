@@ -18,7 +18,7 @@ from treering.audit.corpora.content import ExpectedFile, compare_files, damage_f
 from treering.audit.evidence.agreement import check_run
 from treering.audit.evidence.checkpoints import contradicts_its_folder
 from treering.audit.evidence.presence import check_presence
-from treering.audit.report import Finding, FindingKind
+from treering.audit.report import Finding, FindingKind, Judged
 from treering.config.canonical import digest_file
 from treering.config.resolved import CONFIG_FILE
 from treering.config.resolved_blend import ResolvedBlend
@@ -83,7 +83,7 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
-class Inventory:
+class Inventory(Judged):
     """What was digested again, and what does not hold.
 
     Attributes:
@@ -97,15 +97,10 @@ class Inventory:
     notes: tuple[str, ...]
 
     @property
-    def holds(self) -> bool:
-        """Whether nothing was found that does not hold."""
-        return not self.findings
-
-    @property
     def verdict(self) -> str:
         """One line."""
         read = f"{len(self.checked)} things, {sum(each.bytes for each in self.checked):,} bytes"
-        return f"holds: {read}" if self.holds else f"FAILED with {len(self.findings)} findings; {read}"
+        return f"holds: {read}" if self.holds else self.failed(read)
 
     def to_json(self) -> dict[str, Any]:
         """The inventory as JSON values."""

@@ -10,13 +10,13 @@ from treering.audit.corpora.usage import path_usage
 from treering.audit.evidence.record_fields import check_records
 from treering.audit.evidence.rings import Recorded
 from treering.audit.evidence.segments import passed_over, path_joins, recorded_segments_to
-from treering.audit.report import AttemptOnPath, CorpusUsage, Finding, Level, PassedOver
+from treering.audit.report import AttemptOnPath, CorpusUsage, Finding, Judged, Level, PassedOver
 from treering.data.blend.joins import CorpusJoin
 from treering.runlog.directory import CheckpointDirectory
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointSummary:
+class CheckpointSummary(Judged):
     """What a checkpoint read, by its records.
 
     Attributes:
@@ -52,11 +52,6 @@ class CheckpointSummary:
     not_looked_into: str = "rings, documents, licences, held-out documents; `treering audit` without --summary does"
 
     @property
-    def holds(self) -> bool:
-        """Whether no record contradicts another."""
-        return not self.findings
-
-    @property
     def level(self) -> Level:
         """The level of assurance: the data order is derived again, the rings are not read."""
         return Level.REDERIVED if self.holds else Level.DECLARED
@@ -65,7 +60,7 @@ class CheckpointSummary:
     def verdict(self) -> str:
         """One line."""
         counted = f"{self.level}: {self.step:,} steps"
-        return counted if self.holds else f"FAILED with {len(self.findings)} findings; {counted}"
+        return counted if self.holds else self.failed(counted)
 
     def to_json(self) -> dict[str, Any]:
         """The summary as JSON values, the verdict with it."""

@@ -12,7 +12,7 @@ from treering.audit.attestation.statement import Statement
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.corpora.content import ExpectedFile, compare_files
 from treering.audit.evidence.segments import RecordedSegment, recorded_segments_to
-from treering.audit.report import UNSIGNED, AuditReport, Finding, FindingKind, Level, SignedStatement
+from treering.audit.report import UNSIGNED, AuditReport, Finding, FindingKind, Judged, Level, SignedStatement
 from treering.config.canonical import DIGEST_PREFIX, digest_file, short
 from treering.errors import EvidenceError
 from treering.progress import Progress, quiet
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class AttestationCheck:
+class AttestationCheck(Judged):
     """What became of an attestation's check.
 
     Attributes:
@@ -42,11 +42,6 @@ class AttestationCheck:
     checkpoint: str | None
     findings: tuple[Finding, ...]
     not_compared: tuple[str, ...]
-
-    @property
-    def holds(self) -> bool:
-        """Whether nothing was found that does not hold."""
-        return not self.findings
 
     @property
     def verdict(self) -> str:
