@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treering.metrics.alarms import DIVERGENCE, EARLY_BLOWUP, FLAT, GRAD_NORM, LOSS, RULES, SPIKE, TOO_GOOD
-from treering.metrics.run_summary import alarms_of
+from treering.metrics.path_alarms import alarms_of
 from treering.metrics.spikes import find_spikes
 from treering.runlog.ancestry import path_left
 from treering.runlog.find import find_runs

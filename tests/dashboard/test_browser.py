@@ -9,7 +9,7 @@ from audited_project import cut_checkpoint, lay_attempt, start_run
 from treering.audit.documents.batch import step_batch
 from treering.audit.documents.selection import Selector
 from treering.audit.documents.trace import trace_documents
-from treering.metrics.run_summary import alarms_of
+from treering.metrics.path_alarms import alarms_of
 from treering.project import Project
 from treering.runlog.ancestry import path_left
 from treering.runlog.directory import RunDirectory

@@ -18,7 +18,7 @@ from treering.errors import EvidenceError
 from treering.metrics.alarms import Alarm
 from treering.metrics.efficiency import efficiency
 from treering.metrics.flops import ModelShape
-from treering.metrics.run_summary import judge_of, judged
+from treering.metrics.path_alarms import judge_of, judged
 from treering.metrics.spikes import RingAlarms
 from treering.runlog.ancestry import PathSegment, broken_seam, path_left, segments_left
 from treering.runlog.attempt import AttemptDirectory

@@ -1,26 +1,24 @@
 """A run in a line and in a page: what `treering runs` and `treering show` print, from the run log alone."""
 
-import math
 import statistics
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 from treering.collect.code import rule_of
 from treering.config.canonical import short
 from treering.errors import EvidenceError
-from treering.metrics.alarms import RULES, Alarm
+from treering.metrics.alarms import RULES
 from treering.metrics.efficiency import efficiency, peak_of_attempt, split
 from treering.metrics.flops import ModelShape
 from treering.metrics.parameters import Parameters
+from treering.metrics.path_alarms import alarms_of
 from treering.metrics.ranks import rank_speeds
-from treering.metrics.spikes import RingAlarms, SpikeRule
 from treering.metrics.state import condition
-from treering.runlog.ancestry import PathLeft, PathSegment, path_left, segments_left
+from treering.runlog.ancestry import PathLeft, PathSegment, path_left
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import RunDirectory
 from treering.runlog.find import runs_without_config
@@ -178,52 +176,6 @@ def run_page(run: RunDirectory) -> dict[str, Any]:
         ],
         "evaluations": [evaluation.model_dump(mode="json") for evaluation in run.evaluations()],
     }
-
-
-def judge_of(run: RunDirectory) -> RingAlarms:
-    """A judge with the thresholds of a run's config and the vocabulary of its model.
-
-    Raises:
-        EvidenceError: the run's config does not hold.
-    """
-    config, model = run.resolved.attempt.spikes, run.resolved.recipe.model
-    rule = SpikeRule(config.threshold, config.window, config.min_points)
-    return RingAlarms(rule, math.log(model.padded_vocab_size))
-
-
-def alarms_of(run: RunDirectory, path: PathLeft) -> list[Alarm]:
-    """The alarms on a run's path, of the runs that it starts from as well, each judged from its own first ring on."""
-    return list(judged(judge_of(run), path.segments, path.rings))
-
-
-def alarms_in(run: RunDirectory, rings: Iterable[Ring]) -> list[Alarm]:
-    """The alarms in the rings that are left of a run's path, damaged as it may be.
-
-    Raises:
-        EvidenceError: the run's config does not hold.
-    """
-    try:
-        segments, _ = segments_left(run)
-    except EvidenceError:
-        segments = []
-    return list(judged(judge_of(run), segments, rings))
-
-
-def judged(judge: RingAlarms, segments: Sequence[PathSegment], rings: Iterable[Ring]) -> Iterator[Alarm]:
-    """The alarms that a judge raises over the rings of a path; another run on the path begins anew.
-
-    Args:
-        judge: the judge.
-        segments: of the path.
-        rings: of the segments, or some of them.
-    """
-    begins = {
-        (before.last_step or 0) + 1 for before, segment in pairwise(segments) if before.run.path != segment.run.path
-    }
-    for ring in rings:
-        if ring.step in begins:
-            judge.begin()
-        yield from judge.update(ring)
 
 
 def throughput(rings: Sequence[Ring], attempt: AttemptDirectory | None, shape: ModelShape) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from treering.data.curate.decisions import STEPS
 from treering.errors import ConfigError, NotFoundError, TreeringError
 from treering.files import read_text
 from treering.metrics.alarms import Alarm
-from treering.metrics.run_summary import alarms_of
+from treering.metrics.path_alarms import alarms_of
 from treering.project import Project
 from treering.runlog.ancestry import path_left
 from treering.runlog.directory import CheckpointDirectory, RunDirectory

@@ -19,7 +19,7 @@ from treering.config.canonical import digest_json
 from treering.errors import EvidenceError, TreeringError
 from treering.metrics.alarms import Alarm
 from treering.metrics.flops import ModelShape
-from treering.metrics.run_summary import judge_of
+from treering.metrics.path_alarms import judge_of
 from treering.metrics.state import condition
 from treering.runlog.ancestry import PathSegment
 from treering.runlog.attempt import AttemptDirectory

@@ -35,7 +35,7 @@ def spikes(
         treering spikes 0123 1187 --before 2
     """
     from treering.audit.documents.spike import rings_left, spike_data
-    from treering.metrics.run_summary import alarms_in
+    from treering.metrics.path_alarms import alarms_in
     from treering.runlog.find import find_run
 
     here = project()
