@@ -9,6 +9,8 @@ migrated on a copy. Everything that Treering stored comes back from the run logs
 - Made by an older MLflow: a copy is migrated; the old file stays as `mlflow.db.before-…`.
 - Made by a newer MLflow, or no SQLite file: left alone: exit 4, with the remedy.
 - Locked or not whole, and another process has it open: waited for up to a minute, then exit 4 with its process id.
+
+Nothing that is set aside is ever deleted, and two first ships at once make one database.
 """
 
 import fcntl

@@ -9,6 +9,9 @@ step, all. Time in which the launcher was stopped (Ctrl-Z) does not count.
 Under an outer launcher no process reads the heartbeats, and the timeout of collectives does this work. It is set for
 every group that torch, DeepSpeed and megatron-core make; gloo's sends and receives between pipeline stages keep half an
 hour. With NCCL, torch's watchdog aborts the processes instead of raising; that was not run.
+
+"Perhaps out of memory" looks at kills in the ranks' control group or, without one, on the node; the kernel's log names
+the process.
 """
 
 import time

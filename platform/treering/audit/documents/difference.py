@@ -1,4 +1,8 @@
-"""What two checkpoints read differently: the first step that differs, and the samples that only one of them saw."""
+"""What two checkpoints read differently: the first step that differs, and the samples that only one of them saw.
+
+Batch digests are compared ring by ring. The cause is another blend, another schedule, or, if both are equal, that one
+of the two was not fed what its order says. Samples of another sequence length are other samples.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -14,6 +14,14 @@ contradict each other the chains are believed first (rings, journals), then what
 - A conversion's manifest: with its folder, the checkpoint that it was made from, the header that loaded it.
 - An evaluation: with its name, its checkpoint, the mean of its items, its entry in the journal of evaluations.
 - A journal: with its own chain, the headers and manifests that name an entry, its published copy.
+
+Reported as missing: a checkpoint without an entry of its removal; rings at the end of an ended attempt; an attempt;
+`end.json`; an evaluation; a journal; the run that a header continues from; the tokenizer; a corpus or held-out corpus
+that a run on the project's blend names; the blend of a published run.
+
+Notes, not findings: a missing conversion; corpora of runs on another blend; a corpus in a folder of another name; an
+evaluation that is not anchored; a checkpoint that an earlier version must have saved; the unfinished last line of a
+killed process. A folder behind a symbolic link is read as any other.
 """
 
 from collections.abc import Callable, Iterator

@@ -11,6 +11,10 @@ again, a token type of the same width, and a document offset that was moved betw
 reads the last two.
 
 Source: megatron-core 0.16.1, `megatron/core/datasets/indexed_dataset.py`, version 1 of the index.
+
+Read are whole numbers of any width, sequences without tokens, documents of several sequences (GPT reads sequences, and
+the numbers are theirs), and an index that GPT-NeoX merged. An index with modes other than text, of floating point, or
+of fairseq's format (`--data-impl lazy`, `cached`) is refused by name.
 """
 
 import stat

@@ -7,6 +7,9 @@ Entries are in parts by the highest bits of the hash, which the entries leave ou
 block of 4,096 entries `blocks.bin` holds the first entry and a checksum. A lookup is a binary search in `blocks.bin`,
 then a binary search in each block that it names. Each of these blocks is checked, so that a damaged block is never
 taken for an n-gram that no document holds. A hash only names candidates: the caller compares words.
+
+Opening an index checks its digest, sizes, corpus, format and version of Unicode; a lookup checks the checksum of each
+4,096 entries that it uses (`treering verify` all), and the caller the digest of each document that it compares.
 """
 
 import json
