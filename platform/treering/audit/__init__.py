@@ -4,6 +4,10 @@ Reads the run log and the corpora, never the trainer: what the trainer claims is
 
 The names below are the public interface: one function for each question, and the frozen dataclass that it answers
 with.
+
+Inside: `recorded/` answers about runs of other trainers; `evidence/` reads records and no corpus; `corpora/` reads and
+digests corpora; `documents/` answers about batches, documents and texts; `dvc/` asks DVC's cache and remotes;
+`attestation/` signs; `disclosure/` writes other formats; `megatron/` audits runs of Megatron.
 """
 
 from typing import TYPE_CHECKING
