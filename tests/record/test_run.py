@@ -103,6 +103,13 @@ def test_what_is_not_tokens_is_refused(tokens, message):
     assert [ring.metrics for ring in rings(run)] == [{"loss": 2.0}]
 
 
+def test_a_loss_that_requires_gradients_is_a_number():
+    torch = pytest.importorskip("torch")
+    with start("plain") as run:
+        run.step(loss=torch.tensor(2.5, requires_grad=True))
+    assert rings(run)[0].metrics == {"loss": 2.5}
+
+
 def test_a_metric_must_be_a_number_and_steps_go_up():
     run = start("plain")
     with pytest.raises(UserError, match="loss: found 'high', expected a number"):

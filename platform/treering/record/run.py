@@ -272,6 +272,8 @@ def _files(folder: Path, *, digest: bool) -> list[RecordedFile]:
 
 
 def _number(name: str, value: Any) -> float:
+    if hasattr(value, "detach"):  # a torch tensor: a loss that requires gradients warns when it becomes a number
+        value = value.detach()
     try:
         return float(value)
     except (TypeError, ValueError, RuntimeError):
