@@ -11,14 +11,14 @@ FORK = multiprocessing.get_context("fork")
 
 def attempt(folder, main, *, die_at=0, rank=0, world_size=1, port=0, **settings):
     """Starts `main(die_at=…, **settings)` in a folder; returns the process."""
+    import torch
+    import torch._dynamo  # optimizers import it when they are made: once, before the forks
 
     def run():
         os.chdir(folder)
         if world_size > 1:
             place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size, "MASTER_PORT": port}
             os.environ |= {"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in place.items()}}
-        import torch
-
         torch.set_num_threads(1)
         main(die_at=die_at, **settings)
 
