@@ -183,6 +183,10 @@ class Run:
         """Ends the run as finished; more than once does nothing."""
         self._end("finished", "the trainer called finish")
 
+    def fail(self, reason: str) -> None:
+        """Ends the run as failed; more than once does nothing."""
+        self._end("failed", redact(reason))
+
     def interrupt(self, reason: str) -> None:
         """Ends the attempt before the training is complete; after the end of the run does nothing.
 

@@ -23,7 +23,7 @@ from treering.record.settings import json_settings
 from treering.redact import redact
 from treering.runlog.chronicle import record_end
 from treering.runlog.lock import acquire
-from treering.runlog.recorded_directory import RecordedAttempt, RecordedRunDirectory
+from treering.runlog.recorded_directory import RecordedAttempt, RecordedRunDirectory, RecordedSegment
 from treering.runlog.recorded_records import RecordedHeader, RecordedRun, ResumePoint
 
 Resume = Literal["auto", "never", "must"]
@@ -36,11 +36,13 @@ def start(
     data: BlendDataset | None = None,
     resume: Resume = "auto",
     resume_step: int | None = None,
+    resume_before: int | None = None,
     tags: Sequence[str] = (),
     notes: str = "",
     folder: str | Path = "runs",
     rank: int | None = None,
     world_size: int | None = None,
+    command: Sequence[str] | None = None,
 ) -> Run:
     """Begins an attempt of a run.
 
@@ -60,11 +62,14 @@ def start(
             one, `must` fails where there is none to go on with.
         resume_step: the step of the checkpoint that the trainer has loaded, 0 for none. Default: the step of the newest
             checkpoint that the run has reported.
+        resume_before: instead of `resume_step`, the first step that the trainer does now: the attempt goes on after the
+            newest step before it that the run has reported.
         tags: for people, kept in the run's journal.
         notes: for people, kept in the run's journal.
         folder: folder of all runs.
         rank: number of this process among those that read data; default as the launcher says.
         world_size: how many processes read data; default as the launcher says.
+        command: the command that trains, where this process only watches it; default this process's own.
 
     Returns:
         The run; call `step` on it after each optimizer step.
@@ -97,7 +102,8 @@ def start(
             record.write(directory.record_file)
         if data is not None and not directory.blend_file.exists():
             data.blend.write(directory.blend_file)
-        attempt = _begin_attempt(directory, place, resume_step, data)
+        parent = _resume_point(directory, resume_step, resume_before)
+        attempt = _begin_attempt(directory, place, parent, data, command)
         announce(lock, attempt.number)
         run = Run(directory, attempt, place, lock)
     except BaseException:
@@ -142,7 +148,11 @@ def _choose(
 
 
 def _begin_attempt(
-    run: RecordedRunDirectory, place: Rank, resume_step: int | None, data: BlendDataset | None
+    run: RecordedRunDirectory,
+    place: Rank,
+    parent: ResumePoint | None,
+    data: BlendDataset | None,
+    command: Sequence[str] | None,
 ) -> RecordedAttempt:
     earlier = run.attempts()
     if earlier and earlier[-1].end is None:
@@ -151,7 +161,6 @@ def _begin_attempt(
     attempt = RecordedAttempt(run.attempt_folder(max(taken, default=0) + 1))
     nvml, _reason = open_nvml()
     devices = collect_devices(nvml)
-    parent = _resume_point(run, resume_step)
     if data is not None:
         data.first_sample = 0 if parent is None else _consumed_samples(run, parent)
     header = RecordedHeader(
@@ -162,8 +171,8 @@ def _begin_attempt(
         host=socket.gethostname(),
         process=os.getpid(),
         world_size=place.world_size,
-        command=tuple(redact(word) for word in sys.orig_argv),
-        code=foreign_code(),
+        command=tuple(redact(word) for word in command or sys.orig_argv),
+        code=foreign_code(_script(command)),
         environment=collect_environment(devices),
         devices=tuple(device.to_dict() for device in devices),
         launch=launch_record(os.environ),
@@ -174,13 +183,25 @@ def _begin_attempt(
     return attempt
 
 
-def _resume_point(run: RecordedRunDirectory, step: int | None) -> ResumePoint | None:
-    """The ring after which the trainer goes on: of the given step, or of the newest checkpoint on the run's path.
+def _script(command: Sequence[str] | None) -> Path | None:
+    """The program of a command: the first of its words that names a Python file; None for this process's own."""
+    return next((Path(word) for word in command or () if word.endswith(".py") and Path(word).is_file()), None)
+
+
+def _resume_point(run: RecordedRunDirectory, step: int | None, before: int | None) -> ResumePoint | None:
+    """The ring after which the trainer goes on.
+
+    Args:
+        run: the run.
+        step: the step of the ring; None: of the newest checkpoint on the run's path.
+        before: instead, the newest step on the path before this one.
 
     Raises:
         UserError: the run has not reported that step.
     """
     segments = run.path_to_end()
+    if before is not None:
+        step = _newest_before(segments, before)
     if step is None:
         step = max((each.step for each in run.checkpoints_on(segments)), default=0)
     if step == 0:
@@ -194,6 +215,12 @@ def _resume_point(run: RecordedRunDirectory, step: int | None) -> ResumePoint | 
         f"resume_step: found {step}, expected a step that the run {run.id} has reported (its last step is {known}); "
         "give the step of the checkpoint that was loaded, or 0 to train from the beginning"
     )
+
+
+def _newest_before(segments: Sequence[RecordedSegment], step: int) -> int:
+    """The newest step on a path before a step, 0 where there is none."""
+    reported = (ring.step for segment in segments for ring in segment.attempt.rings() if segment.contains(ring.step))
+    return max((each for each in reported if each < step), default=0)
 
 
 def _consumed_samples(run: RecordedRunDirectory, parent: ResumePoint) -> int:

@@ -22,6 +22,7 @@ COMMANDS = {
         "generate": "Continue a text with the model of a checkpoint; the same seed gives the same text.",
     },
     "Runs": {
+        "record": "Run any command as an attempt of a run: record its code, devices, output, metrics and end.",
         "runs": "List the runs of this project by their run logs; the run with the newest activity is last.",
         "show": "Show one run: state, progress, loss, best checkpoint, alarms; with `--full`, everything on record.",
         "spikes": "List the alarms of a run (spikes and the other health rules), or what was read before a step.",

@@ -1,0 +1,142 @@
+"""Records any command as an attempt of a run: what it prints, the metrics in that, telemetry, and how it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from treering.collect.telemetry import TelemetrySampler
+from treering.errors import UserError
+from treering.record.printed_metrics import Reader, read_megatron
+from treering.record.run import Run
+from treering.record.start import start
+from treering.redact import redact
+
+LOG_FILE: Final = "logs/output.log"
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
+
+def record_command(
+    command: Sequence[str],
+    experiment: str,
+    *,
+    config: Any = None,
+    reader: Reader = read_megatron,
+    folder: Path = Path("runs"),
+) -> int:
+    """Runs a command, passes on to standard output what it prints, and records it.
+
+    The run is the experiment with the command and its config. The attempt begins with the first step that the command
+    prints, which says where the command goes on, or at its end where it prints none.
+
+    Args:
+        command: program and arguments.
+        experiment: name that groups runs.
+        config: settings that the command reads elsewhere, such as those of its config file.
+        reader: finds the metrics in a line.
+        folder: folder of all runs.
+
+    Returns:
+        The exit code of the command, 128 and the number of the signal where one ended it.
+
+    Raises:
+        UserError: the command cannot be started.
+    """
+    settings = {"command": [redact(word) for word in command], "config": config}
+    reading, writing = os.pipe()
+    try:
+        process = subprocess.Popen(command, stdout=writing, stderr=subprocess.STDOUT)
+    except OSError as error:
+        raise UserError(f"record: {command[0]} cannot be started ({error.strerror})") from None
+    finally:
+        os.close(writing)
+    recorder = _Recorder(experiment, settings, command, folder)
+    with _forwarded(process), os.fdopen(reading, encoding="utf-8", errors="replace") as printed:
+        for line in printed:
+            sys.stdout.write(line)
+            sys.stdout.flush()
+            recorder.take(line, reader)
+        code = process.wait()
+    recorder.end(code)
+    return code if code >= 0 else 128 - code
+
+
+class _Recorder:
+    """Begins the attempt when it is known where the command goes on, and keeps what was printed until then."""
+
+    def __init__(self, experiment: str, settings: dict[str, Any], command: Sequence[str], folder: Path) -> None:
+        self._experiment = experiment
+        self._settings = settings
+        self._command = command
+        self._folder = folder
+        self._early: list[str] = []
+        self._run: Run | None = None
+        self._log: TextIO | None = None
+        self._sampler: TelemetrySampler | None = None
+
+    def take(self, line: str, reader: Reader) -> None:
+        """Records a line, and the metrics in it."""
+        found = reader(line)
+        if found is not None and not found.evaluated and (self._run is None or found.step > self._run.last_step):
+            self._begin(found.step).step(found.metrics, step=found.step)
+        elif found is not None and found.evaluated:
+            self._begin(found.step + 1).score(found.step, "validation", found.metrics)
+        if self._log is None:
+            self._early.append(line)
+        else:
+            self._log.write(redact(line))
+            self._log.flush()
+
+    def end(self, code: int) -> None:
+        """Ends the attempt by the exit code of the command."""
+        run = self._begin(1)
+        if self._sampler is not None:
+            self._sampler.stop()
+        if self._log is not None:
+            self._log.close()
+        if code == 0:
+            run.finish()
+        elif code < 0:
+            run.interrupt(f"the command was ended by {signal.Signals(-code).name}")
+        else:
+            run.fail(f"the command ended with exit code {code}")
+
+    def _begin(self, step: int) -> Run:
+        if self._run is None:
+            self._run = start(
+                self._experiment,
+                config=self._settings,
+                resume_before=step,
+                folder=self._folder,
+                command=self._command,
+                rank=0,
+                world_size=1,
+            )
+            attempt = self._run.path / "attempts" / f"{self._run.attempt:04d}"
+            log = attempt / LOG_FILE
+            log.parent.mkdir()
+            self._log = log.open("a", encoding="utf-8")
+            self._log.writelines(redact(line) for line in self._early)
+            self._sampler = TelemetrySampler(attempt / "telemetry" / "rank-0.jsonl", rank=0)
+            self._sampler.start()
+        return self._run
+
+
+@contextmanager
+def _forwarded(process: "subprocess.Popen[bytes]") -> Iterator[None]:
+    """Passes signals on to the command while it runs; Ctrl-C reaches it from the terminal already."""
+
+    def forward(number: int, _frame: object) -> None:
+        if number != signal.SIGINT or not os.isatty(0):
+            process.send_signal(number)
+
+    before = {number: signal.signal(number, forward) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
