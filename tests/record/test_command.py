@@ -76,7 +76,7 @@ def test_a_command_that_was_killed_and_started_again_is_one_run(treering):
     log = (second.path / "logs" / "output.log").read_text()
     assert log.count(" iteration  ") == 5
     assert (second.path / "telemetry" / "rank-0.jsonl").exists()
-    assert "step 8, validation: lm_loss_value 1.25" in treering("show", run.id)[1]
+    assert "step 8, validation: lm_loss_PPL 3.49  lm_loss_value 1.25" in treering("show", run.id)[1]
 
 
 def test_a_command_without_steps_is_an_attempt_too(treering):

@@ -55,14 +55,25 @@ def record_command(
     finally:
         os.close(writing)
     recorder = _Recorder(experiment, settings, command, folder)
-    with _forwarded(process), os.fdopen(reading, encoding="utf-8", errors="replace") as printed:
-        for line in printed:
-            sys.stdout.write(line)
-            sys.stdout.flush()
+    with _forwarded(process):
+        for line in _passed_on(reading):
             recorder.take(line, reader)
         code = process.wait()
     recorder.end(code)
     return code if code >= 0 else 128 - code
+
+
+def _passed_on(reading: int) -> Iterator[str]:
+    """The lines of a pipe, each with its newline; every byte goes to standard output as soon as it comes."""
+    rest = b""
+    while chunk := os.read(reading, 1 << 16):
+        sys.stdout.buffer.write(chunk)
+        sys.stdout.buffer.flush()
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from (f"{line.decode(errors='replace')}\n" for line in lines)
+    os.close(reading)
+    if rest:
+        yield f"{rest.decode(errors='replace')}\n"
 
 
 class _Recorder:

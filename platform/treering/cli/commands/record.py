@@ -26,7 +26,7 @@ ConfigOption = Annotated[
 
 
 def record(
-    command: Annotated[list[str], typer.Argument(help="The command, after `--`.")],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="The command, after `--`.")],
     experiment: ExperimentOption = None,
     metrics: MetricsOption = None,
     config: ConfigOption = None,
@@ -34,15 +34,15 @@ def record(
     r"""Run any command as an attempt of a run: record its code, devices, output, metrics and end.
 
     The run is the experiment with the command and the settings of `--config`: the same call after a crash is a new
-    attempt of the same run. Metrics are read from what the command prints.
+    attempt of the same run. Metrics are read from what the command prints. The exit code is that of the command, or
+    128 + N where signal N ended it.
 
     Exit codes:
-        0: the command ended with 0
-        other: the exit code of the command; 128 + N where signal N ended it
+        2: the command cannot be started
 
     Examples:
         treering record -- torchrun --nproc-per-node 8 pretrain_gpt.py --train-iters 1000
-        treering record --metrics 'step (?P<step>\d+) loss (?P<loss>\S+)' -- python train.py
+        treering record --metrics 'step (?P<step>\d+) l=(?P<loss>\S+)' -- ./train.py
     """
     from treering.record.command import record_command
     from treering.record.printed_metrics import read_megatron, reader_of
