@@ -14,6 +14,11 @@ is a blend (`--train-data-path 1.0 PATH`) gets the margin; elsewhere such a path
 gives more samples than it has alone (one more, from the tokens left over), `bigscience` and Megatron-LM 2.5 end with an
 error; the others continue. megatron-core lists the sequences of a dataset for as many epochs as its samples take.
 
+By the rules of `megatron-core-0.13` a share is rounded twice, the last epoch is shuffled apart below 80 % of its
+samples, bounds of splits are rounded, weights are added side by side, paths without weights weigh by their lengths, a
+weight of 0 is refused, and one path of a split's own is never a blend. Python's `sum` adds weights and shares in
+`gpt-neox`, shares alone in `megatron-lm-legacy`, `megatron-deepspeed` and `bigscience`, nothing in megatron-core.
+
 Some programs add weights or the shares of a split with Python's `sum`, which rounds otherwise since Python 3.12. Such a
 lineage has two more names, for runs whose version of Python is known: `gpt-neox-python3.11` and `gpt-neox-python3.12`.
 
