@@ -20,7 +20,7 @@ class CommandHelp(TyperCommand):
 
     def collect_usage_pieces(self, context: Any) -> list[str]:
         """The words of the usage line; an argument that must be given has no braces."""
-        return [piece.strip("{}") for piece in super().collect_usage_pieces(context)]
+        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(context)]
 
     def format_options(self, context: Any, formatter: Any) -> None:
         """Writes arguments and options; the type of an argument is in its text."""

@@ -26,7 +26,7 @@ ConfigOption = Annotated[
 
 
 def record(
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="The command, after `--`.")],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="The command, after `--`.")],
     experiment: ExperimentOption = None,
     metrics: MetricsOption = None,
     config: ConfigOption = None,
@@ -41,8 +41,8 @@ def record(
         2: the command cannot be started
 
     Examples:
-        treering record -- torchrun --nproc-per-node 8 pretrain_gpt.py --train-iters 1000
-        treering record --metrics 'step (?P<step>\d+) l=(?P<loss>\S+)' -- ./train.py
+        treering record -- torchrun --nproc-per-node 8 pretrain_gpt.py
+        treering record --metrics 'step (?P<step>\d+) (?P<loss>\S+)' -- ./train
     """
     from treering.record.command import record_command
     from treering.record.printed_metrics import read_megatron, reader_of
