@@ -102,7 +102,7 @@ def test_a_key_that_stands_twice(built):
     path.write_text(path.read_text().replace('"loss":', '"loss":9.0,"loss":', 1))
     [finding] = audit_again(built).findings
     assert (finding.line, finding.step) == (1, 7)
-    assert "a key stands twice" in finding.text
+    assert "a key occurs twice" in finding.text
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)
@@ -145,7 +145,7 @@ def test_attempts_that_are_each_others_parent(built):
     first, second = (built.run.path / "attempts" / name / "header.json" for name in ("0001", "0002"))
     reseal(first, {**json.loads(first.read_text()), "parent": json.loads(second.read_text())["parent"]})
     report = audit_again(built)
-    assert "stands twice on its own path" in report.findings[0].text
+    assert "occurs twice on its own path" in report.findings[0].text
     assert not report.holds
 
 
@@ -262,7 +262,7 @@ def test_a_folder_that_is_no_checkpoint_is_no_forgery(built):
     with pytest.raises(NotFoundError, match=r"expected one like runs/<id>/checkpoints/step-00000300"):
         find_checkpoint(built.project.corpus("red"))
     copy = shutil.copytree(built.last.path, built.project.root / "final")
-    with pytest.raises(NotFoundError, match="no checkpoint's folder by its name"):
+    with pytest.raises(NotFoundError, match="the name is not a checkpoint's, expected one like"):
         find_checkpoint(copy)
 
 

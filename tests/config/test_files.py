@@ -66,7 +66,7 @@ def _bomb(levels):
         (_bomb(30), f"more than {MAX_VALUES:,} values"),
         ("[" * 100_000, "nesting depth|levels inside each other"),
         ("- " * (MAX_DEPTH + 1) + "x", f"more than {MAX_DEPTH} levels"),
-        ("a: &x [*x]", "stands inside itself"),
+        ("a: &x [*x]", "contains itself"),
         ("- x\n" * (MAX_VALUES + 1), f"more than {MAX_VALUES:,} values"),
         ("? " * 100_000, "levels|nesting"),
     ],

@@ -100,7 +100,7 @@ def test_unknown_keys_and_wrong_types(tmp_path, change, path, found, expected):
             {"parallel__recompute_interval": 3, "parallel__activation_recompute": "full"},
             "parallel.recompute_interval",
             "3",
-            "at most 2, as many layers as stand together",
+            "at most 2, the number of consecutive layers of a stage",
         ),
         (
             {"optimizer__min_learning_rate": 1.0},

@@ -13,14 +13,14 @@ def test_a_key_that_stands_twice(tmp_path):
     file = write_experiment(tmp_path)
     file.write_text(file.read_text() + "seed: 8\n")
     error = config_error(file)
-    assert (error.found, error.line) == ("key 'seed' stands twice", len(file.read_text().splitlines()))
+    assert (error.found, error.line) == ("key 'seed' occurs twice", len(file.read_text().splitlines()))
 
 
 def test_a_nested_key_that_stands_twice(tmp_path):
     file = tmp_path / "twice.yaml"
     file.write_text("model:\n  num_layers: 2\n  num_layers: 3\n")
     error = config_error(file)
-    assert (error.found, error.line, error.column) == ("key 'num_layers' stands twice", 3, 3)
+    assert (error.found, error.line, error.column) == ("key 'num_layers' occurs twice", 3, 3)
 
 
 @pytest.mark.parametrize(
@@ -30,10 +30,10 @@ def test_a_nested_key_that_stands_twice(tmp_path):
         ("", "an empty file"),
         ("# nothing\n", "an empty file"),
         ("text", "a single value"),
-        ("a: [1\n", "no valid YAML"),
-        ("a: 1\n---\nb: 2\n", "no valid YAML: expected a single document"),
-        ("a:\n\t- 1\n", "no valid YAML"),
-        ("a: \0", "no valid YAML"),
+        ("a: [1\n", "not valid YAML"),
+        ("a: 1\n---\nb: 2\n", "not valid YAML: expected a single document"),
+        ("a:\n\t- 1\n", "not valid YAML"),
+        ("a: \0", "not valid YAML"),
         ("!!python/object:os.x {}", "a value of YAML type python/object:os.x"),
     ],
 )
@@ -64,17 +64,17 @@ def test_a_file_that_is_no_text(tmp_path):
         ("? [a, b]\n: 1", "a list or a mapping as a key"),
         ("1: 2", "'1' as a key"),
         ("null: 2", "'null' as a key"),
-        ("a: " + "[" * 70 + "]" * 70, "no valid YAML: more than 64 levels inside each other"),
-        ("a: [" + "1, " * 30_000 + "]", "no valid YAML: more than 20,000 values, each as often as aliases repeat it"),
-        ("a: &a [*a]", "no valid YAML: *a stands inside itself"),
+        ("a: " + "[" * 70 + "]" * 70, "not valid YAML: more than 64 levels inside each other"),
+        ("a: [" + "1, " * 30_000 + "]", "not valid YAML: more than 20,000 values, each as often as aliases repeat it"),
+        ("a: &a [*a]", "not valid YAML: *a contains itself"),
         ("seed: " + "9" * 5000, "a number of 5000 characters"),
         ("seed: 99999999999999999999", "a number of 20 characters"),
         ("seed: !!python/object/apply:os.getcwd []", "a value of YAML type python/object/apply:os.getcwd"),
-        ("seed: !!int x", "no valid YAML: 'x' is no value of type int"),
-        ("seed: !!bool maybe", "no valid YAML: 'maybe' is no value of type bool"),
-        ("seed: 1\nmodel: {}\nseed: 2", "key 'seed' stands twice"),
+        ("seed: !!int x", "not valid YAML: 'x' is not a value of type int"),
+        ("seed: !!bool maybe", "not valid YAML: 'maybe' is not a value of type bool"),
+        ("seed: 1\nmodel: {}\nseed: 2", "key 'seed' occurs twice"),
         ("a0: &a0 [x, x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9)),
-         "no valid YAML: more than 20,000 values, each as often as aliases repeat it"),
+         "not valid YAML: more than 20,000 values, each as often as aliases repeat it"),
     ],
 )  # fmt: skip
 def test_yaml_that_is_no_config(tmp_path, text, found):

@@ -37,7 +37,7 @@ def test_jsonl_keeps_source_licence_and_line(tmp_path: Path) -> None:
         ('{"id": "b", "text": null}', "line 2: text is None"),
         ('{"id": "", "text": "t"}', "line 2: id is ''"),
         ('{"id": true, "text": "t"}', "line 2: id is True"),
-        ('{"id": "b", "text": "t", "text": "u"}', "line 2: not valid JSON .a key stands twice"),
+        ('{"id": "b", "text": "t", "text": "u"}', "line 2: not valid JSON .a key occurs twice"),
         ("[" * 100_000, "line 2: not valid JSON .nested too deeply"),
         ('{"id": ' + "9" * 5000 + ', "text": "t"}', "line 2: not valid JSON"),
         ('{"id": "\\ud800", "text": "t"}', r"line 2: id is '.ud800'"),

@@ -135,7 +135,7 @@ class TestDecontamination:
             ("[1]\n", "line 1: expected a JSON object"),
             ("caf\udce9", "is not a JSON Lines file"),
             ("[" * 100_000, "is not a JSON Lines file: nested too deeply"),
-            ('{"text": "a", "text": "b"}', "is not a JSON Lines file: a key stands twice"),
+            ('{"text": "a", "text": "b"}', "is not a JSON Lines file: a key occurs twice"),
             ('{"text": "too short"}\n', "adds no 13-gram, expected at least one.*refusing"),
         ],
     )

@@ -95,7 +95,7 @@ def test_a_checkpoint_is_named_by_folder_or_by_a_run(restarted, tmp_path, monkey
     assert named_checkpoint(tmp_path, restarted.id[:5]).digest == late.digest
     restarted.path.rename(tmp_path / "published")
     assert named_checkpoint(tmp_path / "runs", "published").digest == late.digest
-    with pytest.raises(NotFoundError, match=r"runs/ is missing, and 'beef' is no folder"):
+    with pytest.raises(NotFoundError, match=r"runs/ is missing, and 'beef' is not a folder here"):
         named_checkpoint(tmp_path / "runs", "beef")
     with pytest.raises(NotFoundError, match=r"runs/beef: no checkpoint there"):
         named_checkpoint(tmp_path / "runs", "runs/beef")
@@ -144,7 +144,7 @@ def test_a_run_is_found_by_any_unique_prefix(tmp_path):
         assert find_run(tmp_path, run.resolved.recipe.digest).path == run.path
     with pytest.raises(NotFoundError, match="fits several runs"):
         find_run(tmp_path, "")
-    with pytest.raises(NotFoundError, match="'zz' is no folder here, and no run's id"):
+    with pytest.raises(NotFoundError, match="'zz' is not a folder here and not a run's id"):
         find_run(tmp_path, "zz")
 
 

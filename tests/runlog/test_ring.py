@@ -167,7 +167,7 @@ def test_asking_who_holds_the_lock_takes_nothing(tmp_path):
     [
         (b"\xff\xfe", "line 2: not a ring"),
         (b"[" * 100_000, "line 2: not a ring .nested too deeply"),
-        (b'{"digest":1,"digest":2}', "line 2: not a ring .a key stands twice"),
+        (b'{"digest":1,"digest":2}', "line 2: not a ring .a key occurs twice"),
         (b"9" * 5000, "line 2: not a ring"),
     ],
 )

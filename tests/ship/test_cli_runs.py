@@ -237,7 +237,7 @@ def test_show_of_a_run_that_has_not_started(call, write_run):
 
 
 def test_an_unknown_run(call):
-    with pytest.raises(NotFoundError, match="no project with runs, since runs/ is missing, and 'beef' is no folder"):
+    with pytest.raises(NotFoundError, match="no project with runs, since runs/ is missing, and 'beef' is not a folder"):
         call("show", "beef")
 
 
@@ -245,7 +245,7 @@ def test_an_unknown_run_among_others(call, write_run):
     write_run().start().lay(1)
     with pytest.raises(NotFoundError, match="no run starts with 'beef'; `treering runs` lists them"):
         call("show", "beef")
-    with pytest.raises(NotFoundError, match="'published' is no folder here, and no run's id"):
+    with pytest.raises(NotFoundError, match="'published' is not a folder here and not a run's id"):
         call("show", "published")
 
 

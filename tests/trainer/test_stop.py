@@ -81,4 +81,4 @@ def test_time_limit_stops_with_a_checkpoint(zygote, project, reference, tmp_path
 
 def test_time_limit_must_be_a_time(zygote, project, tmp_path):
     printed = zygote.train(project, tmp_path, "--time-limit=soon", expect=2)
-    assert "'soon' is no span of time" in printed
+    assert "'soon' is not a span of time" in printed

@@ -21,7 +21,7 @@ class StartConfig(Section):
 
     run: str = Field(
         pattern=r"^[0-9a-f]{4,64}$",
-        description="id of the other run or a prefix of it, in quotes; it lies beside this one in the folder of runs",
+        description="id of the other run or a prefix of it, in quotes; the folder of runs must contain it",
     )
     step: PositiveInt = Field(description="of the checkpoint; this run's first step is the next one")
     schedule: ScheduleOrigin = Field(
@@ -37,7 +37,7 @@ class StartConfig(Section):
     )
     skip_steps: Count = Field(
         0,
-        description="batches of the data order to pass over, neither read nor applied: those of so many steps from the "
+        description="batches of the data order to skip, neither read nor applied: those of so many steps from the "
         "first one on (a way around a loss spike: PaLM went back about 100 steps and skipped 200 to 500 batches, "
         "arXiv 2204.02311, section 5.1)",
     )
@@ -54,7 +54,7 @@ class ResolvedStart(GrowingSection):
     schedule: ScheduleOrigin
     skipped_samples: Count = Field(
         0,
-        description="passed over in the data order before this run's first sample; where the schedule continues, by "
+        description="skipped in the data order before this run's first sample; where the schedule continues, by "
         "the runs before it too",
     )
 

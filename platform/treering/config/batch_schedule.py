@@ -41,7 +41,7 @@ class Stage:
         batch_size: global batch size, samples.
         first_step: the first step (from 1) of this size.
         start_sample: consumed samples before that step.
-        num_steps: steps of this size; None for the last stage, which has no end of its own.
+        num_steps: steps of this size; None for the last stage, which ends with the training.
     """
 
     batch_size: int
@@ -192,7 +192,7 @@ class BatchSchedule:
         return last if self.samples_after(last) <= num_samples else last - 1
 
     def check_divisible(self, multiple: int, least: int = 1) -> Stage | None:
-        """The first stage whose batch size is no multiple of `multiple` (micro-batch x data parallel size), or None.
+        """The first stage whose batch size is not a multiple of `multiple` (micro-batch x data parallel size), or None.
 
         Args:
             multiple: samples of one micro-batch of all replicas.

@@ -50,7 +50,7 @@ def canonical_json(value: Any) -> str:
     """
     try:
         return _ENCODER.encode(value)
-    except (TypeError, ValueError):  # a number that is not finite, or a mapping that is no dict: rare, and slower
+    except (TypeError, ValueError):  # a number that is not finite, or a mapping that is not a dict: rare, and slower
         return _ENCODER.encode(_finite(value))
     except RecursionError:
         raise ValueError("nested too deeply") from None
@@ -59,11 +59,11 @@ def canonical_json(value: Any) -> str:
 def parse_json(text: str | bytes) -> Any:
     """The value of a JSON text that somebody else may have written.
 
-    A key that stands twice is an error here: readers that take the first and readers that take the last of two would
+    A repeated key is an error here: readers that take the first and readers that take the last of two would
     see different records under one digest.
 
     Raises:
-        ValueError: no JSON, no UTF-8, a key that stands twice, or nested beyond reason.
+        ValueError: not JSON, not UTF-8, a repeated key, or nested too deeply.
     """
     try:
         return json.loads(text, object_pairs_hook=_unique_keys)
@@ -74,7 +74,7 @@ def parse_json(text: str | bytes) -> Any:
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key occurs twice")
     return result
 
 

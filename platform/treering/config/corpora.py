@@ -180,7 +180,8 @@ class CorpusConfig(Section):
 class DedupConfig(Section):
     """Exact and near-duplicate removal across all corpora.
 
-    Of near-duplicates the one in the corpus that stands first in `corpora` is kept, inside a corpus the first.
+    Of near-duplicates, the document in the corpus that is listed first in `corpora` is kept; in one corpus, the first
+    document.
 
     Attributes:
         shingle_words: words in a shingle.
@@ -200,7 +201,7 @@ class HeldoutConfig(Section):
 
     Attributes:
         fraction: part of each corpus's clusters that is held out of training.
-        min_jaccard: candidates at least this similar count as one cluster and never stand on both sides.
+        min_jaccard: candidates at least this similar count as one cluster, which is never on both sides.
     """
 
     fraction: float = Field(0.02, gt=0, lt=1)

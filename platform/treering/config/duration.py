@@ -18,12 +18,12 @@ def parse_duration(text: str) -> int:
         Seconds, at least one.
 
     Raises:
-        UserError: it is no such span.
+        UserError: the text is not such a span.
     """
     match = _DURATION.fullmatch(f"{text}s" if text.isdecimal() else text)
     seconds = (
         sum(int(count or 0) * unit for count, unit in zip(match.groups(), _UNITS.values(), strict=True)) if match else 0
     )
     if seconds < 1:
-        raise UserError(f"{text!r} is no span of time; expected seconds or units such as 23h30m, 90m, 1d2h or 84600")
+        raise UserError(f"{text!r} is not a span of time; expected seconds or units such as 23h30m, 90m, 1d2h or 84600")
     return seconds

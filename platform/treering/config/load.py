@@ -27,7 +27,7 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
         overrides: `dotted.path=value` texts, applied in order; values are YAML, list items are named by index.
 
     Raises:
-        ConfigError: the file cannot be read, is no YAML, or holds an unknown key, a wrong type or a contradiction.
+        ConfigError: the file cannot be read, is not YAML, or has an unknown key, a wrong type or a contradiction.
     """
     document = read_yaml(path, "a YAML experiment; `ls experiments/` lists yours")
     for override in overrides:
@@ -57,7 +57,7 @@ def read_mapping(path: Path, wanted: str) -> dict[str, Any]:
         wanted: what such a file is, for the error where it is missing.
 
     Raises:
-        ConfigError: the file cannot be read, is no YAML mapping, or holds what no config holds.
+        ConfigError: the file cannot be read, is not a YAML mapping, or has a value that no config may have.
     """
     document = read_yaml(path, wanted)
     _raise(str(path), document, document.problems, ())

@@ -20,7 +20,7 @@ class ParallelConfig(GrowingSection):
     pipeline: PositiveInt = Field(1, description="stages that the layers are cut into")
     data: PositiveInt | Literal["auto"] = Field("auto", description="replicas; `auto` uses every device")
     micro_batch_size: PositiveInt = Field(description="samples of one forward pass of one replica")
-    cpu_processes: PositiveInt = Field(2, description="ranks started where there is no GPU and `data` is `auto`")
+    cpu_processes: PositiveInt = Field(2, description="ranks started on a machine without a GPU if `data` is `auto`")
     activation_recompute: Literal["none", "full"] = Field(
         "none", description="`full` keeps only each layer's input and computes the rest again in the backward pass"
     )
@@ -67,7 +67,7 @@ class ParallelConfig(GrowingSection):
 
 
 class KernelConfig(GrowingSection):
-    """Which implementation of each operation is asked for; what really ran stands in the attempt's header."""
+    """Which implementation of each operation is asked for; the attempt's header has what ran."""
 
     added = frozenset({"layer_norm", "cross_entropy"})
 

@@ -135,9 +135,16 @@ class Resolved(Section):
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             place = ".".join(str(part) for part in first["loc"])
-            raise EvidenceError(f"{path}: not a resolved config ({place}: {first['msg']})", file=path) from error
+            raise EvidenceError(
+                f"{path}: not a resolved config ({place}: {first['msg']})",
+                file=path,
+                found=first["input"],
+                expected=f"{place}: {first['msg']}",
+            ) from error
         except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-            raise EvidenceError(f"{path}: not a resolved config ({error})", file=path) from error
+            raise EvidenceError(
+                f"{path}: not a resolved config ({error})", file=path, found=str(error), expected="a resolved config"
+            ) from error
         written = {name: digest_json(document[name]) for name in ("recipe", "attempt")}  # a field may have been dropped
         for name, digest in (resolved.digests | written).items():
             if digests.get(name) != digest:
@@ -200,7 +207,10 @@ def ranges_before(folder: Path, start: ResolvedStart | None) -> list[ReadRange]:
         if resolved.recipe.digest != start.run:
             raise EvidenceError(
                 f"{folder / CONFIG_FILE}: recipe {resolved.recipe.digest}, expected {start.run}, from which "
-                "a later run starts"
+                "a later run starts",
+                file=folder / CONFIG_FILE,
+                found=resolved.recipe.digest,
+                expected=start.run,
             )
         ranges.insert(0, ReadRange.of(resolved, start.step))
         start = resolved.recipe.start_from

@@ -27,7 +27,7 @@ def check_types(path: Path, section: Section, document: dict[str, Any]) -> None:
     """Refuses a value that was read as another type than it is written in, such as a number in quotes.
 
     Raises:
-        EvidenceError: there is one.
+        EvidenceError: the document has such a value.
     """
     for field, expected, found in said_otherwise(section.model_dump(mode="json"), document):
         text = f"{path}: {field} is {found!r}, expected {expected!r}: a value of another type"
@@ -49,7 +49,7 @@ class Continuation(Section):
 
     sample: Count = Field(description="number of the order's first sample; lower numbers belong to the other order")
     positions: tuple[Annotated[int, Field(ge=0, le=2**62)], ...] = Field(
-        description="by component: how many samples of its corpus lie before that sample, counted over all epochs"
+        description="by component: number of samples of its corpus before that sample, counted over all epochs"
     )
 
 
@@ -117,7 +117,7 @@ class ResolvedBlend(GrowingSection):
         """Reads what `write` wrote.
 
         Raises:
-            UserError: there is no such file.
+            UserError: the file does not exist.
             EvidenceError: its content does not fit its digest.
         """
         try:
@@ -129,7 +129,11 @@ class ResolvedBlend(GrowingSection):
             raise UserError(f"{path}: no blend there; `dvc repro blend` makes it") from None
         except (OSError, ValueError, KeyError, AttributeError, TypeError, ValidationError) as error:
             raise EvidenceError(
-                f"{path}: not a resolved blend ({error}); `dvc repro -f blend` makes it anew", file=path
+                f"{path}: not a resolved blend ({error}); `dvc repro -f blend` makes it anew",
+                file=path,
+                found=str(error),
+                expected="a resolved blend",
+                remedy="`dvc repro -f blend` makes it anew",
             ) from error
         if claimed != blend.digest:
             raise EvidenceError(

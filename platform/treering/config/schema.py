@@ -176,7 +176,7 @@ class Experiment(Section):
             yield contradiction(
                 "parallel.recompute_interval",
                 str(self.parallel.recompute_interval),
-                f"at most {layers}, as many layers as stand together",
+                f"at most {layers}, the number of consecutive layers of a stage",
             )
 
 

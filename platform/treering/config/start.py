@@ -126,7 +126,7 @@ def check_start_fits(resolved: Resolved, other: Resolved, source: str) -> None:
 
     Raises:
         ConfigError: model, precision, tokenizer or sequence length differ, the schedule would be over already, or a
-            schedule that goes on stands elsewhere than the other one did.
+            schedule that continues has consumed another number of samples than the other run.
     """
     start = resolved.recipe.start_from
     if start is None:

@@ -1,7 +1,7 @@
 """A YAML file as plain values, each with its line: what `treering.config.load` checks against a section.
 
 YAML can do more than a config needs. Here a document is one mapping of texts, numbers, truth values, lists and
-mappings. Keys are texts, and each stands once. `treering.config.yaml_text` bounds size, depth and number of values.
+mappings. Keys are texts, and each occurs once. `treering.config.yaml_text` bounds size, depth and number of values.
 """
 
 from collections.abc import Iterator
@@ -72,7 +72,7 @@ class Document:
     problems: list[Problem] = field(default_factory=list)
 
     def place(self, path: tuple[int | str, ...]) -> Place | None:
-        """Where a value stands, or where it is missing: the section that should hold it."""
+        """The place of a value; of a missing value, the place of the section that should contain it."""
         for length in range(len(path), 0, -1):
             if path[:length] in self.places:
                 return self.places[path[:length]]
@@ -93,19 +93,19 @@ class _Loader(_FastLoader):  # type: ignore[misc]
         except (ValueError, KeyError, AttributeError, IndexError, TypeError, OverflowError) as error:
             kind = node.tag.rpartition(":")[2]
             raise yaml.MarkedYAMLError(
-                problem=f"{str(node.value)[:80]!r} is no value of type {kind}", problem_mark=node.start_mark
+                problem=f"{str(node.value)[:80]!r} is not a value of type {kind}", problem_mark=node.start_mark
             ) from error
 
 
 def read_yaml(path: Path, wanted: str) -> Document:
-    """Reads a YAML file that holds a mapping.
+    """Reads a YAML file that contains a mapping.
 
     Args:
         path: the file.
         wanted: what such a file is, for the error where it is missing.
 
     Raises:
-        ConfigError: the file cannot be read, is too large, or is no YAML mapping.
+        ConfigError: the file cannot be read, is too large, or is not a YAML mapping.
     """
     text = _text_of(path, wanted)
     try:
@@ -117,10 +117,10 @@ def read_yaml(path: Path, wanted: str) -> Document:
         why = " ".join(part for part in (error.context, error.problem) if part)
         place = Place(1, 1) if mark is None else Place.of(mark)
         raise ConfigError(
-            str(path), "", f"no valid YAML: {why}", "valid YAML", line=place.line, column=place.column
+            str(path), "", f"not valid YAML: {why}", "valid YAML", line=place.line, column=place.column
         ) from error
     except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
-        raise ConfigError(str(path), "", f"no valid YAML: {' '.join(str(error).split())}", "valid YAML") from error
+        raise ConfigError(str(path), "", f"not valid YAML: {' '.join(str(error).split())}", "valid YAML") from error
 
 
 class _NoMappingError(Exception):
@@ -130,12 +130,12 @@ class _NoMappingError(Exception):
 
 
 def parse_yaml(text: str) -> Document:
-    """The mapping that a text holds.
+    """The mapping in a YAML text.
 
     Raises:
-        YAMLError: it is no YAML, or outside the bounds.
+        YAMLError: it is not YAML, or beyond the bounds.
         ValueError: a date or a number that Python does not know.
-        _NoMappingError: it holds something else than a mapping.
+        _NoMappingError: it is not a mapping.
     """
     check_bounds(text)
     loader = _Loader(text)
@@ -158,7 +158,7 @@ def parse_yaml(text: str) -> Document:
 
 
 def _twice(node: yaml.Node, seen: set[int], path: tuple[int | str, ...] = ()) -> Iterator[Problem]:
-    """Keys that stand twice in a mapping, by text and type; before merges (`<<`), which may override."""
+    """Keys that occur twice in a mapping, by text and type; before merges (`<<`), which may override."""
     if id(node) in seen or isinstance(node, yaml.ScalarNode):
         return
     seen.add(id(node))
@@ -172,13 +172,13 @@ def _twice(node: yaml.Node, seen: set[int], path: tuple[int | str, ...] = ()) ->
         if isinstance(key, yaml.ScalarNode):
             if (key.tag, name) in keys:
                 where = (*path, name)
-                yield Problem(where, Place.of(key.start_mark), f"key {name!r} stands twice", "each key once")
+                yield Problem(where, Place.of(key.start_mark), f"key {name!r} occurs twice", "each key once")
             keys.add((key.tag, name))
         yield from _twice(child, seen, (*path, name))
 
 
 def _strange(node: yaml.Node, path: tuple[int | str, ...]) -> Iterator[tuple[int, tuple[yaml.Node, Problem]]]:
-    """Values of types that no config has, and keys that are no texts, by identity of the node."""
+    """Values of types that no config has, and keys that are not texts, by identity of the node."""
     if node.tag not in _PLAIN:
         kind = node.tag.removeprefix("tag:yaml.org,2002:")
         expected = "a text, a number, a list or keys and values; a text in quotes is a text"
@@ -223,7 +223,7 @@ def _too_large(text: str) -> bool:
 
 
 def _locate(node: yaml.Node, path: tuple[int | str, ...], places: dict[tuple[int | str, ...], Place]) -> None:
-    """Notes where the keys and items below a node stand; after merges."""
+    """Notes the places of the keys and items below a node; after merges."""
     if isinstance(node, yaml.SequenceNode):
         for number, child in enumerate(node.value):
             places[(*path, number)] = Place.of(child.start_mark)
@@ -249,5 +249,5 @@ def _text_of(path: Path, wanted: str) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ConfigError(
-            str(path), "", f"an unreadable file ({error})", "a UTF-8 YAML file", line=line, column=1
+            str(path), "", f"an unreadable file ({reason(error)})", "a UTF-8 YAML file", line=line, column=1
         ) from error

@@ -1,6 +1,6 @@
 """YAML within bounds: a small text cannot become a large value.
 
-An alias (`*name`) repeats what its anchor names, so ten lines can stand for billions of values. The parser's events are
+An alias (`*name`) repeats what its anchor names, so ten lines can mean billions of values. The parser's events are
 counted before anything is built from them.
 """
 
@@ -25,7 +25,7 @@ class YamlBoundError(yaml.MarkedYAMLError):
 
 
 def parse_yaml(text: str, max_values: int = MAX_LOCK_VALUES) -> Any:
-    """The value of a YAML text that a program wrote; a key that stands twice keeps its last value.
+    """The value of a YAML text that a program wrote; a repeated key keeps its last value.
 
     Raises:
         yaml.YAMLError: the text is not valid YAML.
@@ -37,7 +37,7 @@ def parse_yaml(text: str, max_values: int = MAX_LOCK_VALUES) -> Any:
 
 
 def check_bounds(text: str, max_values: int = MAX_VALUES) -> None:
-    """Counts what a YAML text stands for, aliases resolved.
+    """Counts the values of a YAML text, aliases resolved.
 
     Raises:
         yaml.YAMLError: the text is not valid YAML.
@@ -53,7 +53,7 @@ def check_bounds(text: str, max_values: int = MAX_VALUES) -> None:
 
 
 class _Counted:
-    """How many values the events so far stand for."""
+    """How many values the events so far make."""
 
     def __init__(self) -> None:
         self.values = 0
@@ -69,7 +69,7 @@ class _Counted:
         elif isinstance(event, yaml.AliasEvent):
             self.values += self._below.get(str(event.anchor), 1)
             if any(anchor == event.anchor for anchor, _ in self._open):
-                return f"*{event.anchor} stands inside itself"
+                return f"*{event.anchor} contains itself"
         elif isinstance(event, yaml.NodeEvent):
             if isinstance(event, yaml.CollectionStartEvent):
                 self._open.append((event.anchor, self.values))

@@ -1,6 +1,6 @@
 """An alarm: one thing that a rule of health found in the loss or the gradient norm of a run.
 
-The rules stand in `treering.metrics.spikes` (`non_finite`, `spike`) and in `treering.metrics.health` (all others).
+The rules are in `treering.metrics.spikes` (`non_finite`, `spike`) and in `treering.metrics.health` (all others).
 """
 
 from dataclasses import asdict, dataclass
@@ -24,7 +24,7 @@ RULES: Final = MappingProxyType(
     {
         NON_FINITE: "The value is NaN or infinite.",
         SPIKE: "The value is far above the recent values. One alarm for each such step.",
-        EARLY_BLOWUP: "The loss multiplies within the first steps, before there is a background for the rule `spike`.",
+        EARLY_BLOWUP: "The loss multiplies within the first steps, before the rule `spike` has a background.",
         TOO_GOOD: "The loss is zero, or it falls to less than half within a few steps and stays there.",
         FLAT: "The value repeats exactly, or the loss does not leave the level of an untrained model.",
         DIVERGENCE: "The level of the loss has risen clearly above the lowest level that it had.",

@@ -17,7 +17,7 @@ def list_checkpoints(run: RunDirectory) -> list[dict[str, Any]]:
         unreadable manifest would say is None.
     """
     found = [(each, *_read(each)) for each in run.checkpoints()]
-    losses = {each.step: manifest.validation_loss if manifest else None for each, manifest, _problem in found}
+    losses = {each.step: manifest.validation_loss if manifest else None for each, manifest, _error in found}
     rules = kept_by(losses, run.resolved.attempt.checkpoint) if found else {}
     return [
         {
@@ -31,17 +31,17 @@ def list_checkpoints(run: RunDirectory) -> list[dict[str, Any]]:
             "validation_loss": losses[each.step],
             "converted": _conversion(each) if manifest else None,
             "kept_by": list(rules[each.step]),
-            "problem": problem,
+            "problem": "" if error is None else str(error),
         }
-        for each, manifest, problem in found
+        for each, manifest, error in found
     ]
 
 
-def _read(checkpoint: CheckpointDirectory) -> tuple[CheckpointManifest | None, str]:
+def _read(checkpoint: CheckpointDirectory) -> tuple[CheckpointManifest | None, EvidenceError | None]:
     try:
-        return checkpoint.manifest, ""
+        return checkpoint.manifest, None
     except EvidenceError as error:
-        return None, str(error)
+        return None, error
 
 
 def _conversion(checkpoint: CheckpointDirectory) -> str | None:

@@ -218,12 +218,12 @@ class ScoreDifference:
 
     @property
     def significant(self) -> bool:
-        """Whether it lies beyond 1.96 standard errors (two-sided 5 %)."""
+        """Whether it is beyond 1.96 standard errors (two-sided 5 %)."""
         return abs(self.z) > 1.96
 
 
 def score_difference(first: Score, second: Score) -> ScoreDifference:
-    """How far `second` lies above `first`, and whether that is more than noise."""
+    """How far `second` is above `first`, and whether that is more than noise."""
     value = second.value - first.value
     stderr = math.hypot(first.stderr, second.stderr)
     return ScoreDifference(value, stderr, value / stderr if stderr > 0 else math.nan)

@@ -31,8 +31,8 @@ class EarlyBlowup:
     """`early_blowup`: x_t > median of the last 8 calm values · max(2, exp(6 · noise)), in the first steps of a run.
 
     The spike rule needs 32 values; until then this rule judges, from the third value on. A loss that doubles in these
-    steps is no warm-up and no noise: healthy runs fall from the first step (the largest rise above that median in the
-    first 32 steps of the curves that were measured is a factor of 1.3). A value that is flagged is no calm value and
+    steps is neither warm-up nor noise: healthy runs fall from the first step (the largest rise above that median in the
+    first 32 steps of the curves that were measured is a factor of 1.3). A value that is flagged is not calm and
     never enters the background of the spike rule. After 32 flagged values in a row the new level is taken for calm.
 
     Source: the factor is ours. A real case: bigscience's gpt2-meg-ds-3d (ds-off) of 2021, 12.4, then 44 at step 3.
@@ -72,9 +72,9 @@ class TooGood:
 
     Predicted, in logarithms, is the lowest mean of 32 values in a row so far, plus 20 steps (from the middle of the 32
     values before to the middle of the 8) of the straight line through these 32; a rising line counts as level. So a
-    steady fall, as of a small model that learns its data by heart, is no alarm however far it goes, and neither is the
-    return from a blow-up. The 8 values must be below the prediction by max(log 2, 6 · noise). Broken labels, or a leak
-    of the answer into the input, do that within a few steps.
+    steady fall, as of a small model that learns its data by heart, is not an alarm however far it goes. Neither is
+    the return from a blow-up. The 8 values must be below the prediction by max(log 2, 6 · noise). Broken labels, or a
+    leak of the answer into the input, do that within a few steps.
 
     Source: the thresholds are ours. A real case: allenai/OLMo issue 692, a loss that falls to 0 and stays.
     """
@@ -222,8 +222,8 @@ class Divergence:
 
     s is the standard error of that median: 1.2533 · noise / √64; eight of them are what the lowest and the highest of
     thousands of medians differ by without any rise. A median of 64 values is not moved by spikes, and a rise by 15 %
-    over the best level ever had is no batch of hard documents. The 0.1 nats keep out small models whose loss is near 0,
-    where factors mean nothing. Ends where m falls below lowest m · 1.1.
+    over the best level so far is not a batch of hard documents. The 0.1 nats keep out small models whose loss is near
+    0, where factors mean nothing. Ends where m falls below lowest m · 1.1.
 
     A slow rise is found as well as a sudden one, later: a loss that grows by 0.08 % a step after about 220 steps.
 

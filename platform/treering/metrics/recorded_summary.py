@@ -23,7 +23,7 @@ def recorded_line(run: RecordedRunDirectory) -> RunLine:
         step = last.step if last else attempts[-1].header.parent.step if attempts and attempts[-1].header.parent else 0
         state = run.state()
     except EvidenceError as error:
-        return RunLine(run.path.name, "", "damaged", 0, None, None, None, None, 0, checkpoints, 0, None, str(error))
+        return RunLine(run.path.name, "", "damaged", 0, None, None, None, None, 0, checkpoints, 0, None, error)
     return RunLine(
         id=run.id,
         experiment=experiment,

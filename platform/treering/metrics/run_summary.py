@@ -4,7 +4,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,7 +37,7 @@ class RunLine:
         id: the run's id in short.
         experiment: whose run it is.
         state: of the run; `stalled` where it runs and no step comes, with the reason in `stall`; `damaged` where its
-            log does not hold, with the reason in `problem`.
+            log does not hold, with the reason in `damage`.
         step: newest step on the path; `num_steps` is the schedule's end.
         num_steps: steps of the whole schedule; None where the trainer reports no schedule.
         loss: of that step, nats a token.
@@ -47,7 +47,8 @@ class RunLine:
         checkpoints: complete ones on disk.
         incidents: of all attempts.
         age_s: seconds since the newest ring, None before the first.
-        problem: why the log does not hold, or what of the path is missing; empty where it is whole.
+        damage: why the log does not hold, None where it holds.
+        missing: what of the path is missing; empty where it is whole.
         stall: why the run counts as stalled, and which ranks are silent; empty where it does not.
         alarms: how many alarms each rule of health raised on the path; rules without one are left out.
     """
@@ -64,13 +65,21 @@ class RunLine:
     checkpoints: int
     incidents: int
     age_s: float | None
-    problem: str = ""
+    damage: EvidenceError | None = None
+    missing: str = ""
     stall: str = ""
     alarms: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def problem(self) -> str:
+        """Why the log does not hold, or what of the path is missing; empty where it is whole."""
+        return self.missing if self.damage is None else str(self.damage)
+
     def to_json(self) -> dict[str, Any]:
-        """The fields as JSON values."""
-        return asdict(self)
+        """The fields as JSON values, with the problem in words."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        del values["damage"], values["missing"]
+        return {**values, "problem": self.problem}
 
 
 def run_line(run: RunDirectory, path: PathLeft | None = None) -> RunLine:
@@ -86,8 +95,9 @@ def run_line(run: RunDirectory, path: PathLeft | None = None) -> RunLine:
         resolved = run.resolved
     except EvidenceError as error:
         checkpoints = len(run.checkpoints())
-        return RunLine(run.path.name, "", "damaged", 0, 0, None, None, 0, 0, checkpoints, 0, None, str(error))
-    state, problem, stall = "damaged", "", ""
+        return RunLine(run.path.name, "", "damaged", 0, 0, None, None, 0, 0, checkpoints, 0, None, error)
+    state, missing, stall = "damaged", "", ""
+    damage: EvidenceError | None = None
     last: Ring | None = None
     validation_loss, incidents = None, 0
     alarms: Counter[str] = Counter()
@@ -96,13 +106,13 @@ def run_line(run: RunDirectory, path: PathLeft | None = None) -> RunLine:
         state, stall = found.state, found.stall
         incidents = len(run.incidents())
         path = path or path_left(run)
-        problem = path.missing
+        missing = path.missing
         for ring in path.rings:
             last = ring
             validation_loss = validation_loss if ring.validation_loss is None else ring.validation_loss
         alarms.update(alarm.rule for alarm in alarms_of(run, path))
     except EvidenceError as error:
-        state, problem, stall = "damaged", str(error), ""
+        state, damage, stall = "damaged", error, ""
     return RunLine(
         id=run.id,
         experiment=resolved.experiment,
@@ -116,7 +126,8 @@ def run_line(run: RunDirectory, path: PathLeft | None = None) -> RunLine:
         checkpoints=len(run.checkpoints()),
         incidents=incidents,
         age_s=time.time() - last.ended_at if last else None,
-        problem=problem,
+        damage=damage,
+        missing=missing,
         stall=stall,
         alarms={rule: alarms[rule] for rule in RULES if alarms[rule]},
     )
@@ -179,7 +190,7 @@ def run_page(run: RunDirectory) -> dict[str, Any]:
 
 
 def throughput(rings: Sequence[Ring], attempt: AttemptDirectory | None, shape: ModelShape) -> dict[str, Any] | None:
-    """Medians over the newest steps, with the formula's name and the peak that MFU and HFU stand on."""
+    """Medians over the newest steps, with the formula's name and the peak that MFU and HFU refer to."""
     if not rings or attempt is None:
         return None
     newest = rings[-THROUGHPUT_STEPS:]

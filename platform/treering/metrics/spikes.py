@@ -8,7 +8,7 @@ A spike is a point whose logarithm leaves the band of the recent past.
 
 The z-score is robust: (log x - median) / (1.4826 · MAD) over the last `window` points *that were not flagged*, so that
 a spike of many steps cannot raise its own threshold. Logarithms, because loss and gradient norm vary by factors. Only
-upward: a falling loss is no spike.
+upward: a falling loss is not a spike.
 """
 
 import math

@@ -1,6 +1,6 @@
 """How long a training would take on a cluster that nobody has bought yet: bubble, step time, days, the best layouts.
 
-A model, no measurement. It stands on one stated number, the MFU of a whole step at the full batch, and splits that
+A model, not a measurement. It uses one stated number, the MFU of a whole step at the full batch, and splits that
 step: transfers by the interconnect's bandwidth, the idle time of 1F1B, and the rest, in which kernels run at a rate
 that follows. That rate is then taken for every other batch size and layout. What it does not know: that kernels run
 faster on larger matrices and micro-batches, overlap of transfers and computation, stalls, restarts, checkpoints,

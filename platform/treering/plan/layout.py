@@ -73,7 +73,7 @@ class Cluster:
         """A cluster by the device's name in `DEVICES`, its unambiguous beginning, or as a driver reports it.
 
         Raises:
-            UserError: an unknown device: no plan stands on a guessed peak; or no devices at all.
+            UserError: an unknown device: no plan uses a guessed peak; or no devices at all.
         """
         reported = peak_of(device)
         named = [name for name in DEVICES if name.startswith(reported.device if reported else device)]

@@ -3,7 +3,7 @@
 `path_of` follows the headers from an attempt to the root and raises where a record is missing or differs.
 
 A run may start from another run's checkpoint. Where that run's log is missing or damaged, the path ends at the seam:
-the run's own rings still hold, and say by themselves at which step and token they stand. `treering runs`, `show`,
+the run's own rings still hold, and have step and token by themselves. `treering runs`, `show`,
 `ship`, the report and the dashboard read that part with `path_left`; the audit, which must account for every sample,
 does not: `audit.evidence.recovery` derives the missing steps from the recipe.
 """
@@ -30,7 +30,7 @@ class PathSegment:
     Attributes:
         run: the run that the attempt belongs to.
         attempt: whose rings these are.
-        last_step: last step of the stretch that counts; later rings of the attempt lie off the path.
+        last_step: last step of the stretch that counts; later rings of the attempt are not on the path.
     """
 
     run: "RunDirectory"
@@ -38,7 +38,7 @@ class PathSegment:
     last_step: int | None
 
     def holds(self, attempt: int, step: int) -> bool:
-        """Whether a step of an attempt of the same run lies on the stretch, or before it in the attempt."""
+        """Whether a step of an attempt of the same run is on the stretch, or before it in the attempt."""
         return self.attempt.number == attempt and (self.last_step is None or step <= self.last_step)
 
     def rings(self) -> Iterator[Ring]:
@@ -54,10 +54,15 @@ class PathSegment:
             step = ring.step
             yield ring
             if step == self.last_step:
-                return  # what follows lies off the path, whole or not
+                return  # what follows is not on the path, whole or not
         if self.last_step is not None and step != self.last_step:
             raise EvidenceError(
-                f"{self.attempt.rings_file}: the rings end at step {step}, the path needs them to step {self.last_step}"
+                f"{self.attempt.rings_file}: the rings end at step {step}, "
+                f"the path needs them to step {self.last_step}",
+                file=self.attempt.rings_file,
+                step=step,
+                found=step,
+                expected=self.last_step,
             )
 
 
@@ -106,8 +111,8 @@ def broken_seam(attempt: AttemptDirectory, last: Ring | None) -> str:
     parent = attempt.header.parent
     if parent is None or (last is not None and last.digest == parent.ring):
         return ""
-    stands = last.digest if last else "nothing"
-    return f"{attempt.path}: goes on from ring {parent.ring} of step {parent.step}, but {stands} stands there"
+    found = last.digest if last else "nothing"
+    return f"{attempt.path}: goes on from ring {parent.ring} of step {parent.step}, but {found} is there"
 
 
 def rings_along(segments: Sequence[PathSegment], *, whole: bool = True) -> Iterator[Ring]:
@@ -123,10 +128,16 @@ def rings_along(segments: Sequence[PathSegment], *, whole: bool = True) -> Itera
     last: Ring | None = None
     for segment in segments:
         if (whole or last is not None) and (broken := broken_seam(segment.attempt, last)):
-            raise EvidenceError(broken)
+            raise EvidenceError(broken, file=segment.attempt.header_file)
         for ring in segment.rings():
             if last is not None and ring.step != last.step + 1:
-                raise EvidenceError(f"{segment.attempt.rings_file}: step {ring.step} follows step {last.step}")
+                raise EvidenceError(
+                    f"{segment.attempt.rings_file}: step {ring.step} follows step {last.step}",
+                    file=segment.attempt.rings_file,
+                    step=ring.step,
+                    found=ring.step,
+                    expected=last.step + 1,
+                )
             last = ring
             yield ring
 
@@ -152,12 +163,19 @@ def path_of(last: PathSegment, *, own: bool = False) -> list[PathSegment]:
             attempt = origin.run.attempt(origin.attempt)
         except EvidenceError as error:
             header_file = segments[0].attempt.header_file
-            raise EvidenceError(f"{header_file}: {error}", file=header_file) from None
+            raise EvidenceError(
+                f"{header_file}: {error}",
+                file=header_file,
+                found=error.found,
+                expected=error.expected,
+                remedy=error.remedy,
+            ) from error
         segments.insert(0, PathSegment(origin.run, attempt, origin.step))
         if segments[0].attempt.path in seen:
             raise EvidenceError(
-                f"{segments[0].attempt.header_file}: the attempt stands twice on its own path: a header names "
-                "a parent that came after it, so one of the headers was rewritten"
+                f"{segments[0].attempt.header_file}: the attempt occurs twice on its own path: a header names "
+                "a parent that came after it, so one of the headers was rewritten",
+                file=segments[0].attempt.header_file,
             )
         seen.add(segments[0].attempt.path)
     return segments
@@ -192,7 +210,7 @@ def segments_left(
         own = run.path_to(checkpoint, own=True)
         if not _starts_elsewhere(own):
             raise
-        return own, _told(own, error)
+        return own, _missing_before(own, error)
 
 
 def path_left(run: "RunDirectory", checkpoint: "CheckpointDirectory | None" = None) -> PathLeft:
@@ -209,7 +227,7 @@ def path_left(run: "RunDirectory", checkpoint: "CheckpointDirectory | None" = No
             segments = run.path_to(checkpoint, own=True)
             if not _starts_elsewhere(segments):
                 raise
-            missing = _told(segments, error)
+            missing = _missing_before(segments, error)
     return PathLeft(tuple(segments), tuple(rings_along(segments, whole=False)), missing)
 
 
@@ -218,7 +236,7 @@ def _starts_elsewhere(own: list[PathSegment]) -> bool:
     return bool(own) and own[0].attempt.header.parent is not None
 
 
-def _told(own: list[PathSegment], error: EvidenceError) -> str:
+def _missing_before(own: list[PathSegment], error: EvidenceError) -> str:
     parent = own[0].attempt.header.parent
     if parent is None:
         raise error

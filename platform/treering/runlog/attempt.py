@@ -76,10 +76,10 @@ class AttemptDirectory(AttemptFolder[AttemptHeader]):
         return 0 if ring is None else ring.step
 
     def incidents(self) -> list[Incident]:
-        """What befell the attempt from outside its numbers.
+        """The incidents of the attempt, such as a lost rank or a failed save.
 
         Raises:
-            EvidenceError: a line is no incident.
+            EvidenceError: a line is not an incident.
         """
         return read_incidents(self.path)
 

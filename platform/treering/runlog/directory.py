@@ -57,7 +57,7 @@ class CheckpointDirectory:
 
     Args:
         path: `checkpoints/step-NNNNNNNN`.
-        run: the run that it belongs to; default the one whose folder it lies in.
+        run: the run that it belongs to; default the run whose folder contains it.
     """
 
     def __init__(self, path: Path, run: "RunDirectory | None" = None) -> None:
@@ -189,10 +189,10 @@ class RunDirectory(RunFolder):
         return attempt
 
     def incidents(self) -> list[tuple[int, Incident]]:
-        """What befell the attempts, in order, each with its attempt's number.
+        """The incidents of all attempts in order, each with its attempt's number.
 
         Raises:
-            EvidenceError: a line is no incident.
+            EvidenceError: a line is not an incident.
         """
         return [(attempt.number, incident) for attempt in self.attempts() for incident in attempt.incidents()]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from treering.config.canonical import digest_json, parse_json
 from treering.errors import EvidenceError
-from treering.files import read_bytes, write_durably
+from treering.files import read_bytes, reason, write_durably
 
 
 def write_document(path: Path, content: dict[str, Any]) -> str:
@@ -34,7 +34,12 @@ def read_document(path: Path) -> tuple[dict[str, Any], str]:
         claimed = content.pop("digest")
         recomputed = digest_json(content)
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise EvidenceError(f"{path}: missing or no digested document ({error})", file=path) from error
+        raise EvidenceError(
+            f"{path}: missing or no digested document ({error})",
+            file=path,
+            found=reason(error),
+            expected="a document with its digest",
+        ) from error
     if claimed != recomputed:
         raise EvidenceError(
             f"{path}: digest {claimed} is written, {recomputed} recomputed: the file was changed",

@@ -122,11 +122,11 @@ def find_run(folder: Path, prefix: str) -> RunDirectory:
 def _no_run(folder: Path, prefix: str, wanted: str) -> str:
     if not folder.is_dir():
         return (
-            f"{folder.parent.absolute()}: no project with runs, since {folder.name}/ is missing, and {prefix!r} is no "
-            "folder here; change to the folder of a project, or give the path of a run"
+            f"{folder.parent.absolute()}: no project with runs, since {folder.name}/ is missing, and {prefix!r} is "
+            "not a folder here; change to the folder of a project, or give the path of a run"
         )
     if re.fullmatch("[0-9a-f]+", wanted) is None:
-        return f"{prefix!r} is no folder here, and no run's id, which is of 0-9 and a-f; `treering runs` lists the runs"
+        return f"{prefix!r} is not a folder here and not a run's id (0-9, a-f); `treering runs` lists the runs"
     return f"{folder}: no run starts with {prefix!r}; `treering runs` lists them"
 
 
@@ -156,12 +156,12 @@ def find_checkpoint(path: Path) -> CheckpointDirectory:
     if CheckpointDirectory(path).manifest_file.exists():
         if not is_checkpoint_name(path.name):
             raise NotFoundError(
-                f"{path}: no checkpoint's folder by its name, expected one like runs/<id>/checkpoints/"
-                f"{checkpoint_name(300)}: a checkpoint is audited where its run log lies, or as published"
+                f"{path}: the name is not a checkpoint's, expected one like runs/<id>/checkpoints/"
+                f"{checkpoint_name(300)}: a checkpoint is audited beside its run log, or as published"
             )
         return CheckpointDirectory(path)
     if is_checkpoint_name(path.name) and path.is_dir() and RunDirectory(path.parent.parent).config_file.exists():
-        return CheckpointDirectory(path)  # without its manifest: whoever reads it is told so
+        return CheckpointDirectory(path)  # without its manifest: reading it is an error
     checkpoints = RunDirectory(path).checkpoints()
     if not checkpoints and is_checkpoint_name(path.name) and (others := RunDirectory(path.parent.parent).checkpoints()):
         raise NotFoundError(

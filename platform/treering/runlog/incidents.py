@@ -1,4 +1,4 @@
-"""What befell an attempt from outside its numbers: `incidents.jsonl`, a line of canonical JSON each.
+"""Incidents of an attempt, such as a lost rank or a failed save: `incidents.jsonl`, a line of canonical JSON each.
 
 Written by rank 0 while the attempt lives, by the ranks' launcher about a rank that is dead or stuck.
 
@@ -31,13 +31,13 @@ _TITLES: dict[IncidentKind, str] = {
 
 
 class Incident(Section):
-    """One thing that went wrong; no part of the chain of rings, for nothing is proven by it."""
+    """One thing that went wrong; not part of the chain of rings, since it proves nothing."""
 
     step: int = Field(ge=0, description="last step with a ring when it happened")
     kind: IncidentKind
     text: str = Field(description="what failed and where, as the system said it")
     at: float = Field(description="Unix seconds")
-    rank: int | None = Field(None, ge=0, description="the one it befell, None where it is not one alone or not known")
+    rank: int | None = Field(None, ge=0, description="the rank concerned; None if it is unknown or there are several")
     host: str | None = Field(None, description="the node of that rank")
 
     @property
@@ -47,7 +47,7 @@ class Incident(Section):
 
 
 def append_incident(attempt: Path, incident: Incident) -> None:
-    """Adds one to an attempt's record, on disk when this returns.
+    """Appends an incident to an attempt's record; it is on disk when this returns.
 
     Raises:
         OSError: it could not be written.
@@ -65,7 +65,7 @@ def read_incidents(attempt: Path) -> list[Incident]:
     """The incidents of an attempt in order; a torn last line is left out.
 
     Raises:
-        EvidenceError: a line is no incident.
+        EvidenceError: a line is not an incident.
     """
     path = attempt / INCIDENTS_FILE
     if not path.exists():
@@ -76,5 +76,5 @@ def read_incidents(attempt: Path) -> list[Incident]:
             found.append(Incident.model_validate(parse_json(line)))
         except (ValueError, ValidationError) as error:
             text = f"{path} line {number}: not an incident ({error}): the line was changed"
-            raise EvidenceError(text, file=path, line=number) from error
+            raise EvidenceError(text, file=path, line=number, found=line.decode(errors="replace")) from error
     return found

@@ -22,7 +22,7 @@ from pydantic import Field, ValidationError
 from treering.config.canonical import canonical_json, digest_json, parse_json, said_otherwise
 from treering.config.model import Digest, PositiveInt, Section
 from treering.errors import EvidenceError
-from treering.files import last_lines, open_regular, read_bytes
+from treering.files import last_lines, open_regular, read_bytes, reason
 
 JOURNAL = "journal.jsonl"
 
@@ -288,7 +288,9 @@ def _readable(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise EvidenceError(f"{path}: cannot be read ({error})", file=path) from error
+        raise EvidenceError(
+            f"{path}: cannot be read ({error})", file=path, found=reason(error), expected="a readable file"
+        ) from error
 
 
 def _parse(text: bytes, where: str) -> tuple[dict[str, object], str]:
@@ -302,7 +304,12 @@ def _parse(text: bytes, where: str) -> tuple[dict[str, object], str]:
         claimed = content.pop("digest")
         recomputed = digest_json(content)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise EvidenceError(f"{where}: not an entry of a journal ({error}): the line was changed; {_REMEDY}") from error
+        raise EvidenceError(
+            f"{where}: not an entry of a journal ({error}): the line was changed; {_REMEDY}",
+            found=str(error),
+            expected="an entry with its digest",
+            remedy=_REMEDY,
+        ) from error
     if claimed != recomputed:
         raise EvidenceError(
             f"{where}: digest {claimed} is written, {recomputed} recomputed: the entry was changed; {_REMEDY}",
@@ -316,13 +323,22 @@ def _parse(text: bytes, where: str) -> tuple[dict[str, object], str]:
 def _entry(content: dict[str, object], where: str) -> Entry:
     kind = content.get("kind")
     if not isinstance(kind, str) or kind not in _ENTRIES:
-        raise EvidenceError(f"{where}: kind is {kind!r}, expected {', '.join(_ENTRIES)}: no entry of this version")
+        raise EvidenceError(
+            f"{where}: kind is {kind!r}, expected {', '.join(_ENTRIES)}: not an entry of this version",
+            found=kind,
+            expected=", ".join(_ENTRIES),
+        )
     try:
         entry = _ENTRIES[kind].model_validate(content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise EvidenceError(f"{where}: {place}: {first['msg']}: not an entry of a journal of this version") from error
+        raise EvidenceError(
+            f"{where}: {place}: {first['msg']}: not an entry of a journal of this version",
+            found=first["input"],
+            expected=f"{place}: {first['msg']}",
+        ) from error
     for field, expected, found in said_otherwise(entry.model_dump(mode="json"), content):
-        raise EvidenceError(f"{where}: {field} is {found!r}, expected {expected!r}: a value of another type")
+        text = f"{where}: {field} is {found!r}, expected {expected!r}: a value of another type"
+        raise EvidenceError(text, found=found, expected=expected)
     return entry

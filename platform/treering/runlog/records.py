@@ -38,7 +38,10 @@ class Record(Section):
             place = ".".join(str(part) for part in first["loc"])
             others = f"; and {len(more)} more fields" if more else ""
             raise EvidenceError(
-                f"{path}: {place}: {first['msg']}: not a {cls.__name__} of this version{others}", file=path
+                f"{path}: {place}: {first['msg']}: not a {cls.__name__} of this version{others}",
+                file=path,
+                found=first["input"],
+                expected=f"{place}: {first['msg']}",
             ) from error
         for field, expected, found in said_otherwise(record.model_dump(mode="json"), content):
             text = f"{path}: {field} is {found!r}, expected {expected!r}: a value of another type"
@@ -91,7 +94,7 @@ class Parent(Section):
 
 
 class HookSource(Section):
-    """Where a hook's code comes from: it runs beside training and is no part of the code's digest."""
+    """Where a hook's code comes from: it runs beside training and is not part of the code's digest."""
 
     name: str
     object: str = Field(description="module and class, as the package's entry point names them")

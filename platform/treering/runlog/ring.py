@@ -1,6 +1,6 @@
 """The ring: one record an optimizer step, and the chain that binds it to all rings before it.
 
-Standard library only, so that a training process that lays rings imports nothing else.
+Standard library only, so that a training process that appends rings imports nothing else.
 """
 
 from collections.abc import Iterator

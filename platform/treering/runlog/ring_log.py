@@ -1,7 +1,7 @@
 """Reads an attempt's rings from disk: the one reader of `rings.jsonl`.
 
-A last line without newline is a torn write of a process that died: it was never acknowledged and is no ring. Standard
-library only, as the rings' writer.
+A last line without newline is a torn write of a process that died: it was never acknowledged and is not a ring.
+Standard library only, as the rings' writer.
 """
 
 from collections.abc import Iterator
@@ -118,7 +118,7 @@ class RingLog(Generic[R]):
         ring = self._ring(line, where)
         if ring.prev != place.prev:
             raise EvidenceError(
-                f"{where}: ring of step {ring.step} follows {ring.prev}, but {place.prev} stands before it: "
+                f"{where}: ring of step {ring.step} follows {ring.prev}, but {place.prev} is before it: "
                 "a ring was removed, put in or changed",
                 found=ring.prev,
                 expected=place.prev,
