@@ -72,7 +72,7 @@ class RingLog(Generic[R]):
 
     def __init__(self, path: Path, kind: type[R]) -> None:
         self.path = path
-        self._kind = kind
+        self.kind = kind
 
     def rings(self, prev: str | None = None) -> Iterator[R]:
         """All durable rings in order, the chain checked.
@@ -130,7 +130,7 @@ class RingLog(Generic[R]):
         return ring
 
     def _follows(self, step: int, before: int) -> bool:
-        return step == before + 1 if self._kind.consecutive else step > before
+        return step == before + 1 if self.kind.consecutive else step > before
 
     def first(self) -> R | None:
         """The first ring that is there, None where there is none; whether it is the attempt's first is not checked.
@@ -199,4 +199,4 @@ class RingLog(Generic[R]):
 
     def _ring(self, line: bytes, where: str) -> R:
         """Bytes that are no UTF-8 stay in the text as what no digest fits; a carriage return ends no line."""
-        return self._kind.from_line(line.decode(errors="surrogateescape"), where)
+        return self.kind.from_line(line.decode(errors="surrogateescape"), where)

@@ -1,0 +1,110 @@
+"""Reads columns through their head: series, buckets, tokens and places of lines."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from treering.runlog.columns.buckets import Buckets
+from treering.runlog.columns.head import Head, Part
+from treering.runlog.columns.history import History
+from treering.runlog.columns.parts import LEVELS, read_buckets, read_columns, read_series
+from treering.runlog.columns.rows import METRIC_PREFIX, Series
+from treering.runlog.columns.store import Store
+from treering.runlog.ring import Ring
+
+
+def histories(store: Store, head: Head, metrics: Sequence[str], last_step: int | None) -> dict[str, History]:
+    """Whole series up to a step, by name."""
+    steps: dict[str, list[Any]] = {name: [] for name in metrics}
+    values: dict[str, list[Any]] = {name: [] for name in metrics}
+    for part in _up_to(head, last_step):
+        found = read_columns(store, part, ["step", *(f"{METRIC_PREFIX}{name}" for name in metrics)])
+        every = found["step"].to_numpy()
+        if last_step is not None:
+            every = every[: np.searchsorted(every, last_step, "right")]
+        for name in metrics:
+            if f"{METRIC_PREFIX}{name}" not in found:
+                continue
+            column = found[f"{METRIC_PREFIX}{name}"]
+            if column.null_count:
+                series = Series.of_arrow(column)
+                known = series.known[: len(every)]
+                steps[name].append(every[known])
+                values[name].append(series.values[: len(every)][known])
+            else:
+                steps[name].append(every)
+                values[name].append(column.to_numpy()[: len(every)])
+    return {name: History(_joined(steps[name], np.int64), _joined(values[name], np.float64)) for name in metrics}
+
+
+def buckets(store: Store, head: Head, metric: str, count: int, last_step: int | None) -> Buckets:
+    """At least `count` buckets of a series up to a step, or a bucket a ring where there are no more rings."""
+    parts = list(_up_to(head, last_step))
+    rows = sum(part.rows for part in parts)
+    level = next((level for level in LEVELS if rows >= count * level), None)
+    found = []
+    for part in parts:
+        if level is not None and (last_step is None or part.last_step <= last_step):
+            there = read_buckets(store, part, metric, level)
+            if there is not None:
+                found.append(there)
+                continue
+        steps, series = read_series(store, part, metric)
+        if last_step is not None:
+            end = int(np.searchsorted(steps, last_step, "right"))
+            steps, series = steps[:end], Series(series.values[:end], series.known[:end])
+        single = Buckets.of_rows(steps, series)
+        found.append(single if level is None else single.in_groups_of(level))
+    return Buckets.joined(found) if found else Buckets.of_rows(np.zeros(0, np.int64), Series.missing(0))
+
+
+def tokens(store: Store, head: Head, last_step: int, kind: type[Any]) -> int | None:
+    """Tokens up to a step, None where no ring reports tokens."""
+    total: int | None = None
+    for part in _up_to(head, last_step):
+        found = read_columns(store, part, ("step", "tokens"))
+        end = int(np.searchsorted(found["step"].to_numpy(), last_step, "right"))
+        series = Series.of_arrow(found["tokens"])
+        known = series.values[:end][series.known[:end]]
+        if len(known):
+            total = int(known[-1]) if kind is Ring else (total or 0) + int(known.sum())
+    return total
+
+
+def line_bounds(store: Store, head: Head, step: int, count: int) -> tuple[int, int] | None:
+    """Where the lines of the last `count` rings up to a step are in `rings.jsonl`, None where there is no such step.
+
+    Returns:
+        Bytes before the first of them, and up to the end of the last.
+    """
+    last: int | None = None
+    for part in reversed(head.parts):
+        if part.first_step > step:
+            continue
+        found = read_columns(store, part, ("step", "end"))
+        ends = found["end"].to_numpy()
+        after = part.rows
+        if last is None:
+            after = int(np.searchsorted(found["step"].to_numpy(), step, "right"))
+            if found["step"][after - 1].as_py() != step:
+                return None
+            last = int(ends[after - 1])
+        if after > count:
+            return int(ends[after - count - 1]), last
+        if after == count and part is not head.parts[0]:
+            before = head.parts[head.parts.index(part) - 1]
+            return int(read_columns(store, before, ("end",))["end"].to_numpy()[-1]), last
+        count -= after
+    return None if last is None else (0, last)
+
+
+def _up_to(head: Head, last_step: int | None) -> Iterator[Part]:
+    """The parts that have a step up to `last_step`."""
+    return (part for part in head.parts if last_step is None or part.first_step <= last_step)
+
+
+def _joined(arrays: list[Any], kind: Any) -> Any:
+    if len(arrays) == 1:
+        return arrays[0]
+    return np.concatenate(arrays) if arrays else np.zeros(0, kind)
