@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from treering.errors import EvidenceError
 from treering.metrics.alarms import Alarm
-from treering.metrics.spikes import RingAlarms, SpikeRule
+from treering.metrics.spikes import JudgedRing, RingAlarms, SpikeRule
 from treering.runlog.ancestry import PathLeft, PathSegment, segments_left
 from treering.runlog.directory import RunDirectory
 from treering.runlog.ring import Ring
@@ -41,7 +41,7 @@ def alarms_in(run: RunDirectory, rings: Iterable[Ring]) -> list[Alarm]:
     return list(judged(judge_of(run), segments, rings))
 
 
-def judged(judge: RingAlarms, segments: Sequence[PathSegment], rings: Iterable[Ring]) -> Iterator[Alarm]:
+def judged(judge: RingAlarms, segments: Sequence[PathSegment], rings: Iterable[JudgedRing]) -> Iterator[Alarm]:
     """The alarms that a judge raises over the rings of a path; another run on the path begins anew.
 
     Args:

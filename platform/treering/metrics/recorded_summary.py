@@ -1,13 +1,20 @@
 """A recorded run in a line and in a page: what `treering runs` and `treering show` print of another trainer's run."""
 
 import time
+from functools import partial
+from itertools import takewhile
 from typing import Any, Final
 
 from treering.errors import EvidenceError
 from treering.metrics.run_summary import RunLine
+from treering.runlog.columns.head import state_of
+from treering.runlog.columns.path import PathColumns
 from treering.runlog.journal import Scored, notes_and_tags
-from treering.runlog.recorded_directory import RecordedRunDirectory
+from treering.runlog.recorded_directory import RecordedRunDirectory, RecordedSegment
 from treering.runlog.recorded_ring import RecordedRing
+
+LONG_BYTES: Final = 256 << 10
+"""Rings of that many bytes are read through columns: some 500 steps."""
 
 _LOSS: Final = ("loss", "train/loss", "train_loss")
 _VALIDATION_LOSS: Final = ("eval_loss", "validation/loss", "val_loss")
@@ -22,6 +29,7 @@ def recorded_line(run: RecordedRunDirectory) -> RunLine:
         last = attempts[-1].ring_log.last() if attempts else None
         step = last.step if last else attempts[-1].header.parent.step if attempts and attempts[-1].header.parent else 0
         state = run.state()
+        tokens = path_tokens(run)
     except EvidenceError as error:
         return RunLine(run.path.name, "", "damaged", 0, None, None, None, None, 0, checkpoints, 0, None, error)
     return RunLine(
@@ -32,12 +40,39 @@ def recorded_line(run: RecordedRunDirectory) -> RunLine:
         num_steps=None,
         loss=_first_of(last, _LOSS),
         validation_loss=_first_of(last, _VALIDATION_LOSS),
-        consumed_tokens=None,
+        consumed_tokens=tokens,
         attempts=len(attempts),
         checkpoints=checkpoints,
         incidents=0,
         age_s=time.time() - last.ended_at if last else None,
     )
+
+
+def path_tokens(run: RecordedRunDirectory) -> int | None:
+    """Tokens that the steps on the run's path read, padding included.
+
+    Returns:
+        None where the trainer reports no tokens, or where several ranks write rings: only rank 0's have columns.
+
+    Raises:
+        EvidenceError: a record or a ring does not hold.
+    """
+    segments = run.path_to_end()
+    if any(segment.attempt.header.world_size > 1 for segment in segments):
+        return None
+    if sum(state_of(segment.attempt.rings_file)[0] for segment in segments) >= LONG_BYTES:
+        return PathColumns.of_recorded(segments).tokens()
+    known = [
+        ring.tokens
+        for segment in segments
+        for ring in takewhile(partial(_on_path, segment), segment.attempt.rings())
+        if ring.tokens is not None
+    ]
+    return sum(known) if known else None
+
+
+def _on_path(segment: RecordedSegment, ring: RecordedRing) -> bool:
+    return segment.contains(ring.step)
 
 
 def recorded_page(run: RecordedRunDirectory) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from treering.collect.code import rule_of
 from treering.config.canonical import short
@@ -15,18 +15,15 @@ from treering.metrics.alarms import RULES
 from treering.metrics.efficiency import efficiency, peak_of_attempt, split
 from treering.metrics.flops import ModelShape
 from treering.metrics.parameters import Parameters
-from treering.metrics.path_alarms import alarms_of
+from treering.metrics.path_summary import PathSummary, summary_of_path
 from treering.metrics.ranks import rank_speeds
 from treering.metrics.state import condition
-from treering.runlog.ancestry import PathLeft, PathSegment, path_left
+from treering.runlog.ancestry import PathSegment
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import RunDirectory
 from treering.runlog.find import runs_without_config
 from treering.runlog.journal import notes_and_tags
 from treering.runlog.ring import Ring
-
-THROUGHPUT_STEPS: Final = 100
-"""Throughput is the median over that many of the newest steps: start-up and single slow steps do not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +79,12 @@ class RunLine:
         return {**values, "problem": self.problem}
 
 
-def run_line(run: RunDirectory, path: PathLeft | None = None) -> RunLine:
+def run_line(run: RunDirectory, path: PathSummary | None = None) -> RunLine:
     """One run in a line.
 
     Args:
         run: the run.
-        path: its path, if it has been read already.
+        path: the summary of its path, if it has been read already.
 
     A config or log that does not hold is a state, not an error: one damaged run must not hide the others.
     """
@@ -105,12 +102,9 @@ def run_line(run: RunDirectory, path: PathLeft | None = None) -> RunLine:
         found = condition(run)
         state, stall = found.state, found.stall
         incidents = len(run.incidents())
-        path = path or path_left(run)
-        missing = path.missing
-        for ring in path.rings:
-            last = ring
-            validation_loss = validation_loss if ring.validation_loss is None else ring.validation_loss
-        alarms.update(alarm.rule for alarm in alarms_of(run, path))
+        path = path or summary_of_path(run)
+        missing, last, validation_loss = path.missing, path.last, path.validation_loss
+        alarms.update(alarm.rule for alarm in path.alarms)
     except EvidenceError as error:
         state, damage, stall = "damaged", error, ""
     return RunLine(
@@ -148,8 +142,8 @@ def run_page(run: RunDirectory) -> dict[str, Any]:
         EvidenceError: the run's config or log does not hold.
     """
     resolved = run.resolved
-    path = path_left(run)
-    rings, segments = path.rings, path.segments
+    path = summary_of_path(run)
+    segments = path.segments
     notes, tags = notes_and_tags(line.entry for line in run.journal.lines())
     attempts = run.attempts()
     shape = ModelShape.of(resolved.recipe.model, resolved.blend.sequence_length)
@@ -171,8 +165,8 @@ def run_page(run: RunDirectory) -> dict[str, Any]:
         ],
         "layout": newest.header.layout.model_dump(mode="json") if newest else None,
         "kernels": [kernel.model_dump(mode="json") for kernel in newest.header.kernels] if newest else [],
-        "throughput": throughput(rings, newest, shape),
-        "spikes": [alarm.to_dict() for alarm in alarms_of(run, path)],
+        "throughput": throughput(path.newest, newest, shape),
+        "spikes": [alarm.to_dict() for alarm in path.alarms],
         "checkpoints": [
             {
                 "step": checkpoint.step,
@@ -189,11 +183,10 @@ def run_page(run: RunDirectory) -> dict[str, Any]:
     }
 
 
-def throughput(rings: Sequence[Ring], attempt: AttemptDirectory | None, shape: ModelShape) -> dict[str, Any] | None:
+def throughput(newest: Sequence[Ring], attempt: AttemptDirectory | None, shape: ModelShape) -> dict[str, Any] | None:
     """Medians over the newest steps, with the formula's name and the peak that MFU and HFU refer to."""
-    if not rings or attempt is None:
+    if not newest or attempt is None:
         return None
-    newest = rings[-THROUGHPUT_STEPS:]
     tflops = [ring.tflops_per_device for ring in newest if ring.tflops_per_device is not None]
     peak = peak_of_attempt(attempt.header)
     found = [efficiency(ring, attempt.header, shape) for ring in newest]
