@@ -62,6 +62,7 @@ class AttemptColumns:
 
         Raises:
             EvidenceError: a ring was changed, removed or put in; the error of `RingLog`.
+            OSError: the rings cannot be read.
         """
         begin = self._attempt.header_digest
         head = self._store.head()
