@@ -118,6 +118,14 @@ def test_an_honest_resume_is_proven_and_equals_the_unbroken_run(tmp_path, unbrok
     assert (difference.first_difference, difference.compared_steps, difference.other_order) == (None, 20, 0)
 
 
+def test_the_checkpoint_that_the_trainer_loaded_counts_and_not_the_newest(tmp_path):
+    attempt(tmp_path, main, die_at=9).join()
+    audit = audit_recorded(finished(tmp_path, main, resume="ckpt/checkpoint-4"))
+    (restart,) = audit.restarts
+    assert (restart.state, restart.after_step, restart.compared_steps) == ("same samples", 4, 5)
+    assert (audit.holds, audit.steps) == (True, 20)
+
+
 def test_a_resume_that_does_not_skip_the_data_is_named_with_its_step(tmp_path, unbroken):
     run = killed_and_resumed(tmp_path, main, die_at=7, ignore_data_skip=True)
     audit = audit_recorded(run)

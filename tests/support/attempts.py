@@ -22,7 +22,7 @@ def attempt(folder, main, *, die_at=0, rank=0, world_size=1, port=0, **settings)
         torch.set_num_threads(1)
         main(die_at=die_at, **settings)
 
-    process = FORK.Process(target=run)
+    process = FORK.Process(target=run, daemon=True)
     process.start()
     return process
 
