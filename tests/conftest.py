@@ -15,6 +15,16 @@ from text_project import text, write_jsonl
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
+MAIN = sys.modules["__main__"]
+
+
+@pytest.fixture(autouse=True)
+def _own_main():
+    """Streamlit makes a page that a test draws `__main__`, and processes that a later test spawns would run it."""
+    yield
+    sys.modules["__main__"] = MAIN
+
+
 TRAIN = {"zygote", "scored_project"}
 """Fixtures that start training."""
 

@@ -84,9 +84,9 @@ def test_verify_without_a_checkpoint_at_hand(built, invoke, signed):
 
 
 def test_verify_an_attestation_needs_a_key_and_one_checkpoint(invoke, signed):
-    with pytest.raises(UserError, match="`--public-key FILE` names it"):
+    with pytest.raises(UserError, match="found no trusted key, expected `--public-key FILE`"):
         invoke("verify", "--attestation", signed["attestation"])
-    with pytest.raises(UserError, match="2 paths were given, expected one"):
+    with pytest.raises(UserError, match="found 2 paths, expected one"):
         invoke("verify", ".", ".", "--attestation", signed["attestation"], "--public-key", "signer.pub.pem")
 
 

@@ -153,7 +153,7 @@ def test_a_byte_of_a_corpus(signed, data):
     path = corpus.directory / name
     after, position = other_byte(path.read_bytes(), data.draw)
     with changed(path, after):
-        found = [finding for finding in findings(signed) if finding.file == str(path)]
+        found = [each for each in findings(signed) if each.file == str(path) and each.start is not None]
         assert not audit_holds(signed)
     assert all(finding.start <= position < finding.end for finding in found)
     if name == "corpus.bin":

@@ -107,7 +107,8 @@ def test_the_first_epochs_end_is_known_by_the_metric_epoch(tmp_path):
 
 def test_ranks_that_were_killed_at_different_steps_are_compared_where_both_reported(tmp_path):
     for deaths in ((17, 14), (0, 0)):
-        ranks = [attempt(tmp_path, rank=rank, world_size=2, die_at=die_at) for rank, die_at in enumerate(deaths)]
+        shared = {"world_size": 2, "together": FORK.Barrier(2)}
+        ranks = [attempt(tmp_path, rank=rank, die_at=die_at, **shared) for rank, die_at in enumerate(deaths)]
         for process in ranks:
             process.join()
         assert [process.exitcode for process in ranks] == [-9 if deaths[0] else 0] * 2

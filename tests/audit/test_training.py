@@ -123,7 +123,7 @@ def test_the_audit_writes_the_list_as_parquet(built, invoke):
     [
         (("--documents", "runs"), r"^runs: is a folder; expected the Parquet file to write"),
         (("--documents", "a/b.parquet"), r"^a/b\.parquet: its folder is missing; expected the Parquet file"),
-        (("--documents", "b.parquet", "--summary"), "--summary reads records alone"),
+        (("--documents", "b.parquet", "--summary"), "it only reads records"),
     ],
 )
 def test_a_wrong_place_for_the_list_is_named(built, invoke, arguments, said):

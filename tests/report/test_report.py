@@ -202,7 +202,7 @@ def test_the_summary_of_an_empty_project_names_every_stage(tmp_path, complete):
     done = run_cli(Project(tmp_path), "summary", "scored.yaml")
     assert done.exit_code == 0, done.output
     for stage in ("curate", "tokenize", "train", "evaluate", "report"):
-        assert f"missing, stage {stage} makes it" in done.output
+        assert f"missing; stage {stage} makes it" in done.output
     assert "make repro" in done.output
 
 

@@ -2,7 +2,7 @@
 
 Settings: steps; every (steps between checkpoints); batch; samples (of the data set); die_at (kill -9 after that step,
 first attempt only); fault ("restart": a resumed loader starts at sample 0; "skip": it goes on one batch too late);
-shuffle (another order in each epoch); rank, world_size; resume_step.
+shuffle (another order in each epoch); rank, world_size, together (a barrier of all ranks).
 """
 
 import json
@@ -33,6 +33,8 @@ def main(settings):
     batch = settings.get("batch", 4)
     run = start("plain", config={"batch": batch * world}, rank=rank, world_size=world, **settings.get("start", {}))
     print(run.id, run.attempt, run.resumed_step, flush=True)
+    if "together" in settings:
+        settings["together"].wait(120)  # as the first collective of a training does
     shift = 0
     if run.resumed_step:
         shift = {"restart": -run.resumed_step, "skip": 1}.get(settings.get("fault"), 0)
