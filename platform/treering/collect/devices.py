@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 
-from treering.collect.nvml import Nvml
+from treering.collect.nvml import Nvml, open_nvml
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,16 @@ def collect_devices(nvml: Nvml | None) -> list[Device]:
             )
     found.append(Device("cpu", cpu_model(), None, psutil.virtual_memory().total, None, 0))
     return found
+
+
+def node_devices() -> list[Device]:
+    """Every device of this node, read through NVML where it can be opened, which is closed again."""
+    nvml, _reason = open_nvml()
+    try:
+        return collect_devices(nvml)
+    finally:
+        if nvml is not None:
+            nvml.close()
 
 
 def visible_index(devices: Sequence[Device], local_rank: int, visible: str | None) -> int | None:

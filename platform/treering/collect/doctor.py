@@ -69,7 +69,9 @@ def check_machine(runs: Path) -> Iterator[Check]:
     if nvml is None:
         yield Check("GPUs", "missing", f"none that NVML knows ({reason}); training runs on the processor")
     else:
-        yield Check("GPUs", "ready", f"{len(list(nvml.handles()))}")
+        count = len(list(nvml.handles()))
+        nvml.close()
+        yield Check("GPUs", "ready", f"{count}")
     for program, (lost, remedy) in _PROGRAMS.items():
         found = shutil.which(program)
         yield Check(program, "ready", found) if found else Check(program, "missing", lost, remedy)

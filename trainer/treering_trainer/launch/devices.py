@@ -3,9 +3,8 @@
 import os
 from dataclasses import dataclass
 
-from treering.collect.devices import Device, collect_devices
+from treering.collect.devices import Device, node_devices
 from treering.collect.memory import memory_limit
-from treering.collect.nvml import open_nvml
 from treering.config.resolved import Resolved
 from treering.errors import ConfigError, UserError
 from treering.plan.fit import check_device_memory, check_node_memory
@@ -32,10 +31,7 @@ class Hardware:
 
 def find_hardware() -> Hardware:
     """What this node offers, from NVML: a process that has called CUDA can no longer start ranks by fork."""
-    nvml, _reason = open_nvml()
-    devices = tuple(collect_devices(nvml))
-    if nvml is not None:
-        nvml.close()
+    devices = tuple(node_devices())
     count = sum(device.kind == "cuda" for device in devices)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:

@@ -27,8 +27,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TextIO
 
-from treering.collect.devices import collect_devices, visible_index
-from treering.collect.nvml import open_nvml
+from treering.collect.devices import node_devices, visible_index
 from treering.collect.telemetry import StepReadings, TelemetrySampler, rank_sensors
 from treering.foreign import say, shown
 from treering.runlog.incidents import Incident
@@ -274,8 +273,7 @@ class Telemetry(Hook):
     def __init__(self, folder: Path, *, rank: int, local_rank: int, on_accelerator: bool, interval_s: float) -> None:
         index = None
         if on_accelerator:
-            nvml, _reason = open_nvml()
-            index = visible_index(collect_devices(nvml), local_rank, os.environ.get("CUDA_VISIBLE_DEVICES"))
+            index = visible_index(node_devices(), local_rank, os.environ.get("CUDA_VISIBLE_DEVICES"))
         self._steps = StepReadings()
         self._sampler = TelemetrySampler(
             folder / f"rank-{rank}.jsonl",
