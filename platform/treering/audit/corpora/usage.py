@@ -198,7 +198,7 @@ class _Read:
     """What was read of the documents of one corpus.
 
     Attributes:
-        touched: distinct documents of which a token was read; None if neither index nor table has their places.
+        touched: distinct documents with a token that was read; None if index and table are both unreadable.
         licences: tokens by licence of their documents, most first; None if the table cannot be read through.
         held_out: numbers of documents that are held out too.
         damage: why the table cannot be read through, None if it can.

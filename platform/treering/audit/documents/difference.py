@@ -60,7 +60,7 @@ class CorpusDifference:
         only_a: samples that A read and B did not.
         only_b: samples that B read and A did not.
         both: samples that both read.
-        documents_only_a: documents of which A read a part and B did not; None if the corpus is missing.
+        documents_only_a: documents that A read at least in part, and B not at all; None if the corpus is missing.
         documents_only_b: the other way round.
     """
 
@@ -269,7 +269,7 @@ def _corpus_difference(
 def _documents_only(
     corpus: Corpus | None, counts: Sequence[Mapping[int, NDArray[np.int32]]], catalog: Catalog
 ) -> tuple[int, int] | None:
-    """Documents of which A read a part and B did not, and the other way round; None if the corpus is missing."""
+    """Documents that only A read at least in part, and those that only B read; None if the corpus is missing."""
     if corpus is None:
         return None
     offsets, only = catalog.offsets(corpus), [0, 0]
