@@ -1,8 +1,6 @@
 """A recorded run in a line and in a page: what `treering runs` and `treering show` print of another trainer's run."""
 
 import time
-from functools import partial
-from itertools import takewhile
 from typing import Any, Final
 
 from treering.errors import EvidenceError
@@ -10,7 +8,7 @@ from treering.metrics.run_summary import RunLine
 from treering.runlog.columns.head import state_of
 from treering.runlog.columns.path import PathColumns
 from treering.runlog.journal import Scored, notes_and_tags
-from treering.runlog.recorded_directory import RecordedRunDirectory, RecordedSegment
+from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering.runlog.recorded_ring import RecordedRing
 
 LONG_BYTES: Final = 256 << 10
@@ -27,7 +25,7 @@ def recorded_line(run: RecordedRunDirectory) -> RunLine:
         experiment = run.record.experiment
         attempts = run.attempts()
         last = attempts[-1].ring_log.last() if attempts else None
-        step = last.step if last else attempts[-1].header.parent.step if attempts and attempts[-1].header.parent else 0
+        before = attempts[-1].header.resumed_step if attempts else 0
         state = run.state()
         tokens = path_tokens(run)
     except EvidenceError as error:
@@ -36,7 +34,7 @@ def recorded_line(run: RecordedRunDirectory) -> RunLine:
         id=run.id,
         experiment=experiment,
         state=state,
-        step=step,
+        step=last.step if last else before,
         num_steps=None,
         loss=_first_of(last, _LOSS),
         validation_loss=_first_of(last, _VALIDATION_LOSS),
@@ -62,17 +60,8 @@ def path_tokens(run: RecordedRunDirectory) -> int | None:
         return None
     if sum(state_of(segment.attempt.rings_file)[0] for segment in segments) >= LONG_BYTES:
         return PathColumns.of_recorded(segments).tokens()
-    known = [
-        ring.tokens
-        for segment in segments
-        for ring in takewhile(partial(_on_path, segment), segment.attempt.rings())
-        if ring.tokens is not None
-    ]
+    known = [ring.tokens for segment in segments for ring in segment.rings() if ring.tokens is not None]
     return sum(known) if known else None
-
-
-def _on_path(segment: RecordedSegment, ring: RecordedRing) -> bool:
-    return segment.contains(ring.step)
 
 
 def recorded_page(run: RecordedRunDirectory) -> dict[str, Any]:
@@ -91,7 +80,7 @@ def recorded_page(run: RecordedRunDirectory) -> dict[str, Any]:
             {
                 "attempt": attempt.number,
                 "started_at": header.started_at,
-                "resumed_step": header.parent.step if header.parent else 0,
+                "resumed_step": header.resumed_step,
                 "last_step": attempt.last_step(),
                 "on_path": any(segment.attempt.number == attempt.number for segment in segments),
                 "status": end.status if end else None,

@@ -15,6 +15,7 @@ from treering.record.printed_metrics import Reader, read_megatron
 from treering.record.run import Run
 from treering.record.start import start
 from treering.redact import redact
+from treering.runlog.folders import RunFolder
 
 LOG_FILE: Final = "logs/output.log"
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
@@ -127,7 +128,7 @@ class _Recorder:
                 rank=0,
                 world_size=1,
             )
-            attempt = self._run.path / "attempts" / f"{self._run.attempt:04d}"
+            attempt = RunFolder(self._run.path).attempt_folder(self._run.attempt)
             log = attempt / LOG_FILE
             log.parent.mkdir()
             self._log = log.open("a", encoding="utf-8")

@@ -7,6 +7,7 @@ import atexit
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self
@@ -44,12 +45,11 @@ class Run:
     def __init__(
         self, directory: RecordedRunDirectory, attempt: RecordedAttempt, place: Rank, lock: int | None
     ) -> None:
-        parent = attempt.header.parent
         self.path = directory.path
         self.id = directory.id
         self.attempt = attempt.number
-        self.resumed_step = parent.step if parent else 0
-        self.last_checkpoint = _checkpoint_path(directory, parent)
+        self.resumed_step = attempt.header.resumed_step
+        self.last_checkpoint = _checkpoint_path(directory, attempt.header.parent)
         self._directory = directory
         self._attempt = attempt
         self._rank = place.rank
@@ -96,10 +96,7 @@ class Run:
             )
         reported = {**(metrics or {}), **values}
         numbers = {name: _number(name, value) for name, value in reported.items() if value is not None}
-        samples = _NO_SAMPLES
-        if tokens is not None:
-            found = StepSamples.of(tokens)
-            samples = {name: getattr(found, name) for name in _NO_SAMPLES}
+        samples = _NO_SAMPLES if tokens is None else asdict(StepSamples.of(tokens))
         self._writer.append(step=number, metrics=numbers, ended_at=time.time(), **samples)
         self._step = number
 
@@ -206,9 +203,9 @@ class Run:
         if error is None:
             self.finish()
         elif isinstance(error, KeyboardInterrupt | SystemExit):
-            self._end("interrupted", f"the training was interrupted ({type(error).__name__})")
+            self.interrupt(f"the training was interrupted ({type(error).__name__})")
         else:
-            self._end("failed", redact(f"{type(error).__name__}: {error}"))
+            self.fail(f"{type(error).__name__}: {error}")
 
     def _check_open(self) -> None:
         if not self._open:
@@ -224,7 +221,7 @@ class Run:
 
     def _end_at_exit(self) -> None:
         if self._open and os.getpid() == self._process:
-            self._end("interrupted", "the process ended without finish")
+            self.interrupt("the process ended without finish")
 
     def _end(self, status: Literal["finished", "interrupted", "failed"], reason: str) -> None:
         if not self._open:

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from treering.collect.devices import collect_devices
+from treering.collect.devices import node_devices
 from treering.collect.environment import collect_environment
 from treering.collect.foreign_code import foreign_code
 from treering.collect.launcher import launch_record
-from treering.collect.nvml import open_nvml
 from treering.config.canonical import digest_json, short
 from treering.config.resolved import RUN_ID_LENGTH
 from treering.errors import NotFoundError, UserError
@@ -157,10 +156,9 @@ def _begin_attempt(
     earlier = run.attempts()
     if earlier and earlier[-1].end is None:
         record_end(earlier[-1])
-    taken = [int(path.name) for path in run.attempts_folder.glob("[0-9]*")]
-    attempt = RecordedAttempt(run.attempt_folder(max(taken, default=0) + 1))
-    nvml, _reason = open_nvml()
-    devices = collect_devices(nvml)
+    taken = run.attempt_folders()
+    attempt = RecordedAttempt(run.attempt_folder(int(taken[-1].name) + 1 if taken else 1))
+    devices = node_devices()
     if data is not None:
         data.first_sample = 0 if parent is None else _consumed_samples(run, parent)
     header = RecordedHeader(
@@ -207,8 +205,8 @@ def _resume_point(run: RecordedRunDirectory, step: int | None, before: int | Non
     if step == 0:
         return None
     for segment in reversed(segments):
-        for ring in segment.attempt.rings():
-            if ring.step == step and segment.contains(step):
+        for ring in segment.rings():
+            if ring.step == step:
                 return ResumePoint(attempt=segment.attempt.number, step=step, ring=ring.digest)
     known = max((segment.attempt.last_step() for segment in segments), default=0)
     raise UserError(

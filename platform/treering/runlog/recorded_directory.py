@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -47,10 +48,14 @@ class RecordedAttempt(AttemptFolder[RecordedHeader]):
         """The rings of a rank."""
         return self.path / f"ranks/rank-{rank:05d}.jsonl" if rank else self.rings_file
 
+    def rank_log(self, rank: int) -> RingLog[RecordedRing]:
+        """The reader of a rank's rings."""
+        return RingLog(self.rank_file(rank), RecordedRing)
+
     @property
     def ring_log(self) -> RingLog[RecordedRing]:
         """The reader of rank 0's rings."""
-        return RingLog(self.rings_file, RecordedRing)
+        return self.rank_log(0)
 
     def rings(self, rank: int = 0) -> Iterator[RecordedRing]:
         """All durable rings of a rank in order, the chain checked.
@@ -58,7 +63,7 @@ class RecordedAttempt(AttemptFolder[RecordedHeader]):
         Raises:
             EvidenceError: a ring was changed, removed or put in.
         """
-        return RingLog(self.rank_file(rank), RecordedRing).rings(self.header_digest)
+        return self.rank_log(rank).rings(self.header_digest)
 
     def ranks(self) -> list[int]:
         """The ranks that have a file of rings, in order."""
@@ -66,9 +71,9 @@ class RecordedAttempt(AttemptFolder[RecordedHeader]):
         found = [0] if self.rings_file.exists() else []
         return found + sorted(int(match[1]) for match in others if match)
 
-    def last_step(self) -> int:
-        """The last step that rank 0 reported, 0 where there is none; no chain checked."""
-        ring = self.ring_log.last()
+    def last_step(self, rank: int = 0) -> int:
+        """The last step that a rank reported, 0 where there is none; no chain checked."""
+        ring = self.rank_log(rank).last()
         return 0 if ring is None else ring.step
 
 
@@ -78,7 +83,6 @@ class RecordedSegment:
 
     Attributes:
         attempt: whose rings these are.
-        first_step: the first step of the segment.
         last_step: the last step of the segment; later rings of the attempt were abandoned. None: all its rings count.
     """
 
@@ -88,6 +92,14 @@ class RecordedSegment:
     def contains(self, step: int) -> bool:
         """Whether the segment reaches as far as a step of its attempt."""
         return self.last_step is None or step <= self.last_step
+
+    def rings(self, rank: int = 0) -> Iterator[RecordedRing]:
+        """The rings of a rank up to the end of the segment, the chain checked.
+
+        Raises:
+            EvidenceError: a ring was changed, removed or put in.
+        """
+        return takewhile(lambda ring: self.contains(ring.step), self.attempt.rings(rank))
 
 
 class RecordedRunDirectory(RunFolder):

@@ -45,6 +45,11 @@ class RecordedHeader(Record):
         description="where the samples come from, where the trainer reads by a blend: first sample, corpora"
     )
 
+    @property
+    def resumed_step(self) -> int:
+        """The step after which the attempt goes on, 0 at the beginning."""
+        return self.parent.step if self.parent else 0
+
 
 class RecordedFile(Section):
     """One file of a checkpoint."""

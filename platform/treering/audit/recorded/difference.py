@@ -1,9 +1,10 @@
 """The first step at which two recorded runs were fed different samples."""
 
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any
 
-from treering.audit.recorded.feed import feeds_along
+from treering.audit.recorded.feed import StepFeed, feeds_along
 from treering.errors import UserError
 from treering.runlog.recorded_directory import RecordedRunDirectory
 
@@ -44,8 +45,7 @@ def compare_recorded(run: RecordedRunDirectory, other: RecordedRunDirectory) -> 
         EvidenceError: a ring was changed, removed or put in.
         UserError: no step of both runs reports its samples.
     """
-    fed = {feed.step: feed for feed in feeds_along(run.path_to_end()) if feed.samples}
-    fed_other = {feed.step: feed for feed in feeds_along(other.path_to_end()) if feed.samples}
+    fed, fed_other = _fed(run), _fed(other)
     common = sorted(fed.keys() & fed_other.keys())
     if not common:
         raise UserError(
@@ -62,6 +62,12 @@ def compare_recorded(run: RecordedRunDirectory, other: RecordedRunDirectory) -> 
         text += f"{len(different):,} differ."
     config = _differing(run.record.config, other.record.config)
     return RecordedDifference(run.id, other.id, len(common), first, len(different), reordered, config, text)
+
+
+def _fed(run: RecordedRunDirectory) -> dict[int, StepFeed]:
+    """What the steps on a run's path were fed, where they report it."""
+    feeds = chain.from_iterable(feeds_along(run.path_to_end()))
+    return {feed.step: feed for feed in feeds if feed.samples}
 
 
 def _differing(one: Any, other: Any, name: str = "") -> dict[str, tuple[Any, Any]]:

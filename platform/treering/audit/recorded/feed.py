@@ -57,8 +57,8 @@ def feeds_of(attempt: RecordedAttempt, last_step: int | None = None) -> list[Ste
     ]
 
 
-def feeds_along(segments: Sequence[RecordedSegment]) -> Iterator[StepFeed]:
-    """What the steps of a path were fed, in order.
+def feeds_along(segments: Sequence[RecordedSegment]) -> Iterator[list[StepFeed]]:
+    """What the steps of each segment of a path were fed, in order.
 
     Args:
         segments: of the path.
@@ -67,10 +67,9 @@ def feeds_along(segments: Sequence[RecordedSegment]) -> Iterator[StepFeed]:
         EvidenceError: a ring was changed, removed or put in, or a segment ends before the next one begins.
     """
     for number, segment in enumerate(segments):
-        last = 0
-        for feed in feeds_of(segment.attempt, segment.last_step):
-            last = feed.step
-            yield feed
+        found = feeds_of(segment.attempt, segment.last_step)
+        yield found
+        last = found[-1].step if found else 0
         if segment.last_step is not None and last != segment.last_step:
             raise EvidenceError(
                 f"{segment.attempt.rings_file}: the rings end at step {last}, and attempt "
@@ -83,20 +82,32 @@ def feeds_along(segments: Sequence[RecordedSegment]) -> Iterator[StepFeed]:
             )
 
 
-def abandoned(run: RecordedRunDirectory, resumed: RecordedAttempt) -> Mapping[int, StepFeed]:
-    """What steps after the point of return were fed in earlier attempts, by step; the newest attempt counts.
+class AbandonedFeeds:
+    """What the attempts of a run were fed beyond the steps from which later attempts resumed.
 
     Args:
-        run: the run.
-        resumed: the attempt that resumed.
-
-    Raises:
-        EvidenceError: a ring was changed, removed or put in.
+        run: the run; each of its attempts is read once.
     """
-    parent = resumed.header.parent
-    start = parent.step if parent else 0
-    found: dict[int, StepFeed] = {}
-    for attempt in run.attempts():
-        if attempt.number < resumed.number:
-            found.update({feed.step: feed for feed in feeds_of(attempt) if feed.step > start and feed.samples})
-    return found
+
+    def __init__(self, run: RecordedRunDirectory) -> None:
+        self._attempts = run.attempts()
+        self._feeds: dict[int, list[StepFeed]] = {}
+
+    def before(self, resumed: RecordedAttempt) -> Mapping[int, StepFeed]:
+        """By step, what steps after the point of return were fed in earlier attempts; the newest attempt counts.
+
+        Args:
+            resumed: the attempt that resumed.
+
+        Raises:
+            EvidenceError: a ring was changed, removed or put in.
+        """
+        start = resumed.header.resumed_step
+        found: dict[int, StepFeed] = {}
+        for attempt in self._attempts:
+            if attempt.number < resumed.number:
+                if attempt.number not in self._feeds:
+                    self._feeds[attempt.number] = feeds_of(attempt)
+                feeds = self._feeds[attempt.number]
+                found.update({feed.step: feed for feed in feeds if feed.step > start and feed.samples})
+        return found

@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from treering.audit.recorded.content import Content
-from treering.audit.recorded.feed import StepFeed, abandoned, feeds_along, feeds_of
+from treering.audit.recorded.feed import AbandonedFeeds, StepFeed, feeds_along
 from treering.audit.recorded.restart import Restart, judge_restart
 from treering.audit.report import Finding, Judged, Level
 from treering.config.canonical import digest_file
@@ -15,8 +16,6 @@ from treering.errors import EvidenceError
 from treering.runlog.journal import AttemptEnded
 from treering.runlog.recorded_directory import RecordedRunDirectory, RecordedSegment
 from treering.runlog.recorded_records import RecordedCheckpoint
-from treering.runlog.recorded_ring import RecordedRing
-from treering.runlog.ring_log import RingLog
 
 _NOT_PROVEN: Final = (
     "Which documents the samples are from: the run reported digests of its tokens, and no data order.",
@@ -99,8 +98,9 @@ def audit_recorded(
     restarts: list[Restart] = []
     try:
         segments = _path(run, checkpoint)
-        feeds = list(feeds_along(segments))
-        restarts = list(_restarts(run, segments))
+        by_segment = list(feeds_along(segments))
+        feeds = list(chain.from_iterable(by_segment))
+        restarts = list(_restarts(run, segments, by_segment))
         if content is not None:
             found = content(segments)
             bound = found.steps
@@ -144,15 +144,17 @@ def _path(run: RecordedRunDirectory, checkpoint: RecordedCheckpoint | None) -> l
     return run.path_to(checkpoint.attempt, checkpoint.step)
 
 
-def _restarts(run: RecordedRunDirectory, segments: Sequence[RecordedSegment]) -> Iterator[Restart]:
+def _restarts(
+    run: RecordedRunDirectory, segments: Sequence[RecordedSegment], by_segment: Sequence[Sequence[StepFeed]]
+) -> Iterator[Restart]:
     """The restarts on a path, each with the path before it."""
     before: list[StepFeed] = []
-    for segment in segments:
-        parent = segment.attempt.header.parent
-        resumed = feeds_of(segment.attempt, segment.last_step)
-        lost = abandoned(run, segment.attempt)
+    abandoned = AbandonedFeeds(run)
+    for segment, resumed in zip(segments, by_segment, strict=True):
+        attempt = segment.attempt
+        lost = abandoned.before(attempt)
         if (before or lost) and resumed:
-            yield judge_restart(segment.attempt.number, parent.step if parent else 0, before, resumed, lost)
+            yield judge_restart(attempt.number, attempt.header.resumed_step, before, resumed, lost)
         before += resumed
 
 
@@ -193,8 +195,7 @@ def _incomplete_ranks(run: RecordedRunDirectory) -> Iterator[Finding]:
         if attempt.end is None or attempt.end.status != "finished":
             continue
         for rank in ranks[1:]:
-            ring = RingLog(attempt.rank_file(rank), RecordedRing).last()
-            last = 0 if ring is None else ring.step
+            last = attempt.last_step(rank)
             if last != attempt.last_step():
                 file = attempt.rank_file(rank)
                 text = f"{file}: the rings end at step {last}, expected {attempt.last_step()} as on rank 0"
