@@ -15,6 +15,7 @@ from treering.collect.code import (
     code_record,
     collect_code,
     source_digests,
+    sources_root,
 )
 from treering.collect.syntax import syntax_digest
 from treering.config.canonical import digest_bytes
@@ -223,3 +224,32 @@ def own_imports(path: str) -> set[str]:
 
 def is_own_module(name: str) -> bool:
     return any((ROOT / root / f"{name.replace('.', '/')}.py").exists() for root in ("platform", "trainer"))
+
+
+def test_installed_packages_have_the_names_and_digests_of_a_clone(tmp_path):
+    for root, platform, trainer in (("clone", "platform/", "trainer/"), ("packages", "", "")):
+        for file in (f"{platform}treering/config/layout.py", f"{trainer}treering_trainer/core/loop.py"):
+            (tmp_path / root / file).parent.mkdir(parents=True)
+            (tmp_path / root / file).write_text("a = 1\n")
+    paths = ("platform/treering/config/*.py", "trainer/treering_trainer/core", "trainer/treering_trainer")
+    installed = source_digests(tmp_path / "packages", paths)
+    assert list(installed) == ["platform/treering/config/layout.py", "trainer/treering_trainer/core/loop.py"]
+    assert installed == source_digests(tmp_path / "clone", paths)
+
+
+def test_code_that_a_wheel_installed_has_no_commit(tmp_path):
+    packages = tmp_path / "venv"
+    for package in ("treering", "treering_trainer"):
+        (packages / package).mkdir(parents=True)
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "commit", "-qm", "someone else's", "--allow-empty")
+    code = collect_code(packages, ("treering",), ("treering",))
+    assert (code["commit"], code["dirty"], code["diff"]) == (None, None, "")
+
+
+def test_the_root_of_the_sources(tmp_path):
+    packages = ("clone/platform/treering", "clone/trainer/treering_trainer", "lib/treering", "lib/treering_trainer")
+    for package in packages:
+        (tmp_path / package / "launch").mkdir(parents=True)
+    for root, file in (("clone", "clone/trainer/treering_trainer/launch/a.py"), ("lib", "lib/treering/launch/a.py")):
+        assert sources_root(tmp_path / file) == tmp_path / root

@@ -42,7 +42,7 @@ NUMERIC_SOURCES: Final = (
     "platform/treering/data/corpus/indexed.py",
     "platform/treering/data/order",
 )
-"""Sources, relative to the project's root, that decide the numbers of a training: files, folders, or patterns in which
+"""Sources, relative to the root of a clone, that decide the numbers of a training: files, folders, or patterns in which
 `*` stays within one folder. Stage `train` depends on the same."""
 
 TRAINING_SOURCES: Final = (*NUMERIC_SOURCES, "trainer/treering_trainer")
@@ -59,6 +59,24 @@ EARLIER_RULE: Final = "bytes"
 
 _SHOWN: Final = 6
 
+_PACKAGES: Final = {"platform/treering": "treering", "trainer/treering_trainer": "treering_trainer"}
+"""Folders of a clone, and the packages that a wheel installs of them."""
+
+
+def sources_root(module: Path) -> Path:
+    """The folder that `code_digest` and `collect_code` are given: the root of a clone, or the folder of the packages.
+
+    Args:
+        module: any file of a package of Treering.
+    """
+    package = next(folder for folder in module.resolve().parents if folder.name.startswith("treering"))
+    return package.parent if is_installed(package.parent) else package.parents[1]
+
+
+def is_installed(root: Path) -> bool:
+    """Whether a folder holds the packages of a wheel side by side, as no clone does."""
+    return all((root / package).is_dir() for package in _PACKAGES.values())
+
 
 def rule_of(record: Mapping[str, Any]) -> str:
     """The rule of the digest in a record of code, as an attempt's header has one."""
@@ -68,10 +86,11 @@ def rule_of(record: Mapping[str, Any]) -> str:
 def code_digest(root: Path, paths: Iterable[str] = NUMERIC_SOURCES) -> str:
     """Digest over the sorted pairs of relative path and digest of the given files and folders.
 
-    Compiled files and caches do not count, and neither do the tree's path and its times.
+    Compiled files and caches do not count, and neither do the tree's path and its times. Files that a wheel installed
+    count under the names that they have in a clone, so that the same code has the same digest.
 
     Args:
-        root: the project's root.
+        root: see `sources_root`.
         paths: files, folders or patterns relative to it.
 
     Raises:
@@ -89,22 +108,36 @@ def source_digests(root: Path, paths: Iterable[str] = NUMERIC_SOURCES) -> dict[s
         UserError: a module cannot be parsed.
     """
     found = {}
+    installed = is_installed(root)
     for path in paths:
-        matches = sorted(root.glob(path))
-        if not matches and path in NUMERIC_SOURCES and not (root / path.partition("/")[0]).exists():
-            raise NotFoundError(
-                f"code digest: found no folder {path.partition('/')[0]} below {root}, expected a clone of Treering: "
-                "training and audits of code need its sources. Clone the repository and install it there: "
-                "`pip install --editable '.[trainer]'`"
-            )
+        matches = sorted(root.glob(_installed_path(path) if installed else path))
         if not matches:
-            raise NotFoundError(f"code digest: {path} does not exist below {root}; run from the project's root")
+            raise NotFoundError(
+                f"code digest: {path} does not exist below {root}, expected the sources of Treering; install the "
+                "package again: `pip install --force-reinstall 'treering[trainer]'`"
+            )
         for match in matches:
             for file in _files(match):
                 name = file.relative_to(root).as_posix()
+                name = _clone_path(name) if installed else name
                 if name not in found:
                     found[name] = _source_digest(file)
     return found
+
+
+def _installed_path(path: str) -> str:
+    """The path of a source among installed packages, by its path in a clone."""
+    for folder, package in _PACKAGES.items():
+        if path == folder or path.startswith(f"{folder}/"):
+            return package + path.removeprefix(folder)
+    return path
+
+
+def _clone_path(path: str) -> str:
+    """The path of a source in a clone, by its path among installed packages."""
+    folders = {package: folder for folder, package in _PACKAGES.items()}
+    package, _, rest = path.partition("/")
+    return f"{folders[package]}/{rest}" if package in folders else path
 
 
 def code_record(root: Path, paths: Iterable[str] = NUMERIC_SOURCES) -> dict[str, Any]:
@@ -119,15 +152,16 @@ def collect_code(
     """Everything that an attempt's header records about its code, as JSON values.
 
     Args:
-        root: the project's root.
+        root: see `sources_root`.
         paths: the sources that decide numbers.
         diff_paths: the sources that the diff covers, new files included.
 
     Returns:
-        `digest`, `rule` and `sources` of `code_record`; `commit` and `dirty` (None without git), `diff` (the text
-        against the commit, empty when clean) and `diff_digest` (None when clean).
+        `digest`, `rule` and `sources` of `code_record`; `commit` and `dirty` (None without git, and for code that a
+        wheel installed), `diff` (the text against the commit, empty when clean) and `diff_digest` (None when clean).
     """
-    commit = run_git(root, "rev-parse", "--verify", "HEAD")
+    # Around an installed package may be a repository, but not the one of this code.
+    commit = None if is_installed(root) else run_git(root, "rev-parse", "--verify", "HEAD")
     diff = _diff(root, tuple(diff_paths)) if commit else None
     return {
         **code_record(root, paths),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from treering.collect.code import TRAINING_SOURCES, code_record, collect_code
+from treering.collect.code import TRAINING_SOURCES, code_record, collect_code, sources_root
 from treering.collect.environment import collect_environment
 from treering.collect.launcher import launch_record
 from treering.collect.upstream import upstream_digest
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from treering_trainer.launch.devices import Hardware
     from treering_trainer.launch.nodes import Node
 
-CODE_ROOT = Path(__file__).resolve().parents[3]
+CODE_ROOT = sources_root(Path(__file__))
 """Root of the sources that run, whatever folder the project is in."""
 
 PARENT_VARIABLE = "TREERING_PARENT"
