@@ -274,20 +274,21 @@ def test_ship_says_what_it_sent(call, write_run, uri):
     writer = write_run().start().lay(4).save().end()
     name = writer.resolved.run_id
     assert call("ship").splitlines() == [
-        f"shipping 1 run to {uri}",
-        f"{name} finished: 4 rings, 1 checkpoint, 0 evaluations",
+        f"shipping 1 run to mlflow ({uri})",
+        f"mlflow: {name} finished: 4 rings, 1 checkpoint",
     ]
-    assert call("ship").splitlines()[1] == f"{name} finished: nothing new"
+    assert call("ship").splitlines()[1] == f"mlflow: {name} finished: nothing new"
     (report,) = json.loads(call("ship", name, "--json"))
-    assert (report["rings"], report["models"], report["registry"], report["problem"]) == (0, 0, uri, None)
-    assert mlflow.MlflowClient(uri).get_run(report["mlflow_run"]).info.status == "FINISHED"
+    assert report["sent"] == {"ring": 0, "checkpoint": 0, "evaluation": 0}
+    assert (report["target"], report["place"], report["problem"]) == ("mlflow", uri, None)
+    assert mlflow.MlflowClient(uri).get_run(report["stored_as"]).info.status == "FINISHED"
     other, empty = write_run(2).start().lay(1), write_run(3)
-    assert call("ship").splitlines()[0] == f"shipping 3 runs to {uri}"
+    assert call("ship").splitlines()[0] == f"shipping 3 runs to mlflow ({uri})"
     text = call("ship")
-    assert f"{empty.resolved.run_id} empty: no attempt yet, nothing to ship" in text
-    assert text.splitlines()[-1] == "up to date: nothing new"
+    assert f"mlflow: {empty.resolved.run_id} empty: no attempt yet, nothing to ship" in text
+    assert text.splitlines()[-1] == "mlflow is up to date: nothing new"
     other.lay(2)
-    assert call("ship").splitlines()[-1] == "up to date: 2 rings, 0 checkpoints, 0 evaluations of 1 run"
+    assert call("ship").splitlines()[-1] == "mlflow is up to date: 2 rings of 1 run"
 
 
 def test_ship_without_runs_makes_no_database(call, project):
@@ -303,7 +304,7 @@ def test_a_damaged_run_does_not_keep_the_others_from_being_shipped(call, write_r
     file.write_text(file.read_text().replace('"loss":3.998', '"loss":2.998'))
     with pytest.raises(EvidenceError, match="ring of step 2"):
         call("ship")
-    assert [r["rings"] for r in json.loads(call("ship", good.resolved.run_id, "--json"))] == [0]
+    assert [r["sent"]["ring"] for r in json.loads(call("ship", good.resolved.run_id, "--json"))] == [0]
     capsys.readouterr()
 
 
@@ -311,7 +312,7 @@ def test_a_follower_says_once_what_it_cannot_ship(project, write_run, uri, caplo
     damaged, going, good = (write_run(seed).start().lay(3).end() for seed in (1, 2, 3))
     file = damaged.run.attempts()[0].rings_file
     file.write_text(file.read_text().replace('"loss":3.998', '"loss":2.998'))
-    (going.run.path / "ship.lock").mkdir()  # as odd as a folder that is being removed
+    (going.run.path / "ship-mlflow.lock").mkdir()  # as odd as a folder that is being removed
     follow(project, interval_s=0.05, grace_s=0.5)
     said = sorted(record.getMessage() for record in caplog.records if "not shipped" in record.getMessage())
     assert len(said) == 2

@@ -10,7 +10,7 @@ from shipped_runs import history, mlflow_runs
 
 from treering.runlog.records import Evaluation
 from treering.ship.follow import ship_once
-from treering.ship.shipper import RunShipper
+from treering.ship.shipper import MlflowShipper
 from treering.store.registry import Registry
 
 
@@ -96,7 +96,7 @@ def test_scores_and_validation_losses_that_are_not_finite_are_nan_and_a_tag(proj
 
 def test_incidents_of_all_attempts_are_told(write_run, client, uri):
     writer = write_run().start().lay(10).save().befall("checkpoint_failed", text="rank 1: No space left on device")
-    shipper = RunShipper(writer.run, Registry(uri))
+    shipper = MlflowShipper(writer.run, Registry(uri))
     shipper.ship()
     writer.lay(5).befall("rank_killed", text="rank 3 (process 7) was killed by SIGKILL", rank=3, host="node-9").die()
     shipper.ship()
@@ -115,7 +115,7 @@ def test_incidents_of_all_attempts_are_told(write_run, client, uri):
     assert json.loads(run.data.tags["treering.incidents"])[1] == killed
     writer.start(parent=writer.run.checkpoints()[0]).lay(10).end()
     shipper.ship()
-    RunShipper(writer.run, Registry(uri)).ship()
+    MlflowShipper(writer.run, Registry(uri)).ship()
     (run,) = mlflow_runs(client)
     assert [step for step, _ in history(client, run, "train/loss")] == list(range(1, 21))
     assert history(client, run, "run/incidents") == [(10, 1.0), (15, 2.0)], "what led to the restart stays in sight"

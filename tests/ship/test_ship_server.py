@@ -13,7 +13,7 @@ import pytest
 
 from treering.errors import StoreError
 from treering.ship.follow import follow, ship_once
-from treering.ship.shipper import RunShipper
+from treering.ship.shipper import MlflowShipper
 from treering.store.registry import Registry, default_uri
 
 pytestmark = pytest.mark.slow
@@ -56,7 +56,7 @@ def test_values_arrive(project, write_run, client):
     writer = write_run(1).start().lay(120).save().evaluate(120).end()
     (report,) = ship_once(project)
     (run,) = current(client, writer)
-    assert report.mlflow_run == run.info.run_id
+    assert report.stored_as == run.info.run_id
     assert run.info.status == "FINISHED"
     assert losses(client, run) == [(ring.step, ring.loss) for ring in writer.rings]
     assert run.data.params["recipe.seed"] == "1"
@@ -82,13 +82,13 @@ def test_a_server_killed_in_mid_ship_costs_only_delay(project, write_run, server
     with pytest.raises(
         StoreError, match=r"registry http://127.0.0.1:\d+: .*; nothing is lost, `treering ship` goes on"
     ):
-        RunShipper(writer.run, registry).ship()
+        MlflowShipper(writer.run, registry).ship()
     server.start()
     (half,) = current(client, writer)
     arrived = len(losses(client, half))
     assert 0 < arrived < 1500
     (report,) = ship_once(project)
-    assert report.rings == 1500 - arrived
+    assert report.sent["ring"] == 1500 - arrived
     (run,) = current(client, writer)
     assert run.info.run_id == half.info.run_id
     assert losses(client, run) == [(ring.step, ring.loss) for ring in writer.rings]
@@ -108,8 +108,8 @@ def test_a_call_whose_answer_was_lost_is_not_stored_twice(project, write_run, se
 
     registry.log = log_and_lose_the_answer
     with pytest.raises(StoreError, match="the answer was lost"):
-        RunShipper(writer.run, registry).ship()
-    assert ship_once(project)[0].rings == 100
+        MlflowShipper(writer.run, registry).ship()
+    assert ship_once(project)[0].sent["ring"] == 100
     (run,) = current(client, writer)
     assert losses(client, run) == [(ring.step, ring.loss) for ring in writer.rings]
 
@@ -176,7 +176,7 @@ def test_the_companion_outlives_the_training_it_was_started_by(project, write_ru
         holder.wait()
         wait_for(lambda: current(client, writer)[0].info.status == "KILLED")
         assert len(losses(client, current(client, writer)[0])) == 5
-        assert "rings=3" in (project.root / ".treering" / "ship.log").read_text()
+        assert "running: 3 rings" in (project.root / ".treering" / "ship.log").read_text()
         wait_for(lambda: not follower.is_running() or follower.status() == psutil.STATUS_ZOMBIE)
     finally:
         for process in followers_of(project):

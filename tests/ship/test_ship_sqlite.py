@@ -8,7 +8,7 @@ from shipped_runs import history, mlflow_runs
 from treering.config.canonical import short
 from treering.errors import EvidenceError
 from treering.ship.follow import ship_once
-from treering.ship.shipper import RunShipper
+from treering.ship.shipper import MlflowShipper
 from treering.store.registry import Registry
 
 
@@ -16,7 +16,7 @@ from treering.store.registry import Registry
 def test_a_finished_run_is_complete(project, write_run, client):
     writer = write_run().start().lay(20).save().lay(5).save().evaluate(20).end()
     (report,) = ship_once(project)
-    assert (report.rings, report.models, report.evaluations, report.state) == (25, 2, 1, "finished")
+    assert (report.sent, report.state) == ({"ring": 25, "checkpoint": 2, "evaluation": 1}, "finished")
     (run,) = mlflow_runs(client)
     assert run.info.run_name == f"tiny-{writer.resolved.run_id[:8]}"
     assert (run.info.status, run.info.start_time, run.info.end_time) == (
@@ -97,10 +97,10 @@ def test_shipping_twice_changes_nothing_and_new_scores_replace_old_ones(project,
     writer = write_run().start().lay(10).save().evaluate(10, 0.25).end()
     ship_once(project)
     (again,) = ship_once(project)
-    assert (again.rings, again.models, again.evaluations) == (0, 0, 0)
+    assert again.sent == {"ring": 0, "checkpoint": 0, "evaluation": 0}
     writer.evaluate(10, 0.5)
     (third,) = ship_once(project)
-    assert third.evaluations == 1
+    assert third.sent["evaluation"] == 1
     (run,) = mlflow_runs(client)
     assert len(client.get_run(run.info.run_id).outputs.model_outputs) == 1
     assert history(client, run, "train/loss") == [(ring.step, ring.loss) for ring in writer.rings]
@@ -109,12 +109,12 @@ def test_shipping_twice_changes_nothing_and_new_scores_replace_old_ones(project,
 
 def test_a_living_run_grows_and_a_dead_one_is_not_running_for_ever(write_run, client, uri):
     writer = write_run().hold().start().lay(3)
-    shipper = RunShipper(writer.run, Registry(uri))
-    assert (shipper.ship().rings, mlflow_runs(client)[0].info.status) == (3, "RUNNING")
+    shipper = MlflowShipper(writer.run, Registry(uri))
+    assert (shipper.ship().sent["ring"], mlflow_runs(client)[0].info.status) == (3, "RUNNING")
     writer.lay(2)
     with writer.run.attempts()[0].rings_file.open("a") as file:
         file.write('{"step":6,"torn')
-    assert (shipper.ship().rings, shipper.ship().rings) == (2, 0)
+    assert (shipper.ship().sent["ring"], shipper.ship().sent["ring"]) == (2, 0)
     writer.die()
     shipper.ship()
     (run,) = mlflow_runs(client)
@@ -149,12 +149,12 @@ def test_a_resumed_run_is_running_again(project, write_run, client):
 def test_after_a_rewind_only_the_path_is_shown_and_the_branch_is_kept(write_run, client, uri, in_memory):
     writer = write_run().start().lay(10).save().lay(5, loss=lambda step: 100.0 + step).die()
     registry = Registry(uri)
-    shipper = RunShipper(writer.run, registry)
+    shipper = MlflowShipper(writer.run, registry)
     shipper.ship()
     old = mlflow_runs(client)[0].info.run_id
     writer.start(parent=writer.run.checkpoints()[0]).lay(10).save().end()
-    report = (shipper if in_memory else RunShipper(writer.run, registry)).ship()
-    assert report.abandoned
+    report = (shipper if in_memory else MlflowShipper(writer.run, registry)).ship()
+    assert report.note == "an abandoned branch moved aside"
     (run,) = mlflow_runs(client)
     assert run.info.run_id != old
     assert history(client, run, "train/loss") == [(step, 4.0 - 0.001 * step) for step in range(1, 21)]
@@ -169,7 +169,7 @@ def test_after_a_rewind_only_the_path_is_shown_and_the_branch_is_kept(write_run,
         ("10", run.info.run_id),
         ("20", run.info.run_id),
     ]
-    assert RunShipper(writer.run, registry).ship().rings == 0
+    assert MlflowShipper(writer.run, registry).ship().sent["ring"] == 0
 
 
 def test_starting_over_puts_everything_aside(project, write_run, client):
@@ -202,7 +202,7 @@ def test_a_run_may_start_again_under_another_description(project, write_run, cli
     changed.write(writer.run.path / "resolved.json")
     writer.start().lay(2)
     (report,) = ship_once(project)
-    assert report.rings == 2
+    assert report.sent["ring"] == 2
     (run,) = mlflow_runs(client)
     assert run.data.params["description"] == "first words"
 

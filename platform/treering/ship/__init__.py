@@ -1,5 +1,5 @@
-"""Carries the run log into the stores; training never waits for it.
+"""Carries the run log to targets such as MLflow; training never waits for it.
 
-A follower process reads what is durable on disk and brings the registry (MLflow) up to date. It may die or be started
-twice at any moment: its position is stored in the registry itself, together with what it shipped.
+A follower process reads what is durable on disk and brings every target up to date. It may die or be started twice at
+any moment: its position is stored in the target itself, together with what it shipped.
 """

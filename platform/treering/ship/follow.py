@@ -2,15 +2,17 @@
 
 Started beside a training in its own session (`treering.ship.launch`), so that the signal that ends the training
 does not end the shipping of its last steps. Training never waits for it and does not notice its death; `treering ship`
-catches up at any time.
+catches up at any time. Every target has a thread of its own, with its own retries.
 """
 
 import logging
 import math
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -21,11 +23,10 @@ from treering.ending import run_command
 from treering.errors import EvidenceError, StoreError
 from treering.files import reason
 from treering.project import Project
-from treering.runlog.directory import RunDirectory
-from treering.runlog.find import find_run, find_runs
+from treering.runlog.find import find_recorded, find_recorded_runs, find_run, find_runs
+from treering.runlog.folders import RunFolder
 from treering.runlog.lock import is_held
-from treering.ship.shipper import RunShipper, ShipReport
-from treering.store.registry import Registry, default_uri
+from treering.ship.target import RunShipper, ShipReport, Target, targets
 
 Report = Callable[[ShipReport], None]
 
@@ -33,51 +34,65 @@ _log = logging.getLogger(__name__)
 
 
 def ship_once(project: Project, prefix: str | None = None, *, report: Report | None = None) -> list[ShipReport]:
-    """Brings the registry up to date with every run of a project, or with one.
+    """Brings every target up to date with every run of a project, or with one.
 
     Args:
         project: whose runs.
         prefix: beginning of a run's id or its folder, None for all.
-        report: called after each run, also after one that was skipped.
+        report: called after each run, also after one that was skipped; by one thread at a time.
 
     Returns:
-        A report of each run that was shipped.
+        A report of each run that was shipped, by target.
 
     Raises:
         NotFoundError: no such run.
-        StoreError: the registry does not answer, also not after some retries.
+        UserError: a target is named wrongly in the environment; raised after the others were served.
+        StoreError: a target does not answer, also not after some retries; raised after the others were served.
         EvidenceError: a run log is damaged, or cannot be read; raised after all other runs were shipped. For one run
             it has the fields of that run's error.
     """
-    runs = _selected(project, prefix)
+    runs = selected(project, prefix)
     if not runs:
         return []  # no database is made for nothing
-    registry = _open(default_uri(project))
-    reports: list[ShipReport] = []
-    skipped: list[EvidenceError] = []
-    for run in runs:
-        try:
-            shipper = RunShipper(run, registry)
-            for attempt in stamina.retry_context(
-                on=StoreError, attempts=4, timeout=30.0, wait_initial=0.5, wait_max=5.0
-            ):
-                with attempt:
-                    reports.append(shipper.ship())
-        except (EvidenceError, OSError) as error:
-            if not isinstance(error, EvidenceError):
-                error = EvidenceError(f"{run.path.name}: {error}", file=run.path, found=reason(error))
-            skipped.append(error)
-            if report:
-                problem = str(error)
-                report(ShipReport(run.path.name, None, 0, 0, 0, abandoned=False, state="skipped", problem=problem))
-            continue
-        if report:
-            report(reports[-1])
-    if len(skipped) == 1:
-        raise skipped[0]
-    if skipped:
-        raise EvidenceError("\n  ".join((f"{len(skipped)} runs:", *map(str, skipped))))
-    return reports
+    passes = [_Once(target, runs, _by_turns(report)) for target in targets(project)]
+    _in_threads([each.run for each in passes])
+    skipped = {str(error): error for each in passes for error in each.skipped}
+    problems = list(skipped.values())
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        raise EvidenceError("\n  ".join((f"{len(problems)} runs:", *map(str, problems))))
+    return [each for done in passes for each in done.reports]
+
+
+class _Once:
+    """One pass over runs for one target."""
+
+    def __init__(self, target: Target, runs: Sequence[RunFolder], report: Report | None) -> None:
+        self._target, self._runs, self._report = target, runs, report
+        self.reports: list[ShipReport] = []
+        self.skipped: list[EvidenceError] = []
+
+    def run(self) -> None:
+        for run in self._runs:
+            try:
+                done = self._shipped(run)
+            except (EvidenceError, OSError) as error:
+                if not isinstance(error, EvidenceError):
+                    error = EvidenceError(f"{run.path.name}: {error}", file=run.path, found=reason(error))
+                self.skipped.append(error)
+                done = ShipReport(self._target.name, run.path.name, "skipped", problem=str(error))
+            else:
+                self.reports += [done] if done else []
+            if self._report and done:
+                self._report(done)
+
+    def _shipped(self, run: RunFolder) -> ShipReport | None:
+        for attempt in stamina.retry_context(on=StoreError, attempts=4, timeout=30.0, wait_initial=0.5, wait_max=5.0):
+            with attempt:
+                shipper = self._target.shipper(run)
+                return shipper.ship() if shipper else None
+        return None
 
 
 def follow(
@@ -97,79 +112,145 @@ def follow(
         prefix: beginning of a run's id or its folder, None for all, those that start meanwhile included.
         interval_s: seconds between two passes.
         grace_s: how long to wait for a training to start or to start again.
-        patience_s: how long to try after the last training has ended, if the registry does not answer. While something
+        patience_s: how long to try after the last training has ended, if a target does not answer. While something
             trains, there is no limit.
         companion: id of a process; while it lives, something trains or is about to.
-        report: called after each pass that sent something.
+        report: called after each pass that sent something; by one thread at a time.
 
     Raises:
         NotFoundError: no such run.
-        StoreError: the registry did not answer for `patience_s`; `treering ship` catches up later.
+        UserError: a target is named wrongly in the environment; raised when the others have ended.
+        StoreError: a target did not answer for `patience_s`; `treering ship` catches up later.
     """
-    shippers: dict[Path, RunShipper] = {}
-    logged: dict[Path, str] = {}
-    process = _process(companion)
-    last_alive = time.monotonic()
+    training = _Training(project, prefix, companion)
+    pace = _Pace(interval_s, grace_s, patience_s)
+    _in_threads([_Following(target, training, pace, _by_turns(report)).run for target in targets(project)])
 
-    def alive() -> bool:
-        nonlocal last_alive
-        if _lives(process) or any(is_held(run.lock) for run in _selected(project, prefix)):
-            last_alive = time.monotonic()
-        return time.monotonic() - last_alive < grace_s
 
-    def worth_retrying(error: Exception) -> bool:
-        wanted = project.runs.exists() and (alive() or time.monotonic() - last_alive < patience_s)
-        return isinstance(error, StoreError) and wanted
+@dataclass(frozen=True, slots=True)
+class _Pace:
+    """Seconds between passes, to wait for a training, and to try when the last one has ended; see `follow`."""
 
-    registry: Registry | None = None
-    while True:
-        going_on = alive()
-        for attempt in stamina.retry_context(
-            on=worth_retrying, attempts=None, timeout=None, wait_initial=1.0, wait_max=60.0, wait_jitter=1.0
-        ):
-            with attempt:
-                for run in _selected(project, prefix):
-                    registry = registry or Registry(default_uri(project))
-                    _ship_one(run, registry, shippers, logged, report)
-        if not going_on:
+    interval_s: float
+    grace_s: float
+    patience_s: float
+
+
+class _Training:
+    """Whether something trains, or did until a moment ago."""
+
+    def __init__(self, project: Project, prefix: str | None, companion: int | None) -> None:
+        self._project, self._prefix = project, prefix
+        self._process = _process(companion)
+        self._last_alive = time.monotonic()
+
+    def runs(self) -> list[RunFolder]:
+        return selected(self._project, self._prefix)
+
+    def silent_s(self) -> float:
+        """Seconds since something trained."""
+        if _lives(self._process) or any(is_held(run.lock) for run in self.runs()):
+            self._last_alive = time.monotonic()
+        return time.monotonic() - self._last_alive
+
+    @property
+    def has_folder(self) -> bool:
+        return self._project.runs.exists()
+
+
+class _Following:
+    """Passes over all runs for one target."""
+
+    def __init__(self, target: Target, training: _Training, pace: _Pace, report: Report | None) -> None:
+        self._target, self._training, self._pace, self._report = target, training, pace, report
+        self._shippers: dict[Path, RunShipper | None] = {}
+        self._logged: dict[Path, str] = {}
+
+    def run(self) -> None:
+        while True:
+            going_on = self._training.silent_s() < self._pace.grace_s
+            for attempt in stamina.retry_context(
+                on=self._worth_retrying, attempts=None, timeout=None, wait_initial=1.0, wait_max=60.0, wait_jitter=1.0
+            ):
+                with attempt:
+                    for run in self._training.runs():
+                        self._ship(run)
+            if not going_on:
+                return
+            time.sleep(self._pace.interval_s)
+
+    def _worth_retrying(self, error: Exception) -> bool:
+        if not isinstance(error, StoreError) or not self._training.has_folder:
+            return False
+        return self._training.silent_s() < max(self._pace.grace_s, self._pace.patience_s)
+
+    def _ship(self, run: RunFolder) -> None:
+        """One pass over one run.
+
+        The error of a run log that is damaged or being removed is logged once, and the other runs are shipped all the
+        same.
+        """
+        try:
+            if run.path not in self._shippers:
+                self._shippers[run.path] = self._target.shipper(run)
+            shipper = self._shippers[run.path]
+            result = shipper.ship() if shipper else None
+        except (EvidenceError, OSError) as error:
+            self._shippers.pop(run.path, None)
+            if self._logged.get(run.path) != str(error):
+                self._logged[run.path] = str(error)
+                _log.error("%s: not shipped to %s: %s", run.path.name, self._target.name, error)
             return
-        time.sleep(interval_s)
+        if self._report and result and result.news:
+            self._report(result)
 
 
-def _ship_one(
-    run: RunDirectory,
-    registry: Registry,
-    shippers: dict[Path, RunShipper],
-    logged: dict[Path, str],
-    report: Report | None,
-) -> None:
-    """One pass over one run.
+def selected(project: Project, prefix: str | None) -> list[RunFolder]:
+    """All runs of a project, of other trainers too, or the one that a person names.
 
-    The error of a run log that is damaged or being removed is logged once, and the other runs are shipped all the same.
+    Raises:
+        NotFoundError: no such run.
     """
-    try:
-        if run.path not in shippers:
-            shippers[run.path] = RunShipper(run, registry)
-        result = shippers[run.path].ship()
-    except (EvidenceError, OSError) as error:
-        shippers.pop(run.path, None)
-        if logged.get(run.path) != str(error):
-            logged[run.path] = str(error)
-            _log.error("%s: not shipped: %s", run.path.name, error)
-        return
-    if report and result.news:
-        report(result)
+    if prefix is None:
+        return [*find_runs(project.runs), *find_recorded_runs(project.runs)]
+    recorded = find_recorded(project.runs, prefix)
+    return [recorded[0] if recorded else find_run(project.runs, prefix)]
 
 
-def _open(uri: str) -> Registry:
-    for attempt in stamina.retry_context(on=StoreError, attempts=4, timeout=30.0, wait_initial=0.5, wait_max=5.0):
-        with attempt:
-            registry = Registry(uri)
-    return registry
+def _in_threads(works: Sequence[Callable[[], None]]) -> None:
+    """Does each work in a thread, so that none waits for another; the first error is raised when all have ended."""
+    errors: list[Exception | None] = [None] * len(works)
+
+    def do(number: int) -> None:
+        try:
+            works[number]()
+        except Exception as error:  # noqa: BLE001 - raised below
+            errors[number] = error
+            if len(works) > 1:
+                _log.error("%s", error)  # the others may go on for long
+
+    threads = [threading.Thread(target=do, args=(number,), daemon=True) for number in range(len(works))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for error in errors:
+        if error is not None:
+            raise error
 
 
-def _selected(project: Project, prefix: str | None) -> list[RunDirectory]:
-    return find_runs(project.runs) if prefix is None else [find_run(project.runs, prefix)]
+def _by_turns(report: Report | None) -> Report | None:
+    if report is None:
+        return None
+
+    def one_at_a_time(done: ShipReport) -> None:
+        with _reporting:
+            report(done)
+
+    return one_at_a_time
+
+
+_reporting = threading.Lock()
 
 
 def _process(number: int | None) -> psutil.Process | None:

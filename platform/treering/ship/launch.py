@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from treering.project import Project
+from treering.ship.target import any_target
 
 
 def start_companion(project: Project, process: int) -> bool:
@@ -20,9 +21,9 @@ def start_companion(project: Project, process: int) -> bool:
         process: id of that process.
 
     Returns:
-        False where MLflow is not installed: shipping is then left to another machine.
+        False where nothing is installed that a target needs: shipping is then left to another machine.
     """
-    if importlib.util.find_spec("mlflow") is None or importlib.util.find_spec("stamina") is None:
+    if importlib.util.find_spec("stamina") is None or not any_target():
         return False
     log = project.root / ".treering" / "ship.log"
     log.parent.mkdir(parents=True, exist_ok=True)

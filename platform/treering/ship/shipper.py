@@ -9,11 +9,7 @@ as the abandoned branch. If nothing beyond the point of return was shipped, the 
 A shipper that dies in between sends some points again; MLflow stores equal points once.
 """
 
-import fcntl
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import Final
 
 from treering.config.canonical import digest_json
 from treering.errors import EvidenceError, TreeringError
@@ -28,40 +24,14 @@ from treering.runlog.folders import RunState
 from treering.runlog.ring import Ring
 from treering.ship import projection
 from treering.ship.tail import Position, RingTail, TelemetryTail, is_on_path, own_segments
+from treering.ship.target import ShipReport, one_shipper
 from treering.store.registry import MAX_METRICS, Point, Registry, StoredRun
 
-
-@dataclass(frozen=True, slots=True)
-class ShipReport:
-    """What one pass did.
-
-    Attributes:
-        run: the run's id in short.
-        mlflow_run: id of its MLflow run, None if the run has not started.
-        rings: rings that were sent.
-        models: checkpoints that became LoggedModels.
-        evaluations: checkpoints whose scores were sent.
-        abandoned: whether an abandoned branch was put aside.
-        state: state of the run, `skipped` where its log does not hold.
-        problem: why the run was skipped, None if it was shipped.
-    """
-
-    run: str
-    mlflow_run: str | None
-    rings: int
-    models: int
-    evaluations: int
-    abandoned: bool
-    state: str
-    problem: str | None = None
-
-    @property
-    def news(self) -> bool:
-        """Whether anything was sent."""
-        return bool(self.rings or self.models or self.evaluations or self.abandoned)
+TARGET: Final = "mlflow"
+"""Name of the target."""
 
 
-class RunShipper:
+class MlflowShipper:
     """Ships one run, again and again; everything it remembers between two passes can be found again.
 
     Args:
@@ -94,7 +64,7 @@ class RunShipper:
             EvidenceError: the run log is damaged; nothing after the damage was shipped.
             TreeringError: the run's config cannot be read.
         """
-        with _one_shipper(self._run):
+        with one_shipper(self._run, TARGET):
             try:
                 return self._ship()
             except TreeringError:
@@ -108,7 +78,7 @@ class RunShipper:
         segments = own_segments(self._run)
         attempts = self._run.attempts()
         if not segments:
-            return ShipReport(self._run.id, None, 0, 0, 0, abandoned=False, state=state)
+            return ShipReport(TARGET, self._run.id, state)
         stored, abandoned = self._current_run(segments, attempts)
         for attempt in attempts:
             if attempt.number not in self._params_of:
@@ -120,7 +90,9 @@ class RunShipper:
         self._ship_tags(stored, tags)
         models, evaluations = self._ship_checkpoints(stored, segments)
         self._ship_status(stored, state, attempts[-1], last)
-        return ShipReport(self._run.id, stored.run_id, rings, models, evaluations, abandoned=abandoned, state=state)
+        sent = {"ring": rings, "checkpoint": models, "evaluation": evaluations}
+        note = "an abandoned branch moved aside" if abandoned else ""
+        return ShipReport(TARGET, self._run.id, state, stored.run_id, sent, note)
 
     def _current_run(self, segments: list[PathSegment], attempts: list[AttemptDirectory]) -> tuple[StoredRun, bool]:
         """The MLflow run of the current path; True if an earlier one had to be put aside for it."""
@@ -303,14 +275,3 @@ def _fingerprint(run: RunDirectory, segments: list[PathSegment]) -> str:
 def _last_write(attempt: AttemptDirectory) -> float:
     file = attempt.rings_file
     return file.stat().st_mtime if file.exists() else attempt.header.started_at
-
-
-@contextmanager
-def _one_shipper(run: RunDirectory) -> Iterator[None]:
-    """Waits for another process's pass over the same run: two at once would make two MLflow runs."""
-    descriptor = os.open(run.path / "ship.lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

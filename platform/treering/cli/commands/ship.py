@@ -11,7 +11,7 @@ from treering.cli.options import JsonOption, project
 from treering.cli.output import console, print_json
 
 if TYPE_CHECKING:
-    from treering.ship.shipper import ShipReport
+    from treering.ship.target import ShipReport
 
 
 ShipArgument = Annotated[
@@ -27,7 +27,7 @@ def ship(run: ShipArgument = None, follow: FollowOption = False, json: JsonOptio
 
     MLflow is the server of `MLFLOW_TRACKING_URI`, or `mlflow.db` of this project. The command prints where it ships to,
     what was new in each run, and which runs it skipped. With `--follow`, it runs beside a training, waits for a server
-    that is down, and ends when nothing trains any more.
+    that is down, and ends when nothing trains any more. A target that is down does not delay another one.
 
     Exit codes:
         0: everything arrived
@@ -41,26 +41,25 @@ def ship(run: ShipArgument = None, follow: FollowOption = False, json: JsonOptio
     """
     from dataclasses import asdict
 
-    from treering.redact import redact
-    from treering.runlog.find import find_run, find_runs
     from treering.ship import follow as following
-    from treering.store.registry import default_uri
+    from treering.ship.target import targets
 
     here = project()
-    registry = redact(default_uri(here))
-    runs = find_runs(here.runs) if run is None else [find_run(here.runs, run)]
+    runs = following.selected(here, run)
     if not runs and not follow:
         print_json([]) if json else console.print(no_runs_text(here))
         return
+    places = {target.name: target.place for target in targets(here)}
     reports: list[ShipReport] = []
 
     def report(done: "ShipReport") -> None:
         reports.append(done)
         if not json:
-            console.print(_shipped(done))
+            console.print(str(done) if done.problem is None else f"{done}; the reason is printed last")
 
     if not json:
-        console.print(f"shipping {'all runs' if follow and run is None else counted(len(runs), 'run')} to {registry}")
+        what = "all runs" if follow and run is None else counted(len(runs), "run")
+        console.print(f"shipping {what} to {', '.join(f'{name} ({place})' for name, place in places.items())}")
     try:
         if follow:
             following.follow(here, run, report=report)
@@ -68,33 +67,16 @@ def ship(run: ShipArgument = None, follow: FollowOption = False, json: JsonOptio
             following.ship_once(here, run, report=report)
     finally:
         if json:
-            print_json([{**asdict(each), "registry": registry} for each in reports])
+            print_json([{**asdict(each), "place": places[each.target]} for each in reports])
     if not json and (follow or len(runs) > 1):
-        console.print(_total(reports))
+        for name in places:
+            console.print(_total(name, [each for each in reports if each.target == name]))
 
 
-def _shipped(done: "ShipReport") -> str:
-    """A line about one run: what was sent."""
-    if done.problem is not None:
-        return f"{done.run} skipped: its run log does not hold or cannot be read; the reason is printed last"
-    if done.mlflow_run is None:
-        return f"{done.run} {done.state}: no attempt yet, nothing to ship"
-    if not done.news:
-        return f"{done.run} {done.state}: nothing new"
-    return f"{done.run} {done.state}: {_sent([done])}" + (", an abandoned branch moved aside" if done.abandoned else "")
-
-
-def _total(reports: "Sequence[ShipReport]") -> str:
+def _total(target: str, reports: "Sequence[ShipReport]") -> str:
     """A line about all runs: what was sent."""
+    from treering.ship.target import sum_of
+
     new = {each.run for each in reports if each.news}
-    sent = f"{_sent(reports)} of {counted(len(new), 'run')}" if new else "nothing new"
-    return f"up to date: {sent}"
-
-
-def _sent(reports: "Sequence[ShipReport]") -> str:
-    counts = (
-        counted(sum(each.rings for each in reports), "ring"),
-        counted(sum(each.models for each in reports), "checkpoint"),
-        counted(sum(each.evaluations for each in reports), "evaluation"),
-    )
-    return ", ".join(counts)
+    sent = f"{sum_of(reports) or 'changes'} of {counted(len(new), 'run')}" if new else "nothing new"
+    return f"{target} is up to date: {sent}"
