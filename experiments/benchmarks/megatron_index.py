@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from treering.config.resolved_blend import ResolvedBlend
 from treering.data.corpus.indexed import read_sequence_lengths
@@ -18,12 +19,33 @@ class BuiltIndex:
     """An index that megatron-core built.
 
     Attributes:
-        order: the order that it holds, by Megatron's own arrays.
+        blend: what it was built for.
+        dataset: megatron-core's `BlendedDataset`.
         files_bytes: what it wrote to disk.
     """
 
-    order: MegatronOrder
+    blend: MegatronBlend
+    dataset: Any
     files_bytes: int
+
+    def order(self) -> MegatronOrder:
+        """The order that it holds, by Megatron's own arrays."""
+        lengths = [read_sequence_lengths(Path(prefix).with_suffix(".idx")) for prefix in self.blend.prefixes]
+        plans = plan_datasets(self.blend, lengths)
+        components = [
+            MegatronComponent(
+                prefix, weight, held, plan, DatasetIndices(each.document_index, each.sample_index, each.shuffle_index)
+            )
+            for prefix, weight, held, plan, each in zip(
+                self.blend.prefixes,
+                blend_weights(self.blend, plans),
+                lengths,
+                plans,
+                self.dataset.datasets,
+                strict=True,
+            )
+        ]
+        return MegatronOrder(self.blend, components, self.dataset.dataset_index)
 
 
 def load_builder() -> None:
@@ -36,7 +58,7 @@ def load_builder() -> None:
 
 
 def build_index(blend: ResolvedBlend, prefixes: Mapping[str, Path], num_samples: int, cache: Path) -> BuiltIndex:
-    """Builds the index of the first samples of a blend.
+    """Builds the index of the first samples of a blend, or opens the one that it wrote before.
 
     Args:
         blend: corpora and weights.
@@ -79,15 +101,5 @@ def build_index(blend: ResolvedBlend, prefixes: Mapping[str, Path], num_samples:
     finally:
         torch.distributed.destroy_process_group()
         logging.disable(logging.NOTSET)
-    lengths = [read_sequence_lengths(prefixes[name].with_suffix(".idx")) for name in names]
-    plans = plan_datasets(asked, lengths)
-    components = [
-        MegatronComponent(
-            prefix, weight, held, plan, DatasetIndices(each.document_index, each.sample_index, each.shuffle_index)
-        )
-        for prefix, weight, held, plan, each in zip(
-            asked.prefixes, blend_weights(asked, plans), lengths, plans, built.datasets, strict=True
-        )
-    ]
     written = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file())
-    return BuiltIndex(MegatronOrder(asked, components, built.dataset_index), written)
+    return BuiltIndex(asked, built, written)

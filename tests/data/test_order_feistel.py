@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from treering.data.order.feistel import Permutation
+from treering.data.order.feistel import Permutation, permute_each
 
 DIGEST = "sha256:" + "ab" * 32
 LENGTHS = [1, 2, 3, 4, 5, 7, 8, 9, 13, 97, 127, 128, 129, 255, 256, 257, 65_521, 65_535, 65_536, 65_537, 262_145]
@@ -121,3 +121,16 @@ def test_many_values_at_once_are_the_same_as_a_few(n):
     assert np.array_equal(indices, np.concatenate(few))
     assert np.array_equal(permutation.inverse(indices), positions)
     assert [scalar_permute(n, 7, DIGEST, 3, p) for p in positions[:50].tolist()] == indices[:50].tolist()
+
+
+@given(
+    parts=st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 40), st.integers(0, 3)), min_size=1, max_size=6),
+    repeats=st.sampled_from((1, 1000)),
+)
+def test_several_permutations_at_once_are_each_of_them(parts, repeats):
+    permutations = [Permutation.of_epoch(n, 7, DIGEST, epoch) for n, _, epoch in parts]
+    positions = [np.arange(count * repeats) % n for n, count, _ in parts]  # above and below the size of a chunk
+    found = permute_each(positions, permutations)
+    assert len(found) == len(parts)
+    for permutation, asked, each in zip(permutations, positions, found, strict=True):
+        assert np.array_equal(each, permutation.permute(asked))

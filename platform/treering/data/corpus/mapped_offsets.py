@@ -146,12 +146,17 @@ class MappedOffsets:
             EvidenceError: the index contradicts itself about a document next to a place that was found.
         """
         values = np.asarray(v, dtype=np.int64).reshape(-1)
-        low, high = np.zeros(values.shape, dtype=np.int64), np.full(values.shape, len(self), dtype=np.int64)
-        for _ in range(len(self).bit_length()):
-            middle = np.minimum((low + high) // 2, len(self) - 1)
-            at = self._at(middle)
-            after = (at <= values if side == "right" else at < values) & (low < high)
-            low, high = np.where(after, middle + 1, low), np.where(after, high, np.minimum(middle, high))
-        inside = low[(low > 0) & (low < len(self))] - 1
+        # Positions are compared in bytes, without a division. Byte b is below this bound where the token at b is below
+        # the value (or equal to it, for "right"), also where a changed index holds no multiple of the width.
+        bounds = (values + (side == "right")) * self.token_width_bytes
+        found = np.zeros(values.shape, dtype=np.int64)
+        rest = len(self.positions)
+        while rest > 1:
+            half = rest // 2
+            found += half * (self.positions[found + (half - 1)] < bounds)
+            rest -= half
+        found += self.positions[found] < bounds
+        found += (found == len(self.positions)) & (self.num_tokens * self.token_width_bytes < bounds)
+        inside = found[(found > 0) & (found < len(self))] - 1
         self._check(inside, self._at(inside), self._at(inside + 1))
-        return low.reshape(np.shape(v))
+        return found.reshape(np.shape(v))

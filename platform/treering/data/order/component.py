@@ -4,7 +4,7 @@ Part of `treering-1`, used by `treering.data.order.treering1`. A corpus has n = 
 sample, counted from the first one of epoch 0, is sample `permutation(epoch)[k mod n]` of epoch k // n.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -134,23 +134,19 @@ class Component:
             )
         return self.document_offsets
 
-    def indices(self, first: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The samples that are read as the k-th ones of this corpus, k in [first, end).
+    def pieces(self, first: int, end: int) -> Iterator[tuple[int, Permutation, NDArray[np.int64]]]:
+        """What is read as the k-th samples of this corpus, k in [first, end), epoch by epoch.
 
-        Returns:
-            Their epochs, and their indices in the corpus: both int64 [end - first].
+        Yields:
+            An epoch, its permutation, and the positions in it that are read: int64, ascending.
 
         Raises:
             UserError: the corpus is declared.
         """
         n = self.num_samples
-        epochs, indices = np.empty(end - first, dtype=np.int64), np.empty(end - first, dtype=np.int64)
         for epoch in range(first // n, -(-end // n)):
-            start, stop = max(first, epoch * n), min(end, (epoch + 1) * n)
-            positions = np.arange(start - epoch * n, stop - epoch * n, dtype=np.int64)
-            epochs[start - first : stop - first] = epoch
-            indices[start - first : stop - first] = self._permutation(epoch).permute(positions)
-        return epochs, indices
+            start, stop = max(first - epoch * n, 0), min(end - epoch * n, n)
+            yield epoch, self._permutation(epoch), np.arange(start, stop, dtype=np.int64)
 
     def readings(
         self, indices: NDArray[np.int64], first: int, end: int

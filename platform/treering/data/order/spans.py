@@ -62,9 +62,9 @@ def spans_of(offsets: Offsets, starts: NDArray[np.int64], width: int) -> SpanArr
     lengths = last - first + 1
     item = np.repeat(np.arange(len(starts), dtype=np.int64), lengths)
     document = np.arange(len(item), dtype=np.int64) - (np.cumsum(lengths) - lengths - first)[item]
-    begin = offsets[document]
+    begin, after = np.split(offsets[np.concatenate((document, document + 1))], 2)
     start = np.maximum(starts[item] - begin, 0)
-    end = np.minimum(ends[item], offsets[document + 1]) - begin
+    end = np.minimum(ends[item], after) - begin
     held = np.flatnonzero(end > start)
     return SpanArrays(item[held], document[held], start[held], end[held])
 

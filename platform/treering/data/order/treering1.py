@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 
 from treering.data.order.component import Blend, Component
 from treering.data.order.contract import Exposures, Sample, SampleArrays
+from treering.data.order.feistel import permute_each
 from treering.data.order.spans import Offsets, Span, SpanArrays, overlapping, spans_of, touched_chunks
 from treering.data.order.weyl import MAX_SAMPLES, Interleave, parse_weights
 from treering.errors import NotFoundError, UserError
@@ -149,10 +150,18 @@ class DataOrder:
         """
         components = self.sample_components(lo, hi)
         arrays = SampleArrays(components, np.empty(hi - lo, dtype=np.int64), np.empty(hi - lo, dtype=np.int64))
-        for component in np.unique(components).tolist():
-            where = np.flatnonzero(components == component)
-            first = self.count(component, lo)
-            arrays.epoch[where], arrays.index[where] = self.components[component].indices(first, first + len(where))
+        if lo == hi:
+            return arrays
+        by_component = np.argsort(components, kind="stable")
+        numbers = np.bincount(components, minlength=len(self.components)).tolist()
+        pieces = [
+            piece
+            for component, first, number in zip(self.components, self.counts(lo), numbers, strict=True)
+            for piece in component.pieces(first, first + number)
+        ]
+        epochs, permutations, positions = zip(*pieces, strict=True)
+        arrays.epoch[by_component] = np.repeat(epochs, [len(each) for each in positions])
+        arrays.index[by_component] = np.concatenate(permute_each(positions, permutations))
         return arrays
 
     def sample_components(self, lo: int, hi: int) -> NDArray[np.int64]:
