@@ -5,6 +5,10 @@ Stages write below `data/`, the trainer below `runs/`, and every reader asks a `
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+NO_TASKS: Final = "none.txt"
+"""The file in the folder of the tasks that says that no corpus has text, so that no task was made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,10 @@ class Project:
     def raw(self) -> Path:
         """Fetched source files by corpus (stage `fetch`)."""
         return self.root / "data" / "raw"
+
+    def tokens_record(self, name: str) -> Path:
+        """What `fetch` recorded of the pair of tokens that a corpus is made of: its path and digests."""
+        return self.raw / name / "tokens.json"
 
     @property
     def curated(self) -> Path:

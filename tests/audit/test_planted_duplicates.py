@@ -72,7 +72,7 @@ def trained(tmp_path_factory, laying):
     experiment = load_experiment(file)
     plant(project)
     curate(experiment.corpora, experiment.curation, project, lambda _: None)
-    tokenize(experiment.corpora, experiment.tokenizer, project, say=lambda _: None)
+    tokenize(experiment.corpora, experiment.tokenizer, experiment.curation, project, say=lambda _: None)
     resolved = resolve(experiment, resolve_blend(experiment, project), str(file))
     run = RunDirectory(project.run(resolved.run_id))
     run.path.mkdir(parents=True)

@@ -130,8 +130,8 @@ def test_unknown_keys_and_wrong_types(tmp_path, change, path, found, expected):
         (
             {"corpora__0__declared_tokens": 10},
             "corpora.0",
-            "jsonl and declared_tokens",
-            "exactly one of wheels, jsonl, declared_tokens",
+            "declared_tokens and jsonl",
+            "exactly one of wheels, declared_tokens, jsonl, parquet, dataset, megatron",
         ),
         ({"corpora__0__reader": "bible"}, "corpora.0.reader", "bible", "a reader with wheels, and none without"),
         (
@@ -140,7 +140,12 @@ def test_unknown_keys_and_wrong_types(tmp_path, change, path, found, expected):
             "0.9",
             "at most dedup.min_jaccard 0.8",
         ),
-        ({"tokenizer__vocabulary_size": 70_000}, "tokenizer.vocabulary_size", "70000", "at most 65536"),
+        (
+            {"corpora__0__jsonl": ..., "corpora__0__megatron": "own"},
+            "tokenizer.file",
+            "none",
+            "the tokenizer.json that made the tokens of corpus red",
+        ),
     ],
 )
 def test_contradictions_name_both_sides(tmp_path, change, path, found, expected):

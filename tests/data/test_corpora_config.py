@@ -14,8 +14,12 @@ def test_wheel_spells_file_and_purl() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({}, "found no source, expected exactly one of wheels, jsonl, declared_tokens"),
-        ({"jsonl": "a.jsonl", "declared_tokens": 5}, "found jsonl and declared_tokens"),
+        ({}, "found no source, expected exactly one of wheels, declared_tokens, jsonl, parquet, dataset, megatron"),
+        ({"jsonl": "a.jsonl", "parquet": "a.parquet"}, "found jsonl and parquet"),
+        ({"megatron": "a", "rules": {}}, "a corpus of tokens is not curated"),
+        ({"megatron": "a", "text_field": "text"}, "found text, expected none with megatron"),
+        ({"declared_tokens": 5, "sha256": "0" * 64}, "expected none with declared_tokens: it pins your own data"),
+        ({"jsonl": "a.jsonl", "declared_tokens": 5}, "found declared_tokens and jsonl"),
         ({"wheels": (WHEEL,)}, "found None, expected a reader with wheels"),
         ({"jsonl": "a.jsonl", "reader": "python"}, "found python, expected a reader with wheels"),
         ({"declared_tokens": 5, "max_megabytes": 1}, "a declared corpus has no text"),
@@ -40,6 +44,19 @@ def test_cluster_at_least_as_wide_as_duplicates() -> None:
         CurationConfig(heldout={"min_jaccard": 0.9})
 
 
-def test_vocabulary_fits_two_bytes() -> None:
-    with pytest.raises(ValidationError, match="65536"):
-        TokenizerConfig(vocabulary_size=70_000)
+@pytest.mark.parametrize(("size", "width"), [(257, 2), (65_536, 2), (65_537, 4)])
+def test_the_vocabulary_decides_the_bytes_of_a_token(size: int, width: int) -> None:
+    assert TokenizerConfig(vocabulary_size=size).token_width_bytes == width
+
+
+def test_nothing_of_a_tokenizer_of_your_own_is_trained() -> None:
+    with pytest.raises(ValidationError, match="found 3, expected none with file: nothing is trained"):
+        TokenizerConfig(file="tokenizer.json", min_frequency=3)
+
+
+@pytest.mark.parametrize(
+    ("form", "has_text"), [("jsonl", True), ("parquet", True), ("dataset", True), ("megatron", False)]
+)
+def test_own_data_by_its_form(form: str, has_text: bool) -> None:
+    corpus = CorpusConfig(name="a", licence="MIT", **{form: "some/path"})
+    assert (corpus.own, corpus.has_text) == ((form, "some/path"), has_text)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from treering.config.corpora import CorpusConfig, WheelConfig
-from treering.data.sources.raw import Intake, read_corpus, wheel_path
+from treering.data.sources.documents import Intake
+from treering.data.sources.raw import read_corpus, wheel_path
 from treering.errors import UserError
 
 Builder = Callable[[Path, str, str, dict[str, bytes]], WheelConfig]
@@ -31,7 +32,7 @@ def test_jsonl_keeps_source_licence_and_line(tmp_path: Path) -> None:
     [
         ("{", "line 2: not valid JSON"),
         ("[1]", "line 2: found list"),
-        ('{"text": "x"}', "line 2: id is None"),
+        ('{"id": "c"}', "line 2: field 'text' is missing .found 'id'.* with text_field"),
         ('{"id": "b", "text": 5}', "line 2: text is 5"),
         ('{"id": "b", "text": "t", "source": 3}', "line 2: source is 3"),
         ('{"id": "b", "text": null}', "line 2: text is None"),

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from treering.config.corpora import TokenizerConfig
+from treering.config.corpora import CurationConfig, TokenizerConfig
 from treering.data.corpus.corpus import Corpus
 from treering.data.corpus.tokenize import load_tokenizer, read_documents, tokenize, train_tokenizer, write_corpus
 from treering.data.curate.pipeline import curate
 from treering.errors import UserError
 
 CONFIG = TokenizerConfig(vocabulary_size=600)
+CURATION = CurationConfig()
 
 
 def quiet(_: str) -> None:
@@ -29,7 +30,7 @@ def made(tiny_in: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     tiny.rows[0]["text"] += " The river says <|endoftext|> and flows on."
     tiny.sources = tiny.corpora()
     curate(tiny.sources, tiny.config, tiny.project, quiet)
-    tokenize(tiny.sources, CONFIG, tiny.project, quiet)
+    tokenize(tiny.sources, CONFIG, CURATION, tiny.project, quiet)
     return tiny
 
 
@@ -85,7 +86,7 @@ def test_the_manifest_says_where_it_comes_from(tokenized: Any) -> None:
 
 def test_twice_the_same_bytes(tokenized: Any) -> None:
     first = tree(tokenized.project.corpora)
-    tokenize(tokenized.sources, CONFIG, tokenized.project, quiet)
+    tokenize(tokenized.sources, CONFIG, CURATION, tokenized.project, quiet)
     assert tree(tokenized.project.corpora) == first
     assert len(first) == 1 + 4 * 4
 
@@ -96,7 +97,7 @@ def test_a_renamed_corpus_keeps_its_digest(tokenized: Any) -> None:
     (project.raw / "own").rename(project.raw / "mine")
     renamed = [tokenized.sources[0].model_copy(update={"name": "mine"}), tokenized.sources[1]]
     curate(renamed, tokenized.config, project, quiet)
-    tokenize(renamed, CONFIG, project, quiet)
+    tokenize(renamed, CONFIG, CURATION, project, quiet)
     assert not project.corpus("own").exists()
     assert Corpus.open(project.corpus("mine")).digest == before
 
@@ -108,7 +109,7 @@ def test_too_little_text_for_the_vocabulary() -> None:
 
 def test_what_is_missing_is_named(tiny: Any) -> None:
     with pytest.raises(UserError, match=r"own\.jsonl does not exist.*treering curate"):
-        tokenize(tiny.corpora(), CONFIG, tiny.project, quiet)
+        tokenize(tiny.corpora(), CONFIG, CURATION, tiny.project, quiet)
     with pytest.raises(UserError, match=r"tokenizer\.json does not exist.*treering tokenize"):
         load_tokenizer(tiny.project.tokenizer)
 

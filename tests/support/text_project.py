@@ -70,6 +70,6 @@ def lay(root: Path, document: dict[str, Any]) -> Project:
     config = root / f"{document['experiment']}.yaml"
     config.write_text(yaml.safe_dump(document))
     loaded = load_experiment(config)
-    tokenize(loaded.corpora, loaded.tokenizer, project, say=lambda _: None)
+    tokenize(loaded.corpora, loaded.tokenizer, loaded.curation, project, say=lambda _: None)
     resolve_blend(loaded, project).write(project.blend)
     return project

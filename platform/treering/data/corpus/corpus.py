@@ -197,7 +197,7 @@ class Corpus:
         return np.cumsum(offsets, out=offsets)
 
     def tokens(self, start: int, stop: int) -> npt.NDArray[np.generic]:
-        """Tokens `start` to `stop` (exclusive), a view of the memory-mapped file: uint16 [stop - start].
+        """Tokens `start` to `stop` (exclusive), a view of the memory-mapped file: uint16 or uint32 [stop - start].
 
         Raises:
             IndexError: the range leaves the corpus.
@@ -208,7 +208,7 @@ class Corpus:
         return self._tokens[start:stop]
 
     def document_tokens(self, index: int) -> npt.NDArray[np.generic]:
-        """Tokens of one document, of which only its index entry and these tokens are read: uint16 [num_tokens of it].
+        """Tokens of one document; only its index entry and these tokens are read: uint16 or uint32 [num_tokens of it].
 
         The tokens are unchecked: a caller that relies on them compares them with the digest in the document table.
 
@@ -334,7 +334,8 @@ class Corpus:
 
     def _damaged_in_idx(self, start: int, end: int, offsets: npt.NDArray[np.int64]) -> list[int]:
         """Documents whose entries in [start, end) differ from the index that the document table implies."""
-        expected = np.frombuffer(index_bytes(np.diff(offsets).astype(np.int32)), np.uint8)[start:end]
+        width = int(self.manifest["token_width_bytes"])
+        expected = np.frombuffer(index_bytes(np.diff(offsets).astype(np.int32), width), np.uint8)[start:end]
         with open_regular(self.directory / IDX) as file:
             file.seek(start)
             block = np.frombuffer(file.read(end - start), np.uint8)

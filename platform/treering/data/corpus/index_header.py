@@ -33,7 +33,7 @@ _DTYPES: dict[int, type[np.generic]] = {
 """Codes of token types. Source: `DType` there."""
 _FLOATS = (6, 7)
 """Codes of floating point; which of them has 4 bytes differs from program to program."""
-UINT16 = 8
+UINT16, INT32 = 8, 4
 _CODES = ", ".join(f"{code} ({np.dtype(dtype).name})" for code, dtype in _DTYPES.items())
 
 

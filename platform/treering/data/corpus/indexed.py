@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from treering.data.corpus.index_header import (
     HEADER,
+    INT32,
     MAGIC,
     UINT16,
     VERSION,
@@ -40,20 +41,20 @@ from treering.files import reason
 _CHUNK = 1 << 20
 
 
-def index_bytes(lengths: npt.NDArray[np.int32]) -> bytes:
-    """The whole `.idx` of documents with these token counts, one sequence a document, uint16 tokens.
+def index_bytes(lengths: npt.NDArray[np.int32], width: int = 2) -> bytes:
+    """The whole `.idx` of documents with these token counts, one sequence a document, uint16 or int32 tokens.
 
-    A pure function of the counts, so that a damaged index is found, and made again, from the document table.
+    A pure function of its arguments, so that a damaged index is found, and made again, from the document table.
 
     Args:
         lengths: tokens of each document: int32 [num_documents].
+        width: bytes of a token, 2 or 4.
     """
-    width = np.dtype(np.uint16).itemsize
     pointers = np.zeros(len(lengths), dtype=np.int64)
     np.cumsum(lengths[:-1], dtype=np.int64, out=pointers[1:])
     return b"".join(
         (
-            HEADER.pack(MAGIC, VERSION, UINT16, len(lengths), len(lengths) + 1),
+            HEADER.pack(MAGIC, VERSION, {2: UINT16, 4: INT32}[width], len(lengths), len(lengths) + 1),
             lengths.astype("<i4").tobytes(),
             (pointers * width).astype("<i8").tobytes(),
             np.arange(len(lengths) + 1, dtype="<i8").tobytes(),

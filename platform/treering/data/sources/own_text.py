@@ -1,0 +1,174 @@
+"""Reads your own data: JSON Lines, Parquet, and data sets on disk become documents, file by file.
+
+An id that is missing is made of the file's name and the line or row, counted from 1, as in `texts.jsonl:17`.
+"""
+
+import gzip
+import hashlib
+import io
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from treering.config.canonical import parse_json
+from treering.config.corpora import CorpusConfig
+from treering.data.sources.documents import Intake, RawDocument
+from treering.data.sources.own_files import DATASET_STATE, dataset_shards
+from treering.errors import UserError
+from treering.files import open_regular
+
+_BUFFER: Final = 1 << 20
+_ROWS: Final = 1024
+_DAMAGED: Final = (OSError, EOFError, zlib.error, pa.ArrowException)
+_OPTIONAL: Final = ("id", "source", "licence")
+_SHOWN: Final = 12
+
+Row = dict[str, Any]
+
+
+def read_own(corpus: CorpusConfig, directory: Path, intake: Intake) -> Iterator[RawDocument]:
+    """Yields the documents of a corpus of your own data, file by file in the order of their names.
+
+    Args:
+        corpus: the corpus's config.
+        directory: its folder below `data/raw`.
+        intake: counts the files.
+
+    Raises:
+        UserError: a file is missing or damaged, or a document is not what was expected; with file, line and field.
+    """
+    form, given = corpus.own or ("jsonl", "")
+    names = _names(form, given, directory)
+    if not names:
+        raise UserError(f"corpus {corpus.name}: {directory} does not hold {given}; run `treering fetch` first")
+    intake.num_files = len(names)
+    for name in names:
+        path = directory / name
+        intake.num_files_read += 1
+        intake.file, intake.unit = f"corpus {corpus.name}: {name}", "line" if form == "jsonl" else "row"
+        rows = _jsonl_rows if form == "jsonl" else _parquet_rows if form == "parquet" else _arrow_rows
+        try:
+            with open_regular(path) as file:
+                content = hashlib.file_digest(file, "sha256").hexdigest()
+            for offset, row in rows(path, intake, corpus.text_field):
+                key, source = row["id"], row.get("source") or f"sha256:{content}"
+                licence = row.get("licence") or corpus.licence
+                yield RawDocument(key or f"{name}:{offset + 1}", row[corpus.text_field], source, offset, licence)
+        except _DAMAGED as error:
+            raise UserError(
+                f"{intake.file}: damaged or cut off ({' '.join(str(error).split())}), expected a whole file; copy it "
+                "again and run `treering fetch`"
+            ) from None
+
+
+def _names(form: str, given: str, directory: Path) -> list[str]:
+    """The files of the corpus below its folder, in the order in which they are read."""
+    if form == "dataset":
+        return dataset_shards(directory) if (directory / DATASET_STATE).is_file() else []
+    last = Path(given).name
+    if (directory / last).is_file():
+        return [last]
+    if Path(given).suffix and not any(sign in given for sign in "*?["):
+        return []  # another file than the one that was fetched
+    files = (path for path in directory.rglob("*") if path.is_file())
+    return sorted(path.relative_to(directory).as_posix() for path in files)
+
+
+def _jsonl_rows(path: Path, intake: Intake, text_field: str) -> Iterator[tuple[int, Row]]:
+    with open_regular(path) as file:
+        for number, line in enumerate(_plain(path, file)):
+            if line.strip():
+                yield number, _checked(_parsed(line, intake.at(number)), intake.at(number), text_field)
+
+
+def _plain(path: Path, file: io.BufferedReader) -> Iterable[bytes]:
+    """The lines of a file that may be compressed."""
+    if path.suffix == ".gz":
+        return gzip.GzipFile(fileobj=file)
+    if path.suffix == ".zst":
+        return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd"), _BUFFER)
+    return file
+
+
+def _parsed(line: bytes, where: str) -> Row:
+    """The object of a line.
+
+    Raises:
+        UserError: it is no JSON object.
+    """
+    try:
+        row = parse_json(line.decode("utf-8-sig"))  # some editors begin a file with a byte order mark
+    except ValueError as error:
+        raise UserError(f"{where}: not valid JSON ({error}), expected one object a line, in UTF-8") from None
+    if not isinstance(row, dict):
+        raise UserError(f"{where}: found {type(row).__name__}, expected one object a line")
+    return row
+
+
+def _parquet_rows(path: Path, intake: Intake, text_field: str) -> Iterator[tuple[int, Row]]:
+    with pq.ParquetFile(path) as file:
+        columns = _columns(file.schema_arrow, intake.file, text_field)
+        yield from _table_rows(file.iter_batches(_ROWS, columns=columns), intake, text_field)
+
+
+def _arrow_rows(path: Path, intake: Intake, text_field: str) -> Iterator[tuple[int, Row]]:
+    with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:
+        columns = _columns(stream.schema, intake.file, text_field)
+        yield from _table_rows((batch.select(columns) for batch in stream), intake, text_field)
+
+
+def _columns(schema: pa.Schema, where: str, text_field: str) -> list[str]:
+    """The columns that a document is made of.
+
+    Raises:
+        UserError: the column of the text is missing.
+    """
+    if text_field not in schema.names:
+        _refuse_without_text(where, text_field, schema.names)
+    return [name for name in schema.names if name == text_field or name in _OPTIONAL]
+
+
+def _table_rows(batches: Iterable[pa.RecordBatch], intake: Intake, text_field: str) -> Iterator[tuple[int, Row]]:
+    number = 0
+    for batch in batches:
+        for row in batch.to_pylist():
+            yield number, _checked(row, intake.at(number), text_field)
+            number += 1
+
+
+def _checked(row: Row, where: str, text_field: str) -> Row:
+    """A row whose fields have the right types; an id that is a number becomes its digits, a missing one None.
+
+    Raises:
+        UserError: a field is missing or of a wrong type.
+    """
+    if text_field not in row:
+        _refuse_without_text(where, text_field, list(row))
+    key = row.get("id")
+    row["id"] = str(key) if isinstance(key, int) and not isinstance(key, bool) else key
+    if row["id"] is not None and (not isinstance(row["id"], str) or not row["id"]):
+        raise UserError(f"{where}: id is {_short(key)}, expected a non-empty string, an integer, or none")
+    for field, kinds in ((text_field, str), ("source", str | None), ("licence", str | None)):
+        if not isinstance(row.get(field), kinds):
+            raise UserError(f"{where}: {field} is {_short(row.get(field))}, expected a string")
+    for field in _OPTIONAL:
+        if any("\ud800" <= character <= "\udfff" for character in row.get(field) or ""):
+            raise UserError(f"{where}: {field} is {row[field]!r}, expected characters, not half of a surrogate pair")
+    return row
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def _refuse_without_text(where: str, text_field: str, found: list[str]) -> NoReturn:
+    names = ", ".join(map(repr, found[:_SHOWN])) or "none"
+    raise UserError(
+        f"{where}: field {text_field!r} is missing (found {names}), expected the text of the document; name its field "
+        "with text_field"
+    )
