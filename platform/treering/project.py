@@ -3,6 +3,7 @@
 Stages write below `data/`, the trainer below `runs/`, and every reader asks a `Project` for the path.
 """
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,11 @@ class Project:
     """
 
     root: Path
+
+    @property
+    def name(self) -> str:
+        """The project's name in the ledger and in the store: `TREERING_PROJECT`, or the name of its folder."""
+        return os.environ.get("TREERING_PROJECT") or self.root.resolve().name
 
     @property
     def downloads(self) -> Path:

@@ -30,7 +30,12 @@ _ASSIGNMENT: Final = re.compile(
     rf"(?i)(?P<name>(?<![\w.-]){_NAMES_IN_TEXT}['\"]?\s*[=:]\s*)"
     rf"(?P<value>'[^']*'|\"[^\"]*\"|(?:(?!{_SENTENCE_GOES_ON})[^\s,;&)\]}}'\"])+)"
 )
-_URI_VARIABLES: Final = ("MLFLOW_TRACKING_URI", "MLFLOW_BACKEND_STORE_URI", "TREERING_DATABASE_URL")
+_URI_VARIABLES: Final = (
+    "MLFLOW_TRACKING_URI",
+    "MLFLOW_BACKEND_STORE_URI",
+    "TREERING_DATABASE_URL",
+    "TREERING_STORE_URL",
+)
 _SECRET_VARIABLES: Final = (
     "MLFLOW_TRACKING_PASSWORD",
     "MLFLOW_TRACKING_TOKEN",

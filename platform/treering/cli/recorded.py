@@ -47,6 +47,8 @@ def print_recorded_page(page: dict[str, Any], *, full: bool) -> None:
     run = page["run"]
     console.print(f"run         {run['id']}, experiment {run['experiment']}", style="bold")
     console.print(f"state       {run['state']}, step {run['step']:,}, newest report {age(run['age_s'])}")
+    if run["mirror"]:
+        console.print(f"mirror      {run['mirror'].removeprefix('mirror ')}")
     metrics = "  ".join(f"{name} {number_text(value)}" for name, value in page["metrics"].items())
     console.print(f"metrics     {metrics or 'none reported yet'}")
     print_notes(page)

@@ -1,6 +1,7 @@
 """A recorded run in a line and in a page: what `treering runs` and `treering show` print of another trainer's run."""
 
 import time
+from dataclasses import replace
 from typing import Any, Final
 
 from treering.errors import EvidenceError
@@ -29,7 +30,8 @@ def recorded_line(run: RecordedRunDirectory) -> RunLine:
         state = run.state()
         tokens = path_tokens(run)
     except EvidenceError as error:
-        return RunLine(run.path.name, "", "damaged", 0, None, None, None, None, 0, checkpoints, 0, None, error)
+        line = RunLine(run.path.name, "", "damaged", 0, None, None, None, None, 0, checkpoints, 0, None, error)
+        return replace(line, mirror=run.mirror_doubt)
     return RunLine(
         id=run.id,
         experiment=experiment,
@@ -43,6 +45,7 @@ def recorded_line(run: RecordedRunDirectory) -> RunLine:
         checkpoints=checkpoints,
         incidents=0,
         age_s=time.time() - last.ended_at if last else None,
+        mirror=run.mirror_doubt,
     )
 
 

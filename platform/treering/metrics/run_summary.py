@@ -4,7 +4,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ class RunLine:
         missing: what of the path is missing; empty where it is whole.
         stall: why the run counts as stalled, and which ranks are silent; empty where it does not.
         alarms: how many alarms each rule of health raised on the path; rules without one are left out.
+        mirror: where a mirrored run is from, and what of it may be missing here; empty for a run that was trained here.
     """
 
     id: str
@@ -66,6 +67,7 @@ class RunLine:
     missing: str = ""
     stall: str = ""
     alarms: dict[str, int] = field(default_factory=dict)
+    mirror: str = ""
 
     @property
     def problem(self) -> str:
@@ -92,7 +94,8 @@ def run_line(run: RunDirectory, path: PathSummary | None = None) -> RunLine:
         resolved = run.resolved
     except EvidenceError as error:
         checkpoints = len(run.checkpoints())
-        return RunLine(run.path.name, "", "damaged", 0, 0, None, None, 0, 0, checkpoints, 0, None, error)
+        line = RunLine(run.path.name, "", "damaged", 0, 0, None, None, 0, 0, checkpoints, 0, None, error)
+        return replace(line, mirror=run.mirror_doubt)
     state, missing, stall = "damaged", "", ""
     damage: EvidenceError | None = None
     last: Ring | None = None
@@ -124,6 +127,7 @@ def run_line(run: RunDirectory, path: PathSummary | None = None) -> RunLine:
         missing=missing,
         stall=stall,
         alarms={rule: alarms[rule] for rule in RULES if alarms[rule]},
+        mirror=run.mirror_doubt,
     )
 
 

@@ -24,7 +24,7 @@ from typing import Final, Literal
 from treering.errors import EvidenceError
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import RunDirectory
-from treering.runlog.folders import RunState
+from treering.runlog.records import RunState
 from treering.runlog.ring import Ring
 from treering.runlog.telemetry import newest_rows
 

@@ -15,9 +15,15 @@ def write_document(path: Path, content: dict[str, Any]) -> str:
     Returns:
         The digest of the content.
     """
-    digest = digest_json(content)
-    write_durably(path, json.dumps({**content, "digest": digest}, indent=2, sort_keys=True) + "\n")
+    text, digest = document_text(content)
+    write_durably(path, text)
     return digest
+
+
+def document_text(content: dict[str, Any]) -> tuple[str, str]:
+    """The text of a document with its digest, and the digest."""
+    digest = digest_json(content)
+    return json.dumps({**content, "digest": digest}, indent=2, sort_keys=True) + "\n", digest
 
 
 def read_document(path: Path) -> tuple[dict[str, Any], str]:
@@ -30,10 +36,34 @@ def read_document(path: Path) -> tuple[dict[str, Any], str]:
         EvidenceError: the file is missing, unreadable, or its content does not give its digest.
     """
     try:
-        content: dict[str, Any] = parse_json(read_bytes(path))
+        return parse_document(read_bytes(path), path)
+    except OSError as error:
+        raise EvidenceError(
+            f"{path}: missing or no digested document ({error})",
+            file=path,
+            found=reason(error),
+            expected="a document with its digest",
+        ) from error
+
+
+def parse_document(text: bytes, path: Path) -> tuple[dict[str, Any], str]:
+    """Parses the text of a document.
+
+    Args:
+        text: what `document_text` made.
+        path: where it is from, for errors.
+
+    Returns:
+        The content without its digest, and the digest.
+
+    Raises:
+        EvidenceError: it is no document, or its content does not give its digest.
+    """
+    try:
+        content: dict[str, Any] = parse_json(text)
         claimed = content.pop("digest")
         recomputed = digest_json(content)
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise EvidenceError(
             f"{path}: missing or no digested document ({error})",
             file=path,

@@ -3,13 +3,13 @@
 import re
 from functools import cached_property
 from pathlib import Path
-from typing import Final, Generic, Literal, TypeVar
+from typing import Final, Generic, TypeVar
 
+from treering.errors import EvidenceError
 from treering.runlog.lock import is_held
-from treering.runlog.records import AttemptEnd, Record
+from treering.runlog.mirror import MIRROR_FILE, Mirror
+from treering.runlog.records import AttemptEnd, Record, RunState
 from treering.runlog.ring import RINGS_FILE
-
-RunState = Literal["empty", "running", "finished", "interrupted", "failed", "broken"]
 
 HEADER_FILE: Final = "header.json"
 END_FILE: Final = "end.json"
@@ -113,8 +113,36 @@ class RunFolder:
         """The folder of the checkpoints."""
         return self.path / CHECKPOINTS
 
+    @property
+    def mirror_file(self) -> Path:
+        """The mark of a mirrored run; a run that was trained here has no such file."""
+        return self.path / MIRROR_FILE
+
+    @property
+    def mirror(self) -> Mirror | None:
+        """Where a mirrored run is from, None for a run that was trained here.
+
+        Raises:
+            EvidenceError: the mark was changed.
+        """
+        return Mirror.read(self.mirror_file)[0] if self.mirror_file.exists() else None
+
+    @property
+    def mirror_doubt(self) -> str:
+        """What of a mirrored run may be missing here, in a sentence; empty for a run that was trained here."""
+        try:
+            return self.mirror.doubt() if self.mirror else ""
+        except EvidenceError as error:
+            return str(error)
+
     def state(self) -> RunState:
-        """Whether the run is running, or how its newest attempt ended; `broken` where it ended without a record."""
+        """Whether the run is running, or how its newest attempt ended; `broken` where it ended without a record.
+
+        Of a mirrored run it is the state when its files were last copied.
+        """
+        mirror = self.mirror
+        if mirror is not None:
+            return mirror.state
         if is_held(self.lock):
             return "running"
         started = [path for path in self.attempt_folders() if (path / HEADER_FILE).exists()]

@@ -23,6 +23,7 @@ from treering.config.canonical import canonical_json, digest_json, parse_json, s
 from treering.config.model import Digest, PositiveInt, Section
 from treering.errors import EvidenceError
 from treering.files import last_lines, open_regular, read_bytes, reason
+from treering.runlog.mirror import refuse_mirror
 
 JOURNAL = "journal.jsonl"
 
@@ -189,8 +190,11 @@ class Journal:
 
         Raises:
             EvidenceError: the last entry was changed.
+            UserError: the run is a mirror.
             OSError: the entry could not be written.
         """
+        for folder in self.path.parents[:2]:  # a journal of evaluations is one folder below the run's
+            refuse_mirror(folder)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         try:

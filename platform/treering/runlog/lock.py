@@ -11,6 +11,7 @@ import struct
 from pathlib import Path
 
 from treering.errors import RunLockedError
+from treering.runlog.mirror import refuse_mirror
 
 _FLOCK = "hhqqi4x"  # struct flock on 64-bit Linux: type, whence, start, length, pid
 
@@ -27,8 +28,10 @@ def acquire(path: Path) -> int:
 
     Raises:
         RunLockedError: another process group holds the run.
+        UserError: the run is a mirror.
         OSError: the file system has no locks.
     """
+    refuse_mirror(path.parent)
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:

@@ -10,7 +10,9 @@ from treering.config.layout import Layout
 from treering.config.model import Digest, GrowingSection, PositiveInt, Section, contradiction
 from treering.config.operation import AttemptConfig, EvaluationConfig
 from treering.errors import EvidenceError
-from treering.runlog.document import read_document, write_document
+from treering.runlog.document import document_text, parse_document, read_document, write_document
+
+RunState = Literal["empty", "running", "finished", "interrupted", "failed", "broken"]
 
 
 class Record(Section):
@@ -30,7 +32,23 @@ class Record(Section):
         Raises:
             EvidenceError: it is missing, was changed, or has other fields than this version knows.
         """
-        content, digest = read_document(path)
+        return cls._checked(*read_document(path), path)
+
+    def text(self) -> tuple[str, str]:
+        """What `write` writes, and its digest, for another place than a file."""
+        return document_text(self.model_dump(mode="json"))
+
+    @classmethod
+    def parse(cls, text: bytes, path: Path) -> Self:
+        """Checks what `text` made; `path` names it in errors.
+
+        Raises:
+            EvidenceError: as `read`.
+        """
+        return cls._checked(*parse_document(text, path), path)[0]
+
+    @classmethod
+    def _checked(cls, content: dict[str, Any], digest: str, path: Path) -> tuple[Self, str]:
         try:
             record = cls.model_validate(content)
         except ValidationError as error:

@@ -14,10 +14,9 @@ from treering.metrics.state import Condition
 from treering.runlog.ancestry import PathSegment
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
-from treering.runlog.folders import RunState
 from treering.runlog.incidents import Incident
 from treering.runlog.metric_catalog import ring_metrics
-from treering.runlog.records import AttemptHeader, Evaluation
+from treering.runlog.records import AttemptHeader, Evaluation, RunState
 from treering.runlog.ring import Ring
 from treering.store.registry import MAX_TAG_CHARACTERS, DatasetInput, Point, RunStatus, is_drawable
 

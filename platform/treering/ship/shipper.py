@@ -20,7 +20,7 @@ from treering.metrics.state import condition
 from treering.runlog.ancestry import PathSegment
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import MANIFEST_FILE, CheckpointDirectory, RunDirectory
-from treering.runlog.folders import RunState
+from treering.runlog.records import RunState
 from treering.runlog.ring import Ring
 from treering.ship import projection
 from treering.ship.tail import Position, RingTail, TelemetryTail, is_on_path, own_segments

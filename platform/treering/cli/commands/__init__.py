@@ -30,6 +30,7 @@ COMMANDS = {
     },
     "Registry and dashboard": {
         "ship": "Bring MLflow up to date with the run logs; what MLflow has already is not sent again.",
+        "mirror": "Bring the runs of a project here from a store, to look at and to audit; fetch only what is new.",
         "doctor": "Show what this machine has of what Treering needs, and what helps where something is missing.",
         "up": "Serve the dashboard and MLflow on 127.0.0.1 until Ctrl-C, and keep MLflow up to date meanwhile.",
     },

@@ -63,6 +63,8 @@ def _notes(line: "RunLine") -> Iterator[str]:
         yield f"{counted}; `treering show RUN --full` lists them"
     if line.problem:
         yield line.problem
+    if line.mirror:
+        yield line.mirror
 
 
 def _row(line: "RunLine", shown: int) -> list[str]:

@@ -57,6 +57,8 @@ def _print_state(page: dict[str, Any], *, full: bool) -> None:
     """Prints state, progress, loss, best checkpoint, speed, alarms and incidents."""
     run, speed = page["run"], page["throughput"]
     console.print(f"run         {run['id']} ({run['experiment']})", f"state       {run['state']}")
+    if run["mirror"]:
+        console.print(f"mirror      {run['mirror'].removeprefix('mirror ')}")
     if run["stall"]:
         console.print(f"stalled     {run['stall']}")
     if run["problem"]:
