@@ -5,13 +5,16 @@ import json
 import os
 from pathlib import Path
 
+import megatron_run
 import numpy as np
 import pytest
 from attempts import attempt, die, finished, killed_and_resumed, recorded, rings
+from typer.testing import CliRunner
 
 from treering.audit.recorded.difference import compare_recorded
 from treering.audit.recorded.report import audit_recorded
 from treering.audit.report import Level
+from treering.cli import app
 from treering.data.order.batch import sample_digests
 from treering_trainer.monitor.processes import free_port
 
@@ -19,7 +22,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("megatron.core")
 
 from megatron.core import parallel_state  # noqa: E402
-from megatron.core.num_microbatches_calculator import init_num_microbatches_calculator  # noqa: E402
+from megatron.core.num_microbatches_calculator import (  # noqa: E402
+    init_num_microbatches_calculator,
+    update_num_microbatches,
+)
 
 from treering_adapters.megatron import record_batches  # noqa: E402
 
@@ -111,3 +117,86 @@ def test_one_of_the_ranks_with_the_same_samples_records(tmp_path, unbroken, tens
     assert run.attempts()[0].ranks() == ([0, 1] if tensor == pipeline == 1 else [0])
     difference = compare_recorded(run, unbroken)
     assert (difference.first_difference, difference.compared_steps) == (None, 8)
+
+
+LAUNCH = {
+    "data_path": megatron_run.BLEND,
+    "split": "100,0,0",
+    "train_iters": 6,
+    "train_samples": 40,
+    "rampup_batch_size": ["4", "4", "8"],
+}
+SKIPPED_STEP = 3
+
+
+def train_on_blend(die_at=0, resume=False, from_sample_0=False):
+    """As Megatron-LM trains on megatron-core's datasets: a blend, a batch size that grows, a step that is skipped."""
+    torch.distributed.init_process_group("gloo")
+    parallel_state.initialize_model_parallel()
+    rank, world = parallel_state.get_data_parallel_rank(), parallel_state.get_data_parallel_world_size()
+    args = megatron_run.arguments(**LAUNCH, iterations_to_skip=[SKIPPED_STEP - 1])
+    args.iteration = json.loads(Path("iteration.json").read_text()) if resume else 0
+    dataset = megatron_run.datasets(args)[0]
+    steps = list(megatron_run.batches(args, args.train_iters))[args.iteration :]
+    init_num_microbatches_calculator(0, args.rampup_batch_size, args.global_batch_size, args.micro_batch_size, world)
+    recording = record_batches(lambda data: (next(data), None, None), lambda: args, "blend")
+    behind = steps[0].start if from_sample_0 else 0
+    for done, samples in enumerate(steps, args.iteration):
+        update_num_microbatches(samples.start)
+        torch.distributed.barrier()
+        if done + 1 == SKIPPED_STEP:
+            continue
+        args.curr_iteration = done
+        for first in range(samples.start - behind, samples.stop - behind, world):
+            recording(iter([dataset[first + rank]["tokens"][None]]))
+        if rank == 0 and done + 1 in (4, args.train_iters):
+            Path("iteration.json").write_text(json.dumps(done + 1))
+            megatron_run.save(Path("ckpt"), args, done + 1, consumed=samples.stop)
+        if done + 1 == die_at:
+            die()
+
+
+@pytest.fixture
+def blend_folder(tmp_path, monkeypatch):
+    megatron_run.write_data(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def on_two_ranks(folder, **settings):
+    port = free_port()
+    ranks = [attempt(folder, train_on_blend, rank=rank, world_size=2, port=port, **settings) for rank in range(2)]
+    for process in ranks:
+        process.join()
+
+
+def audit_by_order(folder):
+    result = CliRunner().invoke(app, ["audit", recorded(folder).id, "--megatron-run", "ckpt", "--json"])
+    return result.exit_code, json.loads(result.stdout)
+
+
+def test_megatrons_order_makes_the_record_content_bound(blend_folder):
+    on_two_ranks(blend_folder, die_at=5)
+    on_two_ranks(blend_folder, resume=True)
+    code, found = audit_by_order(blend_folder)
+    assert (code, found["level"], found["findings"]) == (0, "content-bound", [])
+    assert (found["steps"], found["steps_content_bound"], found["samples"]) == (5, 5, 4 + 4 + 8 + 8 + 8)
+    assert found["order"].startswith("Megatron's order of lineage megatron-core")
+    assert "ckpt" in found["order"]
+
+    token_file = blend_folder / "data/books.bin"
+    tokens = np.fromfile(token_file, np.uint16)
+    tokens[130] += 1
+    tokens.tofile(token_file)
+    code, found = audit_by_order(blend_folder)
+    assert (code, found["level"], found["steps_content_bound"]) == (3, "declared", 4)
+    assert "was fed other samples than" in found["findings"][0]["text"]
+
+
+def test_megatrons_order_names_the_step_of_a_loader_that_starts_again(blend_folder):
+    on_two_ranks(blend_folder, die_at=4)
+    on_two_ranks(blend_folder, resume=True, from_sample_0=True)
+    code, found = audit_by_order(blend_folder)
+    assert code == 3
+    assert [each["step"] for each in found["findings"]][:2] == [5, 6]
+    assert found["steps_content_bound"] == 3

@@ -75,7 +75,7 @@ def test_a_damaged_checkpoint_ends_the_audit_with_3(treering, tmp_path):
 
 def test_other_questions_are_refused_with_the_reason(run, treering):
     code, _, err = treering("audit", run[0], "--summary")
-    assert (code, "was recorded by another trainer; its audit takes --verify and --json" in err) == (2, True)
+    assert (code, "was recorded by another trainer; its audit takes --verify, --json, and" in err) == (2, True)
 
 
 def test_a_checkpoint_whose_run_has_moved_names_the_place(run, treering, tmp_path):

@@ -45,7 +45,8 @@ def record_batches(
 
     Args:
         get_batch: of the script; it returns the tokens first, or a mapping with `tokens`; None for no tokens.
-        get_args: of `megatron.training`; its `iteration` is the step that was loaded, when the first batch is read.
+        get_args: of `megatron.training`; its `iteration` is the step that was loaded, when the first batch is read, and
+            its `curr_iteration` counts the steps done, those of `--iterations-to-skip` included.
         experiment: name that groups runs.
         config: as `treering.start` takes it; default those arguments that decide numbers.
         **options: other arguments of `treering.start`, such as `tags` or `folder`.
@@ -80,7 +81,7 @@ class _Recorder:
             "world_size": parallel_state.get_data_parallel_world_size(),
         }
         self._run: Run = start(experiment, config=config, **{**place, **options})
-        self._last_step = args.train_iters
+        self._args = args
         self._expected = 0
         self._read = 0
         self._samples: list[Tensor] = []
@@ -92,9 +93,10 @@ class _Recorder:
         self._read += 1
         if self._read < self._expected:
             return
-        self._run.step(tokens=self._samples)
+        done = getattr(self._args, "curr_iteration", None)  # forks before 2024 have none, and skip no step
+        self._run.step(tokens=self._samples, step=None if done is None else done + 1)
         self._samples, self._read = [], 0
-        if self._run.last_step == self._last_step:
+        if self._run.last_step == self._args.train_iters:
             self._run.finish()
 
 

@@ -20,6 +20,8 @@ def print_recorded_audit(found: "RecordedAudit") -> None:
     without = f"; {found.steps_without_samples:,} reported no tokens" if found.steps_without_samples else ""
     console.print(f"steps        {found.steps:,}, to step {found.step:,}{without}")
     console.print(f"samples      {found.samples:,} fed, {found.different_samples:,} different ones")
+    if found.order:
+        console.print(f"order        {found.order}")
     for each in found.restarts:
         console.print(f"restart      {each.text}")
     if found.findings:

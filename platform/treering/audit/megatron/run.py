@@ -160,7 +160,7 @@ class AuditedRun:
             NotFoundError: the checkpoint did not do that step.
         """
         found: list[Alternative] = []
-        for launch in self.launches if step is None else (self._launch_of(step),):
+        for launch in self.launches if step is None else (self.launch_of(step),):
             first, last = (launch.done + 1, launch.last_step) if step is None else (step, step)
             lo, hi = launch.sample_range(first)[0], launch.sample_range(last)[1]
             found += [
@@ -191,7 +191,7 @@ class AuditedRun:
         Raises:
             NotFoundError: the checkpoint did not do that step.
         """
-        launch = self._launch_of(step)
+        launch = self.launch_of(step)
         samples = launch.order.samples_with_spans(*launch.sample_range(step))
         return tuple(self._read(launch, sample, step, None) for sample in samples)
 
@@ -226,7 +226,12 @@ class AuditedRun:
             self.order.index_of(prefix)  # its error lists the data paths
         return prefix, int(number)
 
-    def _launch_of(self, step: int) -> OrderedLaunch:
+    def launch_of(self, step: int) -> OrderedLaunch:
+        """The launch that did a step.
+
+        Raises:
+            NotFoundError: the checkpoint did not do that step.
+        """
         if not 1 <= step <= self.iteration:
             raise NotFoundError(f"{self.source}: step {step} asked for, the checkpoint did steps 1 to {self.iteration}")
         return next(each for each in self.launches if step <= each.last_step)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from treering.audit.report import Finding
+from treering.config.canonical import short
 from treering.config.resolved_blend import ResolvedBlend
 from treering.data.corpus.corpus import Corpus
 from treering.data.order.batch import batch_digest, read_samples, sample_digests
@@ -21,10 +22,12 @@ class Content:
     Attributes:
         steps: steps whose samples are those of the order, every one recomputed.
         findings: what differs.
+        order: the data order, in words.
     """
 
     steps: int
     findings: tuple[Finding, ...]
+    order: str
 
 
 def check_content(
@@ -60,7 +63,7 @@ def check_content(
             )
             findings.append(Finding("batch", text, place))
         consumed = first
-        for step, rings in _steps(segment):
+        for step, rings in steps_of(segment):
             count = rings[0].samples or 0
             end = consumed + count * header.world_size
             digests = sample_digests(read_samples(order, corpora, consumed, end)) if count else []
@@ -73,14 +76,18 @@ def check_content(
             else:
                 bound += 1
             consumed = end
+    return Content(bound, shortened(findings), f"{blend.algorithm}, blend {short(blend.digest)}")
+
+
+def shortened(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The first findings about steps, and how many more there are."""
     more = len(findings) - _SHOWN
-    shown = findings[:_SHOWN]
-    if more > 0:
-        shown.append(Finding("batch", f"and {more:,} more steps with other samples than the order has"))
-    return Content(bound, tuple(shown))
+    if more <= 0:
+        return tuple(findings)
+    return (*findings[:_SHOWN], Finding("batch", f"and {more:,} more steps with other samples than the order has"))
 
 
-def _steps(segment: RecordedSegment) -> list[tuple[int, list[RecordedRing]]]:
+def steps_of(segment: RecordedSegment) -> list[tuple[int, list[RecordedRing]]]:
     """The rings of each step of a segment, by rank; the steps that every rank has reported."""
     ranks = segment.attempt.ranks()
     found: dict[int, list[RecordedRing]] = {}

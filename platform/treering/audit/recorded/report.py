@@ -39,6 +39,7 @@ class RecordedAudit(Judged):
         steps: steps on the path.
         steps_without_samples: those of them that reported no tokens.
         steps_content_bound: steps whose samples were all recomputed from the corpora; None: not asked for.
+        order: the data order that they were recomputed by; None: not asked for.
         samples: samples fed on the path.
         different_samples: distinct samples among these.
         restarts: what each restart on the path did.
@@ -55,6 +56,7 @@ class RecordedAudit(Judged):
     steps: int
     steps_without_samples: int
     steps_content_bound: int | None
+    order: str | None
     samples: int
     different_samples: int
     restarts: tuple[Restart, ...]
@@ -94,7 +96,7 @@ def audit_recorded(
     record = run.record
     findings: list[Finding] = []
     feeds: list[StepFeed] = []
-    bound: int | None = None
+    found: Content | None = None
     restarts: list[Restart] = []
     try:
         segments = _path(run, checkpoint)
@@ -103,7 +105,6 @@ def audit_recorded(
         restarts = list(_restarts(run, segments, by_segment))
         if content is not None:
             found = content(segments)
-            bound = found.steps
             findings += found.findings
     except EvidenceError as error:
         findings.append(Finding.from_error(error, "ring"))
@@ -112,6 +113,7 @@ def audit_recorded(
     findings += [Finding("batch", each.text, step=each.after_step + 1) for each in restarts if each.fault]
     if checkpoint is not None:
         findings += _damaged_files(checkpoint)
+    bound, order = (None, None) if found is None else (found.steps, found.order)
     fed = Counter(sample for feed in feeds for sample in feed.samples)
     without = sum(not feed.samples for feed in feeds)
     return RecordedAudit(
@@ -124,6 +126,7 @@ def audit_recorded(
         steps=len(feeds),
         steps_without_samples=without,
         steps_content_bound=bound,
+        order=order,
         samples=fed.total(),
         different_samples=len(fed),
         restarts=tuple(restarts),

@@ -113,7 +113,8 @@ def _against_path(attempt: int, after_step: int, before: Sequence[StepFeed], fir
         return Restart(attempt, after_step, "no sample repeated", False, 0, None, None, 0, 0, text)
     again = _step_with(first, before)
     expected = _later_epoch(first, before) or _begins_epoch(first, before)
-    text = f"{beginning}: its first step {first.step} was fed {_samples(repeated)} fed before"
+    again_fed = "1 sample" if repeated == 1 else f"{repeated:,} samples"
+    text = f"{beginning}: its first step {first.step} was fed {again_fed} again"
     text += f", all those of step {again}" if again is not None else ""
     text += "; that fits the next epoch." if expected else f"; {_NOT_RESUMED}"
     return Restart(attempt, after_step, "samples repeated", not expected, 0, None, again, repeated, 0, text)

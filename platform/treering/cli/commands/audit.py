@@ -1,6 +1,6 @@
 """`treering audit`: which data trained a checkpoint."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -105,7 +105,8 @@ def audit(
     copy of the run, and compares every bit. With `--public-key`, the attestation beside the checkpoint is checked, and
     what was signed raises the level of assurance.
 
-    For a run of another trainer, recorded with `treering.start`, it shows what each restart repeated or skipped.
+    For a run of another trainer, recorded with `treering.start`, it shows what each restart repeated or skipped. Beside
+    such a run, `--megatron-run PATH` recomputes every sample by Megatron's order.
 
     `--documents FILE` lists every document that was read: corpus, number, id, source, licence, tokens, tokens read.
     `--summary` reads neither rings nor corpora: it shows what was read of each corpus by the records and the data
@@ -124,6 +125,7 @@ def audit(
         treering audit published --verify
         treering audit 0123 --documents read.parquet
         treering audit --megatron-run checkpoints/iter_0005000 --step 4711
+        treering audit 0123 --megatron-run checkpoints/iter_0005000
 
     Raises:
         EvidenceError: nothing can be audited, and the answer is not JSON.
@@ -133,10 +135,13 @@ def audit(
     from treering.audit.report import Finding
     from treering.errors import EvidenceError
 
-    _check_usage(checkpoint, megatron_run, (step, document, data_root, lineage), documents)
     try:
-        if _audit_recorded(checkpoint, (summary, replay, documents, public_key, attestation), verify=verify, json=json):
+        own_alone = (summary, replay, documents, public_key, attestation, step, document)
+        content = partial(_recomputed, megatron_run=megatron_run, data_root=data_root or (), lineage=lineage)
+        recompute = verify or megatron_run is not None
+        if checkpoint and _audit_recorded(checkpoint, own_alone, content if recompute else None, json=json):
             return
+        _check_usage(checkpoint, megatron_run, (step, document, data_root, lineage), documents)
         if summary:
             others = (verify, replay, documents, public_key, attestation, megatron_run)
             _summarize(checkpoint, alone=not any(others), json=json)
@@ -195,14 +200,21 @@ def _check_usage(
     if (megatron_run is None) == (not checkpoint) or (megatron_run is None and any(of_megatron)):
         raise UserError(
             "audit: expected a CHECKPOINT, or --megatron-run PATH, to which --step, --document, --data-root and "
-            "--lineage belong"
+            "--lineage belong; both together for a recorded run alone"
         )
     if megatron_run is not None and documents is not None:
         raise UserError("audit: --documents belongs to a CHECKPOINT of Treering's own trainer")
 
 
-def _recomputed(run: "RecordedRunDirectory", segments: "Sequence[RecordedSegment]") -> "Content":
-    """The samples of a path of a recorded run, recomputed from the project's corpora.
+def _recomputed(
+    run: "RecordedRunDirectory",
+    segments: "Sequence[RecordedSegment]",
+    *,
+    megatron_run: Path | None,
+    data_root: "Sequence[str]",
+    lineage: str | None,
+) -> "Content":
+    """The samples of a path of a recorded run, recomputed from the project's corpora, or by Megatron's order.
 
     Raises:
         UserError: the run has no data order.
@@ -213,10 +225,18 @@ def _recomputed(run: "RecordedRunDirectory", segments: "Sequence[RecordedSegment
     from treering.config.resolved_blend import ResolvedBlend
     from treering.errors import EvidenceError, UserError
 
+    if megatron_run is not None:
+        from treering.audit.megatron.moved import parse_moved
+        from treering.audit.megatron.run import AuditedRun
+        from treering.audit.recorded.megatron_content import check_megatron_content
+
+        megatron = AuditedRun.open(megatron_run, verify=True, moved=parse_moved(data_root), lineage=lineage)
+        return check_megatron_content(run, segments, megatron)
     if not run.blend_file.exists():
         raise UserError(
             f"audit: run {run.id} reports its samples and no data order, so --verify has nothing to recompute; read "
-            "the samples through treering.BlendDataset, and pass it as treering.start(data=...)"
+            "the samples through treering.BlendDataset, and pass it as treering.start(data=...), or, where Megatron "
+            "trained, name its checkpoint with --megatron-run"
         )
     blend = ResolvedBlend.read(run.blend_file)
     catalog = find_corpora(project(), [blend])
@@ -225,7 +245,13 @@ def _recomputed(run: "RecordedRunDirectory", segments: "Sequence[RecordedSegment
     return check_content(run, segments, blend, [catalog.corpora[each.digest or ""] for each in blend.components])
 
 
-def _audit_recorded(checkpoint: str, others: "Sequence[object]", *, verify: bool, json: bool) -> bool:
+def _audit_recorded(
+    checkpoint: str,
+    others: "Sequence[object]",
+    content: "Callable[[RecordedRunDirectory, Sequence[RecordedSegment]], Content] | None",
+    *,
+    json: bool,
+) -> bool:
     """Prints the audit of a run of another trainer, and returns whether it is one.
 
     Raises:
@@ -240,11 +266,10 @@ def _audit_recorded(checkpoint: str, others: "Sequence[object]", *, verify: bool
         return False
     if any(others):
         raise UserError(
-            f"audit: run {recorded[0].id} was recorded by another trainer; its audit takes --verify and --json, and no "
-            "other option"
+            f"audit: run {recorded[0].id} was recorded by another trainer; its audit takes --verify, --json, and "
+            "--megatron-run with --data-root and --lineage, and no other option"
         )
-    content = partial(_recomputed, recorded[0]) if verify else None
-    found = audit_recorded(*recorded, content)
+    found = audit_recorded(*recorded, None if content is None else partial(content, recorded[0]))
     if json:
         print_json(found.to_json())
     else:
