@@ -1,265 +1,249 @@
-"""The sampler with real psutil, and NVML's function table injected where no GPU is: values, refusals, drops."""
+"""The collector of a node and the ranks that talk to it: real processes, real psutil, recorded answers of NVML."""
 
 import json
-import threading
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
 import time
-from types import SimpleNamespace
 
-import pynvml
+import numpy as np
 import pytest
+from recorded_nvml import environment
 
-from treering.collect.devices import collect_devices, visible_index
-from treering.collect.nvml import Nvml, open_nvml
-from treering.collect.telemetry import (
-    DEVICE_METRICS,
-    HOST_METRICS,
-    DeviceSensors,
-    HostSensors,
-    StepReadings,
-    TelemetrySampler,
-    rank_sensors,
-)
+from treering.collect.host_sensors import HOST_METRICS, HostSensors, ProcessSensors, attempt
+from treering.collect.node_collector import NodeCollector
+from treering.collect.rank_messages import RankMessage, address
+from treering.collect.telemetry import RankTelemetry, StepReadings
 from treering.runlog.metric_catalog import METRICS
-from treering.runlog.telemetry import STEP_METRICS
+from treering.runlog.telemetry.live import LiveWriter, segments
+from treering.runlog.telemetry.reading import TelemetryFolder
+from treering.runlog.telemetry.schema import STEP_METRICS
 
 
-def refuse(code):
-    """An NVML function of a driver that refuses, with the error class that the real library raises."""
-
-    def function(*_arguments):
-        raise pynvml.NVMLError(code)
-
-    return function
+def wait_for(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
 
 
-def table(**replaced):
-    """NVML's function table of a node with two A100s, as nvidia-ml-py returns the values."""
-    functions = {
-        "nvmlInit": lambda: None,
-        "nvmlShutdown": lambda: None,
-        "nvmlSystemGetDriverVersion": lambda: "570.86.15",
-        "nvmlDeviceGetCount": lambda: 2,
-        "nvmlDeviceGetHandleByIndex": lambda index: f"handle-{index}",
-        "nvmlDeviceGetName": lambda _handle: "NVIDIA A100-SXM4-80GB",
-        "nvmlDeviceGetUUID": lambda handle: f"GPU-{handle}",
-        "nvmlDeviceGetMemoryInfo": lambda _handle: SimpleNamespace(total=85_899_345_920, used=1_073_741_824, free=0),
-        "nvmlDeviceGetUtilizationRates": lambda _handle: SimpleNamespace(gpu=97, memory=40),
-        "nvmlDeviceGetPowerUsage": lambda _handle: 312_500,
-        "nvmlDeviceGetTemperature": lambda _handle, sensor: {0: 61}[sensor],
-        "nvmlDeviceGetClockInfo": lambda _handle, kind: {1: 1410, 2: 1593}[kind],
+def rows(folder):
+    return len(TelemetryFolder(folder).read().readings)
+
+
+def of_rank(folder, rank):
+    readings = TelemetryFolder(folder).read().readings
+    return readings.take(readings.ranks == rank)
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """Makes collectors that are started from here load recorded answers."""
+
+    def use(name):
+        for key, value in environment(name).items():
+            monkeypatch.setenv(key, value)
+
+    return use
+
+
+def test_two_ranks_of_a_node_have_one_collector_and_a_device_each(tmp_path, recorded):
+    recorded("a100")
+    folder = tmp_path / "telemetry"
+    first = RankTelemetry(folder, rank=8, devices=[0], interval_s=0.05)
+    second = RankTelemetry(folder, rank=9, devices=[1], first=False, interval_s=0.05)
+    first.start()
+    second.start()
+    for seconds in (1.0, 2.0):
+        second.add(dict.fromkeys(STEP_METRICS, seconds))
+    wait_for(lambda: len(of_rank(folder, 9)) >= 3)
+    second.stop()
+    first.stop()
+    assert [segment.node for segment in segments(folder)] == [8]
+    rank = of_rank(folder, 9)
+    assert set(rank.devices) == {1}
+    assert set(rank.column("device/power")) == {312.5}
+    steps = rank.column("rank/step")
+    assert steps[~np.isnan(steps)].tolist() == [1.5]
+    assert max(rank.column("process/rss")) > 10e6
+    node = of_rank(folder, -1)
+    assert set(node.devices) == {-1}
+    assert 0 <= max(node.column("host/cpu_utilisation")) <= 100
+    events = TelemetryFolder(folder).events()
+    assert events.hosts == {8: socket.gethostname()}
+    assert {place: facts["uuid"] for place, facts in events.devices.items()} == {
+        (8, 0): "GPU-a100-0",
+        (8, 1): "GPU-a100-1",
     }
-    return SimpleNamespace(**{**functions, **replaced})
+    assert [(xid.node, xid.device, xid.code) for xid in events.xids] == [(8, 1, 79)]
+    assert 79 in rank.column("device/xid")
+    assert events.reasons["device/retired_pages"] == "nvmlDeviceGetRetiredPages: Not Supported"
+    assert events.lost == 0
+    assert {*HOST_METRICS, *node.values, *rank.values} <= METRICS.keys()
 
 
-def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
+def test_a_reason_is_written_once_however_often_it_comes(tmp_path):
+    collector = NodeCollector(tmp_path / "telemetry", 0, ingests=False)
+    for _ in range(3):
+        collector.hear(RankMessage(0, (), {"process/rss": 1.0}, {"process/read": "Access denied"}))
+        collector.sample()
+    collector.close()
+    lines = (tmp_path / "telemetry" / "node-00000.events.jsonl").read_text().splitlines()
+    said = [name for line in lines for name in json.loads(line).get("reasons", {})]
+    assert sorted(said) == ["device", "process/read"]
+    assert rows(tmp_path / "telemetry") == 6
 
 
-def test_host_values_are_measured(tmp_path):
-    path = tmp_path / "telemetry" / "rank-3.jsonl"
-    with TelemetrySampler(path, rank=3, interval_s=0.02) as sampler:
-        deadline = time.monotonic() + 60
-        while (not path.exists() or len(lines(path)) < 3) and time.monotonic() < deadline:
-            sum(range(10_000))
-    rows = lines(path)
-    assert len(rows) >= 3
-    assert sampler.dropped == 0
-    assert {row["rank"] for row in rows} == {3}
-    assert all(abs(row["time"] - time.time()) < 60 for row in rows)
-    last = rows[-1]["values"]
-    assert set(last) == {*HOST_METRICS, "device"}
-    assert 10e6 < last["process/rss"] < last["host/memory_used"] * 10
-    assert max(row["values"]["process/cpu_utilisation"] for row in rows) > 0
+def test_a_device_of_two_ranks_counts_once(tmp_path):
+    collector = NodeCollector(tmp_path / "telemetry", 0, ingests=False)
+    collector._read_devices = lambda: {0: {"device/power": attempt(lambda: 100.0)}}
+    for rank in (0, 1):
+        collector.hear(RankMessage(rank, (0,), {"process/rss": 1.0}, {}))
+    collector.sample()
+    power = TelemetryFolder(tmp_path / "telemetry").read().readings.column("device/power")
+    assert power[~np.isnan(power)].tolist() == [100.0]
 
 
-def test_the_first_reading_measures_an_interval_of_its_own_thread(tmp_path):
-    calls = []
-
-    class Watched(HostSensors):
-        def begin(self):
-            calls.append(("begin", threading.get_ident()))
-
-        def read(self):
-            calls.append(("read", threading.get_ident()))
-            return {}
-
-    with TelemetrySampler(tmp_path / "rank-0.jsonl", rank=0, interval_s=0.05, sensors=[Watched()]) as sampler:
-        time.sleep(0.15)
-        sampler_thread = sampler._thread.ident
-    made, first, second = calls[:3]
-    assert made == ("begin", threading.get_ident())
-    assert (first, second) == (("begin", sampler_thread), ("read", sampler_thread))
+def test_a_rank_that_says_nothing_has_no_readings_of_its_process(tmp_path):
+    collector = NodeCollector(tmp_path / "telemetry", 0, ingests=False)
+    collector.hear(RankMessage(0, (), {"process/rss": 5.0}, {}))
+    collector.sample()
+    collector.sample()
+    rss = of_rank(tmp_path / "telemetry", 0).column("process/rss").tolist()
+    assert np.array_equal(rss, [5.0, np.nan], equal_nan=True)
 
 
-def test_without_a_gpu_the_reason_stands_once(tmp_path):
-    sampler = TelemetrySampler(tmp_path / "rank-0.jsonl", rank=0, sensors=[DeviceSensors(None)])
-    sampler.sample()
-    sampler.sample()
-    first, second = lines(tmp_path / "rank-0.jsonl")
-    assert first["reasons"] == {"device": "this rank computes on the processor"}
-    assert first["values"] == second["values"] == {"device": None}
-    assert "reasons" not in second
+def test_a_killed_collector_is_started_again_and_loses_nothing_it_wrote(tmp_path, monkeypatch):
+    monkeypatch.setattr("treering.collect.telemetry._RESTART_S", 0.0)
+    folder = tmp_path / "telemetry"
+    telemetry = RankTelemetry(folder, rank=0, interval_s=0.05)
+    telemetry.start()
+    wait_for(lambda: rows(folder) >= 6)
+    before = telemetry._collector.pid
+    os.kill(before, signal.SIGKILL)
+    written = rows(folder)
+    wait_for(lambda: telemetry._collector.pid != before and rows(folder) > written + 6)
+    telemetry.stop()
+    assert len(segments(folder)) == 2
 
 
-def test_every_device_metric_has_its_unit():
-    readings = DeviceSensors(1, table()).read()
-    assert {name: reading.value for name, reading in readings.items()} == {
-        "device/utilisation": 97,
-        "device/memory_used": 1_073_741_824,
-        "device/power": 312.5,
-        "device/temperature": 61,
-        "device/sm_clock": 1410,
-        "device/memory_clock": 1593,
-    }
-    assert tuple(readings) == DEVICE_METRICS
-    assert {*HOST_METRICS, *DEVICE_METRICS} <= METRICS.keys()
+PARENT = """
+import sys, time
+from pathlib import Path
+from treering.collect.telemetry import RankTelemetry
+telemetry = RankTelemetry(Path(sys.argv[1]), rank=0, interval_s=0.05)
+telemetry.start()
+time.sleep(600)
+"""
 
 
-def test_the_constants_are_nvmls_own():
-    assert (pynvml.NVML_TEMPERATURE_GPU, pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM) == (0, 1, 2)
-    assert all(hasattr(pynvml, name) for name in vars(table()))
+def test_the_collector_of_a_killed_training_ends(tmp_path):
+    folder = tmp_path / "telemetry"
+    process = subprocess.Popen([sys.executable, "-c", PARENT, str(folder)])
+    wait_for(lambda: rows(folder) >= 4)
+    process.kill()
+    process.wait()
 
+    def gone():
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect(address(folder))
+            except OSError:
+                return True
+        return False
 
-def test_an_unsupported_metric_is_null_with_its_reason(tmp_path):
-    library = table(
-        nvmlDeviceGetPowerUsage=refuse(pynvml.NVML_ERROR_NOT_SUPPORTED),
-        nvmlDeviceGetTemperature=refuse(pynvml.NVML_ERROR_NO_PERMISSION),
-    )
-    sampler = TelemetrySampler(tmp_path / "rank-0.jsonl", rank=0, sensors=rank_sensors(0, library))
-    sampler.sample()
-    sampler.sample()
-    first, second = lines(tmp_path / "rank-0.jsonl")
-    assert first["reasons"] == {
-        "device/power": "nvmlDeviceGetPowerUsage: Not Supported",
-        "device/temperature": "nvmlDeviceGetTemperature: Insufficient Permissions",
-    }
-    assert first["values"]["device/power"] is None
-    assert first["values"]["device/utilisation"] == 97
-    assert "reasons" not in second
-    assert sampler.dropped == 0
-
-
-def test_a_lost_device_changes_the_reason_and_recovers(tmp_path):
-    library = table()
-    sampler = TelemetrySampler(tmp_path / "rank-0.jsonl", rank=0, sensors=[DeviceSensors(0, library)])
-    sampler.sample()
-    healthy, library.nvmlDeviceGetUtilizationRates = (
-        library.nvmlDeviceGetUtilizationRates,
-        refuse(pynvml.NVML_ERROR_GPU_IS_LOST),
-    )
-    sampler.sample()
-    library.nvmlDeviceGetUtilizationRates = healthy
-    sampler.sample()
-    before, lost, after = lines(tmp_path / "rank-0.jsonl")
-    assert "reasons" not in before
-    assert lost["reasons"] == {"device/utilisation": "nvmlDeviceGetUtilizationRates: GPU is lost"}
-    assert (lost["values"]["device/utilisation"], after["values"]["device/utilisation"]) == (None, 97)
-
-
-@pytest.mark.parametrize(
-    ("replaced", "reason"),
-    [
-        ({"nvmlInit": refuse(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)}, "nvmlInit: Driver Not Loaded"),
-        ({"nvmlInit": refuse(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)}, "nvmlInit: NVML Shared Library Not Found"),
-        ({"nvmlDeviceGetCount": lambda: 0}, "nvmlDeviceGetCount: no device"),
-    ],
-)
-def test_a_node_without_driver_or_device_gives_the_reason(replaced, reason):
-    nvml, found = open_nvml(table(**replaced))
-    assert nvml is None
-    assert found == reason
-    assert DeviceSensors(0, table(**replaced)).read()["device"].reason == reason
-
-
-def test_the_real_library_answers_or_gives_its_reason():
-    nvml, reason = open_nvml()
-    assert (nvml is None) == bool(reason)
-    readings = DeviceSensors(0).read()
-    if nvml is None:
-        assert readings["device"].reason == reason
-        return
-    device = collect_devices(nvml)[0]
-    nvml.close()
-    assert device.kind == "cuda"
-    assert device.driver
-    assert device.uuid.startswith(("GPU-", "MIG-"))
-    assert tuple(readings) == DEVICE_METRICS
-    assert all((reading.value is None) == bool(reading.reason) for reading in readings.values())
-    plausible = {
-        "device/utilisation": (0, 100),
-        "device/memory_used": (0, device.memory_bytes),
-        "device/power": (5, 1500),
-        "device/temperature": (5, 110),
-        "device/sm_clock": (50, 4000),
-        "device/memory_clock": (50, 12_000),
-    }
-    for name, (low, high) in plausible.items():
-        value = readings[name].value
-        assert value is None or low <= value <= high, name
+    wait_for(gone)
 
 
 def test_a_full_disk_is_counted_and_shown_later(tmp_path):
-    path = tmp_path / "rank-0.jsonl"
-    path.mkdir()
-    sampler = TelemetrySampler(path, rank=0)
-    sampler.sample()
-    sampler.sample()
-    assert sampler.dropped == 2
-    path.rmdir()
-    sampler.sample()
-    sampler.sample()
-    first, second = lines(path)
-    assert first["dropped"] == 2
-    assert "device" in first["reasons"], "what was lost with the dropped lines is said again"
-    assert "dropped" not in second
+    folder = tmp_path / "telemetry"
+    folder.mkdir()
+    (folder / "live").write_text("in the way")
+    collector = NodeCollector(folder, 0, ingests=False)
+    collector.hear(RankMessage(0, (), {"process/rss": 5.0}, {}, lost=7))
+    collector.sample()
+    collector.sample()
+    (folder / "live").unlink()
+    collector.sample()
+    found = TelemetryFolder(folder)
+    assert found.events().lost == 2 * 2 + 7
+    assert len(found.read().readings) == 2
+    assert "live" in found.events().reasons
 
 
-def test_a_sensor_that_hangs_does_not_hold_up_the_end(tmp_path):
-    asked, answers = threading.Event(), threading.Event()
-
-    def hang(_handle):
-        asked.set()
-        answers.wait(20)
-
-    library = table(nvmlDeviceGetUtilizationRates=hang)
-    sampler = TelemetrySampler(tmp_path / "rank-0.jsonl", rank=0, interval_s=0.01, sensors=[DeviceSensors(0, library)])
-    sampler.start()
-    assert asked.wait(60)
-    sampler.stop()
-    assert sampler._thread.is_alive(), "the sensor has not answered yet"
-    answers.set()
-    sampler._thread.join(60)
-    assert not sampler._thread.is_alive()
-
-
-def test_devices_of_a_node():
-    devices = collect_devices(Nvml(table()))
-    assert [(d.kind, d.name, d.uuid, d.driver, d.index) for d in devices[:2]] == [
-        ("cuda", "NVIDIA A100-SXM4-80GB", "GPU-handle-0", "570.86.15", 0),
-        ("cuda", "NVIDIA A100-SXM4-80GB", "GPU-handle-1", "570.86.15", 1),
-    ]
-    assert devices[0].memory_bytes == 85_899_345_920
-    (cpu,) = collect_devices(None)
-    assert (cpu.kind, cpu.uuid, devices[2]) == ("cpu", None, cpu)
-    assert cpu.name
-    assert cpu.memory_bytes > 1e9
+def test_a_line_that_a_full_disk_tore_takes_no_other_line_with_it(tmp_path):
+    writer = LiveWriter(tmp_path, 0)
+    writer.append(1.0, [0], [-1], {"process/rss": [1]})
+    path = tmp_path / "live" / segments(tmp_path)[0].name
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, before[1]))
+    try:
+        with pytest.raises(OSError, match="wrote 10 of"):
+            writer.append(2.0, [0], [-1], {"process/rss": [2]})
+        with pytest.raises(OSError, match="File too large"):
+            writer.append(3.0, [0], [-1], {"process/rss": [3]})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    writer.append(4.0, [0], [-1], {"process/rss": [4]})
+    assert TelemetryFolder(tmp_path).read().readings.times.tolist() == [1.0, 4.0]
 
 
-@pytest.mark.parametrize(
-    ("visible", "local_rank", "index"),
-    [(None, 1, 1), ("1,0", 0, 1), ("1", 1, None), ("GPU-handle-1", 0, 1), ("", 0, None), ("MIG-1", 0, None)],
-)
-def test_visible_device_of_a_rank(visible, local_rank, index):
-    assert visible_index(collect_devices(Nvml(table())), local_rank, visible) == index
+def test_messages_wait_until_somebody_listens_and_are_then_lost(tmp_path):
+    telemetry = RankTelemetry(tmp_path, rank=3, first=False)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as outbox:
+        outbox.setblocking(False)
+        for _ in range(65):
+            telemetry._tell(outbox, {})
+        assert (len(telemetry._waiting), telemetry._lost) == (60, 5)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as inbox:
+            inbox.bind(address(tmp_path))
+            telemetry._tell(outbox, {})
+            assert RankMessage.parse(inbox.recv(1 << 16)).rank == 3
 
 
-def test_steps_are_averaged_between_two_samples(tmp_path):
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"rank": "x"}', b'{"rank": 0, "devices": 1}', b"\xff"])
+def test_a_datagram_of_anybody_else_is_left_out(content):
+    assert RankMessage.parse(content) is None
+
+
+def test_a_message_comes_as_it_was_sent():
+    message = RankMessage(3, (1, 2), {"rank/step": 0.5}, {"process/read": "why"}, lost=4, ends=True, stops=True)
+    assert RankMessage.parse(message.to_bytes()) == message
+
+
+def test_a_sensor_that_fails_says_why_and_the_others_go_on(tmp_path, monkeypatch):
+    monkeypatch.setattr("psutil.virtual_memory", lambda: 1 / 0)
+    monkeypatch.setattr("psutil.disk_io_counters", lambda: None)
+    found = HostSensors(tmp_path).read()
+    assert found["host/memory_used"].reason == "division by zero"
+    assert found["host/disk_read"].reason == "the system does not count it"
+    assert found["host/disk_free"].value > 0
+    assert tuple(sorted(found)) == tuple(sorted(HOST_METRICS))
+
+
+def test_the_processes_of_a_command_count_together():
+    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
+    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    try:
+        alone = ProcessSensors(process.pid)
+        wait_for(lambda: len(alone._known()) == 2)
+        one = alone._first.memory_info().rss
+        assert alone.read()["process/rss"].value > one + 1e6
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert "process" in alone.read()["process/rss"].reason
+    assert ProcessSensors(process.pid).read()["process/rss"].reason == "the process has ended"
+
+
+def test_steps_are_averaged_between_two_readings():
     steps = StepReadings()
-    sampler = TelemetrySampler(tmp_path / "rank-0.jsonl", rank=0, sensors=[steps])
-    sampler.sample()
+    assert steps.read() == {}
     for seconds in (1.0, 2.0):
         steps.add(dict.fromkeys(STEP_METRICS, seconds))
-    sampler.sample()
-    sampler.sample()
-    assert [row["values"] for row in lines(tmp_path / "rank-0.jsonl")] == [{}, dict.fromkeys(STEP_METRICS, 1.5), {}]
+    assert {name: reading.value for name, reading in steps.read().items()} == dict.fromkeys(STEP_METRICS, 1.5)
+    assert steps.read() == {}
     assert set(STEP_METRICS) <= METRICS.keys()

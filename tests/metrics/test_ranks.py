@@ -2,7 +2,7 @@
 
 import json
 
-from treering.metrics.ranks import RankSpeed, rank_speeds, tail_bytes
+from treering.metrics.ranks import RankSpeed, rank_speeds
 from treering.runlog.attempt import AttemptDirectory
 
 
@@ -44,13 +44,8 @@ def test_every_rank_of_2240_is_read_in_order_of_numbers(tmp_path):
         (folder / f"rank-{rank}.jsonl").write_text(line(rank, 1.9 if rank == 2239 else 1.0) + "\n")
     (folder / "rank-x.jsonl").write_text("{}\n")
     attempt = AttemptDirectory(folder.parent)
-    assert [path.name for path in attempt.telemetry_files()][:12] == [f"rank-{rank}.jsonl" for rank in range(12)]
     speeds = rank_speeds(attempt)
     assert [speed.rank for speed in speeds] == [2239, *range(2239)]
-
-
-def test_of_many_ranks_less_of_each_is_read():
-    assert [tail_bytes(number) for number in (1, 512, 2240, 100_000)] == [65_536, 65_536, 14_979, 4_096]
 
 
 def test_a_reading_that_is_no_number_is_left_out(tmp_path):

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from treering.errors import UserError
@@ -75,7 +76,6 @@ def test_a_command_that_was_killed_and_started_again_is_one_run(treering):
     assert second.header.code["script"] == "pretrain_gpt.py"
     log = (second.path / "logs" / "output.log").read_text()
     assert log.count(" iteration  ") == 5
-    assert (second.path / "telemetry" / "rank-0.jsonl").exists()
     assert "step 8, validation: lm_loss_PPL 3.49  lm_loss_value 1.25" in treering("show", run.id)[1]
 
 
@@ -114,3 +114,23 @@ def test_a_signal_reaches_the_command():
         process.kill()
     (run,) = find_recorded_runs(Path("runs"))
     assert run.attempts()[0].end.reason == "the command ended with exit code 3"
+
+
+LARGE = """
+import pathlib, time
+held = bytearray(200_000_000)
+print("step 1 loss 2.5", flush=True)
+while not list(pathlib.Path("runs").glob("*/attempts/0001/telemetry/live/*")):
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.slow
+def test_the_telemetry_is_that_of_the_command(treering):
+    Path("large.py").write_text(LARGE)
+    pattern = r"step (?P<step>\d+) loss (?P<loss>\S+)"
+    assert treering("record", "--metrics", pattern, "--", sys.executable, "large.py")[0] == 0
+    (run,) = find_recorded_runs(Path("runs"))
+    readings = run.attempts()[0].telemetry.read().readings
+    assert set(readings.ranks) == {-1, 0}
+    assert np.nanmax(readings.column("process/rss")) > 200e6

@@ -18,7 +18,6 @@ EXCEPTIONS = {
     "platform/treering/ship/mirror.py": "logs, which grow; other files beside their place, for `replace_durably`",
     "platform/treering/record/command.py": "a log, which grows",
     "platform/treering/collect/doctor.py": "a file that is removed at once: whether the folder can be written to",
-    "platform/treering/collect/telemetry.py": "readings, which grow; telemetry may be lost",
     "platform/treering/runlog/extract.py": "in a new folder, which `replace_durably` syncs whole",
     "platform/treering/store/sqlite_database.py": "moves a damaged database to a free name; nothing is replaced",
     "platform/treering/data/corpus/tokenize.py": STAGE,

@@ -38,7 +38,11 @@ _RECORDS = (
     f"checkpoints/*/{MANIFEST_FILE}",
     f"{EVALUATIONS}/*.json",
 )
-_SENSORS = ("attempts/*/telemetry/rank-*.jsonl",)
+_SENSORS = (
+    "attempts/*/telemetry/rank-*.jsonl",
+    "attempts/*/telemetry/live/*.jsonl",
+    "attempts/*/telemetry/parts/*.parquet",
+)
 
 
 def project() -> Project:

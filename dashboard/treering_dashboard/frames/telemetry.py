@@ -1,12 +1,12 @@
 """What sensors saw while a step ran: readings of all ranks, brought onto the steps of the path.
 
-Telemetry fails open: a line that cannot be read is left out. Every rank is read; of long files only the newest part,
-and of many ranks less of each. Readings are joined to the step that was under way when they were taken.
+Telemetry fails open: what cannot be read is left out and counted. Readings are joined to the step that was under way
+when they were taken.
 
 Sensors (utilisation, power and memory of the devices, without one CPU and memory; what each rank computes in a step)
 are drawn at the step that ran when they were read: mean over all ranks, band from lowest to highest. Below are how many
-ranks of how many have readings, and the rank that computes longest. The newest 4 MiB of each rank's file are read, of
-many ranks less of each (32 MiB together), and the page says how much.
+ranks of how many have readings, and the rank that computes longest. The newest two million readings of an attempt are
+read one by one; earlier ones by the minute, from the roll-up.
 """
 
 from dataclasses import dataclass
@@ -15,15 +15,13 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from treering.metrics.ranks import RankSpeed, rank_speeds, tail_bytes
+from treering.metrics.ranks import RankSpeed, rank_speeds
 from treering.runlog.directory import RunDirectory
-from treering.runlog.telemetry import newest_rows
+from treering.runlog.telemetry.reading import TelemetryFolder
 from treering_dashboard.frames.rings import FACTS, column
 
-MAX_BYTES: Final = 4 << 20
-"""Newest bytes that are read of each file at most: some five hours of a reading a second."""
-ALL_BYTES: Final = 32 << 20
-"""Newest bytes that are read of all files of an attempt together."""
+MOST_ROWS: Final = 2_000_000
+"""Readings of an attempt that are read one by one."""
 
 DEVICE: Final = ("device/utilisation", "device/power", "device/memory_used")
 HOST: Final = ("host/cpu_utilisation", "host/memory_used", "process/rss")
@@ -44,9 +42,10 @@ class Telemetry:
         ranks: how many ranks left readings.
         world_size: how many ranks the newest attempt has, 0 where its header does not hold.
         speeds: of every rank of the newest attempt that reported steps, the one that computes longest first.
-        read_bytes: newest bytes that were read of each file of the newest attempt.
-        file_bytes: size of its longest file.
-        dropped: readings that the sampler lost.
+        by_minute: readings that were read by the minute.
+        cut: whether earlier readings are left out, of files of an earlier version.
+        damaged: files that cannot be read.
+        dropped: readings that the collectors lost.
     """
 
     steps: pd.DataFrame
@@ -55,41 +54,41 @@ class Telemetry:
     ranks: int
     world_size: int
     speeds: tuple[RankSpeed, ...]
-    read_bytes: int
-    file_bytes: int
+    by_minute: int
+    cut: bool
+    damaged: int
     dropped: int
 
 
 def read_telemetry(run: RunDirectory, path: pd.DataFrame) -> Telemetry:
-    """Reads the sensor files of the attempts on the path.
+    """Reads the sensors of the attempts on the path.
 
     Args:
         run: whose files.
         path: `RunFrames.path` of the same run.
     """
-    readings: list[dict[str, float]] = []
+    frames = []
     reasons: dict[str, str] = {}
-    ranks: set[object] = set()
-    dropped = 0
+    ranks: set[int] = set()
+    dropped = damaged = by_minute = 0
+    cut = False
     attempts = set(path["attempt"]) if len(path) else set()
     own = run.attempts()
-    read_bytes = 0
     for attempt in own:
         if attempt.number not in attempts:
             continue
-        files = attempt.telemetry_files()
-        read_bytes = tail_bytes(len(files), MAX_BYTES, ALL_BYTES)
-        for file in files:
-            lost = 0
-            for line in newest_rows(file, read_bytes):
-                ranks.add(line.get("rank"))
-                reasons.update(line.get("reasons") or {})
-                lost = line.get("dropped") or lost
-                values = line["values"].items()
-                numbers = {column(key): float(value) for key, value in values if isinstance(value, int | float)}
-                readings.append({"time": float(line["time"]), "of": attempt.number, **numbers})
-            dropped += lost
-    frame = pd.DataFrame(readings)
+        found = attempt.telemetry.read((*DEVICE, *HOST, *RANK), most_rows=MOST_ROWS)
+        readings = found.readings
+        values = {column(key): series for key, series in readings.values.items()}
+        frames.append(pd.DataFrame({"time": readings.times, "of": attempt.number, **values}))
+        if found.left_out and len(readings):
+            frames.append(_by_minute(attempt.telemetry, float(readings.times.min())).assign(of=attempt.number))
+        ranks.update(np.unique(readings.ranks[readings.ranks >= 0]).tolist())
+        events = attempt.telemetry.events()
+        reasons |= events.reasons
+        cut = cut or found.cut
+        dropped, damaged, by_minute = dropped + events.lost, damaged + found.damaged, by_minute + found.left_out
+    frame = pd.concat(frames) if frames else pd.DataFrame()
     device, host, rank = (
         tuple(key for key in keys if column(key) in frame and frame[column(key)].notna().any())
         for keys in (DEVICE, HOST, RANK)
@@ -104,10 +103,22 @@ def read_telemetry(run: RunDirectory, path: pd.DataFrame) -> Telemetry:
         ranks=len(ranks),
         world_size=newest.header.layout.world_size if newest is not None and newest.has_header else 0,
         speeds=tuple(rank_speeds(newest)) if newest is not None else (),
-        read_bytes=read_bytes,
-        file_bytes=max((file.stat().st_size for file in newest.telemetry_files()), default=0) if newest else 0,
+        by_minute=by_minute,
+        cut=cut,
+        damaged=damaged,
         dropped=dropped,
     )
+
+
+def _by_minute(telemetry: TelemetryFolder, until: float) -> pd.DataFrame:
+    """The roll-up before a moment, in the middle of each minute: mean, lowest and highest in columns of their own."""
+    rows: dict[int, dict[str, float]] = {}
+    for minute in telemetry.minutes((*DEVICE, *HOST, *RANK)):
+        if minute.began + 60 <= until:
+            name = column(minute.metric)
+            values = {name: minute.mean, f"{name}_min": minute.low, f"{name}_max": minute.high}
+            rows.setdefault(minute.began, {"time": minute.began + 30.0}).update(values)
+    return pd.DataFrame(list(rows.values()), columns=None if rows else ["time"])
 
 
 def _by_step(readings: pd.DataFrame, path: pd.DataFrame, names: list[str]) -> pd.DataFrame:
@@ -119,6 +130,12 @@ def _by_step(readings: pd.DataFrame, path: pd.DataFrame, names: list[str]) -> pd
         rows = np.searchsorted(rings["ended_at"].to_numpy(), own["time"].to_numpy())
         inside = (rows < len(rings)) & (own["time"].to_numpy() >= begin)
         placed.append(own[inside].assign(step=rings["step"].to_numpy()[rows[inside]]))
-    grouped = pd.concat(placed).groupby("step")[names]
-    parts = [grouped.mean(), grouped.min().add_suffix("_min"), grouped.max().add_suffix("_max")]
+    every = pd.concat(placed)
+    ends = {f"{name}{end}": name for name in names for end in ("_min", "_max")}
+    every = every.assign(
+        **{end: every[end].fillna(every[name]) if end in every else every[name] for end, name in ends.items()}
+    )
+    grouped = every.groupby("step")
+    lowest, highest = ([f"{name}{end}" for name in names] for end in ("_min", "_max"))
+    parts = [grouped[names].mean(), grouped[lowest].min(), grouped[highest].max()]
     return path[list(FACTS)].merge(pd.concat(parts, axis=1), left_on="step", right_index=True, how="inner")

@@ -20,7 +20,7 @@ from treering_dashboard.panels.choice import choose_run, runs_or_stop
 from treering_dashboard.panels.foreign import block, label, say
 from treering_dashboard.panels.state import SIGNS, badge, problem_box, state_line
 from treering_dashboard.panels.tables import alarm_table, checkpoint_table, incident_table, kernel_table, layout_facts
-from treering_dashboard.panels.text import count, number, plural, size
+from treering_dashboard.panels.text import count, number, plural
 from treering_dashboard.panels.training import (
     HEALTH,
     incident_marks,
@@ -172,11 +172,12 @@ def _sensors(telemetry: Telemetry, frames: RunFrames, axis: XAxis) -> None:
     draw_stack(panels, x, marks, key="sensors", alt_text=_described("Sensor readings", frames))
     lost = f"; {plural(telemetry.dropped, 'reading')} lost" if telemetry.dropped else ""
     st.caption(f"Mean over {label(_ranks(telemetry))}, band from the lowest to the highest reading{lost}.")
-    if telemetry.file_bytes > telemetry.read_bytes:
-        st.caption(
-            f"The newest {size(telemetry.read_bytes)} of each rank's file are read, of up to "
-            f"{size(telemetry.file_bytes)}: earlier readings are left out."
-        )
+    if telemetry.by_minute:
+        st.caption("Earlier readings are drawn by the minute.")
+    if telemetry.cut:
+        st.caption("Earlier readings are left out: an earlier version wrote them, and their files are long.")
+    if telemetry.damaged:
+        st.caption(f"{plural(telemetry.damaged, 'file')} of readings cannot be read.")
     if len(telemetry.speeds) > 1:
         slowest, fastest = telemetry.speeds[0], telemetry.speeds[-1]
         say(

@@ -95,6 +95,17 @@ def visible_index(devices: Sequence[Device], local_rank: int, visible: str | Non
     return None
 
 
+def visible_indexes(devices: Sequence[Device], visible: str | None) -> list[int]:
+    """NVML's index of every device that a process sees, in CUDA's order.
+
+    Args:
+        devices: all devices of the node.
+        visible: CUDA_VISIBLE_DEVICES, None when unset.
+    """
+    found = (visible_index(devices, place, visible) for place in range(len(devices)))
+    return [index for index in found if index is not None]
+
+
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """Name of the processor."""
     try:

@@ -13,15 +13,17 @@ import pynvml
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One reading: exactly one of the two is set.
+    """One reading: a value or a reason; neither for a rate whose counter was read once.
 
     Attributes:
         value: what the device reported.
         reason: why it reported nothing, in NVML's own words.
+        code: NVML's number of the error; None for an error of another kind.
     """
 
     value: Any = None
     reason: str | None = None
+    code: int | None = None
 
 
 class Nvml:
@@ -45,7 +47,8 @@ class Nvml:
         try:
             return Reading(pick(getattr(self._library, function)(*arguments)))
         except Exception as error:  # noqa: BLE001  (telemetry fails open: an error of a driver must never end a training)
-            return Reading(reason=f"{function}: {reason_of(error)}")
+            code = error.value if isinstance(error, pynvml.NVMLError) else None
+            return Reading(reason=f"{function}: {reason_of(error)}", code=code)
 
     def handles(self) -> list[Any]:
         """Handle of every device that answers, in NVML's order (PCI bus), which ignores CUDA_VISIBLE_DEVICES."""

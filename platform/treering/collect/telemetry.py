@@ -1,97 +1,40 @@
-"""Sensor readings beside the training thread: in each interval one JSON line to `telemetry/rank-N.jsonl`.
+"""Telemetry of a rank: a thread that sends what only its process knows to the collector of the node.
 
-Telemetry fails open: after any error training goes on, and lost lines are counted (`dropped`) and shown. A line holds
-`time` (Unix seconds), `rank`, `values` (metric to number or null), and, where something changed since the line before,
-`reasons` (metric to the reason of its null) and `dropped` (lines lost so far). Units: utilisation in percent, power in
-watts, memory in bytes, temperature in degrees Celsius, clocks in MHz.
+The first rank of a node starts the collector, a process (`treering.collect.node_collector`), and starts it again if it
+dies. The training thread only appends to a queue. Telemetry fails open: after any error training goes on, and messages
+that could not be sent are counted and shown. Units: utilisation in percent, power in watts, energy in joules, memory in
+bytes, rates in bytes a second, temperature in degrees Celsius, clocks in MHz.
 """
 
-import json
+import os
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final
 
-import psutil
-import pynvml
+from treering.collect.host_sensors import ProcessSensors
+from treering.collect.nvml import Reading
+from treering.collect.rank_messages import RankMessage, address
+from treering.config.canonical import canonical_json
 
-from treering.collect.nvml import Nvml, Reading, open_nvml, reason_of
-
-HOST_METRICS: Final = ("host/cpu_utilisation", "host/memory_used", "process/cpu_utilisation", "process/rss")
-DEVICE_METRICS: Final = (
-    "device/utilisation", "device/memory_used", "device/power", "device/temperature", "device/sm_clock",
-    "device/memory_clock",
-)  # fmt: skip
-
-
-class HostSensors:
-    """Node and process readings by psutil. A process's utilisation counts 100 % for each core."""
-
-    def __init__(self) -> None:
-        self._process = psutil.Process()
-        self.begin()
-
-    def begin(self) -> None:
-        """Starts the interval that the next reading measures; psutil keeps the node's apart for each thread."""
-        psutil.cpu_percent()
-        self._process.cpu_percent()
-
-    def read(self) -> dict[str, Reading]:
-        """One reading of every host metric."""
-        return {
-            "host/cpu_utilisation": _attempt(psutil.cpu_percent),
-            "host/memory_used": _attempt(lambda: psutil.virtual_memory().used),
-            "process/cpu_utilisation": _attempt(self._process.cpu_percent),
-            "process/rss": _attempt(lambda: self._process.memory_info().rss),
-        }
-
-
-class DeviceSensors:
-    """Readings of one accelerator, or the reason why they are missing.
-
-    Args:
-        device_index: NVML's index of the device that this rank computes on; None if it computes on the processor.
-        library: NVML's functions by name.
-    """
-
-    def __init__(self, device_index: int | None, library: Any = pynvml) -> None:
-        self._nvml: Nvml | None = None
-        self._handle: Any = None
-        self._reason: str | None = "this rank computes on the processor" if device_index is None else None
-        if device_index is not None:
-            self._nvml, self._reason = open_nvml(library)
-        if self._nvml is not None:
-            handle = self._nvml.read("nvmlDeviceGetHandleByIndex", device_index)
-            self._handle, self._reason = handle.value, handle.reason
-
-    def read(self) -> dict[str, Reading]:
-        """One reading of every device metric; without a device a single reason under `device`."""
-        if self._nvml is None or self._reason is not None:
-            return {"device": Reading(reason=self._reason)}
-        nvml, handle = self._nvml, self._handle
-        return {
-            "device/utilisation": nvml.read("nvmlDeviceGetUtilizationRates", handle, pick=lambda rates: int(rates.gpu)),
-            "device/memory_used": nvml.read("nvmlDeviceGetMemoryInfo", handle, pick=lambda info: int(info.used)),
-            "device/power": nvml.read("nvmlDeviceGetPowerUsage", handle, pick=lambda milliwatts: milliwatts / 1000),
-            "device/temperature": nvml.read("nvmlDeviceGetTemperature", handle, 0),  # 0: NVML_TEMPERATURE_GPU
-            "device/sm_clock": nvml.read("nvmlDeviceGetClockInfo", handle, 1),  # 1: NVML_CLOCK_SM
-            "device/memory_clock": nvml.read("nvmlDeviceGetClockInfo", handle, 2),  # 2: NVML_CLOCK_MEM
-        }
-
-    def close(self) -> None:
-        """Shuts NVML down."""
-        if self._nvml is not None:
-            self._nvml.close()
+_RESTART_S: Final = 10.0
+"""Seconds between two starts of a collector that dies."""
+_WAITING: Final = 60
+"""Messages that are kept until the collector listens."""
+_PATIENCE_S: Final = 3.0
+"""Seconds that the end of a training waits for the last readings."""
 
 
 class StepReadings:
     """A rank's own numbers of its steps (`STEP_METRICS`), as means over the steps that ended since the last reading.
 
-    The training thread adds, the sampler's reads; neither waits for the other.
+    The training thread adds, the thread of the telemetry reads; neither waits for the other.
     """
 
     def __init__(self) -> None:
@@ -107,112 +50,117 @@ class StepReadings:
         return {key: Reading(sum(step[key] for step in steps) / len(steps)) for key in steps[0]} if steps else {}
 
 
-class TelemetrySampler:
-    """A daemon thread that samples every interval until stopped; used as a context or by `start` and `stop`.
+class RankTelemetry:
+    """The telemetry of this rank, from `start` to `stop`.
 
     Args:
-        path: `telemetry/rank-N.jsonl`; appended to, its folder is made.
-        rank: global rank, stored in every line.
-        interval_s: seconds between two samples.
-        sensors: what to read; host and the rank's device by default.
+        folder: the attempt's `telemetry/`.
+        rank: global rank.
+        devices: NVML's index of each device that the rank computes on; none on the processor.
+        first: whether it may start the node's collector; of several that may, one does.
+        interval_s: seconds between two samples; a training that is shorter has no telemetry.
+        process: id of the process that trains, where this one only watches it.
     """
 
     def __init__(
         self,
-        path: Path,
+        folder: Path,
         *,
         rank: int,
+        devices: Sequence[int] = (),
+        first: bool = True,
         interval_s: float = 1.0,
-        sensors: Sequence[HostSensors | DeviceSensors | StepReadings] | None = None,
+        process: int | None = None,
     ) -> None:
-        self._path = path
+        self._folder = folder.absolute()
         self._rank = rank
+        self._devices = tuple(devices)
+        self._first = first
         self._interval_s = interval_s
-        self._sensors = tuple(sensors) if sensors is not None else None
+        self._process = process
+        self._steps = StepReadings()
+        self._waiting: deque[bytes] = deque()
+        self._lost = 0
+        self._collector: subprocess.Popen[bytes] | None = None
+        self._started_at = 0.0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"telemetry-{rank}", daemon=True)
-        self._reasons: dict[str, str] = {}
-        self._dropped = 0
-        self._shown_dropped = 0
-
-    @property
-    def dropped(self) -> int:
-        """Samples that could not be taken or written."""
-        return self._dropped
 
     def start(self) -> None:
-        """Starts sampling; returns at once."""
+        """Starts the thread; returns at once."""
         self._thread.start()
 
+    def add(self, values: Mapping[str, float]) -> None:
+        """A step of this rank has ended: its numbers by key of the metric catalog."""
+        self._steps.add(values)
+
     def stop(self) -> None:
-        """Takes a last sample and ends the thread; waits at most two seconds for a sensor that hangs."""
+        """Sends the last readings and ends the collector; waits some seconds at most."""
         self._stopped.set()
+        deadline = time.monotonic() + _PATIENCE_S
         if self._thread.is_alive():
-            self._thread.join(timeout=2.0)
+            self._thread.join(timeout=_PATIENCE_S)
+        if self._collector is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._collector.wait(max(0.0, deadline - time.monotonic()))
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    def sample(self) -> None:
-        """Takes and writes one sample; a failure of any kind is counted, never raised."""
-        try:
-            if self._sensors is None:
-                self._sensors = (HostSensors(), DeviceSensors(None))
-            readings = {name: reading for sensor in self._sensors for name, reading in sensor.read().items()}
-            self._write(readings)
-        except Exception:  # noqa: BLE001  (telemetry fails open)
-            self._dropped += 1
-
-    def _write(self, readings: dict[str, Reading]) -> None:
-        reasons = {name: reading.reason for name, reading in readings.items() if reading.reason}
-        line: dict[str, Any] = {
-            "time": time.time(),
-            "rank": self._rank,
-            "values": {name: reading.value for name, reading in readings.items()},
-        }
-        news = {name: reason for name, reason in reasons.items() if self._reasons.get(name) != reason}
-        if news:
-            line["reasons"] = news
-        if self._dropped != self._shown_dropped:
-            line["dropped"] = self._dropped
-        text = json.dumps(line, separators=(",", ":")) + "\n"
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        # Unbuffered: a line is written whole or not at all, whenever the process dies.
-        with self._path.open("ab", buffering=0) as file:
-            file.write(text.encode())
-        self._reasons, self._shown_dropped = reasons, self._dropped
+    @property
+    def _collects(self) -> bool:
+        """Whether the node's collector is a process of this rank."""
+        return self._collector is not None and self._collector.poll() is None
 
     def _run(self) -> None:
-        for sensor in self._sensors or ():
-            if isinstance(sensor, HostSensors):
-                with suppress(Exception):  # telemetry fails open
-                    sensor.begin()
-        while not self._stopped.wait(self._interval_s):
-            self.sample()
-        self.sample()
-        for sensor in self._sensors or ():
-            if isinstance(sensor, DeviceSensors):
-                sensor.close()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as outbox:
+            outbox.setblocking(False)
+            sensors = ProcessSensors(self._process)
+            while not self._stopped.wait(self._interval_s):
+                self._tell(outbox, {**sensors.read(), **self._steps.read()})
+                self._keep_collector()
+            self._tell(outbox, {**sensors.read(), **self._steps.read()}, ends=True)
 
+    def _tell(self, outbox: socket.socket, readings: Mapping[str, Reading], *, ends: bool = False) -> None:
+        message = RankMessage(
+            self._rank,
+            self._devices,
+            {name: float(reading.value) for name, reading in readings.items() if reading.value is not None},
+            {name: reading.reason for name, reading in readings.items() if reading.reason},
+            self._lost,
+            ends=ends,
+            stops=ends and self._collects,
+        )
+        self._waiting.append(message.to_bytes())
+        deadline = time.monotonic() + (_PATIENCE_S / 2 if ends else 0.0)
+        while self._waiting:
+            try:
+                outbox.sendto(self._waiting[0], address(self._folder))
+                self._waiting.popleft()
+            except OSError:  # nobody listens yet or any more, or the collector is behind
+                if time.monotonic() >= deadline or not self._collects:
+                    break
+                time.sleep(0.02)
+        while len(self._waiting) > _WAITING:
+            self._waiting.popleft()
+            self._lost += 1
 
-def rank_sensors(device_index: int | None, library: Any = pynvml) -> tuple[HostSensors, DeviceSensors]:
-    """What a rank reads: its node, its process and the device that it computes on.
-
-    Args:
-        device_index: see `treering.collect.devices.visible_index`.
-        library: NVML's functions by name.
-    """
-    return HostSensors(), DeviceSensors(device_index, library)
-
-
-def _attempt(function: Callable[[], Any]) -> Reading:
-    try:
-        return Reading(function())
-    except Exception as error:  # noqa: BLE001  (telemetry fails open)
-        return Reading(reason=reason_of(error))
+    def _keep_collector(self) -> None:
+        """Starts the collector of the node where none listens, and again some time after it died."""
+        if not self._first or self._collects or not self._waiting:
+            return
+        if self._collector is not None and time.monotonic() - self._started_at < _RESTART_S:
+            return
+        self._started_at = time.monotonic()
+        facts = {
+            "folder": str(self._folder),
+            "node": self._rank,
+            "interval_s": self._interval_s,
+            "parent": os.getpid(),
+            "ingests": self._rank == 0,
+        }
+        with suppress(OSError):  # no process can be started: the messages are counted as lost
+            self._collector = subprocess.Popen(
+                [sys.executable, "-P", "-m", "treering.collect.node_collector", canonical_json(facts)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )

@@ -4,19 +4,18 @@ Training is synchronous, so every rank's step takes as long as the slowest one's
 computed in it, and how long it waited for others.
 """
 
-import statistics
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from treering.runlog.attempt import AttemptDirectory
-from treering.runlog.telemetry import STEP_METRICS, newest_rows
+import numpy as np
 
-_TAIL_BYTES: Final = 64 << 10
-"""Newest bytes that are read of each rank's file at most: some minutes of a reading a second."""
-_LEAST_BYTES: Final = 4 << 10
-_ALL_BYTES: Final = 32 << 20
-"""Newest bytes that are read of all files together: every rank is read, of many ranks less of each."""
+from treering.runlog.folders import AttemptFolder
+from treering.runlog.telemetry.schema import STEP_METRICS
+
+_NEWEST_S: Final = 120.0
+"""Seconds before the newest reading that are read."""
+_OLD_BYTES: Final = 64 << 10
+"""The same of each file of an earlier version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,39 +37,18 @@ class RankSpeed:
     tflops: float
 
 
-def tail_bytes(num_files: int, most: int = _TAIL_BYTES, together: int = _ALL_BYTES) -> int:
-    """Newest bytes to read of each rank's file, so that all ranks are read within a limit for all together."""
-    return max(_LEAST_BYTES, min(most, together // max(1, num_files)))
-
-
-def rank_speeds(attempt: AttemptDirectory) -> list[RankSpeed]:
+def rank_speeds(attempt: AttemptFolder[Any]) -> list[RankSpeed]:
     """All ranks of an attempt whose telemetry holds steps, the one that computes longest first.
 
     Telemetry fails open: what cannot be read is left out.
     """
-    files = attempt.telemetry_files()
-    size = tail_bytes(len(files))
-    speeds = [speed for path in files if (speed := _speed(path, size)) is not None]
+    readings = attempt.telemetry.read(STEP_METRICS, newest_s=_NEWEST_S, old_bytes=_OLD_BYTES).readings
+    columns = np.stack([readings.column(key) for key in STEP_METRICS])
+    rows = np.flatnonzero(np.isfinite(columns).all(axis=0))
+    rows = rows[np.argsort(readings.ranks[rows], kind="stable")]
+    ranks, starts = np.unique(readings.ranks[rows], return_index=True)
+    speeds = [
+        RankSpeed(int(rank), *(float(np.median(column[own])) for column in columns))
+        for rank, own in zip(ranks, np.split(rows, starts[1:]), strict=False)
+    ]
     return sorted(speeds, key=lambda speed: (-speed.compute_s, speed.rank))
-
-
-def _speed(path: Path, size: int) -> RankSpeed | None:
-    rank, readings = 0, []
-    for line in newest_rows(path, size):
-        values = line["values"]
-        if all(isinstance(values.get(key), int | float) for key in STEP_METRICS):
-            rank = int(line["rank"])
-            readings.append(values)
-    if not readings:
-        return None
-
-    def median(key: str) -> float:
-        return statistics.median(float(values[key]) for values in readings)
-
-    return RankSpeed(
-        rank=rank,
-        step_s=median("rank/step"),
-        compute_s=median("rank/compute"),
-        communication_s=median("rank/communication"),
-        tflops=median("rank/tflops"),
-    )

@@ -21,12 +21,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+import numpy as np
+
 from treering.errors import EvidenceError
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import RunDirectory
 from treering.runlog.records import RunState
 from treering.runlog.ring import Ring
-from treering.runlog.telemetry import newest_rows
 
 State = Literal[RunState, "stalled"]
 
@@ -42,6 +43,9 @@ _MEDIAN_STEPS: Final = 20
 _LOOK_BACK: Final = 256
 _TAIL_BYTES: Final = 8 << 10
 _SILENT_SAMPLES: Final = 5
+_NEWEST_S: Final = 600.0
+_OWN: Final = ("process/", "rank/")
+"""What only the rank's own process reports; its device answers for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +159,12 @@ def silent_ranks(
     Old is older by `SILENT_S` and five intervals than the newest of all ranks, or than now where all have stopped. A
     rank that was stopped before its first reading has none. Where no rank has a reading, none is called silent.
     """
+    readings = attempt.telemetry.read(newest_s=_NEWEST_S, old_bytes=_TAIL_BYTES).readings
+    own = [column for name, column in readings.values.items() if name.startswith(_OWN)]
+    alive = np.any(np.isfinite(own), axis=0) & (readings.ranks >= 0) if own else np.zeros(len(readings), bool)
     newest: dict[int, float] = {}
-    for path in attempt.telemetry_files():
-        for row in newest_rows(path, _TAIL_BYTES):
-            rank = row.get("rank")
-            if isinstance(rank, int):
-                newest[rank] = max(newest.get(rank, 0.0), float(row["time"]))
+    for rank, at in zip(readings.ranks[alive].tolist(), readings.times[alive].tolist(), strict=True):
+        newest[rank] = max(newest.get(rank, 0.0), at)
     patience_s = max(SILENT_S, _SILENT_SAMPLES * interval_s)
     latest = max(newest.values(), default=0.0)
     measure = latest if now - latest <= patience_s else now

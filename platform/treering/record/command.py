@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from treering.collect.telemetry import TelemetrySampler
 from treering.errors import UserError
 from treering.record.printed_metrics import Reader, read_megatron
 from treering.record.run import Run
@@ -55,7 +54,7 @@ def record_command(
         raise UserError(f"record: {command[0]} cannot be started ({error.strerror})") from None
     finally:
         os.close(writing)
-    recorder = _Recorder(experiment, settings, command, folder)
+    recorder = _Recorder(experiment, settings, command, process.pid, folder)
     with _forwarded(process):
         for line in _passed_on(reading):
             recorder.take(line, reader)
@@ -80,15 +79,17 @@ def _passed_on(reading: int) -> Iterator[str]:
 class _Recorder:
     """Begins the attempt when it is known where the command goes on, and keeps what was printed until then."""
 
-    def __init__(self, experiment: str, settings: dict[str, Any], command: Sequence[str], folder: Path) -> None:
+    def __init__(
+        self, experiment: str, settings: dict[str, Any], command: Sequence[str], process: int, folder: Path
+    ) -> None:
         self._experiment = experiment
         self._settings = settings
         self._command = command
+        self._process = process
         self._folder = folder
         self._early: list[str] = []
         self._run: Run | None = None
         self._log: TextIO | None = None
-        self._sampler: TelemetrySampler | None = None
 
     def take(self, line: str, reader: Reader) -> None:
         """Records a line, and the metrics in it."""
@@ -106,8 +107,6 @@ class _Recorder:
     def end(self, code: int) -> None:
         """Ends the attempt by the exit code of the command."""
         run = self._begin(1)
-        if self._sampler is not None:
-            self._sampler.stop()
         if self._log is not None:
             self._log.close()
         if code == 0:
@@ -125,6 +124,7 @@ class _Recorder:
                 resume_before=step,
                 folder=self._folder,
                 command=self._command,
+                process=self._process,
                 rank=0,
                 world_size=1,
             )
@@ -133,8 +133,6 @@ class _Recorder:
             log.parent.mkdir()
             self._log = log.open("a", encoding="utf-8")
             self._log.writelines(redact(line) for line in self._early)
-            self._sampler = TelemetrySampler(attempt / "telemetry" / "rank-0.jsonl", rank=0)
-            self._sampler.start()
         return self._run
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
+from treering.collect.telemetry import RankTelemetry
 from treering.config.canonical import digest_file
 from treering.errors import EvidenceError, UserError
 from treering.record.ranks import Rank
@@ -43,7 +44,12 @@ class Run:
     """
 
     def __init__(
-        self, directory: RecordedRunDirectory, attempt: RecordedAttempt, place: Rank, lock: int | None
+        self,
+        directory: RecordedRunDirectory,
+        attempt: RecordedAttempt,
+        place: Rank,
+        lock: int | None,
+        telemetry: RankTelemetry,
     ) -> None:
         self.path = directory.path
         self.id = directory.id
@@ -57,6 +63,8 @@ class Run:
         self._step = self.resumed_step
         self._process = os.getpid()
         self._writer = _open_rings(attempt, place.rank)
+        self._telemetry = telemetry
+        self._telemetry.start()
         self._open = True
         atexit.register(self._end_at_exit)
 
@@ -228,6 +236,7 @@ class Run:
             return
         self._open = False
         atexit.unregister(self._end_at_exit)
+        self._telemetry.stop()
         self._writer.close()
         if self._rank > 0 or self._lock is None:
             return

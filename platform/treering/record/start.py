@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from treering.collect.devices import node_devices
+from treering.collect.devices import node_devices, visible_indexes
 from treering.collect.environment import collect_environment
 from treering.collect.foreign_code import foreign_code
-from treering.collect.launcher import launch_record
+from treering.collect.launcher import launch_record, rank_variables
+from treering.collect.telemetry import RankTelemetry
 from treering.config.canonical import digest_json, short
 from treering.config.resolved import RUN_ID_LENGTH
 from treering.errors import NotFoundError, UserError
@@ -21,6 +22,7 @@ from treering.record.run import Run
 from treering.record.settings import json_settings
 from treering.redact import redact
 from treering.runlog.chronicle import record_end
+from treering.runlog.folders import TELEMETRY
 from treering.runlog.lock import acquire
 from treering.runlog.recorded_directory import RecordedAttempt, RecordedRunDirectory, RecordedSegment
 from treering.runlog.recorded_records import RecordedHeader, RecordedRun, ResumePoint
@@ -42,6 +44,7 @@ def start(
     rank: int | None = None,
     world_size: int | None = None,
     command: Sequence[str] | None = None,
+    process: int | None = None,
 ) -> Run:
     """Begins an attempt of a run.
 
@@ -69,6 +72,7 @@ def start(
         rank: number of this process among those that read data; default as the launcher says.
         world_size: how many processes read data; default as the launcher says.
         command: the command that trains, where this process only watches it; default this process's own.
+        process: id of the command's process.
 
     Returns:
         The run; call `step` on it after each optimizer step.
@@ -93,7 +97,7 @@ def start(
         attempt = await_attempt(directory, place)
         if data is not None and attempt.header.data is not None:
             data.first_sample = attempt.header.data["first_sample"]
-        return Run(directory, attempt, place, None)
+        return Run(directory, attempt, place, None, _telemetry(attempt, place, process))
     directory.path.mkdir(parents=True, exist_ok=True)
     lock = acquire(directory.lock)
     try:
@@ -104,7 +108,7 @@ def start(
         parent = _resume_point(directory, resume_step, resume_before)
         attempt = _begin_attempt(directory, place, parent, data, command)
         announce(lock, attempt.number)
-        run = Run(directory, attempt, place, lock)
+        run = Run(directory, attempt, place, lock, _telemetry(attempt, place, process))
     except BaseException:
         os.close(lock)
         raise
@@ -179,6 +183,22 @@ def _begin_attempt(
     (attempt.path / "ranks").mkdir(parents=True)
     header.write(attempt.header_file)
     return attempt
+
+
+def _telemetry(attempt: RecordedAttempt, place: Rank, process: int | None) -> RankTelemetry:
+    """The readings of this rank: of its device where the launcher started several ranks here, else of all it sees."""
+    variables = {**os.environ, **rank_variables(os.environ)}
+    local_rank, here = variables.get("LOCAL_RANK"), variables.get("LOCAL_WORLD_SIZE")
+    devices = visible_indexes(node_devices(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    if local_rank and here and int(here) > 1:
+        devices = devices[int(local_rank) : int(local_rank) + 1]
+    return RankTelemetry(
+        attempt.path / TELEMETRY,
+        rank=place.rank,
+        devices=devices,
+        first=int(local_rank or 0) == 0,
+        process=process,
+    )
 
 
 def _script(command: Sequence[str] | None) -> Path | None:

@@ -1,6 +1,5 @@
 """One process start of a run on disk: its header, its rings, its incidents and its end."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,8 +9,6 @@ from treering.runlog.incidents import INCIDENTS_FILE, Incident, read_incidents
 from treering.runlog.records import AttemptHeader
 from treering.runlog.ring import Ring
 from treering.runlog.ring_log import RingLog
-
-_RANK_FILE = re.compile(r"^rank-\d+\.jsonl$")
 
 
 class AttemptDirectory(AttemptFolder[AttemptHeader]):
@@ -82,8 +79,3 @@ class AttemptDirectory(AttemptFolder[AttemptHeader]):
             EvidenceError: a line is not an incident.
         """
         return read_incidents(self.path)
-
-    def telemetry_files(self) -> list[Path]:
-        """One JSON Lines file of sensor readings for each rank, in order of ranks."""
-        found = [path for path in (self.path / "telemetry").glob("rank-*.jsonl") if _RANK_FILE.match(path.name)]
-        return sorted(found, key=lambda path: int(path.stem.removeprefix("rank-")))

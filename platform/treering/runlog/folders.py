@@ -10,10 +10,12 @@ from treering.runlog.lock import is_held
 from treering.runlog.mirror import MIRROR_FILE, Mirror
 from treering.runlog.records import AttemptEnd, Record, RunState
 from treering.runlog.ring import RINGS_FILE
+from treering.runlog.telemetry.reading import TelemetryFolder
 
 HEADER_FILE: Final = "header.json"
 END_FILE: Final = "end.json"
 ATTEMPTS: Final = "attempts"
+TELEMETRY: Final = "telemetry"
 CHECKPOINTS: Final = "checkpoints"
 
 _ATTEMPT_NAME = re.compile(r"^\d{4,}$")
@@ -53,6 +55,11 @@ class AttemptFolder(Generic[H]):
     @cached_property
     def _header(self) -> tuple[H, str]:
         return self.header_kind.read(self.header_file)
+
+    @cached_property
+    def telemetry(self) -> TelemetryFolder:
+        """The readings of sensors."""
+        return TelemetryFolder(self.path / TELEMETRY)
 
     @property
     def header(self) -> H:

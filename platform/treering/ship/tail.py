@@ -3,19 +3,23 @@
 Each file is read once from where the last look ended; a line without its newline is left for the next look.
 """
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Self
+from typing import Final, Self
+
+import numpy as np
 
 from treering.errors import EvidenceError
-from treering.files import open_regular
 from treering.runlog.ancestry import PathSegment
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import RunDirectory
 from treering.runlog.ring import Ring
 from treering.runlog.ring_log import Place
+from treering.runlog.telemetry.readings import Readings
+
+_AHEAD_S: Final = 60.0
+_LATE_S: Final = 10.0
+"""Seconds that a node may be behind another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,43 +137,37 @@ class TelemetryTail:
     """Sensor readings of one attempt, averaged between one ring and the next.
 
     Memory counts as the highest value, everything else as the mean over time and ranks.
+
+    Args:
+        attempt: whose readings.
+        since: Unix seconds; earlier readings belong to rings before.
     """
 
-    def __init__(self, attempt: AttemptDirectory) -> None:
-        self._attempt = attempt
-        self._offsets: dict[Path, int] = {}
-        self._waiting: list[tuple[float, Mapping[str, Any]]] = []
+    def __init__(self, attempt: AttemptDirectory, since: float = 0.0) -> None:
+        self._telemetry = attempt.telemetry
+        self._given = since
+        self._read = Readings.empty()
+        self._read_until = since
 
     def until(self, time_s: float) -> dict[str, float]:
         """Takes all readings up to a moment (Unix seconds) and reduces them; empty where there are none.
 
-        Telemetry fails open: lines that cannot be read are skipped.
+        Telemetry fails open: what cannot be read is left out.
         """
-        if not self._waiting or self._waiting[-1][0] <= time_s:
-            self._look()
-        taken = [values for time, values in self._waiting if time <= time_s]
-        self._waiting = self._waiting[len(taken) :]
-        columns: dict[str, list[float]] = {}
-        for values in taken:
-            for key, value in values.items():
-                if isinstance(value, int | float):
-                    columns.setdefault(key, []).append(float(value))
+        if time_s > self._read_until:
+            self._look(time_s)
+        taken, self._read = self._read.between(self._given, time_s), self._read.between(time_s, np.inf)
+        self._given = max(self._given, time_s)
+        known = {key: column[np.isfinite(column)] for key, column in taken.values.items()}
         return {
-            key: max(column) if key.endswith(("memory_used", "rss")) else sum(column) / len(column)
-            for key, column in columns.items()
+            key: float(column.max() if key.endswith(("memory_used", "rss")) else column.mean())
+            for key, column in known.items()
+            if len(column)
         }
 
-    def _look(self) -> None:
-        for path in self._attempt.telemetry_files():
-            with open_regular(path) as file:
-                file.seek(self._offsets.get(path, 0))
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        break
-                    self._offsets[path] = self._offsets.get(path, 0) + len(line)
-                    try:
-                        row = json.loads(line)
-                        self._waiting.append((float(row["time"]), row["values"]))
-                    except (ValueError, KeyError, TypeError):
-                        continue
-        self._waiting.sort(key=lambda entry: entry[0])
+    def _look(self, time_s: float) -> None:
+        """Reads ahead of a moment, as far as no node writes any more: who is behind does not read for each ring."""
+        until = time_s + _AHEAD_S
+        self._read = self._telemetry.read(since=self._given, until=until).readings
+        newest = float(self._read.times.max()) if len(self._read) else time_s
+        self._read_until = max(time_s, min(until, newest - _LATE_S))

@@ -28,7 +28,7 @@ from types import MappingProxyType
 from typing import Any, TextIO
 
 from treering.collect.devices import node_devices, visible_index
-from treering.collect.telemetry import StepReadings, TelemetrySampler, rank_sensors
+from treering.collect.telemetry import RankTelemetry
 from treering.foreign import say, shown
 from treering.runlog.incidents import Incident
 from treering.runlog.ring import Ring
@@ -260,7 +260,7 @@ class ProgressLine(Hook):
 
 
 class Telemetry(Hook):
-    """Samples this rank's node, device and steps in a thread beside the training.
+    """Sends this rank's readings to the collector of its node, which the first rank of a node starts.
 
     Args:
         folder: the attempt's `telemetry/`.
@@ -274,25 +274,22 @@ class Telemetry(Hook):
         index = None
         if on_accelerator:
             index = visible_index(node_devices(), local_rank, os.environ.get("CUDA_VISIBLE_DEVICES"))
-        self._steps = StepReadings()
-        self._sampler = TelemetrySampler(
-            folder / f"rank-{rank}.jsonl",
-            rank=rank,
-            interval_s=interval_s,
-            sensors=(*rank_sensors(index), self._steps),
+        devices = () if index is None else (index,)
+        self._telemetry = RankTelemetry(
+            folder, rank=rank, devices=devices, first=local_rank == 0, interval_s=interval_s
         )
 
     def before_training(self, start_step: int, num_steps: int) -> None:  # noqa: ARG002 - the hook's signature
-        """Starts the sampler's thread."""
-        self._sampler.start()
+        """Starts the telemetry's thread."""
+        self._telemetry.start()
 
     def after_step(self, step: int, values: Mapping[str, float]) -> None:  # noqa: ARG002 - the hook's signature
-        """Gives the rank's own numbers to the sampler's thread."""
-        self._steps.add(values)
+        """Gives the rank's own numbers to the telemetry's thread."""
+        self._telemetry.add(values)
 
     def close(self) -> None:
         """Takes a last sample and ends the thread."""
-        self._sampler.stop()
+        self._telemetry.stop()
 
 
 def _clock(seconds: float) -> str:
