@@ -2,16 +2,13 @@
 
 import os
 import random
-import shutil
 import signal
-import socket
-import subprocess
 import time
-from pathlib import Path
 
 import pytest
 import sqlalchemy
 from first_ship import num_rings, start
+from postgresql_server import create_database, postgresql_server
 
 from treering.errors import StoreError, UserError
 from treering.ship.follow import ship_once
@@ -21,70 +18,25 @@ PLAIN, ESCAPED = "SENT@INEL/pass:word", "SENT%40INEL%2Fpass%3Aword"
 KILLS = int(os.environ.get("TREERING_SHIP_KILLS", "1"))
 
 
-def binaries():
-    """The folder of PostgreSQL's programs, None where it is not installed."""
-    found = shutil.which("initdb")
-    folders = [Path(found).parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    return folders[0] if folders else None
-
-
 @pytest.fixture(scope="module")
 def postgresql(tmp_path_factory):
     """The address of a server whose user `mlflow` has a password that a URI must escape."""
-    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'psycopg[binary]'")
-    programs = binaries()
-    if programs is None:
-        pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
-    folder = tmp_path_factory.mktemp("postgresql")
-    data, password = folder / "data", folder / "password"
-    data.mkdir(mode=0o700)
-    password.write_text(PLAIN)
-    # PostgreSQL refuses to run as root, and its own user must reach its folder.
-    user = {"user": "postgres", "group": "postgres", "extra_groups": []} if os.geteuid() == 0 else {}
-    if user:
-        for each in (folder, data, password):
-            shutil.chown(each, "postgres", "postgres")
-        for parent in folder.parents[:3]:  # one more under xdist
-            parent.chmod(parent.stat().st_mode | 0o011)
-    begin = [programs / "initdb", "-D", data, "-U", "mlflow", "-A", "scram-sha-256", "--pwfile", password, "--no-sync"]
-    subprocess.run(begin, check=True, capture_output=True, timeout=120, **user)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [
-        programs / "postgres", "-D", data, "-p", str(port), "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off",
-        "-c", f"unix_socket_directories={folder}",
-    ]  # fmt: skip
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, **user)
-    try:
-        deadline = time.monotonic() + 60
-        while "ready to accept connections" not in (folder / "log").read_text():
-            assert server.poll() is None, (folder / "log").read_text()
-            assert time.monotonic() < deadline, (folder / "log").read_text()
-            time.sleep(0.1)
-        yield f"127.0.0.1:{port}"
-    finally:
-        server.send_signal(signal.SIGQUIT)
-        server.wait(timeout=30)
+    with postgresql_server(tmp_path_factory.mktemp("postgresql"), "mlflow", PLAIN) as server:
+        yield server.address
 
 
 @pytest.fixture
 def database(postgresql, monkeypatch, request):
     """Makes empty databases; MLflow is pointed to the newest."""
-    address = f"postgresql://mlflow:{ESCAPED}@{postgresql}"
-    admin = sqlalchemy.create_engine(f"{address}/postgres", isolation_level="AUTOCOMMIT")
     made = []
 
     def make():
-        made.append(f"{request.node.name}_{len(made)}"[-60:])
-        with admin.connect() as connection:
-            connection.execute(sqlalchemy.text(f"CREATE DATABASE {made[-1]}"))
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"{address}/{made[-1]}")
-        return f"{address}/{made[-1]}"
+        name = f"{request.node.name}_{len(made)}"[-60:]
+        made.append(create_database(f"postgresql://mlflow:{ESCAPED}@{postgresql}", name))
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", made[-1])
+        return made[-1]
 
-    yield make
-    admin.dispose()
+    return make
 
 
 @pytest.mark.slow

@@ -4,8 +4,7 @@ The server is asked once, with a short timeout, before MLflow asks it ten times 
 what a killed process has begun; one process at a time makes the tables there.
 """
 
-import re
-from typing import Final, NoReturn
+from typing import Final
 
 import sqlalchemy
 import sqlalchemy.exc
@@ -13,9 +12,10 @@ from alembic.migration import MigrationContext
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
-from treering.errors import StoreError, UserError
+from treering.errors import StoreError
 from treering.redact import redact
 from treering.store.mlflow_schema import schema_revisions
+from treering.store.refusals import refuse
 
 _NO_TIMEOUT: Final = {"asyncpg", "pyodbc", "pymssql"}
 """Drivers that have no argument `connect_timeout`."""
@@ -42,7 +42,7 @@ def prepare_server(url: sqlalchemy.URL, uri: str) -> None:
                 return
             revision = MigrationContext.configure(connection).get_current_revision()
     except sqlalchemy.exc.DBAPIError as error:
-        _refuse(url, uri, error)
+        refuse(url, f"tracking URI {redact(uri)}", "MLFLOW_TRACKING_URI", error)
     except (MlflowException, sqlalchemy.exc.SQLAlchemyError) as error:
         raise StoreError(
             f"tracking URI {redact(uri)}: MLflow cannot make its tables: {redact(str(error)).splitlines()[0]}; drop "
@@ -66,27 +66,3 @@ def prepare_server(url: sqlalchemy.URL, uri: str) -> None:
 
 def _has_tables(connection: sqlalchemy.Connection) -> bool:
     return {"experiments", "runs", "alembic_version"} <= set(sqlalchemy.inspect(connection).get_table_names())
-
-
-def _refuse(url: sqlalchemy.URL, uri: str, error: sqlalchemy.exc.DBAPIError) -> NoReturn:
-    """Raises what a database server's error means, with what helps.
-
-    Raises:
-        UserError: the server refuses the user, the password, or the database.
-        StoreError: the server does not answer.
-    """
-    text = redact(" ".join(str(error.orig).split()))[:400]
-    said = f"tracking URI {redact(uri)}: {text}"
-    if re.search(r"authentication failed|no password supplied|[Aa]ccess denied for user|role \S+ does not exist", text):
-        raise UserError(
-            f"{said}; expected a user and password that the server takes: correct them in MLFLOW_TRACKING_URI"
-        ) from None
-    if re.search(r"database \S+ does not exist|Unknown database", text):
-        raise UserError(
-            f"{said}; expected an existing database: create it (`createdb {url.database}`), or correct its name"
-        ) from None
-    raise StoreError(
-        f"{said}; expected a server that answers at {url.host or 'the local socket'}"
-        f"{f':{url.port}' if url.port else ''}: start it, or correct host and port in MLFLOW_TRACKING_URI; nothing is "
-        "lost, `treering ship` goes on once it answers"
-    ) from None
