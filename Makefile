@@ -32,7 +32,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "installing torch …"
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
 	@echo "installing everything else …"
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[data,trainer,evaluation,registry,dashboard,attestation,report,pipeline,docs,test]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[data,trainer,evaluation,registry,ledger,dashboard,attestation,report,pipeline,docs,test]'
 	@touch $@
 
 demo: repro  ## set up, run the pipeline, serve MLflow and the dashboard until Ctrl-C
@@ -75,4 +75,4 @@ chromium:
 	  echo "no chromium and no way to install it: browser tests will be skipped"
 
 clean:  ## remove the environment and what the pipeline made (runs/ stays: it holds evidence)
-	@rm -rf .venv site .treering data published published.evaluations metrics plots report.md mlflow.db mlartifacts
+	@rm -rf .venv site .treering data published published.evaluations metrics plots report.md mlflow.db treering.db mlartifacts

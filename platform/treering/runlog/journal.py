@@ -117,7 +117,30 @@ class Tagged(Section):
     removed: tuple[str, ...] = ()
 
 
-Entry = CheckpointSaved | CheckpointRemoved | CheckpointSetAside | AttemptEnded | Evaluated | Scored | Noted | Tagged
+class Promoted(Section):
+    """A person gave a checkpoint an alias, such as `production`, after an audit of the checkpoint."""
+
+    kind: Literal["promoted"] = "promoted"
+    at: float
+    by: str
+    alias: str
+    step: PositiveInt
+    checkpoint: Digest
+    level: str = Field(description="level of assurance that the audit reached")
+    required: str = Field(description="level that the project's policy asks for")
+
+
+Entry = (
+    CheckpointSaved
+    | CheckpointRemoved
+    | CheckpointSetAside
+    | AttemptEnded
+    | Evaluated
+    | Scored
+    | Noted
+    | Tagged
+    | Promoted
+)
 _ENTRIES: dict[str, type[Entry]] = {entry.model_fields["kind"].default: entry for entry in get_args(Entry)}
 
 

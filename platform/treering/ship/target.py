@@ -109,6 +109,7 @@ _TARGETS: Final[tuple[tuple[str, str, str, bool], ...]] = (
     # module with `target(project)`, which is None where its variable is unset; what it needs; variable; default
     ("treering.ship.mlflow_target", "mlflow", "MLFLOW_TRACKING_URI", True),
     ("treering.ship.copy", "fsspec", "TREERING_STORE_URL", False),
+    ("treering.ship.ledger", "alembic", "TREERING_DATABASE_URL", True),
 )
 
 

@@ -29,6 +29,7 @@ COMMANDS = {
         "note": "Add a note to a run, or change its tags; nothing that was written is changed.",
     },
     "Registry and dashboard": {
+        "migrate": "Bring the tables of the ledger up to date with this version of Treering.",
         "ship": "Bring MLflow up to date with the run logs; what MLflow has already is not sent again.",
         "mirror": "Bring the runs of a project here from a store, to look at and to audit; fetch only what is new.",
         "doctor": "Show what this machine has of what Treering needs, and what helps where something is missing.",

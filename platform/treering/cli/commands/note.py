@@ -1,12 +1,17 @@
 """`treering note`: notes and tags of a run."""
 
+import socket
 import time
-from typing import Annotated
+from glob import escape
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from treering.cli.options import RunArgument, project
 from treering.cli.output import console
+
+if TYPE_CHECKING:
+    from treering.errors import UserError
 
 TagOption = Annotated[list[str] | None, typer.Option("--tag", metavar="TAG", help="Add a tag; repeatable.")]
 UntagOption = Annotated[list[str] | None, typer.Option("--untag", metavar="TAG", help="Take a tag away; repeatable.")]
@@ -20,7 +25,8 @@ def note(
 ) -> None:
     """Add a note to a run, or change its tags; nothing that was written is changed.
 
-    Notes and tags are entries of the run's journal, with the time and the login name. `treering show` prints them.
+    Notes and tags are entries of the run's journal, with the time and the login name. `treering show` prints them. For
+    a run whose folder is not here, or a mirror, they go to the ledger, if the ledger has the run. `treering search` finds both kinds.
 
     Examples:
         treering note 0123 "the spike at 1187 came from corpus code" --tag keep
@@ -28,18 +34,70 @@ def note(
     Raises:
         UserError: neither a text nor a tag was given.
     """
-    from treering.errors import UserError
+    from treering.errors import NotFoundError, UserError
+    from treering.redact import redact
     from treering.runlog.find import find_recorded, find_run
     from treering.runlog.journal import Noted, Tagged, login_name
 
     if not (text or tag or untag):
         raise UserError('note: found neither text nor tags, expected one: treering note RUN "TEXT" --tag TAG')
     runs = project().runs
-    recorded = find_recorded(runs, run)
-    journal = recorded[0].journal if recorded is not None else find_run(runs, run).journal
+    text, added, removed = redact(text), tuple(map(redact, tag or ())), tuple(untag or ())
+    try:
+        recorded = find_recorded(runs, run)
+        folder = find_run(runs, run) if recorded is None else recorded[0]
+    except NotFoundError as error:
+        if next(runs.glob(f"{escape(run)}*"), None) is not None:  # several fit
+            raise
+        _note_in_ledger(run, error, text, added, removed)
+        return
+    if folder.mirror_file.exists():
+        mirror = UserError(f"{folder.path}: is a mirror, to which nobody writes; expected the run in the ledger")
+        _note_in_ledger(folder.id, mirror, text, added, removed)
+        return
+    journal = folder.journal
     at, by = time.time(), login_name()
     if text:
         journal.append(Noted(at=at, by=by, text=text))
-    if tag or untag:
-        journal.append(Tagged(at=at, by=by, added=tuple(tag or ()), removed=tuple(untag or ())))
+    if added or removed:
+        journal.append(Tagged(at=at, by=by, added=added, removed=removed))
     console.print(f"{journal.path}: added")
+
+
+def _note_in_ledger(
+    run: str, not_here: "UserError", text: str, added: tuple[str, ...], removed: tuple[str, ...]
+) -> None:
+    """Adds them to the ledger, for a person who cannot write to the run's folder.
+
+    Args:
+        run: prefix of the run's id.
+        not_here: why they cannot go to the folder.
+        text: the note.
+        added: tags to add.
+        removed: tags to take away.
+
+    Raises:
+        UserError: the ledger does not have the run, or there is no ledger.
+    """
+    from importlib.util import find_spec
+
+    from treering.errors import NotFoundError
+    from treering.runlog.journal import login_name
+
+    if find_spec("sqlalchemy") is None:
+        raise not_here
+    from treering.store.ledger.database import Database, default_url
+    from treering.store.ledger.ledger import Ledger
+
+    ledger = Ledger(Database(default_url(project())))
+    if not ledger.database.exists:
+        raise not_here
+    try:
+        found = ledger.find_run(run)
+    except NotFoundError as error:
+        raise NotFoundError(f"{not_here}; {error}") from None
+    ledger.annotate(found.key, by=login_name(), host=socket.gethostname(), text=text, added=added, removed=removed)
+    console.print(
+        f"{ledger.database.place}: added to run {found.id} of project {found.project}; its folder {found.folder} on "
+        f"{found.host} does not get it"
+    )
