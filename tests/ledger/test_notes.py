@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from ledger_rows import rows
 
+from treering.runlog.mirror import Mirror
 from treering.ship.ledger import target
-from treering.store.ledger.models import NoteRow, TagRow
+from treering.store.ledger.models import NoteRow, RunRow, TagRow
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def test_a_run_that_nobody_knows_is_an_error_that_names_both_places(project, wri
     code, _, err = treering("note", "ffff", "text")
     assert code == 2
     assert "no project with runs" in err
-    assert "no run starts with 'ffff'; `treering search` lists all runs" in err
+    assert "no run starts with 'ffff'; `treering ship` adds those of a project" in err
     assert rows(database, NoteRow) == []
 
 
@@ -55,3 +56,19 @@ def test_without_a_ledger_the_error_is_the_folders(treering, monkeypatch):
     assert code == 2
     assert "no project with runs" in err
     assert not Path("treering.db").exists()
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_note_on_a_mirror_goes_to_the_ledger(project, write_run, database, treering, monkeypatch):
+    writer = write_run().start().lay(1).end()
+    ship(project, writer.run)
+    before = rows(database, RunRow)
+    mark = {"store": "s3://b", "project": "here", "state": "finished", "written_at": 1.0, "complete": True}
+    Mirror(**mark, rewritten={}).write(writer.run.mirror_file)
+    assert target(project).shipper(writer.run) is None
+    monkeypatch.chdir(project.root)
+    code, out, _ = treering("note", writer.resolved.run_id, "from the mirror")
+    assert code == 0
+    assert "added to run" in out
+    assert [note["text"] for note in rows(database, NoteRow)] == ["from the mirror"]
+    assert rows(database, RunRow) == before

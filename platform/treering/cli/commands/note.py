@@ -25,8 +25,8 @@ def note(
 ) -> None:
     """Add a note to a run, or change its tags; nothing that was written is changed.
 
-    Notes and tags are entries of the run's journal, with the time and the login name. `treering show` prints them. For
-    a run whose folder is not here, or a mirror, they go to the ledger, if the ledger has the run. `treering search` finds both kinds.
+    Notes and tags are entries of the run's journal, with the time and the login name. `treering show` prints them. If
+    the run's folder is not here or is a mirror, they go to the ledger.
 
     Examples:
         treering note 0123 "the spike at 1187 came from corpus code" --tag keep
@@ -38,6 +38,7 @@ def note(
     from treering.redact import redact
     from treering.runlog.find import find_recorded, find_run
     from treering.runlog.journal import Noted, Tagged, login_name
+    from treering.runlog.mirror import refuse_mirror
 
     if not (text or tag or untag):
         raise UserError('note: found neither text nor tags, expected one: treering note RUN "TEXT" --tag TAG')
@@ -51,9 +52,10 @@ def note(
             raise
         _note_in_ledger(run, error, text, added, removed)
         return
-    if folder.mirror_file.exists():
-        mirror = UserError(f"{folder.path}: is a mirror, to which nobody writes; expected the run in the ledger")
-        _note_in_ledger(folder.id, mirror, text, added, removed)
+    try:
+        refuse_mirror(folder.path)
+    except UserError as error:
+        _note_in_ledger(folder.id, error, text, added, removed)
         return
     journal = folder.journal
     at, by = time.time(), login_name()

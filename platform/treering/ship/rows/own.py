@@ -16,9 +16,8 @@ from treering.errors import EvidenceError, UserError
 from treering.runlog.ancestry import PathSegment
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
-from treering.runlog.folders import RunState
 from treering.runlog.journal import CheckpointSaved, Line
-from treering.runlog.records import Evaluation
+from treering.runlog.records import Evaluation, RunState
 from treering.ship.rows.position import position_of
 from treering.ship.rows.shared import (
     NO_SHOTS,

@@ -7,8 +7,8 @@ from typing import Final
 
 from treering.config.canonical import digest_json
 from treering.runlog.directory import RunDirectory
-from treering.runlog.folders import RunState
 from treering.runlog.recorded_directory import RecordedRunDirectory
+from treering.runlog.records import RunState
 
 AnyRun = RunDirectory | RecordedRunDirectory
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from treering.config.resolved_blend import ResolvedBlend
 from treering.metrics.recorded_summary import path_tokens
-from treering.runlog.folders import RunState
 from treering.runlog.journal import AttemptEnded, Line, Scored
 from treering.runlog.recorded_directory import RecordedAttempt, RecordedRunDirectory, RecordedSegment
 from treering.runlog.recorded_records import RecordedCheckpoint
+from treering.runlog.records import RunState
 from treering.ship.rows.position import position_of
 from treering.ship.rows.shared import (
     NO_SHOTS,

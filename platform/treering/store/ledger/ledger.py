@@ -205,7 +205,7 @@ class Ledger:
             return found[0]
         if not found:
             raise NotFoundError(
-                f"{self.database.place}: no run starts with {prefix!r}; `treering search` lists all runs"
+                f"{self.database.place}: no run starts with {prefix!r}; `treering ship` adds those of a project"
             )
         names = ", ".join(f"{run.id} of project {run.project} on {run.host}" for run in found[:5])
         raise NotFoundError(f"{self.database.place}: {prefix!r} fits several runs ({names}); give more characters")
