@@ -3,6 +3,5 @@
 A projection of run folders, except the notes and tags of people who cannot reach the folder. SQLite by default,
 PostgreSQL by URL; its tables begin with `ledger_`, so that MLflow's tables may be in the same database.
 
-Inside: `models` names the tables, `migrations/` makes them, `database` opens one, `ledger` writes, `query` parses what
-`treering search` is given, `search` answers it.
+Inside: `models` names the tables, `migrations/` makes them, `database` opens one, `ledger` writes.
 """
