@@ -174,7 +174,7 @@ def test_bad_json_lines(project: Project, name: str, content: bytes, message: st
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"body": ["x"]}, r"a\.parquet: field 'text' is missing .found 'body'., .* name its field with text_field"),
+        ({"body": ["x"]}, r"a\.parquet: field 'text' is missing .found 'body'., .* name its field: text_field"),
         ({"text": [1]}, r"a\.parquet, row 1: text is 1, expected a string"),
         ({"text": ["x", None]}, r"a\.parquet, row 2: text is None, expected a string"),
         ({"text": ["x"], "id": [1.5]}, r"a\.parquet, row 1: id is 1\.5, expected a non-empty string"),
@@ -240,6 +240,13 @@ def test_data_in_a_folder_that_a_stage_empties_is_refused(project: Project) -> N
     path = project.raw / "mine" / "own.jsonl"
     path.parent.mkdir(parents=True)
     path.write_bytes(lines(ROWS))
-    with pytest.raises(UserError, match="which Treering replaces; move your data to another folder"):
+    with pytest.raises(UserError, match=r"own\.jsonl is in a folder that Treering replaces; move your data"):
         taken(project, jsonl="data/raw/mine/own.jsonl")
     assert path.exists()
+
+
+def test_what_a_stage_made_of_the_data_is_not_the_data(project: Project) -> None:
+    (project.root / "data").mkdir()
+    (project.root / "data/own.jsonl").write_bytes(lines(ROWS[:1]))
+    for _ in range(2):
+        assert [each.id for each in taken(project, jsonl="data")] == ["own.jsonl:1"]

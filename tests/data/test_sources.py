@@ -32,7 +32,7 @@ def test_jsonl_keeps_source_licence_and_line(tmp_path: Path) -> None:
     [
         ("{", "line 2: not valid JSON"),
         ("[1]", "line 2: found list"),
-        ('{"id": "c"}', "line 2: field 'text' is missing .found 'id'.* with text_field"),
+        ('{"id": "c"}', "line 2: field 'text' is missing .found 'id'.* name its field: text_field"),
         ('{"id": "b", "text": 5}', "line 2: text is 5"),
         ('{"id": "b", "text": "t", "source": 3}', "line 2: source is 3"),
         ('{"id": "b", "text": null}', "line 2: text is None"),

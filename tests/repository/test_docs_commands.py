@@ -110,6 +110,8 @@ def root(scored_project, tmp_path):
     (root / "prompt.txt").write_text("bal ")
     document = json.loads((root / "data/curated/train/letters.jsonl").read_text().splitlines()[0])
     (root / "quote.txt").write_text(document["text"])
+    (root / "texts").mkdir()
+    (root / "texts/letters.jsonl").write_text(json.dumps({"text": document["text"]}) + "\n")
     (root / "takedown.txt").write_text("document letters:letters-0\n")
     (root / "hosts").write_text("node-a slots=2\nnode-b slots=2\n")
     return root

@@ -11,7 +11,23 @@ if TYPE_CHECKING:
     from treering.audit.attestation.keys import PublicKey
 
 
-ConfigArgument = Annotated[Path, typer.Argument(metavar="CONFIG", help="The YAML file of the experiment.")]
+DEFAULT_CONFIG = Path("experiments/demo.yaml")
+
+
+def _only_config(config: Path) -> Path:
+    """The config that was named; without one, the only experiment of a project that does not have the default's."""
+    if config != DEFAULT_CONFIG or config.exists():
+        return config
+    found = sorted(config.parent.glob("*.yaml"))
+    return found[0] if len(found) == 1 else config
+
+
+ConfigArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CONFIG", callback=_only_config, help="The YAML file of the experiment; default: the only one."
+    ),
+]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Override one value of the config; repeatable.")
 ]
@@ -32,7 +48,6 @@ PublicKeyOption = Annotated[
     typer.Option("--public-key", metavar="FILE", help="A public key in PEM whose signatures are trusted; repeatable."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-DEFAULT_CONFIG = Path("experiments/demo.yaml")
 LimitOption = Annotated[
     int, typer.Option("--limit", metavar="N", min=0, help="Show at most N documents or examples; counts include all.")
 ]

@@ -4,6 +4,11 @@ A module is imported when its command is asked for. `COMMANDS` is what `treering
 """
 
 COMMANDS = {
+    "Project": {
+        "init": "Make this folder a project of your own: write an experiment on your data, and the pipeline around it.",
+        "doctor": "Show what this machine has of what Treering needs, and what helps where something is missing.",
+        "version": "Show the installed version of Treering, and the digest of the code behind each stage.",
+    },
     "Pipeline": {
         "plan": "Show what an experiment will do: digests, size, schedule, and what it reads of each corpus.",
         "fetch": "Download the files of the corpora to `data/raw`, and check each one against its pinned hash.",
@@ -32,7 +37,6 @@ COMMANDS = {
         "migrate": "Bring the tables of the ledger up to date with this version of Treering.",
         "ship": "Bring MLflow up to date with the run logs; what MLflow has already is not sent again.",
         "mirror": "Bring the runs of a project here from a store, to look at and to audit; fetch only what is new.",
-        "doctor": "Show what this machine has of what Treering needs, and what helps where something is missing.",
         "up": "Serve the dashboard and MLflow on 127.0.0.1 until Ctrl-C, and keep MLflow up to date meanwhile.",
     },
     "Audit": {

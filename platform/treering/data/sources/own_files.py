@@ -64,8 +64,7 @@ def own_files(corpus: CorpusConfig, project: Project, source: Path | None = None
     for place in places:
         found = _found(corpus, form, place)
         if found:
-            _refuse_outputs(corpus, form, found, project)
-            return found
+            return _outside_outputs(corpus, form, found, project)
     raise NotFoundError(
         f"corpus {corpus.name}: {form}: {places[0]} {_absence(form, places[0])}, expected {_NAMED[form]}"
     )
@@ -171,16 +170,19 @@ def _absence(form: OwnForm, place: Path) -> str:
     return f"{'matches' if pattern else 'holds'} no file{wanted} ({base} holds {held})"
 
 
-def _refuse_outputs(corpus: CorpusConfig, form: OwnForm, files: Sequence[OwnFile], project: Project) -> None:
-    """Refuses data in a folder that a stage empties.
+def _outside_outputs(corpus: CorpusConfig, form: OwnForm, files: list[OwnFile], project: Project) -> list[OwnFile]:
+    """The files that are in no folder that a stage empties: what a stage made of the data is not the data.
 
     Raises:
-        UserError: it is in one.
+        UserError: all are in one.
     """
-    for output in (project.raw, project.curated, project.corpora, project.published, project.runs):
-        inside = [each.path for each in files if each.path.resolve().is_relative_to(output.resolve())]
-        if inside:
-            raise UserError(
-                f"corpus {corpus.name}: {form}: {inside[0]} is in {output}, which Treering replaces; move your data to "
-                "another folder"
-            )
+    outputs = [
+        each.resolve() for each in (project.raw, project.curated, project.corpora, project.published, project.runs)
+    ]
+    outside = [each for each in files if not any(each.path.resolve().is_relative_to(output) for output in outputs)]
+    if not outside:
+        raise UserError(
+            f"corpus {corpus.name}: {form}: {files[0].path} is in a folder that Treering replaces; move your data to "
+            "another folder"
+        )
+    return outside

@@ -4,22 +4,21 @@ An id that is missing is made of the file's name and the line or row, counted fr
 """
 
 import gzip
-import hashlib
 import io
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from treering.config.canonical import parse_json
+from treering.config.canonical import digest_file, parse_json
 from treering.config.corpora import CorpusConfig
 from treering.data.sources.documents import Intake, RawDocument
-from treering.data.sources.own_files import DATASET_STATE, dataset_shards
+from treering.data.sources.own_files import DATASET_STATE, OwnFile, dataset_shards
 from treering.errors import UserError
-from treering.files import open_regular
+from treering.files import check_regular, open_regular
 
 _BUFFER: Final = 1 << 20
 _ROWS: Final = 1024
@@ -45,19 +44,36 @@ def read_own(corpus: CorpusConfig, directory: Path, intake: Intake) -> Iterator[
     names = _names(form, given, directory)
     if not names:
         raise UserError(f"corpus {corpus.name}: {directory} does not hold {given}; run `treering fetch` first")
-    intake.num_files = len(names)
-    for name in names:
-        path = directory / name
+    yield from read_files(corpus, [OwnFile(directory / name, name) for name in names], intake, digest_file)
+
+
+def read_files(
+    corpus: CorpusConfig, files: Sequence[OwnFile], intake: Intake, digest: Callable[[Path], str]
+) -> Iterator[RawDocument]:
+    """Yields the documents of some files in their order.
+
+    Args:
+        corpus: the corpus's config.
+        files: the files.
+        intake: counts the files.
+        digest: gives the source of a document that names none.
+
+    Raises:
+        UserError: a file is damaged, or a document is not what was expected; with file, line and field.
+    """
+    form, _ = corpus.own or ("jsonl", "")
+    rows = {"jsonl": _jsonl_rows, "parquet": _parquet_rows}.get(form, _arrow_rows)
+    intake.num_files = len(files)
+    for path, name in ((each.path, each.name) for each in files):
         intake.num_files_read += 1
         intake.file, intake.unit = f"corpus {corpus.name}: {name}", "line" if form == "jsonl" else "row"
-        rows = _jsonl_rows if form == "jsonl" else _parquet_rows if form == "parquet" else _arrow_rows
         try:
-            with open_regular(path) as file:
-                content = hashlib.file_digest(file, "sha256").hexdigest()
+            check_regular(path)
+            content = digest(path)
             for offset, row in rows(path, intake, corpus.text_field):
-                key, source = row["id"], row.get("source") or f"sha256:{content}"
-                licence = row.get("licence") or corpus.licence
-                yield RawDocument(key or f"{name}:{offset + 1}", row[corpus.text_field], source, offset, licence)
+                key = row["id"] or f"{name}:{offset + 1}"
+                source, licence = row.get("source") or content, row.get("licence") or corpus.licence
+                yield RawDocument(key, row[corpus.text_field], source, offset, licence)
         except _DAMAGED as error:
             raise UserError(
                 f"{intake.file}: damaged or cut off ({' '.join(str(error).split())}), expected a whole file; copy it "
@@ -169,6 +185,6 @@ def _short(value: Any) -> str:
 def _refuse_without_text(where: str, text_field: str, found: list[str]) -> NoReturn:
     names = ", ".join(map(repr, found[:_SHOWN])) or "none"
     raise UserError(
-        f"{where}: field {text_field!r} is missing (found {names}), expected the text of the document; name its field "
-        "with text_field"
+        f"{where}: field {text_field!r} is missing (found {names}), expected the text of the document; name its "
+        "field: text_field of the corpus, or `treering init --text-field`"
     )

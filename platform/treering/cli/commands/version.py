@@ -1,0 +1,38 @@
+"""`treering version`: the installed version, and the code behind each stage."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from treering.cli.options import JsonOption
+from treering.cli.output import console, print_json, print_table
+
+WriteOption = Annotated[
+    Path | None, typer.Option("--write", metavar="FILE", help="Write the record to this file instead of printing it.")
+]
+
+
+def version(write: WriteOption = None, json: JsonOption = False) -> None:
+    """Show the installed version of Treering, and the digest of the code behind each stage.
+
+    A `dvc.yaml` of `treering init` writes the record first: a stage runs again where its code has another digest.
+
+    Examples:
+        treering version
+        treering version --write data/version.json
+    """
+    import json as text
+
+    from treering.files import write_durably
+    from treering.setup.stage_code import version_record
+
+    record = version_record()
+    if write is not None:
+        write.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(write, text.dumps(record, indent=1) + "\n")
+    elif json:
+        print_json(record)
+    else:
+        console.print(f"Treering {record['version']}")
+        print_table(("stage", "code"), [[stage, digest] for stage, digest in record["stages"].items()])
