@@ -8,6 +8,7 @@ import urllib.request
 import zipfile
 from pathlib import Path
 
+import built_wheel
 import psutil
 import pytest
 
@@ -31,12 +32,8 @@ PAGES = (
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     """The unpacked wheel."""
-    pytest.importorskip("hatchling", reason="hatchling is not installed: `make setup` installs it")
-    built, folder = tmp_path_factory.mktemp("built"), tmp_path_factory.mktemp("installed")
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(built)]
-    subprocess.run([*command, str(ROOT)], check=True, capture_output=True, timeout=120)
-    (wheel,) = built.glob("treering-*.whl")
-    zipfile.ZipFile(wheel).extractall(folder)
+    folder = tmp_path_factory.mktemp("installed")
+    zipfile.ZipFile(built_wheel.build(tmp_path_factory.mktemp("built"))).extractall(folder)
     return folder
 
 
