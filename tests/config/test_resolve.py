@@ -114,6 +114,23 @@ def test_rules_that_are_not_set_leave_no_trace_in_what_is_digested(file):
     assert ruled.to_json()["attempt"]["checkpoint"] == {"every_steps": 10, "keep_last": 2, "keep_every": 20}
 
 
+def test_price_and_factor_are_of_the_attempt_and_a_price_has_a_currency(file):
+    overrides = ("price_per_kwh=0.2", "currency=EUR", "co2e_g_per_kwh=380")
+    priced = resolved_with(file, *(f"telemetry.{override}" for override in overrides))
+    assert priced.run_id == resolved_with(file).run_id
+    assert priced.to_json()["attempt"]["telemetry"] == {
+        "interval_s": 1.0,
+        "price_per_kwh": 0.2,
+        "currency": "EUR",
+        "co2e_g_per_kwh": 380.0,
+    }
+    assert resolved_with(file).to_json()["attempt"]["telemetry"] == {"interval_s": 1.0}
+    with pytest.raises(ConfigError, match=r"telemetry.price_per_kwh: found 0.2, expected currency beside it"):
+        resolved_with(file, "telemetry.price_per_kwh=0.2")
+    with pytest.raises(ConfigError, match=r"telemetry.currency: found EUR, expected price_per_kwh beside it"):
+        resolved_with(file, "telemetry.currency=EUR")
+
+
 @pytest.mark.parametrize(
     ("overrides", "text"),
     [

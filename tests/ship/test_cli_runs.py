@@ -14,6 +14,7 @@ from treering.cli.numbers import age
 from treering.config.canonical import short
 from treering.errors import EvidenceError, NotFoundError
 from treering.runlog.records import AttemptLayout
+from treering.runlog.telemetry.events import append_event
 from treering.ship.follow import follow
 from treering.ship.projection import attempt_tags
 
@@ -198,6 +199,26 @@ def test_show_tells_where_the_time_goes_and_which_rank_is_slow(call, write_run):
         "ranks       of 2 with telemetry rank 1 computes longest, 1.8 s a step, rank 0 shortest, 1.3 s; TFLOP/s by",
     ):
         assert expected in text
+
+
+def test_show_tells_the_energy_of_devices_with_its_doubt(call, write_run):
+    layout = AttemptLayout(tensor=1, pipeline=1, data=2, micro_batch_size=2, device="cuda", backend="nccl")
+    writer = write_run().start(layout=layout).lay(10)
+    for rank in (0, 1):
+        powers = [(second, {"device/power": 360.0}) for second in range(11)]
+        writer.telemetry(rank, powers)
+    append_event(writer.directory / "telemetry", 0, {"time": 1e9, "xids": [{"device": 1, "code": 79}], "lost": 5})
+    writer.end()
+    page = json.loads(call("show", writer.resolved.run_id, "--json"))
+    tokens = page["run"]["consumed_tokens"]
+    assert page["energy"]["kwh"] == pytest.approx(2 * 3600 / 3.6e6)
+    assert page["energy"]["joules_per_token"] == pytest.approx(7200 / tokens)
+    assert page["sensors"]["lost_readings"] == 5
+    text = call("show", writer.resolved.run_id)
+    assert f"energy      0.002 kWh, {7200 / tokens:.3g} J a token" in text
+    assert "of it     0 of 2 devices by their energy counter, 2 by power over time, as they have no counter" in text
+    assert "XID         79 of device 1 on node 0, 2001-09-09 01:46:40 UTC" in text
+    assert "telemetry   5 readings lost" in text
 
 
 def test_incidents_are_counted_in_the_list_and_told_on_the_page(call, write_run):

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from treering.cli.numbers import age, number_text
 from treering.cli.output import console, print_table
+from treering.cli.sensors import print_energy
 
 if TYPE_CHECKING:
     from treering.audit.recorded.difference import RecordedDifference
@@ -53,6 +54,7 @@ def print_recorded_page(page: dict[str, Any], *, full: bool) -> None:
         console.print(f"mirror      {run['mirror'].removeprefix('mirror ')}")
     metrics = "  ".join(f"{name} {number_text(value)}" for name, value in page["metrics"].items())
     console.print(f"metrics     {metrics or 'none reported yet'}")
+    print_energy(page)
     print_notes(page)
     for score in page["scores"]:
         values = "  ".join(f"{name} {number_text(value)}" for name, value in score["metrics"].items())

@@ -139,10 +139,28 @@ class EvaluationConfig(Section):
     perplexity_samples: PositiveInt = Field(64, description="held-out samples of each corpus")
 
 
-class TelemetryConfig(Section):
+class TelemetryConfig(GrowingSection):
     """What a node's sensors say while it trains."""
 
+    added = frozenset({"price_per_kwh", "currency", "co2e_g_per_kwh"})
+
     interval_s: Annotated[float, Field(gt=0)] = 1.0
+    price_per_kwh: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="of electricity, for the cost in `treering show`; needs currency"
+    )
+    currency: Annotated[str, Field(min_length=1)] | None = Field(None, description="of the price, such as EUR")
+    co2e_g_per_kwh: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="grams of CO2 equivalent of a kWh of this electricity"
+    )
+
+    @model_validator(mode="after")
+    def _price_fits(self) -> Self:
+        if (self.price_per_kwh is None) is not (self.currency is None):
+            given, missing = (
+                ("currency", "price_per_kwh") if self.price_per_kwh is None else ("price_per_kwh", "currency")
+            )
+            raise contradiction(given, str(getattr(self, given)), f"{missing} beside it: alone it has no effect")
+        return self
 
 
 class SpikeConfig(Section):

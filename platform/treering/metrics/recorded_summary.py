@@ -5,11 +5,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 from treering.errors import EvidenceError
+from treering.metrics.energy import AttemptSpan, run_energy
 from treering.metrics.run_summary import RunLine
+from treering.metrics.sensors import sensors
 from treering.runlog.columns.head import state_of
 from treering.runlog.columns.path import PathColumns
 from treering.runlog.journal import Scored, notes_and_tags
-from treering.runlog.recorded_directory import RecordedRunDirectory
+from treering.runlog.recorded_directory import RecordedAttempt, RecordedRunDirectory
 from treering.runlog.recorded_ring import RecordedRing
 
 LONG_BYTES: Final = 256 << 10
@@ -96,10 +98,14 @@ def recorded_page(run: RecordedRunDirectory) -> dict[str, Any]:
             }
         )
     last = segments[-1].attempt.ring_log.last() if segments else None
+    line = recorded_line(run)
+    energy = run_energy([_span(attempt) for attempt in run.attempts()], line.consumed_tokens)
     return {
-        "run": recorded_line(run).to_json(),
+        "run": line.to_json(),
         "path_to_run": str(run.path),
         "config": run.record.config,
+        "energy": energy,
+        "sensors": sensors(run.attempts()),
         "metrics": last.metrics if last else {},
         "tags": tags,
         "notes": [each.model_dump(mode="json", exclude={"kind"}) for each in notes],
@@ -113,6 +119,12 @@ def recorded_page(run: RecordedRunDirectory) -> dict[str, Any]:
             for each in run.checkpoints()
         ],
     }
+
+
+def _span(attempt: RecordedAttempt) -> AttemptSpan:
+    header, end, last = attempt.header, attempt.end, attempt.ring_log.last()
+    seen = last.ended_at if last is not None else header.started_at
+    return AttemptSpan(attempt, header.started_at, end.ended_at if end is not None else seen, None)
 
 
 def _first_of(ring: RecordedRing | None, names: tuple[str, ...]) -> float | None:

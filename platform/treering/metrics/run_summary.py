@@ -13,10 +13,12 @@ from treering.config.canonical import short
 from treering.errors import EvidenceError
 from treering.metrics.alarms import RULES
 from treering.metrics.efficiency import efficiency, peak_of_attempt, split
+from treering.metrics.energy import AttemptSpan, run_energy
 from treering.metrics.flops import ModelShape
 from treering.metrics.parameters import Parameters
 from treering.metrics.path_summary import PathSummary, summary_of_path
 from treering.metrics.ranks import rank_speeds
+from treering.metrics.sensors import sensors
 from treering.metrics.state import condition
 from treering.runlog.ancestry import PathSegment
 from treering.runlog.attempt import AttemptDirectory
@@ -152,6 +154,9 @@ def run_page(run: RunDirectory) -> dict[str, Any]:
     attempts = run.attempts()
     shape = ModelShape.of(resolved.recipe.model, resolved.blend.sequence_length)
     newest = attempts[-1] if attempts else None
+    speed = throughput(path.newest, newest, shape)
+    tflops = speed["tflops_per_device"] if speed is not None else None
+    energy = run_energy([_span(each) for each in attempts], _own_tokens(run, path), tflops)
     return {
         "run": run_line(run, path).to_json(),
         "path_to_run": str(run.path),
@@ -169,7 +174,9 @@ def run_page(run: RunDirectory) -> dict[str, Any]:
         ],
         "layout": newest.header.layout.model_dump(mode="json") if newest else None,
         "kernels": [kernel.model_dump(mode="json") for kernel in newest.header.kernels] if newest else [],
-        "throughput": throughput(path.newest, newest, shape),
+        "throughput": speed,
+        "energy": energy,
+        "sensors": sensors(attempts),
         "spikes": [alarm.to_dict() for alarm in path.alarms],
         "checkpoints": [
             {
@@ -210,6 +217,25 @@ def throughput(newest: Sequence[Ring], attempt: AttemptDirectory | None, shape: 
         "split": split(newest),
         "ranks": [asdict(speed) for speed in rank_speeds(attempt)],
     }
+
+
+def _span(attempt: AttemptDirectory) -> AttemptSpan:
+    header, end, last = attempt.header, attempt.end, attempt.ring_log.last()
+    seen = last.ended_at if last is not None else header.started_at
+    devices = header.layout.world_size if header.layout.device != "cpu" else 0
+    return AttemptSpan(
+        attempt, header.started_at, end.ended_at if end is not None else seen, devices, header.config.telemetry
+    )
+
+
+def _own_tokens(run: RunDirectory, path: PathSummary) -> int | None:
+    """Tokens that the run itself has trained on its path, without those of a run that it starts from."""
+    own = [segment.attempt for segment in path.segments if segment.run.path == run.path]
+    first = own[0].ring_log.first() if own else None
+    if first is None or path.last is None:
+        return None
+    before = first.consumed_tokens - first.global_batch_size * run.resolved.blend.sequence_length
+    return path.last.consumed_tokens - before
 
 
 def _median(values: Iterable[float | None]) -> float | None:

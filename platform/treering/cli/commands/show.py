@@ -12,6 +12,7 @@ from treering.cli.numbers import age, number_text, plain_numbers, short_count
 from treering.cli.options import JsonOption, RunArgument, project
 from treering.cli.output import console, print_json, print_table
 from treering.cli.recorded import print_notes, print_recorded_page
+from treering.cli.sensors import print_energy
 from treering.config.canonical import short
 
 FullOption = Annotated[
@@ -20,7 +21,7 @@ FullOption = Annotated[
 
 
 def show(run: RunArgument, full: FullOption = False, json: JsonOption = False) -> None:
-    """Show one run: state, progress, loss, best checkpoint, alarms; with `--full`, everything on record.
+    """Show one run: state, progress, loss, checkpoint, alarms, energy; with `--full`, everything on record.
 
     Exit codes:
         3: the config or the log of the run does not hold
@@ -46,6 +47,7 @@ def show(run: RunArgument, full: FullOption = False, json: JsonOption = False) -
         print_json(plain_numbers(page))
         return
     _print_state(page, full=full)
+    print_energy(page)
     print_notes(page)
     if full:
         _print_page(page)

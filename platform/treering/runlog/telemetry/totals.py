@@ -36,7 +36,6 @@ class DeviceTotal:
         counted_s: seconds that it covers.
         integrated_j: joules of power over time.
         integrated_s: seconds that it covers.
-        unseen_s: seconds between readings that neither covers.
     """
 
     first: float
@@ -47,7 +46,6 @@ class DeviceTotal:
     counted_s: float = 0.0
     integrated_j: float = 0.0
     integrated_s: float = 0.0
-    unseen_s: float = 0.0
 
     def add(self, times: Floats, energy: Floats, power: Floats) -> None:
         """Adds readings of the device, in order of time; those before the newest one are left out."""
@@ -63,7 +61,6 @@ class DeviceTotal:
         self.counted_s += float(seconds[counted].sum())
         self.integrated_j += float((mean_w * seconds)[integrated].sum())
         self.integrated_s += float(seconds[integrated].sum())
-        self.unseen_s += float(seconds[~counted & ~integrated].sum())
         self.last, self.energy, self.power = float(times[-1]), float(energy[-1]), float(power[-1])
 
 
