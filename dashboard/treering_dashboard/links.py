@@ -12,6 +12,8 @@ from streamlit.navigation.page import StreamlitPage
 
 from treering.audit.documents.exposure import Exposure
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
+from treering.runlog.recorded_directory import RecordedRunDirectory
+from treering.runlog.recorded_records import RecordedCheckpoint
 from treering_dashboard.panels.choice import go_to
 from treering_dashboard.panels.foreign import label
 
@@ -93,6 +95,18 @@ def open_checkpoint(checkpoint: CheckpointDirectory | None) -> None:
     """Goes to the audit of a checkpoint, where one was clicked."""
     if checkpoint is not None:
         go_to(AUDIT.link, run=checkpoint.run.path.name, checkpoint=checkpoint.path.name)
+
+
+def audit_link(run: RecordedRunDirectory, text: str) -> None:
+    """A link to the audit of a recorded run."""
+    st.page_link(AUDIT.link, label=label(text), icon=":material/fact_check:", query_params={"run": run.path.name})
+
+
+def open_recorded(run: RecordedRunDirectory, checkpoint: RecordedCheckpoint | None) -> None:
+    """Goes to the audit of a recorded run's checkpoint, where one was clicked."""
+    if checkpoint is not None:
+        name = run.checkpoint_file(checkpoint.attempt, checkpoint.step).stem
+        go_to(AUDIT.link, run=run.path.name, checkpoint=name)
 
 
 def open_document(document: str | None) -> None:

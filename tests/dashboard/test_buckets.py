@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treering_dashboard.frames.buckets import MAX_BUCKETS, downsample
+from treering.runlog.columns.rows import Series
+from treering_dashboard.frames.buckets import MAX_BUCKETS, Envelope, downsample
 
 
 def frame(values: list[float], segments: list[int] | None = None) -> pd.DataFrame:
@@ -63,8 +64,9 @@ def test_no_bucket_crosses_a_restart() -> None:
 
 
 def test_on_a_log_axis_zero_and_below_are_counted_not_drawn() -> None:
-    found = downsample(frame([0.0, -1.0, 3.0]), ["loss"], positive=["loss"], limit=1)
-    assert (found["loss_lo"].item(), found["loss_hi"].item(), found["loss_bad"].item()) == (3.0, 3.0, 2)
+    series = Series(np.array([0.0, -1.0, 3.0, math.nan]), np.array([True, True, True, False]))
+    found = Envelope.of(series, np.array([0]), positive=True)
+    assert (found.lo.item(), found.hi.item(), found.last.item(), found.bad.item()) == (3.0, 3.0, 3.0, 2)
 
 
 def test_short_runs_are_drawn_step_by_step() -> None:

@@ -4,31 +4,39 @@ import math
 import os
 import shutil
 
+import pandas as pd
 import pytest
 
 from treering.runlog.directory import RunDirectory
 from treering.runlog.lock import acquire
+from treering_dashboard.frames.curves import Curves
 from treering_dashboard.frames.rings import read_run
 from treering_dashboard.frames.summary import summarize
+
+
+def rows(curves: Curves) -> pd.DataFrame:
+    """All rows with their facts, and the metrics by key."""
+    return curves.frame(slice(None)).assign(**{key: curves.series(key).values for key in curves.metrics})
 
 
 def test_a_restart_cuts_the_path_and_keeps_what_it_replaced(lay_run) -> None:
     run = RunDirectory(lay_run(restart_after=100, lost_steps=17))
     frames = read_run(run)
-    assert frames.path["step"].tolist() == list(range(1, 307))
-    assert frames.path.groupby("segment")["step"].agg(["min", "max"]).to_numpy().tolist() == [[1, 100], [101, 306]]
-    assert frames.replaced["step"].tolist() == list(range(101, 118))
+    path, replaced = rows(frames.path), rows(frames.replaced)
+    assert path["step"].tolist() == list(range(1, 307))
+    assert path.groupby("segment")["step"].agg(["min", "max"]).to_numpy().tolist() == [[1, 100], [101, 306]]
+    assert replaced["step"].tolist() == list(range(101, 118))
     (restart,) = frames.restarts
     assert (restart.step, restart.attempt, restart.origin, restart.replaced_steps) == (101, 2, "resume", 17)
     assert frames.problems == ()
     # Replaced steps stand beside the path where they were done, on every axis.
-    for name in ("wall_s", "process_s", "tokens"):
-        at_return = frames.path[name].iloc[99]
-        assert at_return < frames.replaced[name].iloc[0] < at_return + (frames.path[name].iloc[101] - at_return) + 60
+    for name in ("wall_s", "process_s", "tokens", "samples"):
+        at_return = path[name].iloc[99]
+        assert at_return < replaced[name].iloc[0] < at_return + (path[name].iloc[101] - at_return) + 60
 
 
 def test_every_axis_rises_along_the_path(lay_run) -> None:
-    path = read_run(RunDirectory(lay_run(restart_after=100))).path
+    path = rows(read_run(RunDirectory(lay_run(restart_after=100))).path)
     for name in ("step", "samples", "tokens", "wall_s", "process_s"):
         assert (path[name].diff().iloc[1:] > 0).all(), name
     # The clock counts the pause between two attempts, process time does not.
@@ -39,24 +47,24 @@ def test_values_are_those_of_the_rings(lay_run) -> None:
     run = RunDirectory(lay_run())
     frames = read_run(run)
     ring = list(run.path_rings())[41]
-    row = frames.path.iloc[41]
-    assert (row["train_loss"], row["train_grad_norm"], row["tokens"]) == (
+    row = rows(frames.path).iloc[41]
+    assert (row["train/loss"], row["train/grad_norm"], row["tokens"], row["samples"]) == (
         ring.loss,
         ring.grad_norm,
         ring.consumed_tokens,
+        ring.consumed_samples,
     )
-    assert row["time_data_wait"] == ring.time_s["data_wait"]
-    assert frames.reads[41].batch_digest == ring.batch_digest
+    assert row["time/data_wait"] == ring.time_s["data_wait"]
 
 
 def test_held_out_losses_are_rows_of_their_own(lay_run) -> None:
     run = RunDirectory(lay_run())
-    validation = read_run(run).validation
-    assert sorted(set(validation["corpus"])) == ["", "factbook", "pubmed", "python"]
-    assert validation[validation["corpus"] == ""]["step"].tolist() == list(range(25, 307, 25))
+    frames = read_run(run)
+    assert sorted(frames.held_out_corpora) == ["factbook", "pubmed", "python"]
+    assert frames.held_out()["step"].tolist() == list(range(25, 307, 25))
     measured = {ring.step: ring.validation for ring in run.path_rings() if ring.validation}
-    of_python = validation[(validation["corpus"] == "python") & (validation["step"] == 250)]
-    assert of_python["loss"].item() == measured[250]["by_corpus"]["python"]
+    of_python = frames.held_out("python")
+    assert of_python[of_python["step"] == 250]["loss"].item() == measured[250]["by_corpus"]["python"]
 
 
 def test_spikes_are_found_where_they_were_laid(lay_run) -> None:
@@ -69,13 +77,13 @@ def test_spikes_are_found_where_they_were_laid(lay_run) -> None:
 def test_work_at_risk_is_what_stands_behind_the_last_checkpoint(lay_run) -> None:
     run = RunDirectory(lay_run(stop_at=240, status="interrupted"))
     frames = read_run(run)
-    end = frames.path["ended_at"].iloc[-1]
-    summary = summarize(run, frames, now=end + 90)
+    path = rows(frames.path)
+    summary = summarize(run, frames, now=path["ended_at"].iloc[-1] + 90)
     assert (summary.state, summary.reason) == ("interrupted", "interrupted by the test")
     assert (summary.step, summary.num_steps, summary.checkpoint_step, summary.at_risk_steps) == (240, 306, 200, 40)
     assert summary.step_age_s == pytest.approx(90)
-    assert summary.at_risk_s == pytest.approx(frames.path["time_step"].iloc[200:].sum())
-    assert summary.tokens == frames.path["tokens"].iloc[-1]
+    assert summary.at_risk_s == pytest.approx(path["time/step"].iloc[200:].sum())
+    assert summary.tokens == path["tokens"].iloc[-1]
 
 
 def test_states(lay_run) -> None:
@@ -113,7 +121,7 @@ def test_an_edited_ring_ends_the_path_and_is_named(lay_run) -> None:
     edit_ring(path, 150)
     run = RunDirectory(path)
     frames = read_run(run)
-    assert frames.path["step"].iloc[-1] == 149
+    assert frames.path.last_step == 149
     (problem,) = frames.problems
     assert "rings.jsonl line 150: ring of step 150" in str(problem)
     assert (problem.file, problem.line) == (path / "attempts" / "0001" / "rings.jsonl", 150)
@@ -125,7 +133,7 @@ def test_an_edited_ring_before_the_point_of_return_still_shows_its_attempt(lay_r
     edit_ring(path, 50)
     frames = read_run(RunDirectory(path))
     assert "line 50" in str(frames.problems[0])
-    assert frames.path["step"].iloc[48] == 49
+    assert frames.path.fact("step")[48] == 49
 
 
 def test_a_missing_header_is_named(lay_run) -> None:
@@ -171,6 +179,6 @@ def test_an_edited_manifest_is_named(lay_run) -> None:
 
 def test_a_window_keeps_the_newest_steps_alone(lay_run) -> None:
     frames = read_run(RunDirectory(lay_run(restart_after=100, spike_at=190))).last(100)
-    assert frames.path["step"].tolist() == list(range(207, 307))
-    assert set(frames.validation["step"]) == {225, 250, 275, 300}
+    assert rows(frames.path)["step"].tolist() == list(range(207, 307))
+    assert frames.held_out()["step"].tolist() == [225, 250, 275, 300]
     assert (frames.alarms, frames.restarts, len(frames.replaced)) == ((), (), 0)

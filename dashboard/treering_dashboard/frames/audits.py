@@ -20,11 +20,15 @@ from treering.audit.megatron.forms import DESCRIPTION
 from treering.audit.megatron.moved import parse_moved
 from treering.audit.megatron.run import AuditedRun
 from treering.audit.megatron.saved import LATEST
+from treering.audit.recorded.difference import RecordedDifference, compare_recorded
+from treering.audit.recorded.report import RecordedAudit, audit_recorded
 from treering.audit.report import AuditReport
 from treering.data.corpus.corpus import DOCUMENTS
 from treering.errors import EvidenceError
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory
+from treering.runlog.recorded_directory import RecordedRunDirectory
+from treering.runlog.recorded_records import RecordedCheckpoint
 from treering_dashboard.frames.cached import Version, corpora_version, file_version, project, runs_version, version
 
 if TYPE_CHECKING:
@@ -68,6 +72,46 @@ def _audit(project: Project, path: Path, keys: tuple[Path, ...], version: Versio
     del version  # part of the key alone
     checkpoint = CheckpointDirectory(path)
     return attested(audit_checkpoint(checkpoint, project), checkpoint, [_read_key(key) for key in keys])
+
+
+def recorded_audit_of(run: RecordedRunDirectory, checkpoint: RecordedCheckpoint | None) -> RecordedAudit:
+    """The audit of a recorded run's records, or of the path to one of its checkpoints; no content.
+
+    Raises:
+        EvidenceError: the run's own record does not hold.
+    """
+    file = None if checkpoint is None else run.checkpoint_file(checkpoint.attempt, checkpoint.step)
+    seen = version(run) + file_version(run.path, "attempts/*/ranks/*.jsonl")
+    if checkpoint is not None:
+        root = Path(checkpoint.path)
+        folder = root.parent if root.is_file() else root
+        for each in checkpoint.files:
+            seen += file_version(folder, escape(each.path))
+    return _recorded_audit(run.path, file, seen)
+
+
+@st.cache_data(max_entries=64, show_spinner="Auditing …")
+def _recorded_audit(path: Path, file: Path | None, version: Version) -> RecordedAudit:
+    del version  # part of the key alone
+    return audit_recorded(RecordedRunDirectory(path), None if file is None else RecordedCheckpoint.read(file)[0])
+
+
+def recorded_difference_of(a: RecordedRunDirectory, b: RecordedRunDirectory) -> RecordedDifference:
+    """The first step at which two recorded runs were fed different samples.
+
+    Raises:
+        EvidenceError: a ring was changed, removed or put in.
+        UserError: no step of both reports its samples.
+    """
+    ranks = "attempts/*/ranks/*.jsonl"
+    seen = version(a) + file_version(a.path, ranks) + version(b) + file_version(b.path, ranks)
+    return _recorded_difference(a.path, b.path, seen)
+
+
+@st.cache_data(max_entries=64, show_spinner="Comparing what both runs were fed …")
+def _recorded_difference(a: Path, b: Path, version: Version) -> RecordedDifference:
+    del version  # part of the key alone
+    return compare_recorded(RecordedRunDirectory(a), RecordedRunDirectory(b))
 
 
 def _read_key(file: Path) -> "PublicKey":

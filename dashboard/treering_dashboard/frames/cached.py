@@ -6,6 +6,7 @@ a sample lets two share a value.
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -16,13 +17,16 @@ from treering.config.resolved import CONFIG_FILE
 from treering.errors import EvidenceError
 from treering.project import Project
 from treering.runlog.directory import EVALUATIONS, MANIFEST_FILE, RunDirectory
-from treering.runlog.find import find_runs
+from treering.runlog.find import find_recorded_runs, find_runs
 from treering.runlog.folders import END_FILE, HEADER_FILE
 from treering.runlog.incidents import INCIDENTS_FILE
+from treering.runlog.journal import JOURNAL, Scored
+from treering.runlog.recorded_directory import RECORD_FILE, RecordedRunDirectory
 from treering.runlog.records import Evaluation
 from treering.runlog.ring import RINGS_FILE
+from treering_dashboard.frames.recorded import read_recorded
 from treering_dashboard.frames.rings import RunFrames, read_run
-from treering_dashboard.frames.summary import RunSummary, summarize
+from treering_dashboard.frames.summary import AnyRun, RunSummary, summarize
 from treering_dashboard.frames.telemetry import Telemetry, read_telemetry
 
 ROOT_VARIABLE: Final = "TREERING_ROOT"
@@ -36,6 +40,9 @@ _RECORDS = (
     f"attempts/*/{INCIDENTS_FILE}",
     f"attempts/*/{END_FILE}",
     f"checkpoints/*/{MANIFEST_FILE}",
+    "checkpoints/*.json",
+    RECORD_FILE,
+    JOURNAL,
     f"{EVALUATIONS}/*.json",
 )
 _SENSORS = (
@@ -56,12 +63,31 @@ def from_root(path: Path) -> str:
     return str(path.relative_to(root) if path.is_relative_to(root) else path)
 
 
+def from_root_text(path: str) -> str:
+    """The same of a path that a record names."""
+    return from_root(Path(path))
+
+
 def runs() -> list[RunDirectory]:
     """All runs, newest activity first."""
     return find_runs(project().runs)[::-1]
 
 
-def version(run: RunDirectory, records: Sequence[str] = _RECORDS) -> Version:
+def all_runs() -> list[AnyRun]:
+    """All runs, recorded ones too, newest activity first."""
+    found: list[AnyRun] = [*find_runs(project().runs), *find_recorded_runs(project().runs)]
+    return sorted(found, key=_last_activity, reverse=True)
+
+
+def _last_activity(run: AnyRun) -> float:
+    times = [0.0]
+    for file in (*(attempt.rings_file for attempt in run.attempts()), run.path / CONFIG_FILE, run.path / RECORD_FILE):
+        with suppress(FileNotFoundError):
+            times.append(file.stat().st_mtime)
+    return max(times)
+
+
+def version(run: AnyRun, records: Sequence[str] = _RECORDS) -> Version:
     """Names, sizes and times of the run's records: equal as long as nothing was written."""
     return file_version(run.path, *records)
 
@@ -71,8 +97,9 @@ def file_version(folder: Path, *patterns: str) -> Version:
     found = []
     for pattern in patterns:
         for path in sorted(folder.glob(pattern)):
-            status = path.stat()
-            found.append((str(path.relative_to(folder)), status.st_size, status.st_mtime_ns))
+            with suppress(FileNotFoundError):  # it was renamed or removed since
+                status = path.stat()
+                found.append((str(path.relative_to(folder)), status.st_size, status.st_mtime_ns))
     return tuple(found)
 
 
@@ -88,12 +115,18 @@ def runs_version() -> Version:
     )
 
 
-def frames(run: RunDirectory) -> RunFrames:
+def frames(run: AnyRun) -> RunFrames:
     """The run's frames as of now."""
-    return _frames(str(run.path), version(run))
+    return _frames(str(run.path), version(run), recorded=isinstance(run, RecordedRunDirectory))
 
 
-def summary(run: RunDirectory) -> RunSummary:
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _frames(path: str, version: Version, *, recorded: bool) -> RunFrames:
+    del version  # part of the key alone
+    return read_recorded(RecordedRunDirectory(Path(path))) if recorded else read_run(RunDirectory(Path(path)))
+
+
+def summary(run: AnyRun) -> RunSummary:
     """The run's line as of now."""
     return summarize(run, frames(run))
 
@@ -106,7 +139,15 @@ def telemetry(run: RunDirectory) -> Telemetry:
 @st.cache_data(max_entries=16, show_spinner=False)
 def _telemetry(path: str, version: Version, sensors: Version) -> Telemetry:
     del sensors  # part of the key alone
-    return read_telemetry(RunDirectory(Path(path)), _frames(path, version).path)
+    return read_telemetry(RunDirectory(Path(path)), _frames(path, version, recorded=False).path)
+
+
+def scored(run: RecordedRunDirectory) -> tuple[list[Scored], EvidenceError | None]:
+    """The scores that another trainer reported, and the error if they cannot be read."""
+    try:
+        return [line.entry for line in run.journal.lines() if isinstance(line.entry, Scored)], None
+    except EvidenceError as error:
+        return [], error
 
 
 def evaluations(run: RunDirectory) -> tuple[list[Evaluation], EvidenceError | None]:
@@ -115,9 +156,3 @@ def evaluations(run: RunDirectory) -> tuple[list[Evaluation], EvidenceError | No
         return run.evaluations(), None
     except EvidenceError as error:
         return [], error
-
-
-@st.cache_data(max_entries=64, show_spinner=False)
-def _frames(path: str, version: Version) -> RunFrames:
-    del version  # part of the key alone
-    return read_run(RunDirectory(Path(path)))

@@ -1,40 +1,35 @@
-"""A run's rings as a frame: one row a step, with every x that a chart may be drawn over.
+"""What the run pages draw of a run: its curves, alarms, restarts and incidents.
 
-Reads what the trainer wrote, straight from the run log. Evidence that does not hold ends the rows where it breaks and
-goes to `problems`: a page shows the rows before the fault, and names the fault.
+Reads what the trainer wrote, through the columns. Evidence that does not hold ends the rows where it breaks and goes to
+`problems`: a page shows the rows before the fault, and names the fault.
 """
 
-import math
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
-from typing import Any, Final
+from itertools import chain, pairwise
 
-import numpy as np
 import pandas as pd
 
 from treering.errors import EvidenceError
 from treering.metrics.alarms import Alarm
-from treering.metrics.efficiency import efficiency
-from treering.metrics.flops import ModelShape
 from treering.metrics.path_alarms import judge_of, judged
 from treering.metrics.spikes import RingAlarms
+from treering.metrics.stored_alarms import alarms_by_columns
 from treering.runlog.ancestry import PathSegment, broken_seam, path_left, segments_left
 from treering.runlog.attempt import AttemptDirectory
+from treering.runlog.columns.attempt import AttemptColumns
+from treering.runlog.columns.blocks import rows_of
+from treering.runlog.columns.path import PathColumns
 from treering.runlog.directory import RunDirectory
 from treering.runlog.folders import HEADER_FILE
 from treering.runlog.incidents import Incident
-from treering.runlog.metric_catalog import ring_metrics
+from treering.runlog.metric_catalog import describe
 from treering.runlog.ring import RINGS_FILE, Ring
+from treering_dashboard.frames.curves import ColumnSource, Curves, Offset, RowSource, Stretch
+from treering_dashboard.frames.shares import shares_of
 
-FACTS: Final = ("segment", "attempt", "step", "samples", "tokens", "wall_s", "process_s", "ended_at")
-"""Columns that place a ring on its path; all other columns are metrics, named by `column`."""
-
-
-def column(key: str) -> str:
-    """Column of a key of the metric catalog; charts cannot name a field with a slash or a dot without escapes."""
-    return key.replace("/", "_").replace(".", "_")
+VALIDATION = "validation/loss"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,52 +49,40 @@ class Restart:
     replaced_steps: int
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
-    """Which data a step read; meanings as in a ring."""
-
-    step: int
-    sample_start: int
-    sample_end: int
-    batch_digest: str
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunFrames:
     """What the run pages draw.
 
     Attributes:
-        path: one row for each ring on the path, in order of steps.
-        replaced: rings after the point to which a restart returned: recorded, off the path.
-        validation: one row for each held-out measurement and corpus (`corpus` empty: the blend), with the same x's.
-        reads: what each ring on the path read.
+        path: the numbers along the path.
+        replaced: those after the point to which a restart returned: recorded, off the path.
         alarms: what the rules of health found on the path, in order of steps.
         restarts: the points of the path at which a new attempt began.
         incidents: events outside the metrics of all attempts, those off the path too, each with its attempt's number.
         problems: the evidence that does not hold; one fault may be in it twice.
         missing: what is missing of the path before the run's own steps, as text; empty if the path is complete.
         flops_formula: name of the FLOPs formula of the newest ring.
+        recorded: whether another trainer reported the numbers.
     """
 
-    path: pd.DataFrame
-    replaced: pd.DataFrame
-    validation: pd.DataFrame
-    reads: tuple[Read, ...]
-    alarms: tuple[Alarm, ...]
-    restarts: tuple[Restart, ...]
-    incidents: tuple[tuple[int, Incident], ...]
-    problems: tuple[EvidenceError, ...]
-    missing: str
-    flops_formula: str | None
+    path: Curves
+    replaced: Curves
+    alarms: tuple[Alarm, ...] = ()
+    restarts: tuple[Restart, ...] = ()
+    incidents: tuple[tuple[int, Incident], ...] = ()
+    problems: tuple[EvidenceError, ...] = ()
+    missing: str = ""
+    flops_formula: str | None = None
+    recorded: bool = False
 
     def last(self, num_steps: int) -> "RunFrames":
         """The same for the newest steps alone, so that they are downsampled less."""
-        first = int(self.path["step"].iloc[-1]) - num_steps + 1 if len(self.path) else 0
+        path = self.path.last(num_steps)
+        first = path.after + 1
         return replace(
             self,
-            path=self.path[self.path["step"] >= first].reset_index(drop=True),
-            replaced=self.replaced[self.replaced["step"] >= first].reset_index(drop=True),
-            validation=self.validation[self.validation["step"] >= first].reset_index(drop=True),
+            path=path,
+            replaced=self.replaced.behind(path.after),
             alarms=tuple(alarm for alarm in self.alarms if alarm.step >= first),
             restarts=tuple(restart for restart in self.restarts if restart.step >= first),
             incidents=tuple(each for each in self.incidents if each[1].step >= first),
@@ -110,31 +93,119 @@ class RunFrames:
         """Steps on the path that hold."""
         return len(self.path)
 
+    def held_out(self, corpus: str = "") -> pd.DataFrame:
+        """Held-out losses on the path: facts of each measurement with `loss`.
+
+        Args:
+            corpus: whose; empty: the blend's.
+        """
+        key = f"{VALIDATION}/{corpus}" if corpus else VALIDATION
+        if key not in self.path:
+            return self.path.frame([]).assign(loss=[])
+        positions, values = self.path.points(key)
+        return self.path.frame(positions).assign(loss=values)
+
+    @property
+    def held_out_corpora(self) -> list[str]:
+        """The corpora whose held-out loss was measured."""
+        return [key.removeprefix(f"{VALIDATION}/") for key in self.path.metrics if key.startswith(f"{VALIDATION}/")]
+
+
+@dataclass(frozen=True)
+class _Read:
+    """The attempts of a path and where their rows come from, oldest first."""
+
+    segments: list[PathSegment]
+    sources: list[ColumnSource | RowSource]
+    ends: list[int]
+    formulas: list[str | None]
+    alarms: list[Alarm]
+    missing: str
+
 
 def read_run(run: RunDirectory) -> RunFrames:
-    """Reads all rings of a run; broken evidence goes to `problems` and is never raised."""
+    """Reads a run; broken evidence goes to `problems` and is never raised."""
     problems = list(_headless_attempts(run))
+    try:
+        found = _by_columns(run)
+    except EvidenceError:  # the rings say what is wrong, and which of them are left
+        found = _by_rings(run, problems)
+    path = _path(found)
+    return RunFrames(
+        path=path,
+        replaced=_replaced(run, found.segments, path),
+        alarms=tuple(found.alarms),
+        restarts=tuple(_restarts(found.segments)),
+        incidents=tuple(_incidents(run, problems)),
+        problems=tuple(problems),
+        missing=found.missing,
+        flops_formula=next((each for each in reversed(found.formulas) if each is not None), None),
+    )
+
+
+def _by_columns(run: RunDirectory) -> _Read:
+    segments, missing = segments_left(run)
+    columns = PathColumns.of_run(segments, whole=not missing)
+    ends = [last or each.head().last_step for each, last in columns.stretches]
+    newest = [each.newest(1, end) for (each, _), end in zip(columns.stretches, ends, strict=True)]
+    return _Read(
+        segments,
+        [ColumnSource(each) for each, _ in columns.stretches],
+        ends,
+        [rings[-1].flops_formula if rings else None for rings in newest],
+        alarms_by_columns(run, segments, columns) if segments else [],
+        missing,
+    )
+
+
+def rings_left(run: RunDirectory, problems: list[EvidenceError]) -> tuple[list[PathSegment], list[list[Ring]], str]:
+    """The segments of the path, the rings of each up to the first fault, and what is missing before them.
+
+    Args:
+        run: the run.
+        problems: gets what does not hold.
+    """
     try:
         path = path_left(run)
     except EvidenceError:  # the fault is in the run itself: the rings before it are shown
         segments, missing = _segments(run, problems)
-        rings, lengths = _path_rings(segments, problems, whole=not missing)
-    else:
-        segments, missing, rings = list(path.segments), path.missing, list(path.rings)
-        lengths = _lengths(segments, rings)
-    frame = _frame(rings, segments, lengths)
-    return RunFrames(
-        path=frame,
-        replaced=_replaced(run, segments, frame),
-        validation=_validation(rings, frame),
-        reads=tuple(Read(ring.step, ring.sample_start, ring.sample_end, ring.batch_digest) for ring in rings),
-        alarms=tuple(judged(_judge(run), segments, rings)),
-        restarts=tuple(_restarts(segments)),
-        incidents=tuple(_incidents(run, problems)),
-        problems=tuple(problems),
-        missing=missing,
-        flops_formula=rings[-1].flops_formula if rings else None,
+        return segments, _path_rings(segments, problems, whole=not missing), missing
+    return list(path.segments), _split(list(path.segments), list(path.rings)), path.missing
+
+
+def _by_rings(run: RunDirectory, problems: list[EvidenceError]) -> _Read:
+    segments, parts, missing = rings_left(run, problems)
+    return _Read(
+        segments,
+        [RowSource(rows_of(rings, range(len(rings)))) for rings in parts],
+        [rings[-1].step if rings else 0 for rings in parts],
+        [rings[-1].flops_formula if rings else None for rings in parts],
+        list(judged(_judge(run), segments, chain.from_iterable(parts))),
+        missing,
     )
+
+
+def _path(found: _Read) -> Curves:
+    names: dict[str, None] = {}
+    stretches: list[Stretch] = []
+    for segment, source, end, formula in zip(found.segments, found.sources, found.ends, found.formulas, strict=True):
+        computed = shares_of(segment, source.names(), formula)
+        names |= dict.fromkeys((*source.names(), *computed))
+        attempt, number = segment.attempt, len(stretches)
+        offset = None if number or attempt.header.parent is None else _before_first(attempt)
+        stretches.append(Stretch(number, attempt.number, source, end, 0, attempt.header.started_at, offset, computed))
+    begin = stretches[0].started_at if stretches else 0.0
+    return Curves(tuple(stretches), {name: (name, describe(name)) for name in names}, cumulative=True, begin=begin)
+
+
+def _before_first(attempt: AttemptDirectory) -> Offset:
+    """What was consumed before an attempt whose past is missing, by its first ring."""
+
+    def offset(fact: str) -> float:
+        ring = attempt.ring_log.first()
+        return float(ring.consumed_samples - ring.global_batch_size) if ring and fact == "samples" else 0.0
+
+    return offset
 
 
 def _headless_attempts(run: RunDirectory) -> Iterator[EvidenceError]:
@@ -163,34 +234,32 @@ def _segments(run: RunDirectory, problems: list[EvidenceError]) -> tuple[list[Pa
     return segments, ""
 
 
-def _lengths(segments: list[PathSegment], rings: list[Ring]) -> list[int]:
-    """The number of rings of each segment of a complete path."""
+def _split(segments: list[PathSegment], rings: list[Ring]) -> list[list[Ring]]:
+    """The rings of each segment of a complete path."""
     steps = [ring.step for ring in rings]
     ends = [
         bisect_right(steps, segment.last_step) if segment.last_step is not None else len(steps) for segment in segments
     ]
-    return [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
+    return [rings[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
 
-def _path_rings(
-    segments: list[PathSegment], problems: list[EvidenceError], *, whole: bool
-) -> tuple[list[Ring], list[int]]:
-    """Rings of all segments up to the first fault, and the number of each segment's."""
-    rings: list[Ring] = []
-    lengths: list[int] = []
+def _path_rings(segments: list[PathSegment], problems: list[EvidenceError], *, whole: bool) -> list[list[Ring]]:
+    """Rings of each segment up to the first fault."""
+    parts: list[list[Ring]] = []
+    last: Ring | None = None
     for segment in segments:
-        before = len(rings)
+        rings: list[Ring] = []
         try:
-            broken = broken_seam(segment.attempt, rings[-1] if rings else None)
-            if broken and (whole or before > 0):
+            broken = broken_seam(segment.attempt, last)
+            if broken and (whole or last is not None):
                 problems.append(EvidenceError(broken, file=segment.attempt.path / HEADER_FILE))
             rings.extend(segment.rings())
         except EvidenceError as error:
             problems.append(error)
-            if len(rings) == before:
-                rings.extend(_rings_before_fault(segment.attempt, segment.last_step))
-        lengths.append(len(rings) - before)
-    return rings, lengths
+            rings = rings or list(_rings_before_fault(segment.attempt, segment.last_step))
+        parts.append(rings)
+        last = rings[-1] if rings else last
+    return parts
 
 
 def _rings_before_fault(attempt: AttemptDirectory, last_step: int | None) -> Iterator[Ring]:
@@ -204,80 +273,34 @@ def _rings_before_fault(attempt: AttemptDirectory, last_step: int | None) -> Ite
         return
 
 
-def _frame(rings: list[Ring], segments: list[PathSegment], lengths: list[int]) -> pd.DataFrame:
-    """Rows of the path; wall clock counts from the first attempt's start, process time is the sum of step times."""
-    numbers = np.repeat(np.arange(len(lengths)), lengths)
-    attempts = np.repeat(np.array([segment.attempt.number for segment in segments], dtype=np.int64), lengths)
-    start = segments[0].attempt.header.started_at if segments else 0.0
-    step_s = np.array([ring.time_s.get("step", 0.0) for ring in rings], dtype=np.float64)
-    ended = np.array([ring.ended_at for ring in rings], dtype=np.float64)
-    facts: dict[str, Any] = {
-        "segment": numbers,
-        "attempt": attempts,
-        "step": [ring.step for ring in rings],
-        "samples": [ring.consumed_samples for ring in rings],
-        "tokens": [ring.consumed_tokens for ring in rings],
-        "wall_s": ended - start,
-        "process_s": np.cumsum(step_s),
-        "ended_at": ended,
-    }
-    return pd.DataFrame({**facts, **_metric_columns(rings, _shares(rings, segments, lengths))})
-
-
-def _shares(rings: list[Ring], segments: list[PathSegment], lengths: list[int]) -> Iterator[dict[str, float]]:
-    """The metrics that `efficiency` computes for each ring; none if the run's config does not hold."""
-    following = iter(rings)
-    for segment, length in zip(segments, lengths, strict=True):
-        own = islice(following, length)
-        try:
-            resolved, header = segment.run.resolved, segment.attempt.header
-        except EvidenceError:
-            yield from ({} for _ in own)
-            continue
-        shape = ModelShape.of(resolved.recipe.model, resolved.blend.sequence_length)
-        for ring in own:
-            yield dict(efficiency(ring, header, shape).metrics())
-
-
-def _metric_columns(rings: Iterable[Ring], shares: Iterable[dict[str, float]]) -> dict[str, list[float]]:
-    """All metrics of the rings except held-out losses, and their shares; NaN where a ring lacks one."""
-    rows = [
-        {column(key): value for key, value in (ring_metrics(ring) | own).items() if not key.startswith("validation/")}
-        for ring, own in zip(rings, shares, strict=True)
-    ]
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: [row.get(name, math.nan) for row in rows] for name in names}
-
-
-def _replaced(run: RunDirectory, segments: list[PathSegment], path: pd.DataFrame) -> pd.DataFrame:
+def _replaced(run: RunDirectory, segments: list[PathSegment], path: Curves) -> Curves:
     """Rings of this run's attempts after the point to which a restart returned."""
     last_on_path = {segment.attempt.number: segment.last_step for segment in segments if segment.run.path == run.path}
-    frames = []
+    stretches = []
     for attempt in run.attempts():
         last = last_on_path.get(attempt.number, 0)
         if last is None:
             continue
         try:
-            start = attempt.header.started_at
+            started_at = attempt.header.started_at
+            source, end = _source(run, attempt)
         except EvidenceError:
             continue
-        rings = [ring for ring in _rings_before_fault(attempt, None) if ring.step > last]
-        if rings:
-            frames.append(_frame(rings, [PathSegment(run, attempt, None)], [len(rings)]).assign(segment=attempt.number))
-            frames[-1]["wall_s"] += start - segments[0].attempt.header.started_at if segments else 0.0
-            frames[-1]["process_s"] += path.loc[path["step"] == last, "process_s"].sum()
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(FACTS))
+        if end > last:
+            parent = attempt.header.parent
+            before = last or (parent.step if parent else 0)
+            stretches.append(Stretch(attempt.number, attempt.number, source, end, last, started_at, path.until(before)))
+    return Curves(tuple(stretches), path.metrics, cumulative=True, begin=path.begin)
 
 
-def _validation(rings: list[Ring], frame: pd.DataFrame) -> pd.DataFrame:
-    rows = []
-    for index, ring in enumerate(rings):
-        if ring.validation is not None:
-            rows.append((index, "", ring.validation["loss"]))
-            rows.extend((index, corpus, loss) for corpus, loss in ring.validation["by_corpus"].items())
-    measured = pd.DataFrame(rows, columns=["row", "corpus", "loss"])
-    where = frame.loc[measured["row"].to_list(), list(FACTS)].reset_index(drop=True)
-    return pd.concat([where, measured[["corpus", "loss"]]], axis=1)
+def _source(run: RunDirectory, attempt: AttemptDirectory) -> tuple[ColumnSource | RowSource, int]:
+    """The rows of an attempt, before its first fault, and the last step that they hold."""
+    try:
+        columns = AttemptColumns(attempt, keep=not run.is_cut)
+        return ColumnSource(columns), columns.head().last_step
+    except EvidenceError:
+        rings = list(_rings_before_fault(attempt, None))
+        return RowSource(rows_of(rings, range(len(rings)))), rings[-1].step if rings else 0
 
 
 def _judge(run: RunDirectory) -> RingAlarms:
@@ -303,5 +326,5 @@ def _restarts(segments: list[PathSegment]) -> Iterator[Restart]:
         last = before.last_step or 0
         # Steps of another run after the step from which this run starts were not repeated.
         own = before.run.path == segment.run.path
-        done = max((ring.step for ring in _rings_before_fault(before.attempt, None)), default=last) if own else last
+        done = _source(before.run, before.attempt)[1] if own else last
         yield Restart(last + 1, header.attempt, header.origin, max(0, done - last))

@@ -6,11 +6,17 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final, Literal
 
+import numpy as np
+
 from treering.errors import EvidenceError
 from treering.metrics import state as run_state
 from treering.runlog.directory import RunDirectory
+from treering.runlog.journal import Noted, notes_and_tags
+from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering.runlog.records import CheckpointManifest
 from treering_dashboard.frames.rings import RunFrames
+
+AnyRun = RunDirectory | RecordedRunDirectory
 
 State = Literal[run_state.State, "damaged"]
 """A run's state; `damaged` is the dashboard's own: the run's evidence does not hold, whatever its processes do."""
@@ -18,6 +24,9 @@ State = Literal[run_state.State, "damaged"]
 STATES: Final[tuple[State, ...]] = (
     "running", "stalled", "finished", "interrupted", "failed", "broken", "damaged", "empty",
 )  # fmt: skip
+
+_RECENT: Final = 20
+"""Steps whose median time gives the time that remains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +36,14 @@ class RunSummary:
     Attributes:
         id: name of the run's folder.
         experiment: the question it belongs to, empty where the config cannot be read.
+        recorded: whether another trainer reported the run.
         state: see `State`.
         reason: how the last attempt ended, in its own words; of a stalled run, since when and which ranks are silent.
         step: last step on the path, 0 before the first.
         num_steps: steps of the whole schedule, 0 where unknown.
-        tokens: consumed tokens.
-        train_tokens: tokens of the whole schedule.
-        loss: of the last step.
+        tokens: consumed tokens, NaN where the trainer does not report them.
+        train_tokens: tokens of the whole schedule, 0 where unknown.
+        loss: newest loss.
         validation_loss: newest held-out loss.
         tokens_per_second: of the last step.
         step_age_s: since the last step ended.
@@ -46,17 +56,20 @@ class RunSummary:
         incidents: number of incidents of all attempts.
         alarms: how many each rule of health raised on the path, in words; empty where none did.
         overrides: what was set beside the experiment's file.
+        tags: of the run.
+        notes: of the run, oldest first.
         problems: what of the evidence does not hold.
         missing: what of the path before the run's own steps is missing; empty where it is whole.
     """
 
     id: str
     experiment: str
+    recorded: bool
     state: State
     reason: str
     step: int
     num_steps: int
-    tokens: int
+    tokens: float
     train_tokens: int
     loss: float
     validation_loss: float
@@ -71,6 +84,8 @@ class RunSummary:
     incidents: int
     alarms: str
     overrides: tuple[str, ...]
+    tags: tuple[str, ...]
+    notes: tuple[Noted, ...]
     problems: tuple[EvidenceError, ...]
     missing: str
 
@@ -80,55 +95,89 @@ class RunSummary:
         return self.state in ("running", "stalled")
 
 
-def summarize(run: RunDirectory, frames: RunFrames, now: float | None = None) -> RunSummary:
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a run is to do, as far as its records tell."""
+
+    experiment: str = ""
+    num_steps: int = 0
+    train_tokens: int = 0
+    overrides: tuple[str, ...] = ()
+
+
+def summarize(run: AnyRun, frames: RunFrames, now: float | None = None) -> RunSummary:
     """Reads the small records of a run beside its frames; broken evidence goes to `problems` and is never raised."""
     now = time.time() if now is None else now
     problems = list(frames.problems)
-    experiment, num_steps, train_tokens = "", 0, 0
-    overrides: tuple[str, ...] = ()
-    try:
-        resolved = run.resolved
-        experiment, num_steps = resolved.experiment, resolved.schedule.num_steps
-        train_tokens = resolved.consumed_tokens(num_steps)
-        overrides = resolved.overrides
-    except EvidenceError as error:
-        problems.append(error)
-    manifests = read_manifests(run, problems)
+    plan = _plan(run, problems)
+    saved = _saved(run, problems)
+    notes, tags = _notes(run, problems)
     state, reason = _state(run, problems, now)
     path = frames.path
     raised = Counter(alarm.rule for alarm in frames.alarms)
-    step = int(path["step"].iloc[-1]) if len(path) else 0
-    saved = max((manifest.step for manifest in manifests if manifest.step <= step), default=0)
-    unsaved = path[path["step"] > saved]
-    recent = path["time_step"].tail(20) if "time_step" in path and len(path) else None
-    blend_losses = frames.validation[frames.validation["corpus"] == ""]["loss"]
+    rows, step = len(path), path.last_step
+    checkpoint = max((at for at in saved if at <= step), default=0)
+    speeds = ("speed/tokens_per_second", "speed/reported_tokens_per_second")
     return RunSummary(
         id=run.path.name,
-        experiment=experiment,
+        experiment=plan.experiment,
+        recorded=frames.recorded,
         state=state,
         reason=reason,
         step=step,
-        num_steps=num_steps,
-        tokens=int(path["tokens"].iloc[-1]) if len(path) else 0,
-        train_tokens=train_tokens,
-        loss=float(path["train_loss"].iloc[-1]) if len(path) else math.nan,
-        validation_loss=float(blend_losses.iloc[-1]) if len(blend_losses) else math.nan,
-        tokens_per_second=float(path["speed_tokens_per_second"].iloc[-1]) if len(path) else math.nan,
-        step_age_s=now - float(path["ended_at"].iloc[-1]) if len(path) else math.nan,
-        checkpoint_step=saved,
-        checkpoint_age_s=now - max(m.created_at for m in manifests if m.step == saved) if saved else math.nan,
-        at_risk_steps=len(unsaved),
-        at_risk_s=float(unsaved["time_step"].sum()) if "time_step" in unsaved else 0.0,
-        remaining_s=math.nan
-        if recent is None or not num_steps or state == "stalled"
-        else float(recent.median()) * (num_steps - step),
+        num_steps=plan.num_steps,
+        tokens=float(path.fact("tokens")[-1]) if rows and path.has_tokens else math.nan,
+        train_tokens=plan.train_tokens,
+        loss=path.latest("train/loss"),
+        validation_loss=path.latest("validation/loss"),
+        tokens_per_second=next((path.latest(key) for key in speeds if key in path), math.nan),
+        step_age_s=now - float(path.fact("ended_at")[-1]) if rows else math.nan,
+        checkpoint_step=checkpoint,
+        checkpoint_age_s=now - saved[checkpoint] if checkpoint else math.nan,
+        at_risk_steps=int((path.fact("step") > checkpoint).sum()),
+        at_risk_s=float(path.fact("process_s")[-1]) - path.until(checkpoint)("process_s") if rows else 0.0,
+        remaining_s=_remaining(frames, plan, state),
         attempts=len(run.attempts()),
         incidents=len(frames.incidents),
         alarms=", ".join(f"{number:,} {rule}" for rule, number in raised.items()),
-        overrides=overrides,
+        overrides=plan.overrides,
+        tags=tuple(tags),
+        notes=tuple(notes),
         problems=tuple(problems),
         missing=frames.missing,
     )
+
+
+def _plan(run: AnyRun, problems: list[EvidenceError]) -> _Plan:
+    try:
+        if isinstance(run, RecordedRunDirectory):
+            return _Plan(run.record.experiment)
+        resolved = run.resolved
+    except EvidenceError as error:
+        problems.append(error)
+        return _Plan()
+    num_steps = resolved.schedule.num_steps
+    return _Plan(resolved.experiment, num_steps, resolved.consumed_tokens(num_steps), resolved.overrides)
+
+
+def _remaining(frames: RunFrames, plan: _Plan, state: State) -> float:
+    """Compute time of the steps to go at the pace of the last ones, NaN where it is not known."""
+    path = frames.path
+    if not plan.num_steps or state == "stalled" or not len(path):
+        return math.nan
+    recent = path.last(_RECENT).series("time/step").values
+    return float(np.median(recent)) * (plan.num_steps - path.last_step)
+
+
+def _saved(run: AnyRun, problems: list[EvidenceError]) -> dict[int, float]:
+    """When the checkpoint of each step was written, Unix seconds; of a recorded run, those on its path."""
+    if not isinstance(run, RecordedRunDirectory):
+        return {manifest.step: manifest.created_at for manifest in read_manifests(run, problems)}
+    try:
+        return {each.step: each.created_at for each in run.checkpoints_on(run.path_to_end())}
+    except EvidenceError as error:
+        problems.append(error)
+        return {}
 
 
 def read_manifests(run: RunDirectory, problems: list[EvidenceError]) -> list[CheckpointManifest]:
@@ -142,16 +191,29 @@ def read_manifests(run: RunDirectory, problems: list[EvidenceError]) -> list[Che
     return manifests
 
 
-def _state(run: RunDirectory, problems: list[EvidenceError], now: float) -> tuple[State, str]:
+def _notes(run: AnyRun, problems: list[EvidenceError]) -> tuple[list[Noted], list[str]]:
     try:
-        found = run_state.condition(run, now)
+        return notes_and_tags(line.entry for line in run.journal.lines())
+    except EvidenceError as error:
+        if not problems:  # of a run whose record does not hold, the journal cannot be read either
+            problems.append(error)
+        return [], []
+
+
+def _state(run: AnyRun, problems: list[EvidenceError], now: float) -> tuple[State, str]:
+    try:
+        state: run_state.State = run.state()
+        stall = ""
+        if isinstance(run, RunDirectory):
+            found = run_state.condition(run, now)
+            state, stall = found.state, found.stall
         attempts = run.attempts()
         end = attempts[-1].end if attempts else None
     except EvidenceError as error:
         problems.append(error)
         return "damaged", ""
-    if found.state in ("running", "stalled"):
-        return found.state, found.stall
+    if state in ("running", "stalled"):
+        return state, stall
     if problems:
         return "damaged", ""
-    return found.state, end.reason if end else ""
+    return state, end.reason if end else ""

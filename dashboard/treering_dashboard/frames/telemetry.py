@@ -18,7 +18,7 @@ import pandas as pd
 from treering.metrics.ranks import RankSpeed, rank_speeds
 from treering.runlog.directory import RunDirectory
 from treering.runlog.telemetry.reading import TelemetryFolder
-from treering_dashboard.frames.rings import FACTS, column
+from treering_dashboard.frames.curves import FACTS, Curves
 
 MOST_ROWS: Final = 2_000_000
 """Readings of an attempt that are read one by one."""
@@ -60,13 +60,21 @@ class Telemetry:
     dropped: int
 
 
-def read_telemetry(run: RunDirectory, path: pd.DataFrame) -> Telemetry:
+def column(key: str) -> str:
+    """Column of a key of the metric catalog; charts cannot name a field with a slash or a dot without escapes."""
+    return key.replace("/", "_").replace(".", "_")
+
+
+def read_telemetry(run: RunDirectory, curves: Curves) -> Telemetry:
     """Reads the sensors of the attempts on the path.
 
     Args:
         run: whose files.
-        path: `RunFrames.path` of the same run.
+        curves: `RunFrames.path` of the same run.
     """
+    path = curves.frame(slice(None))
+    if "time/step" in curves:
+        path = path.assign(time_step=curves.series("time/step").values)
     frames = []
     reasons: dict[str, str] = {}
     ranks: set[int] = set()

@@ -13,12 +13,20 @@ from treering.config.canonical import short
 from treering.data.blend.joins import join_lines
 from treering.errors import EvidenceError, UserError
 from treering.runlog.directory import CheckpointDirectory
+from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.audits import KEYS_VARIABLE, audit_of, trusted_keys
 from treering_dashboard.panels.answer import command, error_box, open_ends
 from treering_dashboard.panels.assurance import findings, ladder, verdict_line
-from treering_dashboard.panels.choice import checkpoint_or_stop
+from treering_dashboard.panels.choice import (
+    all_runs_or_stop,
+    checkpoint_of,
+    choose_run,
+    recorded_checkpoint_of,
+    stop_without_checkpoint,
+)
 from treering_dashboard.panels.foreign import block, figure
+from treering_dashboard.panels.recorded_audit import recorded_audit
 from treering_dashboard.panels.tables import table
 from treering_dashboard.panels.text import NOTHING, count, number, plural
 
@@ -35,10 +43,19 @@ NUMBERS = (
 
 
 def page() -> None:
-    """Draws the structural audit of the chosen checkpoint."""
-    checkpoint = checkpoint_or_stop()
+    """Draws the structural audit of the chosen checkpoint, or of a recorded run."""
+    runs = all_runs_or_stop()
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        run = choose_run(runs)
+        if isinstance(run, RecordedRunDirectory):
+            recorded = recorded_checkpoint_of(run)
+        else:
+            checkpoint = checkpoint_of(run)
     try:
-        _audit(checkpoint)
+        if isinstance(run, RecordedRunDirectory):
+            recorded_audit(run, recorded)
+        else:
+            _audit(checkpoint or stop_without_checkpoint())
     except EvidenceError as error:
         error_box("There is nothing to audit: a record that the audit needs does not hold.", error)
 

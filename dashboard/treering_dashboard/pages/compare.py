@@ -7,6 +7,7 @@ runs differ, and its first step leads to the batch of either side.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -15,25 +16,28 @@ import streamlit as st
 
 from treering.config.canonical import DIGEST_PREFIX, short
 from treering.errors import EvidenceError
-from treering.metrics.compare import comparable, compare_data, differences, score_difference
+from treering.metrics.compare import Score, comparable, comparable_recorded, differences, score_difference
 from treering.runlog.directory import RunDirectory
 from treering.runlog.metric_catalog import describe
+from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering_dashboard import links
 from treering_dashboard.frames import cached
-from treering_dashboard.frames.buckets import downsample
-from treering_dashboard.frames.rings import RunFrames, column
-from treering_dashboard.frames.scores import headline_scores
+from treering_dashboard.frames.reads import COSTLY_BYTES, ring_bytes
+from treering_dashboard.frames.rings import VALIDATION, RunFrames
+from treering_dashboard.frames.scores import NOT_SAID, headline_scores, reported_scores
 from treering_dashboard.frames.smoothing import WEIGHT, smooth
+from treering_dashboard.frames.summary import AnyRun
 from treering_dashboard.panels.address import SWITCH, among, check_address, check_all, gone
-from treering_dashboard.panels.answer import error_box
+from treering_dashboard.panels.answer import asked, error_box
 from treering_dashboard.panels.axis import Placement, XAxis, choose_axis
 from treering_dashboard.panels.charts import OKABE_ITO, Line, Marks, Panel, draw_stack
-from treering_dashboard.panels.choice import keep_choice, run_label, runs_or_stop
+from treering_dashboard.panels.choice import all_runs_or_stop, keep_choice, run_label
 from treering_dashboard.panels.foreign import say
+from treering_dashboard.panels.reads import read_both
 from treering_dashboard.panels.state import problem_box
 from treering_dashboard.panels.tables import table
-from treering_dashboard.panels.text import NOTHING, count, number, plural
-from treering_dashboard.panels.training import curve, y_format
+from treering_dashboard.panels.text import NOTHING, number, size
+from treering_dashboard.panels.training import FEW_POINTS, MOST_OTHERS, curve, loss_line, y_format
 
 LEFT = ("train/loss", "train/grad_norm")
 RIGHT = ("optim/learning_rate", "speed/tokens_per_second")
@@ -43,7 +47,7 @@ _NOISY = ("train/loss", "train/grad_norm", "speed/tokens_per_second")
 
 def page() -> None:
     """Draws the page for the runs that the URL names."""
-    runs = {run.path.name: run for run in runs_or_stop()}
+    runs = {run.path.name: run for run in all_runs_or_stop()}
     check_address(smooth=SWITCH)
     check_all("runs", among(runs, "run"), len(OKABE_ITO))
     if lost := [name for name in st.session_state.get("runs", ()) if name not in runs]:
@@ -60,7 +64,8 @@ def page() -> None:
             placeholder="Choose two or more runs",
             max_selections=len(OKABE_ITO),
         )
-        axis = choose_axis()
+        frames = [cached.frames(runs[name]) for name in chosen]
+        axis = choose_axis(frames)
         smoothed = st.toggle(
             "Smoothed", key="smooth", bind="query-params", help=f"Time-weighted moving average, weight {WEIGHT}"
         )
@@ -71,7 +76,6 @@ def page() -> None:
         )
         return
     picked = [runs[name] for name in chosen]
-    frames = [cached.frames(run) for run in picked]
     for run, frame in zip(picked, frames, strict=True):
         if frame.problems:
             say(f"Run {run_label(run)}")
@@ -85,20 +89,23 @@ def page() -> None:
     left, right = st.columns(2, gap="medium")
     with left:
         st.markdown("###### Data")
-        _data(picked, frames)
+        _data(picked)
         st.markdown("###### Scores of the last checkpoint")
         _scores(picked)
     with right:
         st.markdown("###### Config and what ran: only differences")
         _config(picked)
-        st.markdown("###### Held-out loss by corpus at the last evaluated checkpoint")
-        _held_out(picked)
+        if any(isinstance(run, RunDirectory) for run in picked):
+            st.markdown("###### Held-out loss by corpus at the last evaluated checkpoint")
+            _held_out(picked)
 
 
-def _weigh_differently(runs: Sequence[RunDirectory]) -> bool:
+def _weigh_differently(runs: Sequence[AnyRun]) -> bool:
     """Whether the losses of two of the runs are means over differently weighted corpora."""
     found = set()
     for run in runs:
+        if isinstance(run, RecordedRunDirectory):
+            continue
         try:
             blend = run.resolved.blend
         except EvidenceError:
@@ -107,11 +114,11 @@ def _weigh_differently(runs: Sequence[RunDirectory]) -> bool:
     return len(found) > 1
 
 
-def _held_out(runs: Sequence[RunDirectory]) -> None:
+def _held_out(runs: Sequence[AnyRun]) -> None:
     """Losses of the same held-out tokens; a difference is shown only if both have the same number of tokens."""
     last, names = [], []
     for run in runs:
-        evaluations, _ = cached.evaluations(run)
+        evaluations = [] if isinstance(run, RecordedRunDirectory) else cached.evaluations(run)[0]
         last.append(evaluations[-1].perplexity if evaluations else {})
         names.append(f"{run_label(run)} at {evaluations[-1].step}" if evaluations else run_label(run))
     corpora = list(dict.fromkeys(corpus for found in last for corpus in found))
@@ -132,79 +139,99 @@ def _held_out(runs: Sequence[RunDirectory]) -> None:
     st.caption("nat/token; of a single training each: another seed alone moves these numbers too.")
 
 
-def _curves(runs: Sequence[RunDirectory], frames: Sequence[RunFrames], axis: XAxis, *, smoothed: bool) -> None:
+def _curves(runs: Sequence[AnyRun], frames: Sequence[RunFrames], axis: XAxis, *, smoothed: bool) -> None:
     x = Placement.of(axis, [frame.path for frame in frames])
     nothing = pd.DataFrame({"x": [], "label": []})
-    for keys, cell, name in zip((LEFT, RIGHT), st.columns(2, gap="medium"), ("training", "schedule"), strict=True):
+    for keys, cell, name in zip(_keys(frames), st.columns(2, gap="medium"), ("training", "schedule"), strict=True):
         panels = [_panel(key, runs, frames, x, smoothed=smoothed and key in _NOISY) for key in keys]
         if name == "training":
             panels.insert(1, _validation_panel(runs, frames, x))
-        drawn = [panel for panel in panels if panel.lines]
-        if drawn:
+        panels = [panel for panel in panels if panel.lines]
+        if panels:
             with cell:
-                what = f"{', '.join(panel.title for panel in drawn)} of {len(runs)} runs"
-                draw_stack(drawn, x, Marks(nothing, nothing), key=f"compare-{name}", alt_text=what)
+                what = f"{', '.join(panel.title for panel in panels)} of {len(runs)} runs"
+                draw_stack(panels, x, Marks(nothing, nothing), key=f"compare-{name}", alt_text=what)
 
 
-def _panel(
-    key: str, runs: Sequence[RunDirectory], frames: Sequence[RunFrames], x: Placement, *, smoothed: bool
-) -> Panel:
-    metric, name = describe(key), column(key)
-    lines = []
+def _keys(frames: Sequence[RunFrames]) -> tuple[list[str], list[str]]:
+    """Metrics of both columns: those of the catalog, then what at least two other trainers reported."""
+    left, right = list(LEFT), list(RIGHT)
+    held = Counter(key for frame in frames if frame.recorded for key in frame.path.metrics)
+    others = [key for key, number_of in held.items() if number_of > 1 and key not in {*LEFT, *RIGHT, VALIDATION}]
+    for index, key in enumerate(others[:MOST_OTHERS]):
+        (left, right)[index % 2].append(key)
+    return left, right
+
+
+def _panel(key: str, runs: Sequence[AnyRun], frames: Sequence[RunFrames], x: Placement, *, smoothed: bool) -> Panel:
+    lines, metrics, values = [], [], [0.0]
     for run, frame, colour in zip(runs, frames, OKABE_ITO[: len(runs)], strict=True):
-        if name in frame.path and len(frame.path):
-            buckets = downsample(frame.path, [name], positive=[name] if metric.logarithmic else [])
-            latest = number(float(frame.path[name].iloc[-1]))
-            line = curve(buckets, name, x)
-            if smoothed:
-                lines.append(Line(line, "", "", colour, muted=True))
-                values = smooth(line["x"].to_numpy(), line["y"].to_numpy(), line["segment"].to_numpy())
-                line = line.assign(y=values).drop(columns=["lo", "hi", "bad"])
-                latest = number(float(values[-1]))
-            lines.append(Line(line, run_label(run)[:8], latest, colour))
+        if key not in frame.path or not len(frame.path):
+            continue
+        metrics.append(frame.path.describe(key))
+        drawn = frame.path.drawn([key], [x.column])
+        values += drawn.envelopes[key].hi.tolist()
+        latest = number(frame.path.latest(key))
+        line = curve(drawn, key, x)
+        if smoothed:
+            lines.append(Line(line, "", "", colour, muted=True))
+            found = smooth(line["x"].to_numpy(), line["y"].to_numpy(), line["segment"].to_numpy())
+            line = line.assign(y=found).drop(columns=["lo", "hi", "bad"])
+            latest = number(float(found[-1]))
+        lines.append(Line(line, run_label(run)[:8], latest, colour))
+    if not metrics:
+        return Panel("", "", ())
+    metric = metrics[0]
+    unit = metric.unit if all(each.unit == metric.unit for each in metrics) else ""
     title = f"{metric.title}, smoothed {WEIGHT}" if smoothed else metric.title
-    return Panel(title, metric.unit, tuple(lines), log=metric.logarithmic, y_format=y_format(key))
+    log = metric.logarithmic and any(line.has_numbers for line in lines)
+    return Panel(title, unit, tuple(lines), log=log, y_format=y_format(metric, values))
 
 
-def _validation_panel(runs: Sequence[RunDirectory], frames: Sequence[RunFrames], x: Placement) -> Panel:
-    metric = describe("validation/loss")
+def _validation_panel(runs: Sequence[AnyRun], frames: Sequence[RunFrames], x: Placement) -> Panel:
+    metric = describe(VALIDATION)
     lines = []
     for run, frame, colour in zip(runs, frames, OKABE_ITO[: len(runs)], strict=True):
-        measured = frame.validation[frame.validation["corpus"] == ""]
+        measured = frame.held_out()
         if len(measured):
-            data = curve(downsample(measured, ["loss"]), "loss", x).assign(segment=0)
+            data = loss_line(measured, x)
             latest = number(float(measured["loss"].iloc[-1]))
-            lines.append(Line(data, run_label(run)[:8], latest, colour, points=len(data) <= 60))
-    return Panel(metric.title, metric.unit, tuple(lines), y_format=".3~g")
+            lines.append(Line(data, run_label(run)[:8], latest, colour, points=len(data) <= FEW_POINTS))
+    unit = "" if any(frame.recorded for frame in frames) else metric.unit
+    return Panel(metric.title, unit, tuple(lines), y_format=".3~g")
 
 
-def _data(runs: Sequence[RunDirectory], frames: Sequence[RunFrames]) -> None:
+def _data(runs: Sequence[AnyRun]) -> None:
+    size_of_all = ring_bytes(list(runs))
+    question = f"data of {' '.join(run.path.name for run in runs)}"
+    if not asked(question, f"Compare: reads {size(size_of_all)} of rings", costly=size_of_all > COSTLY_BYTES):
+        return
     rows, differing = [], []
-    for run, frame in zip(runs[1:], frames[1:], strict=True):
-        found = compare_data(frames[0].reads, frame.reads)
-        where, why = "nowhere", f"token for token the same in {plural(found.equal_steps, 'common step')}"
-        if found.first is not None:
-            first = found.first
-            where = f"step {count(first.step)}"
-            why = (
-                f"other tokens in the same samples {count(first.left[0])} to {count(first.left[1])}"
-                if first.kind == "tokens"
-                else f"samples {count(first.left[0])} to {count(first.left[1])} against "
-                f"{count(first.right[0])} to {count(first.right[1])}"
-            )
-        rows.append({"Against": run_label(runs[0]), "Run": run_label(run), "Data differ from": where, "How": why})
+    for run in runs[1:]:
+        found = read_both(runs[0], run)
+        rows.append(
+            {"Against": run_label(runs[0]), "Run": run_label(run), "Data differ from": found.where, "How": found.how}
+        )
         if found.first is not None:
             differing.append(run)
     table(pd.DataFrame(rows), "First step at which the runs' data differ")
     for run in differing:
-        links.newest_difference(runs[0], run)
+        if isinstance(runs[0], RunDirectory) and isinstance(run, RunDirectory):
+            links.newest_difference(runs[0], run)
 
 
-def _config(runs: Sequence[RunDirectory]) -> None:
+def _config(runs: Sequence[AnyRun]) -> None:
     documents = []
+    recorded = [isinstance(run, RecordedRunDirectory) for run in runs]
+    if any(recorded) and not all(recorded):
+        st.caption("Configs of different trainers have different forms; what has one form is compared.")
     for run in runs:
         try:
-            documents.append(comparable(run))
+            document = comparable_recorded(run) if isinstance(run, RecordedRunDirectory) else comparable(run)
+            if any(recorded) and not all(recorded):
+                ran = document.get("ran", {})
+                document = {"experiment": document["experiment"], "environment": ran.get("environment")}
+            documents.append(document)
         except EvidenceError as error:
             error_box("A record does not hold, so configs cannot be compared.", error)
             return
@@ -224,34 +251,47 @@ def _cell(value: object) -> str:
     return short(text) if text.startswith(DIGEST_PREFIX) else text
 
 
-def _scores(runs: Sequence[RunDirectory]) -> None:
+def _scores(runs: Sequence[AnyRun]) -> None:
     by_run, names = [], []
     for run in runs:
-        evaluations, problem = cached.evaluations(run)
+        step, scores, problem = _last_scores(run)
         if problem:
             error_box("An evaluation's record does not hold.", problem)
             return
-        scores = headline_scores(evaluations[-1]) if evaluations else []
-        names.append(f"{run_label(run)} at {evaluations[-1].step}" if evaluations else run_label(run))
+        names.append(f"{run_label(run)} at {step}" if scores else run_label(run))
         by_run.append({(score.task, score.shots, score.metric): score for score in scores})
     keys = list(dict.fromkeys(key for scores in by_run for key in scores))
     if not keys:
-        st.caption("None of these runs has been evaluated. `treering evaluate` scores their checkpoints.")
+        st.caption("None of these runs has been evaluated. `treering evaluate` scores the checkpoints of our trainer.")
         return
     rows = []
     for task, shots, metric in keys:
-        row = {"Task": task, "Shots": str(shots), "Metric": metric}
+        row = {"Task": task, "Shots": NOTHING if shots == NOT_SAID else str(shots), "Metric": metric}
         base = by_run[0].get((task, shots, metric))
         for name, found in zip(names, by_run, strict=True):
             score = found.get((task, shots, metric))
             text = NOTHING if score is None else _with_error(score.value, score.stderr)
             if score is not None and base is not None and score is not base:
                 difference = score_difference(base, score)
-                text += f"  ({difference.value:+.3f}, {'beyond' if difference.significant else 'within'} noise)"
+                text += f"  ({difference.value:+.3f}"
+                if not math.isnan(difference.stderr):
+                    text += f", {'beyond' if difference.significant else 'within'} noise"
+                text += ")"
             row[name] = text
         rows.append(row)
     table(pd.DataFrame(rows), "Scores with standard errors", rows=14)
     st.caption("± one standard error. Beyond noise: more than 1.96 standard errors of the difference.")
+
+
+def _last_scores(run: AnyRun) -> tuple[int, list[Score], EvidenceError | None]:
+    """The scores of the newest evaluated step; of another trainer, all that it reported."""
+    if isinstance(run, RecordedRunDirectory):
+        scored, problem = cached.scored(run)
+        step = max((each.step for each in scored), default=0)
+        return step, reported_scores([each for each in scored if each.step == step]), problem
+    evaluations, problem = cached.evaluations(run)
+    newest = evaluations[-1] if evaluations else None
+    return (newest.step, headline_scores(newest), problem) if newest else (0, [], problem)
 
 
 def _with_error(value: float, stderr: float) -> str:

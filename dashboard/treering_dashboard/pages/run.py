@@ -1,23 +1,28 @@
 """One run: its state line, training health beside evaluation on one x, throughput, checkpoints, what ran."""
 
+import math
+
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from treering.errors import EvidenceError
 from treering.runlog.directory import RunDirectory
+from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering_dashboard import links
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.buckets import MAX_BUCKETS
 from treering_dashboard.frames.rings import RunFrames
-from treering_dashboard.frames.scores import perplexity_frame, score_frame
-from treering_dashboard.frames.summary import RunSummary
+from treering_dashboard.frames.scores import perplexity_frame, reported_frame, score_frame
+from treering_dashboard.frames.summary import AnyRun, RunSummary
 from treering_dashboard.frames.telemetry import Telemetry
 from treering_dashboard.panels.address import SWITCH, check_address
 from treering_dashboard.panels.answer import error_box
 from treering_dashboard.panels.axis import Placement, XAxis, choose_axis, choose_window
-from treering_dashboard.panels.charts import Marks, draw_stack
-from treering_dashboard.panels.choice import choose_run, runs_or_stop
+from treering_dashboard.panels.charts import Marks, Panel, draw_stack
+from treering_dashboard.panels.choice import all_runs_or_stop, choose_run
 from treering_dashboard.panels.foreign import block, label, say
+from treering_dashboard.panels.notes import note_table, tag_badges
+from treering_dashboard.panels.recorded import attempt_table, newest_metrics, recorded_checkpoints, settings_table
 from treering_dashboard.panels.state import SIGNS, badge, problem_box, state_line
 from treering_dashboard.panels.tables import alarm_table, checkpoint_table, incident_table, kernel_table, layout_facts
 from treering_dashboard.panels.text import count, number, plural
@@ -25,6 +30,7 @@ from treering_dashboard.panels.training import (
     HEALTH,
     incident_marks,
     metric_panels,
+    other_panels,
     restart_marks,
     score_panels,
     sensor_panels,
@@ -37,11 +43,11 @@ REFRESH_S = 5
 
 def page() -> None:
     """Draws the page; the part below the controls looks again by itself while the run is alive."""
-    runs = runs_or_stop()
+    runs = all_runs_or_stop()
     check_address(replaced=SWITCH)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         run = choose_run(runs)
-        axis = choose_axis()
+        axis = choose_axis([cached.frames(run)])
         window = choose_window()
         show_replaced = len(cached.frames(run).replaced) > 0 and st.toggle(
             "Replaced steps", key="replaced", bind="query-params", help="Steps that a restart went back behind, in grey"
@@ -51,7 +57,7 @@ def page() -> None:
     live(run, axis, was_alive=alive, window=window, show_replaced=show_replaced)
 
 
-def _live(run: RunDirectory, axis: XAxis, *, was_alive: bool, window: int | None, show_replaced: bool) -> None:
+def _live(run: AnyRun, axis: XAxis, *, was_alive: bool, window: int | None, show_replaced: bool) -> None:
     summary, frames = cached.summary(run), cached.frames(run)
     if summary.alive != was_alive:
         st.rerun()
@@ -67,12 +73,20 @@ def _live(run: RunDirectory, axis: XAxis, *, was_alive: bool, window: int | None
         st.info(
             "No step yet. `treering train` with this run's experiment starts it.", icon=":material/hourglass_empty:"
         )
-    _details(run, frames, shown, axis)
+    elif summary.recorded:
+        st.info("No step was reported yet. `run.step(loss=…)` reports one.", icon=":material/hourglass_empty:")
+    if isinstance(run, RecordedRunDirectory):
+        _recorded_details(run, summary, frames)
+    else:
+        _details(run, summary, frames, shown, axis)
 
 
 def _head(summary: RunSummary) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         badge(summary.state)
+        if summary.recorded:
+            st.badge("recorded", icon=":material/edit_note:", color="gray", help="Another trainer reported this run.")
+        tag_badges(summary.tags)
         facts = [summary.experiment or "unknown experiment", plural(summary.attempts, "attempt"), *summary.overrides]
         say("  ·  ".join(facts))
         advice = SIGNS[summary.state].advice
@@ -84,31 +98,61 @@ def _head(summary: RunSummary) -> None:
         state_line(summary)
 
 
-def _charts(run: RunDirectory, frames: RunFrames, axis: XAxis, *, show_replaced: bool) -> None:
-    shown = [frames.path, frames.replaced] if show_replaced else [frames.path]
-    x = Placement.of(axis, shown)
+def _charts(run: AnyRun, frames: RunFrames, axis: XAxis, *, show_replaced: bool) -> None:
+    x = Placement.of(axis, [frames.path, frames.replaced] if show_replaced else [frames.path])
     marks = Marks(restart_marks(frames, x), incident_marks(frames, x))
-    evaluations, problem = cached.evaluations(run)
     health, evaluation, throughput = st.columns(3, gap="medium")
     with health:
         st.markdown("###### Training health")
         panels = metric_panels(frames, HEALTH, x, show_replaced=show_replaced)
-        draw_stack(panels, x, marks, key="health", alt_text=_described("Training health", frames))
-    with evaluation:
-        st.markdown("###### Evaluation over training")
-        if problem:
-            error_box("An evaluation's record does not hold.", problem)
-        panels = score_panels(score_frame(evaluations), perplexity_frame(evaluations), frames, x)
-        panels += validation_panel(frames, x)
         if panels:
-            draw_stack(panels, x, marks, key="evaluation", alt_text=_described("Scores of the checkpoints", frames))
-        if not evaluations and not problem:
-            st.info("No checkpoint has been evaluated yet; this scores them:", icon=":material/quiz:")
-            block(f"treering evaluate --run {run.path.name[:8]}", "bash")
+            draw_stack(panels, x, marks, key="health", alt_text=_described("Training health", frames))
+        else:
+            st.info("No loss was reported. `run.step(loss=…)` reports it.", icon=":material/show_chart:")
+    with evaluation:
+        if frames.recorded:
+            _others(frames, x, marks, show_replaced=show_replaced)
+        st.markdown("###### Evaluation over training")
+        _evaluation(run, frames, x, marks)
     with throughput:
         st.markdown("###### Throughput")
         panels = throughput_panels(frames, x, show_replaced=show_replaced)
-        draw_stack(panels, x, marks, key="throughput", alt_text=_described("Throughput", frames))
+        if panels:
+            draw_stack(panels, x, marks, key="throughput", alt_text=_described("Throughput", frames))
+        else:
+            st.caption("Two reported steps are needed.")
+
+
+def _others(frames: RunFrames, x: Placement, marks: Marks, *, show_replaced: bool) -> None:
+    """Metrics of another trainer that are not in the catalog."""
+    panels, left = other_panels(frames, x, show_replaced=show_replaced)
+    if panels:
+        st.markdown("###### Other metrics")
+        draw_stack(panels, x, marks, key="others", alt_text=_described("Other metrics", frames))
+    if left:
+        newest_metrics(frames, left)
+
+
+def _evaluation(run: AnyRun, frames: RunFrames, x: Placement, marks: Marks) -> None:
+    panels: list[Panel] = []
+    if isinstance(run, RecordedRunDirectory):
+        scored, problem = cached.scored(run)
+        panels += score_panels(reported_frame(scored), perplexity_frame([]), frames, x)
+        nothing = "No score was reported. `run.score(STEP, TASK, {…})` reports one:"
+        example = 'run.score(run.last_step, "hellaswag", {"acc": 0.81, "acc_stderr": 0.004})'
+    else:
+        evaluations, problem = cached.evaluations(run)
+        panels += score_panels(score_frame(evaluations), perplexity_frame(evaluations), frames, x)
+        nothing = "" if evaluations else "No checkpoint has been evaluated yet; this scores them:"
+        example = f"treering evaluate --run {run.path.name[:8]}"
+    if problem:
+        error_box("An evaluation's record does not hold.", problem)
+    drawn = panels + validation_panel(frames, x)
+    if drawn:
+        draw_stack(drawn, x, marks, key="evaluation", alt_text=_described("Scores of the checkpoints", frames))
+    if not panels and nothing and not problem:
+        st.info(nothing, icon=":material/quiz:")
+        block(example, "python" if frames.recorded else "bash")
 
 
 def _stretches(frames: RunFrames) -> None:
@@ -121,11 +165,13 @@ def _stretches(frames: RunFrames) -> None:
 
 
 def _described(what: str, frames: RunFrames) -> str:
-    last = frames.path.iloc[-1]
-    return f"{what} over {frames.num_steps} steps; the last loss is {last['train_loss']:.3g} nats a token"
+    loss = frames.path.latest("train/loss")
+    unit = frames.path.describe("train/loss").unit if "train/loss" in frames.path else ""
+    last = "" if math.isnan(loss) else f"; the last loss is {number(loss, unit.replace('nat/token', 'nats a token'))}"
+    return f"{what} over {frames.num_steps} steps{last}"
 
 
-def _details(run: RunDirectory, frames: RunFrames, shown: RunFrames, axis: XAxis) -> None:
+def _details(run: RunDirectory, summary: RunSummary, frames: RunFrames, shown: RunFrames, axis: XAxis) -> None:
     wide, right = st.columns([2, 1], gap="medium")
     with wide:
         st.markdown("###### Incidents")
@@ -137,10 +183,28 @@ def _details(run: RunDirectory, frames: RunFrames, shown: RunFrames, axis: XAxis
             st.markdown("###### Checkpoints")
             links.open_checkpoint(checkpoint_table(run))
         _what_ran(run, frames, middle, wide)
-    if shown.num_steps:
-        with right:
+    with right:
+        if shown.num_steps:
             st.markdown("###### Sensors")
             _sensors(cached.telemetry(run), shown, axis)
+        st.markdown("###### Notes")
+        note_table(summary.notes, run.path.name)
+
+
+def _recorded_details(run: RecordedRunDirectory, summary: RunSummary, frames: RunFrames) -> None:
+    st.markdown("###### Attempts")
+    attempt_table(run, frames)
+    if frames.restarts:
+        links.audit_link(run, f"What {plural(len(frames.restarts), 'restart')} repeated or skipped")
+    left, right = st.columns(2, gap="medium")
+    with left:
+        st.markdown("###### Checkpoints")
+        links.open_recorded(run, recorded_checkpoints(run))
+        st.markdown("###### Notes")
+        note_table(summary.notes, run.path.name)
+    with right:
+        st.markdown("###### Settings")
+        settings_table(run)
 
 
 def _what_ran(run: RunDirectory, frames: RunFrames, middle: DeltaGenerator, wide: DeltaGenerator) -> None:
@@ -164,7 +228,7 @@ def _what_ran(run: RunDirectory, frames: RunFrames, middle: DeltaGenerator, wide
 
 def _sensors(telemetry: Telemetry, frames: RunFrames, axis: XAxis) -> None:
     x = Placement.of(axis, [frames.path])
-    panels = sensor_panels(telemetry, int(frames.path["step"].iloc[0]), x)
+    panels = sensor_panels(telemetry, frames.path.after + 1, x)
     if not panels:
         st.caption("No readings on record.")
         return

@@ -1,5 +1,6 @@
 """All runs of the project, newest activity first."""
 
+import math
 import os
 
 import pandas as pd
@@ -8,7 +9,7 @@ import streamlit as st
 from treering_dashboard import links
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.summary import STATES, RunSummary
-from treering_dashboard.panels.choice import runs_or_stop, unlisted
+from treering_dashboard.panels.choice import all_runs_or_stop, unlisted
 from treering_dashboard.panels.foreign import say, shown_frame
 from treering_dashboard.panels.state import SIGNS, sign_text, state_column
 from treering_dashboard.panels.tables import ROW_HEIGHT, height
@@ -18,12 +19,14 @@ REFRESH_S = 10
 REGISTRY_VARIABLE = "TREERING_MLFLOW_URL"
 
 _ROW = ROW_HEIGHT + 4
+_RARE = ("Tags", "Incidents", "Alarms", "Set", "Trainer")
+"""Columns that are there only where a run has something in them."""
 _NUMBERS = ("Last step", "At risk", "Loss", "Validation loss", "Step", "Tokens", "Throughput", "Attempts", "Incidents")
 
 
 def page() -> None:
     """Draws the table; a click on a row opens the run, two ticked rows are compared."""
-    runs = runs_or_stop()
+    runs = all_runs_or_stop()
     summaries = [cached.summary(run) for run in runs]
     live = st.fragment(_table, run_every=REFRESH_S if any(s.alive for s in summaries) else None, key="live")
     live()
@@ -31,7 +34,7 @@ def page() -> None:
 
 
 def _table() -> None:
-    summaries = [cached.summary(run) for run in cached.runs()]
+    summaries = [cached.summary(run) for run in cached.all_runs()]
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         alive, stalled = sum(s.alive for s in summaries), sum(s.state == "stalled" for s in summaries)
         of_them = f", {stalled} of them stalled" if stalled else ""
@@ -51,6 +54,7 @@ def _table() -> None:
         alt="All runs, newest activity first",
         column_config={
             "State": state_column({sign_text(state): SIGNS[state].colour for state in STATES}, 140),
+            "Tags": st.column_config.ListColumn(width=140),
             "Progress": st.column_config.ProgressColumn(format="percent", min_value=0.0, max_value=1.0, width=130),
             **{name: st.column_config.TextColumn(alignment="right") for name in _NUMBERS},
         },
@@ -73,20 +77,22 @@ def runs_frame(summaries: list[RunSummary]) -> pd.DataFrame:
                 "State": [sign_text(s.state)],
                 "Run": s.id,
                 "Experiment": s.experiment or NOTHING,
-                "Progress": round(s.tokens / s.train_tokens, 2) if s.train_tokens else 0.0,
+                "Tags": list(s.tags),
+                "Progress": None if not s.num_steps else round(s.tokens / s.train_tokens, 2) if s.step else 0.0,
                 "Last step": age(s.step_age_s),
-                "At risk": plural(s.at_risk_steps, "step"),
+                "At risk": plural(s.at_risk_steps, "step") if s.step else NOTHING,
                 "Loss": number(s.loss),
                 "Validation loss": number(s.validation_loss),
                 "Step": f"{s.step} of {s.num_steps}" if s.num_steps else str(s.step),
                 "Tokens": number(s.tokens),
-                "Throughput": number(s.tokens_per_second, "tokens/s") if s.step else NOTHING,
+                "Throughput": NOTHING if math.isnan(s.tokens_per_second) else number(s.tokens_per_second, "tokens/s"),
                 "Attempts": str(s.attempts),
                 "Incidents": str(s.incidents or ""),
                 "Alarms": s.alarms,
+                "Trainer": "recorded" if s.recorded else "",
                 "Set": "  ".join(s.overrides),
             }
             for s in summaries
         ]
     )
-    return frame.drop(columns=[name for name in ("Incidents", "Alarms", "Set") if not frame[name].any()])
+    return frame.drop(columns=[name for name in _RARE if not frame[name].astype(bool).any()])

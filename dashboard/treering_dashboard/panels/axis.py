@@ -1,11 +1,14 @@
 """The one x that all panels of a page are drawn over."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import pandas as pd
 import streamlit as st
 
+from treering_dashboard.frames.curves import Curves
+from treering_dashboard.frames.rings import RunFrames
 from treering_dashboard.panels.address import among, check_address
 
 _SPANS = ((2 * 86_400.0, 86_400.0, "d"), (2 * 3_600.0, 3_600.0, "h"), (120.0, 60.0, "min"))
@@ -57,10 +60,10 @@ class Placement:
     extent: tuple[float, float]
 
     @classmethod
-    def of(cls, axis: XAxis, frames: list[pd.DataFrame]) -> "Placement":
-        """Fits the unit and the extent to the frames that will be drawn."""
-        ends = [(float(f[axis.column].min()), float(f[axis.column].max())) for f in frames if len(f)]
-        low, high = (min(end[0] for end in ends), max(end[1] for end in ends)) if ends else (0.0, 1.0)
+    def of(cls, axis: XAxis, curves: Sequence[Curves]) -> "Placement":
+        """Fits the unit and the extent to the curves that will be drawn."""
+        facts = [each.fact(axis.column) for each in curves if len(each)]
+        low, high = (min(float(f.min()) for f in facts), max(float(f.max()) for f in facts)) if facts else (0.0, 1.0)
         divisor, title = 1.0, axis.title
         if axis.span:
             found = ((size, unit) for at_least, size, unit in _SPANS if high >= at_least)
@@ -68,9 +71,24 @@ class Placement:
             title = f"{axis.title} ({unit})"
         return cls(axis, divisor, title, (low / divisor, high / divisor))
 
+    @property
+    def column(self) -> str:
+        """The fact that the axis shows."""
+        return self.axis.column
+
     def place(self, frame: pd.DataFrame) -> pd.Series:
         """The x of every row."""
         return frame[self.axis.column].astype(float) / self.divisor
+
+
+def axes_of(curves: Sequence[RunFrames]) -> list[str]:
+    """The axes that all of some runs have: another trainer reports no samples, and not always tokens."""
+    facts = {"step", "wall_s", "process_s"}
+    if all(each.path.has_tokens for each in curves):
+        facts.add("tokens")
+    if not any(each.recorded for each in curves):
+        facts.add("samples")
+    return [key for key, axis in AXES.items() if axis.column in facts]
 
 
 WINDOWS: Final = {"all steps": None, "last 1000": 1000, "last 100": 100}
@@ -91,16 +109,28 @@ def choose_window() -> int | None:
     return WINDOWS[chosen or "all steps"]
 
 
-def choose_axis() -> XAxis:
-    """The page's switch; its state is in the URL."""
+def choose_axis(curves: Sequence[RunFrames]) -> XAxis:
+    """The page's switch; its state is in the URL.
+
+    Args:
+        curves: of the runs that are drawn.
+    """
     check_address(x=among(AXES))
+    keys = axes_of(curves)
+    if st.session_state.get("x", keys[0]) not in keys or ("x" not in st.session_state and not_there(keys)):
+        st.session_state["x"] = keys[0]
     chosen = st.segmented_control(
         "Horizontal axis",
-        list(AXES),
-        default="tokens",
+        keys,
+        default=None if "x" in st.session_state else keys[0],
         required=True,
         key="x",
         bind="query-params",
         label_visibility="collapsed",
     )
-    return AXES[chosen or "tokens"]
+    return AXES[chosen or keys[0]]
+
+
+def not_there(keys: Sequence[str]) -> bool:
+    """Whether the address asks for an axis that the runs do not have."""
+    return st.query_params.get("x", keys[0]) not in keys

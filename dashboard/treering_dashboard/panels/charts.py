@@ -68,6 +68,11 @@ class Line:
     muted: bool = False
     dashed: bool = False
 
+    @property
+    def has_numbers(self) -> bool:
+        """Whether a point of it can be drawn."""
+        return bool(self.data["y"].notna().any())
+
 
 @dataclass(frozen=True, slots=True)
 class Panel:
@@ -310,7 +315,7 @@ def _line(line: Line, panel: Panel, x: alt.X, y: Callable[[str], alt.Y], view: s
         read = "value:Q" if is_layer else "y:Q"
         tooltip = [
             alt.Tooltip("step:Q", title="Step", format=","),
-            alt.Tooltip("tokens:Q", title="Tokens", format=","),
+            *([alt.Tooltip("tokens:Q", title="Tokens", format=",")] if "tokens" in data else []),
             alt.Tooltip(read, title=_titled(line.label or panel.title, panel.unit), format=".4~g"),
         ]
         if has_band and not is_layer:

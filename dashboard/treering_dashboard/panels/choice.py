@@ -1,7 +1,7 @@
 """Choosing a run and a checkpoint, and what a page shows if there is none."""
 
 from collections.abc import Collection, Sequence
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
@@ -9,14 +9,22 @@ from streamlit.navigation.page import StreamlitPage
 from treering.errors import EvidenceError
 from treering.metrics.run_summary import unlisted_runs
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
+from treering.runlog.recorded_directory import RecordedRunDirectory
+from treering.runlog.recorded_records import RecordedCheckpoint
 from treering_dashboard.frames import cached
+from treering_dashboard.frames.summary import AnyRun
 from treering_dashboard.panels.address import among, check_address, gone
 from treering_dashboard.panels.foreign import block, say
+
+R = TypeVar("R", RunDirectory, AnyRun)
 
 _FIRST_STEPS: Final = """\
 make demo                               # the whole pipeline, then this dashboard
 treering train experiments/demo.yaml    # training alone, once the data is made
+treering record -- COMMAND              # a training of your own; `treering.start` records more of it
 """
+
+WHOLE_RUN: Final = "whole run"
 
 _CARRIED: Final = "carried"
 _SETTLED: Final = "settled"
@@ -25,8 +33,24 @@ _CHECKPOINT_OF: Final = "checkpoint_of"
 
 
 def runs_or_stop() -> list[RunDirectory]:
-    """All runs, newest first. Without a run the page shows the commands that make one, and ends."""
+    """All runs of Treering's trainer, newest first. Without one the page says what to do, and ends."""
     runs = cached.runs()
+    if not runs:
+        if cached.all_runs():
+            st.info(
+                "The recorded runs of this project have no documents to show: what the samples held is not on record. "
+                "*Audit* says what each restart repeated, *Compare* where two runs differ.",
+                icon=":material/info:",
+            )
+        else:
+            _show_first_steps()
+        st.stop()
+    return runs
+
+
+def all_runs_or_stop() -> list[AnyRun]:
+    """All runs, recorded ones too, newest first. Without a run the page shows the commands that make one, and ends."""
+    runs = cached.all_runs()
     if not runs:
         _show_first_steps()
         st.stop()
@@ -49,10 +73,11 @@ def unlisted() -> None:
         say(*lines)
 
 
-def run_label(run: RunDirectory) -> str:
+def run_label(run: AnyRun) -> str:
     """Short id and experiment; the id alone where the config does not hold."""
     try:
-        return f"{run.path.name[:8]} {run.resolved.experiment}"
+        named = run.record if isinstance(run, RecordedRunDirectory) else run.resolved
+        return f"{run.path.name[:8]} {named.experiment}"
     except EvidenceError:
         return run.path.name[:8]
 
@@ -99,7 +124,7 @@ def _settle(key: str) -> None:
         st.rerun()
 
 
-def choose_run(runs: Sequence[RunDirectory], side: str = "") -> RunDirectory:
+def choose_run(runs: Sequence[R], side: str = "") -> R:
     """A box with all runs, newest first; the URL holds the chosen run's id.
 
     Args:
@@ -130,20 +155,38 @@ def choose_checkpoint(runs: Sequence[RunDirectory], side: str = "") -> Checkpoin
     Returns:
         The checkpoint, None where the run has none.
     """
-    run = choose_run(runs, side)
+    return checkpoint_of(choose_run(runs, side), side)
+
+
+def checkpoint_of(run: RunDirectory, side: str = "") -> CheckpointDirectory | None:
+    """A box with the complete checkpoints of a run, newest first; None where the run has none."""
     checkpoints = {checkpoint.path.name: checkpoint for checkpoint in reversed(run.checkpoints())}
-    if not checkpoints:
-        return None
+    return checkpoints[_choose_of(run, list(checkpoints), side)] if checkpoints else None
+
+
+def recorded_checkpoint_of(run: RecordedRunDirectory) -> RecordedCheckpoint | None:
+    """A box with the whole run and its reported checkpoints, newest first; None for the whole run.
+
+    Raises:
+        EvidenceError: the record of the chosen checkpoint was changed.
+    """
+    files = {file.stem: file for file in reversed(run.checkpoint_files())}
+    name = _choose_of(run, [WHOLE_RUN, *files], "")
+    return None if name == WHOLE_RUN else RecordedCheckpoint.read(files[name])[0]
+
+
+def _choose_of(run: AnyRun, names: Sequence[str], side: str) -> str:
+    """The chosen one of the checkpoints of a run."""
     key, of = f"{side}checkpoint", f"{side}{_CHECKPOINT_OF}"
-    check_address(**{key: among(checkpoints, "checkpoint")})
+    check_address(**{key: among(names, "checkpoint")})
     asked = st.session_state.get(_CARRIED, {}).get(key)
     if asked is None and st.session_state.get(of) == run.path:
         asked = st.session_state.get(key)
-    if asked is not None and asked not in checkpoints:
-        gone("checkpoint", str(asked), checkpoints)
+    if asked is not None and asked not in names:
+        gone("checkpoint", str(asked), names)
     st.session_state[of] = run.path
-    keep_choice(key, next(iter(checkpoints)), checkpoints)
-    return checkpoints[_box("Checkpoint", checkpoints, key) or next(iter(checkpoints))]
+    keep_choice(key, names[0], names)
+    return _box("Checkpoint", names, key) or names[0]
 
 
 def _box(label: str, names: Collection[str], key: str) -> str | None:

@@ -114,24 +114,34 @@ def stall_banner() -> None:
 def state_line(summary: RunSummary) -> None:
     """Age of the last step, age of the last checkpoint, the cost of a crash now; then the progress."""
     cells = st.columns([1.25, 1.25, 1.25, 1, 1, 1.1, 1.25], gap="small")
+    of_all = f" of {count(summary.num_steps)}" if summary.num_steps else ""
+    unit = "" if summary.recorded else "nat/token"
     with cells[0]:
-        figure("Last step", age(summary.step_age_s), f"step {count(summary.step)} of {count(summary.num_steps)}")
+        figure("Last step", age(summary.step_age_s), f"step {count(summary.step)}{of_all}")
     with cells[1]:
         saved = f"step {count(summary.checkpoint_step)}" if summary.checkpoint_step else "none yet"
         figure("Last checkpoint", age(summary.checkpoint_age_s), saved)
     with cells[2]:
         figure("Work at risk", duration(summary.at_risk_s), plural(summary.at_risk_steps, "step"))
     with cells[3]:
-        figure("Loss", number(summary.loss), "nat/token" if not math.isnan(summary.loss) else "")
+        figure("Loss", number(summary.loss), unit if not math.isnan(summary.loss) else "")
     with cells[4]:
-        figure("Validation loss", number(summary.validation_loss), "nat/token")
+        figure("Validation loss", number(summary.validation_loss), unit)
     with cells[5]:
         figure("Throughput", number(summary.tokens_per_second), "tokens/s")
     with cells[6]:
-        done = f"{number(summary.tokens)} of {number(summary.train_tokens)} tokens"
-        share = summary.tokens / summary.train_tokens if summary.train_tokens else math.nan
-        left = f" · {duration(summary.remaining_s)} to go" if summary.state == "running" else ""
-        figure("Progress", f"{100 * share:.0f} %" if not math.isnan(share) else NOTHING, done + left)
+        _progress(summary)
+
+
+def _progress(summary: RunSummary) -> None:
+    """How far a run is; of a trainer that reports no schedule, what it consumed."""
+    if not summary.train_tokens:
+        figure("Tokens", number(summary.tokens), "not reported" if math.isnan(summary.tokens) else "read so far")
+        return
+    done = f"{number(summary.tokens)} of {number(summary.train_tokens)} tokens"
+    share = summary.tokens / summary.train_tokens
+    left = f" · {duration(summary.remaining_s)} to go" if summary.state == "running" else ""
+    figure("Progress", f"{100 * share:.0f} %" if not math.isnan(share) else NOTHING, done + left)
 
 
 def problem_box(problems: tuple[EvidenceError, ...]) -> None:

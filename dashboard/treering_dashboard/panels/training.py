@@ -7,16 +7,19 @@ HFU beside it if it differs.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from treering.foreign import shown
-from treering.runlog.metric_catalog import describe
+from treering.runlog.metric_catalog import METRICS, Metric, describe
 from treering_dashboard.frames.buckets import downsample
-from treering_dashboard.frames.rings import RunFrames, column
-from treering_dashboard.frames.scores import headline
-from treering_dashboard.frames.telemetry import Telemetry
+from treering_dashboard.frames.curves import Drawn
+from treering_dashboard.frames.rings import VALIDATION, RunFrames
+from treering_dashboard.frames.scores import headline, shots_text
+from treering_dashboard.frames.telemetry import Telemetry, column
 from treering_dashboard.panels.axis import Placement
 from treering_dashboard.panels.charts import GREY, OKABE_ITO, Line, Panel, Stroke, strokes
 from treering_dashboard.panels.text import number, size
@@ -36,125 +39,171 @@ SHARES = (
 )  # fmt: skip
 
 JUDGED = ("train/loss", "train/grad_norm")
+REPORTED = ("speed/reported_tokens_per_second", "time/report")
+"""What follows from the times at which another trainer reported its steps."""
+
+MOST_OTHERS = 12
+"""Metrics of another trainer that a page draws beside those of the catalog."""
+FEW_POINTS = 60
+"""Curves of so many points are drawn with them."""
+LARGE = 1e5
 
 _COLOURS = dict(zip((*HEALTH, *THROUGHPUT), (OKABE_ITO[0],) * 4 + (OKABE_ITO[2],) * 4, strict=True))
 
 
 def metric_panels(frames: RunFrames, keys: Sequence[str], x: Placement, *, show_replaced: bool) -> list[Panel]:
-    """One panel for each metric that the rings hold."""
-    held = [key for key in keys if column(key) in frames.path and frames.path[column(key)].notna().any()]
-    columns = [column(key) for key in held]
-    positive = [column(key) for key in held if describe(key).logarithmic]
-    path = downsample(frames.path, columns, positive=positive)
-    replaced = None
-    if show_replaced and len(frames.replaced):
-        replaced = downsample(frames.replaced, [c for c in columns if c in frames.replaced], positive=positive)
+    """One panel for each metric that the rings have."""
+    held = [key for key in keys if key in frames.path and not math.isnan(_newest(frames, key))]
+    if not held:
+        return []
+    path = frames.path.drawn(held, [x.column])
+    replaced = frames.replaced.drawn(held, [x.column]) if show_replaced and len(frames.replaced) else None
     return [_metric_panel(key, path, replaced, frames, x) for key in held]
+
+
+def _newest(frames: RunFrames, key: str) -> float:
+    """The newest number of a metric, NaN where no ring has one."""
+    newest = frames.path.latest(key)
+    if not math.isnan(newest):
+        return newest
+    values = frames.path.points(key)[1]
+    return float(values[~np.isnan(values)][-1]) if (~np.isnan(values)).any() else math.nan
 
 
 def throughput_panels(frames: RunFrames, x: Placement, *, show_replaced: bool) -> list[Panel]:
     """Speed, utilisation, the step's time by part, and the pipeline's bubble beside its ideal, as far as known."""
-    is_split = "time_communication" in frames.path
-    speed = metric_panels(frames, THROUGHPUT[: 2 if is_split else len(THROUGHPUT)], x, show_replaced=show_replaced)
+    is_split = all(key in frames.path for key, _ in LAYERS)
+    keys = (*THROUGHPUT[: 2 if is_split else len(THROUGHPUT)], *REPORTED)
+    speed = metric_panels(frames, keys, x, show_replaced=show_replaced)
     utilisation = _share_panel("Share of the peak", frames, ("speed/mfu", "speed/hfu"), x)
     bubble = _share_panel("Pipeline bubble", frames, ("speed/pipeline_bubble", "speed/ideal_pipeline_bubble"), x)
     return [*speed, *utilisation, *([_split_panel(frames, x)] if is_split else []), *bubble]
 
 
+def other_panels(frames: RunFrames, x: Placement, *, show_replaced: bool) -> tuple[list[Panel], list[str]]:
+    """The metrics of another trainer that have no place elsewhere: panels of the first ones, keys of the others."""
+    placed = {*HEALTH, *THROUGHPUT, *REPORTED, VALIDATION}
+    keys = [key for key in frames.path.metrics if key not in placed]
+    return metric_panels(frames, keys[:MOST_OTHERS], x, show_replaced=show_replaced), keys[MOST_OTHERS:]
+
+
 def _split_panel(frames: RunFrames, x: Placement) -> Panel:
     """The parts of the step's time on top of each other."""
-    names = [column(key) for key, _label in LAYERS]
-    buckets = downsample(frames.path, names)
-    top = 0.0 * buckets[names[0]]
+    drawn = frames.path.drawn([key for key, _label in LAYERS], [x.column])
+    top = np.zeros(len(drawn.rows))
     lines = []
-    for (_key, label), name, colour in zip(LAYERS, names, OKABE_ITO, strict=False):
-        below, top = top, top + buckets[name]
-        line = curve(buckets, name, x).assign(y=top, lo=below, hi=top, bad=0, value=buckets[name])
-        lines.append(Line(line, label, number(float(frames.path[name].iloc[-1]), "s"), colour))
+    for (key, label), colour in zip(LAYERS, OKABE_ITO, strict=False):
+        part = drawn.envelopes[key].last
+        below, top = top, top + part
+        line = curve(drawn, key, x).assign(y=top, lo=below, hi=top, bad=0, value=part)
+        lines.append(Line(line, label, number(frames.path.latest(key), "s"), colour))
     return Panel("Step time by part", "s", tuple(lines), y_format=".3~g", zero=True)
 
 
 def _share_panel(title: str, frames: RunFrames, keys: Sequence[str], x: Placement) -> list[Panel]:
     """A panel of shares, none where no ring has one; of two equal ones the first is drawn."""
-    shown = {column(key): stroke for key, *stroke in SHARES if key in keys and column(key) in frames.path}
+    shown = {key: stroke for key, *stroke in SHARES if key in keys and key in frames.path}
     first = next(iter(shown), "")
-    shown = {name: stroke for name, stroke in shown.items() if name == first or not _same(frames, name, first)}
+    shown = {key: stroke for key, stroke in shown.items() if key == first or not _same(frames, key, first)}
     if not shown:
         return []
-    buckets = downsample(frames.path, list(shown))
+    drawn = frames.path.drawn(list(shown), [x.column])
     lines = tuple(
         Line(
-            curve(buckets, name, x),
+            curve(drawn, key, x),
             label,
-            f"{number(100 * float(frames.path[name].iloc[-1]))} %",
+            f"{number(100 * frames.path.latest(key))} %",
             colour,
             dashed=colour == GREY,
         )
-        for name, (label, colour) in shown.items()
+        for key, (label, colour) in shown.items()
     )
     return [Panel(title, "", lines, y_format=".2~p", zero=True)]
 
 
 def _same(frames: RunFrames, one: str, other: str) -> bool:
-    return bool(np.allclose(frames.path[one], frames.path[other], rtol=1e-9, equal_nan=True))
+    a, b = (frames.path.series(key).values for key in (one, other))
+    return bool(np.allclose(a, b, rtol=1e-9, equal_nan=True))
 
 
-def _metric_panel(
-    key: str, path: pd.DataFrame, replaced: pd.DataFrame | None, frames: RunFrames, x: Placement
-) -> Panel:
-    metric, name = describe(key), column(key)
+def _metric_panel(key: str, path: Drawn, replaced: Drawn | None, frames: RunFrames, x: Placement) -> Panel:
+    metric = frames.path.describe(key)
     lines = []
     is_loss = key == "train/loss"
-    latest = number(float(frames.path[name].iloc[-1]), "" if is_loss else metric.unit)
-    lines.append(Line(curve(path, name, x), "training" if is_loss else "", latest, _COLOURS[key]))
+    newest = frames.path.latest(key)
+    latest = size(newest) if metric.unit == "bytes" else number(newest, "" if is_loss else metric.unit)
+    line = Line(curve(path, key, x), "training" if is_loss else "", latest, _COLOURS.get(key, OKABE_ITO[3]))
+    lines.append(replace(line, points=_is_sparse(line.data)))
     if is_loss:
         lines += validation_lines(frames, x)
-    if replaced is not None and name in replaced:
-        lines.append(Line(curve(replaced, name, x), "", "", GREY, muted=True))
+    if replaced is not None:
+        lines.append(Line(curve(replaced, key, x), "", "", GREY, muted=True))
     return Panel(
         metric.title,
         metric.unit,
         tuple(lines),
-        log=metric.logarithmic,
+        log=metric.logarithmic and lines[0].has_numbers,
         spikes=_marks(frames, key, x),
         alarms=_alarms(frames, x) if key in JUDGED else None,
-        y_format=y_format(key),
+        y_format=y_format(metric, path.envelopes[key].hi),
         zero=key in ("optim/global_batch_size", "optim/learning_rate"),
     )
 
 
-def y_format(key: str) -> str:
-    """Ticks with prefixes for counts, as powers for learning rates, plain for all else: no milliseconds as `400m`."""
-    if key == "optim/learning_rate":
+def _is_sparse(line: pd.DataFrame) -> bool:
+    """Whether few steps have the metric: then each is drawn as a point."""
+    gaps = bool((line["y"].isna() & (line["bad"] == 0)).any())
+    return gaps and int(line["y"].notna().sum()) <= FEW_POINTS
+
+
+def y_format(metric: Metric, values: Any = ()) -> str:
+    """Ticks with prefixes for counts, as powers for learning rates, plain for all else: no milliseconds as `400m`.
+
+    Args:
+        metric: what is drawn.
+        values: of it; large ones of a metric that the catalog does not know get prefixes.
+    """
+    if metric.key == "optim/learning_rate":
         return "~e"
-    counted = key in ("speed/tokens_per_second", "optim/global_batch_size") or describe(key).unit == "bytes"
-    return "~s" if counted else ".3~g"
+    counts = {"speed/tokens_per_second", "speed/reported_tokens_per_second", "optim/global_batch_size"}
+    large = metric.key not in METRICS and len(values) > 0 and bool(np.nanmax(np.abs(values), initial=0.0) >= LARGE)
+    return "~s" if metric.key in counts or metric.unit == "bytes" or large else ".3~g"
 
 
-def curve(buckets: pd.DataFrame, name: str, x: Placement) -> pd.DataFrame:
-    """The columns of a line for one metric of a downsampled frame."""
+def curve(drawn: Drawn, key: str, x: Placement) -> pd.DataFrame:
+    """The columns of a line for one metric."""
+    found, rows = drawn.envelopes[key], drawn.rows
+    tokens = {"tokens": rows["tokens"]} if "tokens" in rows else {}
     return pd.DataFrame(
         {
-            "x": x.place(buckets),
-            "y": buckets[name],
-            "lo": buckets[f"{name}_lo"],
-            "hi": buckets[f"{name}_hi"],
-            "bad": buckets[f"{name}_bad"],
-            "step": buckets["step"],
-            "tokens": buckets["tokens"],
-            "segment": buckets["segment"],
+            "x": x.place(rows),
+            "y": found.last,
+            "lo": found.lo,
+            "hi": found.hi,
+            "bad": found.bad,
+            "step": rows["step"],
+            **tokens,
+            "segment": rows["segment"],
         }
     )
 
 
+def loss_line(measured: pd.DataFrame, x: Placement) -> pd.DataFrame:
+    """The columns of a line for held-out losses."""
+    found = downsample(measured, ["loss"])
+    names = {"loss": "y", "loss_lo": "lo", "loss_hi": "hi", "loss_bad": "bad"}
+    columns = ["step", *(["tokens"] if "tokens" in found else []), *names]
+    return found[columns].rename(columns=names).assign(x=x.place(found), segment=0)
+
+
 def validation_lines(frames: RunFrames, x: Placement) -> list[Line]:
     """Blend-weighted held-out loss, empty where none was measured."""
-    measured = frames.validation[frames.validation["corpus"] == ""]
+    measured = frames.held_out()
     if measured.empty:
         return []
-    data = downsample(measured, ["loss"])
-    line = curve(data, "loss", x).assign(segment=0)
-    return [Line(line, "validation", number(float(measured["loss"].iloc[-1])), OKABE_ITO[1], points=len(line) <= 60)]
+    line = loss_line(measured, x)
+    latest = number(float(measured["loss"].iloc[-1]))
+    return [Line(line, "validation", latest, OKABE_ITO[1], points=len(line) <= FEW_POINTS)]
 
 
 def _marks(frames: RunFrames, key: str, x: Placement) -> pd.DataFrame:
@@ -163,15 +212,18 @@ def _marks(frames: RunFrames, key: str, x: Placement) -> pd.DataFrame:
     Each is drawn on its step's own value: `divergence` and `flat` speak of a median, which no line shows.
     """
     found = [alarm for alarm in frames.alarms if alarm.metric == key and math.isfinite(alarm.value)]
-    rows = frames.path.set_index("step", drop=False).loc[[alarm.step for alarm in found]]
-    y = rows[column(key)].to_numpy(dtype=float)
-    if describe(key).logarithmic:
+    if not found:
+        return pd.DataFrame()
+    steps = [alarm.step for alarm in found]
+    rows = frames.path.at(steps, [x.column])
+    y = frames.path.series(key).values[np.searchsorted(frames.path.fact("step"), steps)]
+    if frames.path.describe(key).logarithmic:
         y = np.where(y > 0, y, math.nan)
     return pd.DataFrame(
         {
             "x": x.place(rows).to_numpy(),
             "y": y,
-            "step": [alarm.step for alarm in found],
+            "step": steps,
             "rule": [alarm.rule for alarm in found],
             "value": [alarm.value for alarm in found],
             "background": [alarm.background for alarm in found],
@@ -182,64 +234,68 @@ def _marks(frames: RunFrames, key: str, x: Placement) -> pd.DataFrame:
 def _alarms(frames: RunFrames, x: Placement) -> pd.DataFrame:
     """Every flagged step once, whichever metric gave it away."""
     steps = sorted({alarm.step for alarm in frames.alarms})
-    return pd.DataFrame({"x": x.place(frames.path.set_index("step", drop=False).loc[steps]).to_numpy()})
+    return pd.DataFrame({"x": x.place(frames.path.at(steps, [x.column])).to_numpy()})
 
 
 def restart_marks(frames: RunFrames, x: Placement) -> pd.DataFrame:
     """One mark for each restart, at its first step."""
-    steps = frames.path.set_index("step", drop=False)
-    known = [restart for restart in frames.restarts if restart.step in steps.index]
-    rows = steps.loc[[restart.step for restart in known]]
-    labels = [
-        f"attempt {r.attempt} ({r.origin}) from step {r.step}, {r.replaced_steps} steps done again" for r in known
-    ]
-    return pd.DataFrame({"x": x.place(rows).to_numpy(), "label": labels})
+    labels = {
+        r.step: f"attempt {r.attempt} ({r.origin}) from step {r.step}, {r.replaced_steps} steps done again"
+        for r in frames.restarts
+    }
+    return _labelled(frames, x, list(labels.items()))
 
 
 def incident_marks(frames: RunFrames, x: Placement) -> pd.DataFrame:
     """One mark for each incident, at the last step before it; none where that step is not drawn."""
-    steps = frames.path.set_index("step", drop=False)
-    known = [incident for _attempt, incident in frames.incidents if incident.step in steps.index]
-    rows = steps.loc[[incident.step for incident in known]]
-    labels = [shown(f"{incident.title} after step {incident.step}: {incident.text}") for incident in known]
-    return pd.DataFrame({"x": x.place(rows).to_numpy(), "label": labels})
+    labels = [
+        (each.step, shown(f"{each.title} after step {each.step}: {each.text}")) for _attempt, each in frames.incidents
+    ]
+    return _labelled(frames, x, labels)
 
 
-def on_path(frame: pd.DataFrame, frames: RunFrames) -> pd.DataFrame:
-    """Rows of evaluations with the x's of their step's ring; steps off the path are left out."""
-    facts = frames.path[["step", "samples", "wall_s", "process_s"]]
-    return frame.merge(facts, on="step", how="inner")
+def _labelled(frames: RunFrames, x: Placement, labels: Sequence[tuple[int, str]]) -> pd.DataFrame:
+    known = [(step, text) for step, text in labels if len(frames.path.at([step], []))]
+    rows = frames.path.at([step for step, _ in known], [x.column])
+    return pd.DataFrame({"x": x.place(rows).to_numpy(), "label": [text for _, text in known]})
+
+
+def on_path(frame: pd.DataFrame, frames: RunFrames, x: Placement) -> pd.DataFrame:
+    """Rows of evaluations with the x of their step's ring; steps off the path are left out."""
+    if frame.empty:
+        return frame
+    facts = frames.path.at(sorted(set(frame["step"])), [x.column])
+    return frame.merge(facts[[name for name in facts if name == "step" or name not in frame]], on="step", how="inner")
 
 
 def validation_panel(frames: RunFrames, x: Placement) -> list[Panel]:
     """Held-out loss by corpus as measured during training, none where there is only the blend's."""
-    metric = describe("validation/loss")
-    by_corpus = frames.validation[frames.validation["corpus"] != ""]
+    metric = describe(VALIDATION)
     lines = []
-    corpora = list(dict.fromkeys(by_corpus["corpus"]))
+    corpora = frames.held_out_corpora
     for corpus, stroke in zip(corpora, strokes(len(corpora)), strict=True):
-        measured = by_corpus[by_corpus["corpus"] == corpus]
-        line = curve(downsample(measured, ["loss"]), "loss", x).assign(segment=0)
-        latest = number(float(measured["loss"].iloc[-1]))
-        lines.append(Line(line, corpus, latest, stroke.colour, dashed=stroke.dashed))
+        measured = frames.held_out(corpus)
+        if len(measured):
+            latest = number(float(measured["loss"].iloc[-1]))
+            lines.append(Line(loss_line(measured, x), corpus, latest, stroke.colour, dashed=stroke.dashed))
     return [Panel(f"{metric.title} by corpus", metric.unit, tuple(lines), y_format=".3~g")] if lines else []
 
 
 def score_panels(scores: pd.DataFrame, perplexity: pd.DataFrame, frames: RunFrames, x: Placement) -> list[Panel]:
     """A panel for each task with a curve for each number of shots, and one for perplexity by corpus."""
     panels = []
-    placed = on_path(scores, frames)
+    placed = on_path(scores, frames, x)
     for task in dict.fromkeys(placed["task"]):
         of_task = placed[placed["task"] == task]
         metric = headline(list(dict.fromkeys(of_task["metric"])))
         drawn = of_task[of_task["metric"] == metric]
         shots = sorted(set(drawn["shots"]))
         lines = tuple(
-            _points(drawn[drawn["shots"] == number_of], "value", f"{number_of}-shot", stroke, x)
+            _points(drawn[drawn["shots"] == number_of], "value", shots_text(number_of), stroke, x)
             for number_of, stroke in zip(shots, strokes(len(shots)), strict=True)
         )
         panels.append(Panel(f"{task}: {metric}", "", lines, y_format=".2~f"))
-    placed = on_path(perplexity, frames)
+    placed = on_path(perplexity, frames, x)
     if len(placed):
         corpora = list(dict.fromkeys(placed["corpus"]))
         lines = tuple(
@@ -266,17 +322,31 @@ def sensor_panels(telemetry: Telemetry, first_step: int, x: Placement) -> list[P
     buckets = downsample(steps, [f"{name}{part}" for name in names for part in ("", "_min", "_max")])
     for key, name in zip(telemetry.keys, names, strict=True):
         metric = describe(key)
-        line = curve(buckets, name, x).assign(lo=buckets[f"{name}_min_lo"], hi=buckets[f"{name}_max_hi"], bad=0)
+        line = pd.DataFrame(
+            {
+                "x": x.place(buckets),
+                "y": buckets[name],
+                "lo": buckets[f"{name}_min_lo"],
+                "hi": buckets[f"{name}_max_hi"],
+                "bad": 0,
+                "step": buckets["step"],
+                **({"tokens": buckets["tokens"]} if "tokens" in buckets else {}),
+                "segment": buckets["segment"],
+            }
+        )
         last = float(buckets[name].iloc[-1])
         latest = size(last) if metric.unit == "bytes" else number(last, metric.unit)
-        panels.append(Panel(metric.title, metric.unit, (Line(line, "", latest, OKABE_ITO[3]),), y_format=y_format(key)))
+        drawn = Line(line, "", latest, OKABE_ITO[3])
+        panels.append(Panel(metric.title, metric.unit, (drawn,), y_format=y_format(metric)))
     return panels
 
 
 def _points(data: pd.DataFrame, name: str, label: str, stroke: Stroke, x: Placement) -> Line:
     """A curve of few measured points; with a standard error its band is one of it up and down."""
     data = data.sort_values("step")
-    columns = {"x": x.place(data), "y": data[name], "step": data["step"], "tokens": data["tokens"]}
+    columns = {"x": x.place(data), "y": data[name], "step": data["step"]}
+    if "tokens" in data and data["tokens"].notna().all():
+        columns["tokens"] = data["tokens"]
     if "stderr" in data and data["stderr"].notna().any():
         columns |= {"lo": data[name] - data["stderr"], "hi": data[name] + data["stderr"]}
     frame = pd.DataFrame(columns).assign(segment=0)

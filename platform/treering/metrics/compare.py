@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, Protocol
 
 from treering.collect.code import rule_of
 from treering.runlog.directory import RunDirectory
+from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering.runlog.records import Evaluation
 
 ABSENT: Final = "—"
@@ -94,6 +95,23 @@ def comparable(run: RunDirectory) -> dict[str, Any]:
             "code_rule": rule_of(header.code),
             "environment": header.environment.get("digest"),
         }
+    return document
+
+
+def comparable_recorded(run: RecordedRunDirectory) -> dict[str, Any]:
+    """The same of a run that another trainer reported.
+
+    Raises:
+        EvidenceError: the run's record or the attempt's header is missing or was changed.
+    """
+    record = run.record
+    document: dict[str, Any] = {"experiment": record.experiment, "config": record.config, "blend": record.blend}
+    attempts = run.attempts()
+    if attempts:
+        header = attempts[-1].header
+        code = {name: header.code.get(name) for name in ("script", "digest", "commit", "dirty") if name in header.code}
+        ran = {"world_size": header.world_size, "code": code, "environment": header.environment.get("digest")}
+        document["ran"] = ran
     return document
 
 

@@ -64,20 +64,39 @@ def efficiency(ring: Ring, header: AttemptHeader, shape: ModelShape) -> Efficien
         header: of its attempt.
         shape: of the model.
     """
-    layout = header.layout
     mfu = hfu = bubble = ideal = None
-    peak, counted = peak_of_attempt(header), FLOPS_FORMULAS.get(ring.flops_formula or "")
-    if peak is not None and counted is not None and ring.tflops_per_device is not None:
-        recompute = header.config.parallel.activation_recompute == "full"
-        batch_size = ring.global_batch_size
-        share = ring.tflops_per_device / peak.tflops / counted(shape, batch_size, recompute)
-        mfu = share * FLOPS_FORMULAS[MODEL_FLOPS](shape, batch_size, recompute)
-        hfu = share * hardware_flops(shape, batch_size, recompute)
+    shares = peak_shares(header, shape, ring.flops_formula)
+    if shares is not None and ring.tflops_per_device is not None:
+        mfu, hfu = (ring.tflops_per_device * share for share in shares)
     if ring.time_s.get("pipeline"):
         bubble = ring.time_s["pipeline_bubble"] / ring.time_s["pipeline"]
-    if layout.pipeline > 1 and layout.pipeline_schedule == "1f1b":
-        ideal = bubble_share(layout.micro_batches(ring.global_batch_size), layout.pipeline)
+    if has_ideal_bubble(header):
+        ideal = bubble_share(header.layout.micro_batches(ring.global_batch_size), header.layout.pipeline)
     return Efficiency(mfu, hfu, bubble, ideal)
+
+
+def peak_shares(header: AttemptHeader, shape: ModelShape, formula: str | None) -> tuple[float, float] | None:
+    """MFU and HFU of one TFLOP/s a device; every formula is proportional to the batch, so they hold for any batch.
+
+    Args:
+        header: of the attempt.
+        shape: of the model.
+        formula: name of the formula that the TFLOP/s are counted by.
+
+    Returns:
+        None where the devices' peak or the formula is unknown.
+    """
+    peak, counted = peak_of_attempt(header), FLOPS_FORMULAS.get(formula or "")
+    if peak is None or counted is None:
+        return None
+    recompute = header.config.parallel.activation_recompute == "full"
+    share = 1 / peak.tflops / counted(shape, 1, recompute)
+    return share * FLOPS_FORMULAS[MODEL_FLOPS](shape, 1, recompute), share * hardware_flops(shape, 1, recompute)
+
+
+def has_ideal_bubble(header: AttemptHeader) -> bool:
+    """Whether the attempt's schedule is one whose bubble a formula gives."""
+    return header.layout.pipeline > 1 and header.layout.pipeline_schedule == "1f1b"
 
 
 def peak_of_attempt(header: AttemptHeader) -> Peak | None:

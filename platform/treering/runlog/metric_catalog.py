@@ -3,8 +3,8 @@
 MLflow's keys, the dashboard's axis titles and the docs come from here.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from treering.runlog.ring import Ring
@@ -61,6 +61,20 @@ _METRICS = (
         "higher",
     ),
     Metric("time/step", "Step time", "s", "Wall clock of the whole step on the rank that writes the ring.", "lower"),
+    Metric(
+        "time/report",
+        "Time between reports",
+        "s",
+        "From one report to the next, over the steps between; what the trainer does between steps included.",
+        "lower",
+    ),
+    Metric(
+        "speed/reported_tokens_per_second",
+        "Tokens per second",
+        "tokens/s",
+        "Tokens of a step over the time since the report before; of a trainer whose one process reports.",
+        "higher",
+    ),
     Metric(
         "time/data_wait",
         "Data wait",
@@ -218,6 +232,20 @@ _METRICS = (
 
 METRICS = {metric.key: metric for metric in _METRICS}
 
+REPORTED_NAMES = {
+    "loss": "train/loss",
+    "train_loss": "train/loss",
+    "eval_loss": "validation/loss",
+    "val_loss": "validation/loss",
+    "grad_norm": "train/grad_norm",
+    "lr": "optim/learning_rate",
+    "learning_rate": "optim/learning_rate",
+    "loss_scale": "optim/loss_scale",
+    "tokens_per_second": "speed/tokens_per_second",
+    "step_time": "time/step",
+}
+"""What other trainers call a metric of the catalog."""
+
 
 def ring_metrics(ring: Ring) -> dict[str, float]:
     """A ring's numbers under their keys of the metric catalog; what a ring does not hold is left out."""
@@ -255,3 +283,20 @@ def describe(key: str) -> Metric:
     base, _, corpus = key.rpartition("/")
     metric = METRICS[base]
     return Metric(key, f"{metric.title}: {corpus}", metric.unit, metric.meaning, metric.better, metric.logarithmic)
+
+
+def described(names: Iterable[str]) -> dict[str, Metric]:
+    """The metrics of another trainer: name as the trainer reported it, to its metric.
+
+    A name of the catalog, or one of `REPORTED_NAMES`, has the catalog's key and title; of several names of one key the
+    first one. The unit of such a name is not known. Any other name is its own key and title.
+    """
+    found: dict[str, Metric] = {}
+    for name in names:
+        key = name if name in METRICS else REPORTED_NAMES.get(name, name)
+        taken = any(metric.key == key for metric in found.values())
+        if key not in METRICS or taken:
+            found[name] = Metric(name, name, "", "As the trainer reported it.")
+        else:
+            found[name] = METRICS[key] if key == name else replace(METRICS[key], unit="")
+    return found

@@ -17,6 +17,7 @@ from treering.runlog.ring_log import Place, RingLog
 if TYPE_CHECKING:
     from treering.runlog.columns.buckets import Buckets
     from treering.runlog.columns.history import History
+    from treering.runlog.columns.rows import Integers, Series
 
 T = TypeVar("T")
 
@@ -145,7 +146,30 @@ class AttemptColumns:
         """
         from treering.runlog.columns.reading import buckets  # noqa: PLC0415 - see above
 
-        return self._read(lambda head: buckets(self._store, head, metric, count, last_step))
+        return self._read(lambda head: buckets(self._store, head, [metric], count, last_step))[metric]
+
+    def many_buckets(self, metrics: Sequence[str], count: int, last_step: int | None = None) -> "dict[str, Buckets]":
+        """`buckets` of several metrics by name; all have the same buckets. Arguments and errors as there."""
+        from treering.runlog.columns.reading import buckets  # noqa: PLC0415 - see above
+
+        return self._read(lambda head: buckets(self._store, head, metrics, count, last_step))
+
+    def series(
+        self, names: Sequence[str], after: int = 0, last_step: int | None = None
+    ) -> "tuple[Integers, dict[str, Series]]":
+        """Steps, and columns of the rows at these steps.
+
+        Args:
+            names: metrics with `METRIC_PREFIX`, or `ended_at` or `tokens`, see `Rows`.
+            after: the step after which the rows begin.
+            last_step: the last step; None: the newest.
+
+        Raises:
+            EvidenceError: as `head`.
+        """
+        from treering.runlog.columns.reading import series  # noqa: PLC0415 - see above
+
+        return self._read(lambda head: series(self._store, head, names, after, last_step))
 
     def chart(self, metric: str, count: int = 1000, last_step: int | None = None) -> "Buckets":
         """The envelope of a series: at most `count` buckets with minimum and maximum, so that no extreme is hidden.

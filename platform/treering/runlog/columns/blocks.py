@@ -7,7 +7,7 @@ unusual spelling (`1.00`) under a digest of exactly these bytes passes here and 
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -125,16 +125,7 @@ class BlockReader:
             place = after
             if after.offset >= end:
                 break
-        metrics = [metrics_of(ring) for ring in rings]
-        names = dict.fromkeys(name for each in metrics for name in each)
-        rows = Rows(
-            np.array([ring.step for ring in rings], np.int64),
-            np.array(ends, np.int64),
-            np.array([ring.ended_at for ring in rings], np.float64),
-            _series([tokens_of(ring) for ring in rings]),
-            {name: _series([each.get(name) for each in metrics]) for name in names},
-        )
-        return Block(rows, place)
+        return Block(rows_of(rings, ends), place)
 
     def _fast(self, data: bytes, place: Place) -> Block | None:
         """The block by Arrow's reader, None where a line needs the other one."""
@@ -218,6 +209,24 @@ class BlockReader:
             Series.of_arrow(table["consumed_tokens" if self._kind is Ring else "tokens"]),
             {name: each for name, each in metrics.items() if each.known.any()},
         )
+
+
+def rows_of(rings: Sequence[AnyRing], ends: Sequence[int]) -> Rows:
+    """Rings as rows.
+
+    Args:
+        rings: consecutive.
+        ends: bytes of `rings.jsonl` up to the end of each ring's line.
+    """
+    metrics = [metrics_of(ring) for ring in rings]
+    names = dict.fromkeys(name for each in metrics for name in each)
+    return Rows(
+        np.array([ring.step for ring in rings], np.int64),
+        np.array(ends, np.int64),
+        np.array([ring.ended_at for ring in rings], np.float64),
+        _series([tokens_of(ring) for ring in rings]),
+        {name: _series([each.get(name) for each in metrics]) for name in names},
+    )
 
 
 def metrics_of(ring: AnyRing) -> dict[str, float]:

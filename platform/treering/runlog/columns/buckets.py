@@ -56,6 +56,11 @@ class Buckets:
         """Buckets one after the other."""
         return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
+    def without_numbers(self) -> "Buckets":
+        """The same buckets of a series that no ring has."""
+        zeros, missing = np.zeros(len(self), np.int64), np.full(len(self), np.nan)
+        return Buckets(self.first_step, self.last_step, zeros, zeros, missing, zeros, missing, zeros, missing)
+
     def merged(self, starts: Integers) -> "Buckets":
         """Consecutive buckets as one.
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from treering.runlog.columns.buckets import STATISTICS, Buckets
 from treering.runlog.columns.head import Part, Summary
-from treering.runlog.columns.rows import METRIC_PREFIX, Rows, Series
+from treering.runlog.columns.rows import METRIC_PREFIX, Rows
 from treering.runlog.columns.store import DamagedPartError, Store
 
 PART_ROWS: Final = 1 << 17
@@ -81,24 +81,16 @@ def read_columns(store: Store, part: Part, columns: Sequence[str]) -> dict[str, 
         return {name: table[name] for name in columns if name in there}
 
 
-def read_buckets(store: Store, part: Part, metric: str, level: int) -> Buckets | None:
-    """The buckets of a part's pyramid, None where the part does not have the metric."""
-    column = f"{METRIC_PREFIX}{metric}"
+def read_buckets(store: Store, part: Part, metrics: Sequence[str], level: int) -> dict[str, Buckets]:
+    """The buckets of a part's pyramid by metric; those that the part does not have are left out."""
     with _opened(store, part.pyramid) as file:
-        if column not in file.schema_arrow.names:
-            return None
-        wanted = ["first_step", "last_step", column]
+        there = set(file.schema_arrow.names)
+        names = {name: f"{METRIC_PREFIX}{name}" for name in metrics if f"{METRIC_PREFIX}{name}" in there}
+        wanted = ["first_step", "last_step", *names.values()]
         table = file.read_row_group(LEVELS.index(level), columns=wanted, use_threads=False)
         count = table.num_rows // len(STATISTICS)
         first, last = (table[name].to_numpy()[:count] for name in wanted[:2])
-        return Buckets.from_rows(first, last, table[column].to_numpy())
-
-
-def read_series(store: Store, part: Part, metric: str) -> tuple[Any, Series]:
-    """Steps of a part, and one metric."""
-    found = read_columns(store, part, ("step", f"{METRIC_PREFIX}{metric}"))
-    steps = found.pop("step").to_numpy()
-    return steps, Series.of_arrow(*found.values()) if found else Series.missing(len(steps))
+        return {name: Buckets.from_rows(first, last, table[column].to_numpy()) for name, column in names.items()}
 
 
 @contextmanager

@@ -62,6 +62,11 @@ class PathColumns:
             last = newest or last
         return found
 
+    @property
+    def stretches(self) -> tuple[tuple[AttemptColumns, int | None], ...]:
+        """The columns of each attempt with the last step that counts, oldest first; None: all its steps."""
+        return self._stretches
+
     def newest(self, count: int) -> list[Any]:
         """The last rings of the path, at most `count`, oldest first."""
         found: list[Any] = []

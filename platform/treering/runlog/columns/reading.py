@@ -8,8 +8,8 @@ import numpy as np
 from treering.runlog.columns.buckets import Buckets
 from treering.runlog.columns.head import Head, Part
 from treering.runlog.columns.history import History
-from treering.runlog.columns.parts import LEVELS, read_buckets, read_columns, read_series
-from treering.runlog.columns.rows import METRIC_PREFIX, Series
+from treering.runlog.columns.parts import LEVELS, read_buckets, read_columns
+from treering.runlog.columns.rows import METRIC_PREFIX, Integers, Series
 from treering.runlog.columns.store import Store
 from treering.runlog.ring import Ring
 
@@ -38,25 +38,72 @@ def histories(store: Store, head: Head, metrics: Sequence[str], last_step: int |
     return {name: History(_joined(steps[name], np.int64), _joined(values[name], np.float64)) for name in metrics}
 
 
-def buckets(store: Store, head: Head, metric: str, count: int, last_step: int | None) -> Buckets:
-    """At least `count` buckets of a series up to a step, or a bucket a ring where there are no more rings."""
+def series(
+    store: Store, head: Head, names: Sequence[str], after: int, last_step: int | None
+) -> tuple[Integers, dict[str, Series]]:
+    """Steps after a step up to another one, and columns of the rows at these steps.
+
+    Args:
+        store: where the columns are kept.
+        head: what they hold.
+        names: metrics with `METRIC_PREFIX`, or `ended_at` or `tokens`.
+        after: the step after which the rows begin.
+        last_step: the last step, None: the newest.
+    """
+    steps: list[Integers] = []
+    found: dict[str, list[Series]] = {name: [] for name in names}
+    for part in _up_to(head, last_step):
+        if part.last_step <= after:
+            continue
+        columns = read_columns(store, part, ["step", *names])
+        every = columns["step"].to_numpy()
+        start = int(np.searchsorted(every, after, "right"))
+        end = len(every) if last_step is None else int(np.searchsorted(every, last_step, "right"))
+        steps.append(every[start:end])
+        for name in names:
+            whole = Series.of_arrow(columns[name]) if name in columns else Series.missing(len(every))
+            found[name].append(Series(whole.values[start:end], whole.known[start:end]))
+    return _joined(steps, np.int64), {name: Series.joined(each) for name, each in found.items()}
+
+
+def buckets(store: Store, head: Head, metrics: Sequence[str], count: int, last_step: int | None) -> dict[str, Buckets]:
+    """At least `count` buckets of each series up to a step, or a bucket a ring where there are no more rings.
+
+    All series have the same buckets.
+    """
     parts = list(_up_to(head, last_step))
     rows = sum(part.rows for part in parts)
     level = next((level for level in LEVELS if rows >= count * level), None)
-    found = []
+    found: dict[str, list[Buckets]] = {name: [] for name in metrics}
     for part in parts:
         if level is not None and (last_step is None or part.last_step <= last_step):
-            there = read_buckets(store, part, metric, level)
-            if there is not None:
-                found.append(there)
-                continue
-        steps, series = read_series(store, part, metric)
-        if last_step is not None:
-            end = int(np.searchsorted(steps, last_step, "right"))
-            steps, series = steps[:end], Series(series.values[:end], series.known[:end])
-        single = Buckets.of_rows(steps, series)
-        found.append(single if level is None else single.in_groups_of(level))
-    return Buckets.joined(found) if found else Buckets.of_rows(np.zeros(0, np.int64), Series.missing(0))
+            there = read_buckets(store, part, metrics, level)
+        else:
+            there = _buckets_of_rows(store, part, metrics, level, last_step)
+        if there:
+            missing = next(iter(there.values())).without_numbers()
+        elif metrics:
+            missing = _buckets_of_rows(store, part, metrics[:1], level, last_step)[metrics[0]]
+        for name in metrics:
+            found[name].append(there.get(name, missing))
+    empty = Buckets.of_rows(np.zeros(0, np.int64), Series.missing(0))
+    return {name: Buckets.joined(each) if each else empty for name, each in found.items()}
+
+
+def _buckets_of_rows(
+    store: Store, part: Part, metrics: Sequence[str], level: int | None, last_step: int | None
+) -> dict[str, Buckets]:
+    """The buckets of a part, made of its rows up to a step."""
+    columns = read_columns(store, part, ["step", *(f"{METRIC_PREFIX}{name}" for name in metrics)])
+    steps = columns["step"].to_numpy()
+    end = len(steps) if last_step is None else int(np.searchsorted(steps, last_step, "right"))
+    found = {}
+    for name in metrics:
+        column = columns.get(f"{METRIC_PREFIX}{name}")
+        whole = Series.missing(len(steps)) if column is None else Series.of_arrow(column)
+        single = Buckets.of_rows(steps[:end], Series(whole.values[:end], whole.known[:end]))
+        found[name] = single if level is None else single.in_groups_of(level)
+    return found
 
 
 def tokens(store: Store, head: Head, last_step: int, kind: type[Any]) -> int | None:

@@ -42,6 +42,14 @@ class Series:
         values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)  # null becomes NaN
         return cls(np.array(values, np.float64), known)
 
+    @classmethod
+    def joined(cls, parts: Iterable["Series"]) -> "Series":
+        """Series one after the other."""
+        found = [cls.missing(0), *parts]
+        if len(found) == 2:
+            return found[1]
+        return cls(np.concatenate([each.values for each in found]), np.concatenate([each.known for each in found]))
+
     def to_arrow(self) -> Any:
         """An Arrow column with null where the number is unknown."""
         return pa.array(self.values, mask=~self.known)
@@ -81,8 +89,8 @@ class Rows:
             np.concatenate([part.steps for part in parts]),
             np.concatenate([part.ends for part in parts]),
             np.concatenate([part.ended_at for part in parts]),
-            _joined(part.tokens for part in parts),
-            {name: _joined(part.series(name) for part in parts) for name in names},
+            Series.joined(part.tokens for part in parts),
+            {name: Series.joined(part.series(name) for part in parts) for name in names},
         )
 
     def cut(self, start: int, end: int) -> "Rows":
@@ -121,8 +129,3 @@ class Rows:
                 if name.startswith(METRIC_PREFIX)
             },
         )
-
-
-def _joined(parts: Iterable[Series]) -> Series:
-    series = list(parts)
-    return Series(np.concatenate([each.values for each in series]), np.concatenate([each.known for each in series]))

@@ -1,0 +1,348 @@
+"""The numbers of a run along its path, read from the columns as far as a chart needs them.
+
+A chart of a long path reads the columns' pyramid: buckets that keep every extreme. Short paths, windows, shares that
+are computed from several metrics, and values that a log axis cannot show are read row by row.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from treering.runlog.columns.attempt import AttemptColumns
+from treering.runlog.columns.buckets import Buckets
+from treering.runlog.columns.rows import METRIC_PREFIX, Rows, Series
+from treering.runlog.metric_catalog import Metric
+from treering_dashboard.frames.buckets import MAX_BUCKETS, Envelope, Positions, bucket_starts, last_rows
+
+FACTS: Final = ("segment", "attempt", "step", "samples", "tokens", "wall_s", "process_s", "ended_at")
+"""What places a ring on its path."""
+
+ROWS_A_BUCKET: Final = 64
+"""From that many rows a bucket on, the pyramid is read."""
+
+Floats = npt.NDArray[np.float64]
+Offset = Callable[[str], float]
+"""What a path had consumed before a stretch, by fact."""
+Compute = Callable[["Curves", "Stretch", int], Series]
+"""Computes a metric that no ring holds, at every row of a stretch behind a step."""
+
+
+class ColumnSource:
+    """The columns of an attempt."""
+
+    def __init__(self, columns: AttemptColumns) -> None:
+        self._columns = columns
+        self.series = columns.series
+        self.many_buckets = columns.many_buckets
+
+    def names(self) -> list[str]:
+        """The metrics of the head."""
+        return list(self._columns.head().metrics)
+
+    def newest(self, name: str, last_step: int) -> float | None:
+        """The newest value of a metric, None where the head does not tell."""
+        found = self._columns.head().metrics.get(name)
+        return found.last if found is not None and found.last_step <= last_step else None
+
+
+class RowSource:
+    """Rows in memory: of the rings before a fault, which columns do not hold.
+
+    Args:
+        rows: of the attempt.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def names(self) -> list[str]:
+        """The metrics of the rows."""
+        return list(self._rows.metrics)
+
+    def series(self, names: Sequence[str], after: int, last_step: int) -> tuple[Positions, dict[str, Series]]:
+        """The rows between two steps."""
+        rows = self._rows
+        start, end = (int(np.searchsorted(rows.steps, step, "right")) for step in (after, last_step))
+        every = {"tokens": rows.tokens, "ended_at": Series(rows.ended_at, np.ones(len(rows), bool))}
+        found = {name: every.get(name) or rows.series(name.removeprefix(METRIC_PREFIX)) for name in names}
+        return rows.steps[start:end], {n: Series(s.values[start:end], s.known[start:end]) for n, s in found.items()}
+
+    def many_buckets(self, metrics: Sequence[str], count: int, last_step: int) -> dict[str, Buckets]:
+        """Buckets of the rows."""
+        del count
+        steps, found = self.series([f"{METRIC_PREFIX}{name}" for name in metrics], 0, last_step)
+        return {name.removeprefix(METRIC_PREFIX): Buckets.of_rows(steps, series) for name, series in found.items()}
+
+    def newest(self, name: str, last_step: int) -> None:
+        """None: the rows tell."""
+        del name, last_step
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The rows of one attempt that are drawn as one line.
+
+    Attributes:
+        number: tells stretches apart.
+        attempt: number of the attempt.
+        source: of the rows.
+        last_step: the last step that counts.
+        after: the step after which the rows begin.
+        started_at: when the attempt began, Unix seconds.
+        offset: what was consumed before; None: as the stretch before ended.
+        computed: metrics that are computed, by key.
+    """
+
+    number: int
+    attempt: int
+    source: ColumnSource | RowSource
+    last_step: int
+    after: int = 0
+    started_at: float = 0.0
+    offset: Offset | None = None
+    computed: dict[str, Compute] | None = None
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Metrics in buckets.
+
+    Attributes:
+        rows: facts of the last row of each bucket, one row a bucket.
+        envelopes: by key.
+    """
+
+    rows: pd.DataFrame
+    envelopes: dict[str, Envelope]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The numbers of stretches, oldest first.
+
+    Attributes:
+        stretches: of the path.
+        names: the name of each metric in the columns, and its metric; computed ones under their key.
+        cumulative: whether the rows' tokens are those consumed so far; else those of a step.
+        begin: Unix seconds at which the wall clock starts.
+        after: rows up to this step are left out; what they consumed counts.
+    """
+
+    stretches: tuple[Stretch, ...]
+    metrics: dict[str, tuple[str, Metric]]
+    cumulative: bool
+    begin: float = 0.0
+    after: int = 0
+
+    def last(self, num_steps: int) -> "Curves":
+        """The newest steps alone."""
+        return self.behind(self.last_step - num_steps)
+
+    def behind(self, step: int) -> "Curves":
+        """What is behind a step; the facts are those of the whole."""
+        found = replace(self, after=max(self.after, step))
+        found.__dict__.update({"_base": self._base, "_derived": self._derived})
+        return found
+
+    @property
+    def last_step(self) -> int:
+        """The newest step, 0 where there is none."""
+        return next((each.last_step for each in reversed(self.stretches) if each.last_step), 0)
+
+    def __len__(self) -> int:
+        return len(self.fact("step"))
+
+    def describe(self, key: str) -> Metric:
+        """The metric of a key."""
+        return self.metrics[key][1]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.metrics
+
+    @cached_property
+    def _base(self) -> dict[str, Any]:
+        """Facts that are read."""
+        found = [each.source.series(["ended_at", "tokens"], each.after, each.last_step) for each in self.stretches]
+        lengths = [len(steps) for steps, _ in found]
+        return {
+            "lengths": lengths,
+            "step": np.concatenate([np.zeros(0, np.int64), *(steps for steps, _ in found)]),
+            "segment": np.repeat(np.array([each.number for each in self.stretches], np.int64), lengths),
+            "attempt": np.repeat(np.array([each.attempt for each in self.stretches], np.int64), lengths),
+            "ended_at": Series.joined(series["ended_at"] for _, series in found).values,
+            "reported": Series.joined(series["tokens"] for _, series in found),
+        }
+
+    @cached_property
+    def _derived(self) -> dict[str, Floats]:
+        return {}
+
+    def fact(self, name: str) -> Any:
+        """One fact of every row; see `FACTS`."""
+        start = int(np.searchsorted(self._base["step"], self.after, "right")) if self.after else 0
+        if name in self._base:
+            return self._base[name][start:]
+        if name not in self._derived:
+            self._derived[name] = self._whole(name)
+        return self._derived[name][start:]
+
+    def _whole(self, name: str) -> Floats:
+        ended: Floats = self._base["ended_at"]
+        if name == "wall_s":
+            return ended - self.begin
+        if name == "tokens" and self.cumulative:
+            return np.asarray(self._base["reported"].values)
+        pieces = self._increments(name)
+        total, found = 0.0, []
+        for stretch, piece in zip(self.stretches, pieces, strict=True):
+            start = total if stretch.offset is None else stretch.offset(name)
+            found.append(start + np.cumsum(np.nan_to_num(piece)))
+            total = float(found[-1][-1]) if len(piece) else start
+        return np.concatenate([np.zeros(0), *found])
+
+    def _increments(self, name: str) -> list[Floats]:
+        """What each row adds to a fact, by stretch."""
+        ends = list(accumulate(self._base["lengths"]))
+        if name == "tokens":
+            return np.split(self._base["reported"].values, ends)[:-1]
+        if name == "process_s" and not self.cumulative:
+            ended = np.split(self._base["ended_at"], ends)[:-1]
+            return [np.diff(each, prepend=s.started_at) for s, each in zip(self.stretches, ended, strict=True)]
+        key = "optim/global_batch_size" if name == "samples" else "time/step"
+        return [self.read(stretch, key, 0).values for stretch in self.stretches]
+
+    def until(self, step: int) -> Offset:
+        """What was consumed up to and with a step; nothing where the path has no such step."""
+
+        def offset(fact: str) -> float:
+            position = int(np.searchsorted(self.fact("step"), step, "right"))
+            return float(self.fact(fact)[position - 1]) if position else 0.0
+
+        return offset
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether the rows report tokens."""
+        return bool(self._base["reported"].known.any())
+
+    def read(self, stretch: Stretch, key: str, after: int) -> Series:
+        """A metric that the rows of a stretch hold.
+
+        Args:
+            stretch: one of the path.
+            key: of the metric, or its name in the columns.
+            after: the step after which the rows begin.
+        """
+        name = f"{METRIC_PREFIX}{self.metrics[key][0] if key in self.metrics else key}"
+        return stretch.source.series([name], max(stretch.after, after), stretch.last_step)[1][name]
+
+    def facts_of(self, stretch: Stretch) -> dict[str, Any]:
+        """The facts that are read of the rows of a stretch, as arrays."""
+        index = self.stretches.index(stretch)
+        start = sum(self._base["lengths"][:index])
+        end = start + self._base["lengths"][index]
+        reported = self._base["reported"]
+        tokens = Series(reported.values[start:end], reported.known[start:end])
+        return {"step": self._base["step"][start:end], "ended_at": self._base["ended_at"][start:end], "tokens": tokens}
+
+    def _of(self, stretch: Stretch, key: str) -> Series:
+        if stretch.computed and key in stretch.computed:
+            return stretch.computed[key](self, stretch, self.after)
+        return self.read(stretch, key, self.after)
+
+    def series(self, key: str) -> Series:
+        """A metric at every row."""
+        return Series.joined(self._of(stretch, key) for stretch in self.stretches)
+
+    def points(self, key: str) -> tuple[Positions, Floats]:
+        """Positions of the rows that have a metric, and its values."""
+        series = self.series(key)
+        positions = np.flatnonzero(series.known)
+        return positions, series.values[positions]
+
+    def latest(self, key: str) -> float:
+        """The newest value of a metric, NaN where there is none."""
+        name = self.metrics[key][0] if key in self.metrics else key
+        for stretch in reversed(self.stretches):
+            newest = stretch.source.newest(name, stretch.last_step)
+            if newest is not None:
+                return newest
+            series = self._of(stretch, key)
+            if series.known.any():
+                return float(series.values[series.known][-1])
+        return float("nan")
+
+    def frame(self, positions: Any, facts: Sequence[str] = FACTS) -> pd.DataFrame:
+        """Facts of rows.
+
+        Args:
+            positions: of the rows.
+            facts: names; tokens are left out where the rows report none.
+        """
+        names = dict.fromkeys(("step", "segment", "attempt", *facts))
+        return pd.DataFrame({name: self.fact(name)[positions] for name in names if name != "tokens" or self.has_tokens})
+
+    def at(self, steps: Sequence[int], facts: Sequence[str] = FACTS) -> pd.DataFrame:
+        """Facts of the rows of steps; steps without a row are left out."""
+        every = self.fact("step")
+        wanted = np.asarray(steps, np.int64)
+        found = np.searchsorted(every, wanted)
+        inside = found < len(every)
+        inside[inside] = every[found[inside]] == wanted[inside]
+        return self.frame(found[inside], facts)
+
+    def drawn(self, keys: Sequence[str], facts: Sequence[str] = (), limit: int = MAX_BUCKETS) -> Drawn:
+        """Metrics in at most `limit` buckets, all in the same.
+
+        Args:
+            keys: of the metrics.
+            facts: beside step, segment, attempt and tokens.
+            limit: most buckets.
+        """
+        rows = len(self)
+        if not rows:
+            empty = Envelope(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0, np.int64))
+            return Drawn(self.frame(np.zeros(0, np.int64), ("tokens", *facts)), dict.fromkeys(keys, empty))
+        starts, envelopes = self._by_pyramid(keys, limit)
+        for key in keys:
+            if key not in envelopes:
+                positive = self.describe(key).logarithmic
+                envelopes[key] = Envelope.of(self.series(key), starts, positive=positive)
+        ends = last_rows(starts, rows)
+        return Drawn(self.frame(ends, ("tokens", *facts)).assign(count=ends - starts + 1), envelopes)
+
+    def _by_pyramid(self, keys: Sequence[str], limit: int) -> tuple[Positions, dict[str, Envelope]]:
+        """First row of every bucket, and the metrics that the pyramid holds."""
+        segments = self.fact("segment")
+        rows = len(segments)
+        names = {
+            key: self.metrics[key][0] for key in keys if not any(key in (s.computed or ()) for s in self.stretches)
+        }
+        if not names or self.after or rows < limit * ROWS_A_BUCKET or len(self.stretches) * ROWS_A_BUCKET > limit:
+            return bucket_starts(segments, limit), {}
+        starts: list[Positions] = []
+        found: dict[str, list[Buckets]] = {key: [] for key in names}
+        first = 0
+        for stretch, length in zip(self.stretches, self._base["lengths"], strict=True):
+            if not length:
+                continue
+            quota = max(1, limit * length // rows)
+            buckets = stretch.source.many_buckets(list(names.values()), quota, stretch.last_step)
+            merged = {key: buckets[name].at_most(quota) for key, name in names.items()}
+            steps = self._base["step"][first : first + length]
+            starts.append(first + np.searchsorted(steps, next(iter(merged.values())).first_step))
+            for key, each in merged.items():
+                found[key].append(each)
+            first += length
+        envelopes = {}
+        for key, pieces in found.items():
+            envelope = Envelope.of_buckets(Buckets.joined(pieces), positive=self.describe(key).logarithmic)
+            if envelope is not None:
+                envelopes[key] = envelope
+        return np.concatenate(starts), envelopes
