@@ -76,7 +76,11 @@ def compare_reads(a: AnyRun, b: AnyRun) -> DataComparison | RecordedDifference |
 
 
 def _batches(run: AnyRun) -> dict[int, str]:
-    """Digest of the whole batch of each step."""
+    """Digest of the whole batch of each step.
+
+    Raises:
+        UserError: no ring has the digest of a whole batch.
+    """
     if isinstance(run, RunDirectory):
         return {read.step: read.batch_digest for read in _reads(run)}
     if any(segment.attempt.header.world_size > 1 for segment in run.path_to_end()):

@@ -30,7 +30,7 @@ from treering_dashboard.frames.summary import AnyRun
 from treering_dashboard.panels.address import SWITCH, among, check_address, check_all, gone
 from treering_dashboard.panels.answer import asked, error_box
 from treering_dashboard.panels.axis import Placement, XAxis, choose_axis
-from treering_dashboard.panels.charts import OKABE_ITO, Line, Marks, Panel, draw_stack
+from treering_dashboard.panels.charts import OKABE_ITO, PLAIN, Line, Marks, Panel, draw_stack
 from treering_dashboard.panels.choice import all_runs_or_stop, keep_choice, run_label
 from treering_dashboard.panels.foreign import say
 from treering_dashboard.panels.reads import read_both
@@ -198,7 +198,7 @@ def _validation_panel(runs: Sequence[AnyRun], frames: Sequence[RunFrames], x: Pl
             latest = number(float(measured["loss"].iloc[-1]))
             lines.append(Line(data, run_label(run)[:8], latest, colour, points=len(data) <= FEW_POINTS))
     unit = "" if any(frame.recorded for frame in frames) else metric.unit
-    return Panel(metric.title, unit, tuple(lines), y_format=".3~g")
+    return Panel(metric.title, unit, tuple(lines), y_format=PLAIN)
 
 
 def _data(runs: Sequence[AnyRun]) -> None:

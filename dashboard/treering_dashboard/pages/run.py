@@ -110,8 +110,6 @@ def _charts(run: AnyRun, frames: RunFrames, axis: XAxis, *, show_replaced: bool)
         else:
             st.info("No loss was reported. `run.step(loss=…)` reports it.", icon=":material/show_chart:")
     with evaluation:
-        if frames.recorded:
-            _others(frames, x, marks, show_replaced=show_replaced)
         st.markdown("###### Evaluation over training")
         _evaluation(run, frames, x, marks)
     with throughput:
@@ -121,6 +119,8 @@ def _charts(run: AnyRun, frames: RunFrames, axis: XAxis, *, show_replaced: bool)
             draw_stack(panels, x, marks, key="throughput", alt_text=_described("Throughput", frames))
         else:
             st.caption("Two reported steps are needed.")
+    if frames.recorded:
+        _others(frames, x, marks, show_replaced=show_replaced)
 
 
 def _others(frames: RunFrames, x: Placement, marks: Marks, *, show_replaced: bool) -> None:
@@ -128,7 +128,11 @@ def _others(frames: RunFrames, x: Placement, marks: Marks, *, show_replaced: boo
     panels, left = other_panels(frames, x, show_replaced=show_replaced)
     if panels:
         st.markdown("###### Other metrics")
-        draw_stack(panels, x, marks, key="others", alt_text=_described("Other metrics", frames))
+        for column, cell in enumerate(st.columns(3, gap="medium")):
+            if own := panels[column::3]:
+                with cell:
+                    alt_text = _described(", ".join(panel.title for panel in own), frames)
+                    draw_stack(own, x, marks, key=f"others-{column}", alt_text=alt_text)
     if left:
         newest_metrics(frames, left)
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 import altair as alt
+import numpy as np
 import pandas as pd
 import streamlit as st
 
@@ -31,6 +32,9 @@ _ON_DARK = {"#0072B2": "#56B4E9", "#56B4E9": "#0072B2"}
 SPIKE: Final = "#D55E00"
 GREY: Final = "#8C8C8C"
 PANEL_HEIGHT: Final = 110
+
+PLAIN: Final = ".3~g"
+"""Ticks of plain numbers."""
 
 _HOVER = "hover"
 _HEADER_STEP, _HEADER_ROW, _HEADER_COLUMNS = 96, 13, 3
@@ -192,7 +196,7 @@ def _panel(panel: Panel, x: Placement, marks: Marks, number: int, *, lowest: boo
     # Ticks are in a gutter inside the panel: outside, their width would be added to that of the column.
     y_axis = alt.Axis(
         title=None,
-        format=panel.y_format,
+        format=_ticks(panel),
         offset=-_GUTTER,
         minExtent=0,
         maxExtent=0,
@@ -252,11 +256,27 @@ def _panel(panel: Panel, x: Placement, marks: Marks, number: int, *, lowest: boo
     return alt.LayerChart(layer=layers, title=shown(panel.title), height=panel.height)
 
 
+def _ticks(panel: Panel) -> str:
+    """The format of the ticks: with more digits where the values lie so close that three digits would repeat."""
+    if panel.log or panel.y_format != PLAIN:
+        return panel.y_format
+    values = _values(panel)
+    values = values[np.isfinite(values)]
+    low, high = (0.0 if panel.zero else float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
+    largest = max(abs(low), abs(high))
+    digits = math.ceil(math.log10(largest / (high - low))) + 2 if high > low and largest > 0 else 3
+    return f".{min(max(digits, 3), 9)}~g"
+
+
+def _values(panel: Panel) -> pd.Series:
+    """All that the panel draws."""
+    parts = [line.data[name] for line in panel.lines for name in ("y", "lo", "hi") if name in line.data]
+    return pd.concat(parts, ignore_index=True)
+
+
 def _extent(panel: Panel) -> tuple[float, float]:
     """Smallest and largest positive value that the panel draws."""
-    values = pd.concat(
-        [line.data[name] for line in panel.lines for name in ("y", "lo", "hi") if name in line.data], ignore_index=True
-    )
+    values = _values(panel)
     values = values[values > 0]
     return (float(values.min()), float(values.max())) if len(values) else (1.0, 1.0)
 

@@ -116,6 +116,7 @@ def state_line(summary: RunSummary) -> None:
     cells = st.columns([1.25, 1.25, 1.25, 1, 1, 1.1, 1.25], gap="small")
     of_all = f" of {count(summary.num_steps)}" if summary.num_steps else ""
     unit = "" if summary.recorded else "nat/token"
+    speed = "not known" if math.isnan(summary.tokens_per_second) else "tokens/s"
     with cells[0]:
         figure("Last step", age(summary.step_age_s), f"step {count(summary.step)}{of_all}")
     with cells[1]:
@@ -128,7 +129,7 @@ def state_line(summary: RunSummary) -> None:
     with cells[4]:
         figure("Validation loss", number(summary.validation_loss), unit)
     with cells[5]:
-        figure("Throughput", number(summary.tokens_per_second), "tokens/s")
+        figure("Throughput", number(summary.tokens_per_second), speed)
     with cells[6]:
         _progress(summary)
 

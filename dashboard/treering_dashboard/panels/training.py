@@ -21,7 +21,7 @@ from treering_dashboard.frames.rings import VALIDATION, RunFrames
 from treering_dashboard.frames.scores import headline, shots_text
 from treering_dashboard.frames.telemetry import Telemetry, column
 from treering_dashboard.panels.axis import Placement
-from treering_dashboard.panels.charts import GREY, OKABE_ITO, Line, Panel, Stroke, strokes
+from treering_dashboard.panels.charts import GREY, OKABE_ITO, PLAIN, Line, Panel, Stroke, strokes
 from treering_dashboard.panels.text import number, size
 
 HEALTH = ("train/loss", "train/grad_norm", "optim/learning_rate", "optim/global_batch_size")
@@ -97,7 +97,7 @@ def _split_panel(frames: RunFrames, x: Placement) -> Panel:
         below, top = top, top + part
         line = curve(drawn, key, x).assign(y=top, lo=below, hi=top, bad=0, value=part)
         lines.append(Line(line, label, number(frames.path.latest(key), "s"), colour))
-    return Panel("Step time by part", "s", tuple(lines), y_format=".3~g", zero=True)
+    return Panel("Step time by part", "s", tuple(lines), y_format=PLAIN, zero=True)
 
 
 def _share_panel(title: str, frames: RunFrames, keys: Sequence[str], x: Placement) -> list[Panel]:
@@ -152,8 +152,9 @@ def _metric_panel(key: str, path: Drawn, replaced: Drawn | None, frames: RunFram
 
 def _is_sparse(line: pd.DataFrame) -> bool:
     """Whether few steps have the metric: then each is drawn as a point."""
-    gaps = bool((line["y"].isna() & (line["bad"] == 0)).any())
-    return gaps and int(line["y"].notna().sum()) <= FEW_POINTS
+    gaps = int((line["y"].isna() & (line["bad"] == 0)).sum())
+    points = int(line["y"].notna().sum())
+    return points <= min(FEW_POINTS, gaps)
 
 
 def y_format(metric: Metric, values: Any = ()) -> str:
@@ -167,7 +168,7 @@ def y_format(metric: Metric, values: Any = ()) -> str:
         return "~e"
     counts = {"speed/tokens_per_second", "speed/reported_tokens_per_second", "optim/global_batch_size"}
     large = metric.key not in METRICS and len(values) > 0 and bool(np.nanmax(np.abs(values), initial=0.0) >= LARGE)
-    return "~s" if metric.key in counts or metric.unit == "bytes" or large else ".3~g"
+    return "~s" if metric.key in counts or metric.unit == "bytes" or large else PLAIN
 
 
 def curve(drawn: Drawn, key: str, x: Placement) -> pd.DataFrame:
@@ -278,7 +279,7 @@ def validation_panel(frames: RunFrames, x: Placement) -> list[Panel]:
         if len(measured):
             latest = number(float(measured["loss"].iloc[-1]))
             lines.append(Line(loss_line(measured, x), corpus, latest, stroke.colour, dashed=stroke.dashed))
-    return [Panel(f"{metric.title} by corpus", metric.unit, tuple(lines), y_format=".3~g")] if lines else []
+    return [Panel(f"{metric.title} by corpus", metric.unit, tuple(lines), y_format=PLAIN)] if lines else []
 
 
 def score_panels(scores: pd.DataFrame, perplexity: pd.DataFrame, frames: RunFrames, x: Placement) -> list[Panel]:
