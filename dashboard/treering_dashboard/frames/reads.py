@@ -18,6 +18,7 @@ from treering.errors import UserError
 from treering.metrics.compare import DataComparison, compare_data
 from treering.runlog.directory import RunDirectory
 from treering.runlog.recorded_directory import RecordedRunDirectory
+from treering.runlog.ring import RINGS_FILE
 from treering_dashboard.frames.audits import recorded_difference_of
 from treering_dashboard.frames.cached import Version, version
 from treering_dashboard.frames.rings import rings_left
@@ -50,7 +51,7 @@ class _Read:
 
 def ring_bytes(runs: list[AnyRun]) -> int:
     """Bytes of rings that a comparison reads."""
-    return sum(file.stat().st_size for run in runs for file in run.path.glob("attempts/*/rings.jsonl"))
+    return sum(file.stat().st_size for run in runs for file in run.path.glob(f"attempts/*/{RINGS_FILE}"))
 
 
 def compare_reads(a: AnyRun, b: AnyRun) -> DataComparison | RecordedDifference | BatchComparison:

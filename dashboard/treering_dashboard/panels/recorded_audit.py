@@ -10,6 +10,7 @@ from treering.audit.recorded.restart import Restart
 from treering.audit.report import Level
 from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering.runlog.recorded_records import RecordedCheckpoint
+from treering.runlog.ring import RINGS_FILE
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.audits import recorded_audit_of
 from treering_dashboard.panels.answer import asked, command, open_ends
@@ -39,7 +40,7 @@ def recorded_audit(run: RecordedRunDirectory, checkpoint: RecordedCheckpoint | N
         EvidenceError: the run's own record does not hold.
     """
     what = run.id if checkpoint is None else checkpoint.path
-    read = sum(rings.stat().st_size for rings in run.path.glob("attempts/*/rings.jsonl"))
+    read = sum(rings.stat().st_size for rings in run.path.glob(f"attempts/*/{RINGS_FILE}"))
     read += sum(file.size for file in checkpoint.files if file.digest) if checkpoint else 0
     if asked(f"audit {run.path} {what}", f"Audit: reads {size(read)}", costly=read > COSTLY_BYTES):
         _show(run, recorded_audit_of(run, checkpoint))

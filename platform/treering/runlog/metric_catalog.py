@@ -70,7 +70,7 @@ _METRICS = (
     ),
     Metric(
         "speed/reported_tokens_per_second",
-        "Tokens per second",
+        "Tokens per second by reports",
         "tokens/s",
         "Tokens of a step over the time since the report before; of a trainer whose one process reports.",
         "higher",
