@@ -4,11 +4,14 @@ Reads a ring, its attempt's header and the model's shape. The ring holds what wa
 shares are computed whenever they are shown, by formulas with names.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from treering.metrics.flops import FLOPS_FORMULAS, ModelShape, Peak, hardware_flops, peak_of
+from treering.runlog.columns.rows import Series
 from treering.runlog.records import AttemptHeader
 from treering.runlog.ring import Ring
 
@@ -73,6 +76,36 @@ def efficiency(ring: Ring, header: AttemptHeader, shape: ModelShape) -> Efficien
     if has_ideal_bubble(header):
         ideal = bubble_share(header.layout.micro_batches(ring.global_batch_size), header.layout.pipeline)
     return Efficiency(mfu, hfu, bubble, ideal)
+
+
+def derived_series(
+    header: AttemptHeader, shape: ModelShape, formula: str | None, metrics: Mapping[str, Series]
+) -> dict[str, Series]:
+    """The shares of many steps of an attempt, by keys of the metric catalog; those that cannot be said are left out.
+
+    Args:
+        header: of the attempt.
+        shape: of the model.
+        formula: name of the formula that the TFLOP/s are counted by.
+        metrics: what the rings of the steps hold.
+    """
+    found = {}
+    shares = peak_shares(header, shape, formula)
+    speed = metrics.get("speed/tflops_per_device")
+    if shares is not None and speed is not None:
+        for key, share in zip(("speed/mfu", "speed/hfu"), shares, strict=True):
+            found[key] = Series(speed.values * share, speed.known)
+    waited, whole = metrics.get("time/pipeline_bubble"), metrics.get("time/pipeline")
+    if waited is not None and whole is not None:
+        known = waited.known & whole.known & (whole.values > 0)
+        bubble = np.divide(waited.values, whole.values, out=np.full(len(known), np.nan), where=known)
+        found["speed/pipeline_bubble"] = Series(bubble, known)
+    sizes = metrics.get("optim/global_batch_size")
+    if has_ideal_bubble(header) and sizes is not None:
+        per_replica: Any = header.layout.micro_batches(sizes.values)  # type: ignore[arg-type]  # of an array
+        ideal: Any = bubble_share(per_replica, header.layout.pipeline)
+        found["speed/ideal_pipeline_bubble"] = Series(ideal, sizes.known)
+    return found
 
 
 def peak_shares(header: AttemptHeader, shape: ModelShape, formula: str | None) -> tuple[float, float] | None:

@@ -209,7 +209,11 @@ class RunDirectory(RunFolder):
 
     def evaluations(self) -> list[Evaluation]:
         """Scores of the run's checkpoints, by step."""
-        return [Evaluation.read(path)[0] for path in sorted(self.evaluations_folder.glob("step-*.json"))]
+        return [Evaluation.read(path)[0] for path in self.evaluation_files()]
+
+    def evaluation_files(self) -> list[Path]:
+        """The records of the evaluations, by step."""
+        return sorted(self.evaluations_folder.glob("step-*.json"))
 
     @property
     def journal(self) -> Journal:

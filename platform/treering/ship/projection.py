@@ -1,6 +1,7 @@
 """What a run looks like in MLflow: names, params, tags, datasets and points, as pure functions of the run log."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from treering.collect.code import rule_of
@@ -8,20 +9,22 @@ from treering.config.canonical import canonical_json, short
 from treering.config.resolved import Resolved
 from treering.metrics.alarms import RULES, Alarm
 from treering.metrics.compare import flatten
-from treering.metrics.efficiency import efficiency
-from treering.metrics.flops import ModelShape
 from treering.metrics.state import Condition
-from treering.runlog.ancestry import PathSegment
-from treering.runlog.attempt import AttemptDirectory
+from treering.runlog.columns.rows import Integers, Series
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.incidents import Incident
-from treering.runlog.metric_catalog import ring_metrics
+from treering.runlog.journal import Journal, notes_and_tags
 from treering.runlog.records import AttemptHeader, Evaluation, RunState
-from treering.runlog.ring import Ring
-from treering.store.registry import MAX_TAG_CHARACTERS, DatasetInput, Point, RunStatus, is_drawable
+from treering.store.values import MAX_TAG_CHARACTERS, DatasetInput, Point, RunStatus, is_drawable
 
 RUN_TAG: Final = "treering.run"
 POSITION_TAG: Final = "treering.shipped"
+SENSORS_TAG: Final = "treering.shipped_sensors"
+EVENTS_TAG: Final = "treering.shipped_events"
+DECIMATED_TAG: Final = "treering.decimated"
+WAITS_TAG: Final = "treering.waits"
+NON_FINITE_TAG: Final = "treering.non_finite"
+NUM_NON_FINITE_TAG: Final = "treering.num_non_finite"
 BRANCH_TAG: Final = "treering.branch"
 PARENT_TAG: Final = "mlflow.parentRunId"
 CHECKPOINT_TAG: Final = "treering.checkpoint"
@@ -40,9 +43,9 @@ _STATUS: Final[Mapping[RunState, RunStatus]] = {
 }
 
 
-def run_name(resolved: Resolved) -> str:
+def run_name(experiment: str, run_id: str) -> str:
     """Name of the MLflow run: experiment and the beginning of the run's id."""
-    return f"{resolved.experiment}-{resolved.run_id[:8]}"
+    return f"{experiment}-{run_id[:8]}"
 
 
 def status_of(state: RunState) -> RunStatus:
@@ -80,35 +83,44 @@ def attempt_params(header: AttemptHeader) -> dict[str, str]:
     return dict(texts(values, f"attempts.{header.attempt:04d}"))
 
 
-def run_tags(run: RunDirectory) -> dict[str, str]:
-    """Tags that never change under a run."""
-    resolved = run.resolved
+def run_note(resolved: Resolved) -> str:
+    """What the run is, in Markdown."""
     model = resolved.recipe.model
     tokens = resolved.recipe.schedule.train_tokens
-    note = (
+    return (
         f"**{resolved.experiment}** {resolved.description}\n\nRun `{resolved.run_id}`: {model.num_layers} layers, "
         f"hidden size {model.hidden_size}, {tokens:,} tokens, {resolved.recipe.precision}. More by `treering show "
         f"{resolved.run_id}` and `treering audit`. Abandoned branches, if any, are nested below this run."
     )
+
+
+def run_tags(run: RunDirectory) -> dict[str, str]:
+    """Tags that never change under a run."""
+    resolved = run.resolved
     return {
         RUN_TAG: resolved.recipe.digest,
         BRANCH_TAG: "current",
         "treering.run_id": resolved.run_id,
         **{f"treering.digest.{name}": digest for name, digest in resolved.digests.items()},
         "treering.digest.tokenizer": resolved.recipe.tokenizer or "declared",
-        "mlflow.note.content": note,
         "mlflow.source.name": "treering train",
     }
 
 
-def attempt_tags(attempts: Sequence[AttemptDirectory], segments: Sequence[PathSegment]) -> dict[str, str]:
+def way_tags(attempts: Sequence[Any], segments: Sequence[Any]) -> dict[str, str]:
+    """How many attempts a run has, and the way through them."""
+    return {
+        "treering.attempts": str(len(attempts)),
+        "treering.path": " ".join(f"{segment.attempt.number:04d}:{segment.last_step or ''}" for segment in segments),
+    }
+
+
+def attempt_tags(attempts: Sequence[Any], segments: Sequence[Any]) -> dict[str, str]:
     """Tags of the newest attempt, and the way through all of them."""
     if not attempts:
         return {}
     header = attempts[-1].header
-    tags = {
-        "treering.attempts": str(len(attempts)),
-        "treering.path": " ".join(f"{segment.attempt.number:04d}:{segment.last_step or ''}" for segment in segments),
+    tags = way_tags(attempts, segments) | {
         "treering.layout": str(header.layout),
         "treering.backend": f"{header.layout.device}/{header.layout.backend}",
         "treering.digest.code": str(header.code.get("digest")),
@@ -132,6 +144,23 @@ def attempt_tags(attempts: Sequence[AttemptDirectory], segments: Sequence[PathSe
     return tags
 
 
+def people_tags(journal: Journal, note: str) -> dict[str, str]:
+    """What people noted about a run and how they tagged it; MLflow shows the notes below the run's description.
+
+    Args:
+        journal: of the run.
+        note: the description, in Markdown.
+
+    Raises:
+        EvidenceError: the journal was changed.
+    """
+    notes, tags = notes_and_tags(line.entry for line in journal.lines())
+    if notes:
+        lines = "".join(f"- {datetime.fromtimestamp(n.at, UTC):%Y-%m-%d %H:%M} {n.by}: {n.text}\n" for n in notes)
+        note = f"{note}\n\n**Notes**\n\n{lines}"
+    return {"mlflow.note.content": note, "treering.tags": ", ".join(tags)}
+
+
 def corpus_inputs(resolved: Resolved) -> list[DatasetInput]:
     """The blend's corpora that have content, as datasets."""
     return [
@@ -152,18 +181,25 @@ def task_inputs(evaluation: Evaluation) -> list[DatasetInput]:
     return [DatasetInput(task, digest, "evaluation") for task, digest in evaluation.tasks.items()]
 
 
-def ring_points(
-    ring: Ring, header: AttemptHeader, shape: ModelShape, telemetry: Mapping[str, float], alarms: Sequence[Alarm]
-) -> list[Point]:
-    """Every number of a step: the ring's, its MFU and bubble where they can be said, sensors', alarms'."""
-    values = {**ring_metrics(ring), **dict(efficiency(ring, header, shape).metrics()), **telemetry}
+def alarm_series(alarms: Iterable[Alarm], steps: Integers) -> dict[str, Series]:
+    """The alarms of some steps as metrics: the z-score of spikes, 1 for each other rule that fires.
+
+    Args:
+        alarms: of these steps and of others.
+        steps: rising.
+    """
+    found: dict[str, Series] = {}
+    row_of = {step: row for row, step in enumerate(steps.tolist())} if alarms else {}
     for alarm in alarms:
-        if alarm.z is None:
-            values[f"judge/{alarm.rule}"] = 1.0
-        else:
-            values[SPIKE_METRIC] = min(max(alarm.z, values.get(SPIKE_METRIC, 0.0)), MAX_SPIKE_SCORE)
-    timestamp = round(ring.ended_at * 1000)
-    return [Point(key, value, ring.step, timestamp) for key, value in values.items()]
+        row = row_of.get(alarm.step)
+        if row is None:
+            continue
+        key = f"judge/{alarm.rule}" if alarm.z is None else SPIKE_METRIC
+        series = found.setdefault(key, Series.missing(len(steps)))
+        value = 1.0 if alarm.z is None else min(alarm.z, MAX_SPIKE_SCORE)
+        series.values[row] = max(value, series.values[row]) if series.known[row] else value
+        series.known[row] = True
+    return found
 
 
 def incident_points(incidents: Sequence[tuple[int, Incident]]) -> list[Point]:
@@ -201,11 +237,11 @@ def state_tags(found: Condition) -> dict[str, str]:
     return {"treering.state": found.state, "treering.stall": found.stall}
 
 
-def evaluation_points(evaluation: Evaluation, model_id: str, timestamp_ms: int) -> list[Point]:
-    """Scores of one checkpoint, on its LoggedModel, each with the dataset that it was measured on."""
+def evaluation_points(evaluation: Evaluation, timestamp_ms: int) -> list[Point]:
+    """Scores of one checkpoint, each with the dataset that it was measured on."""
 
     def point(key: str, value: float, dataset: tuple[str, str] | None = None) -> Point:
-        return Point(key, float(value), evaluation.step, timestamp_ms, model_id, dataset)
+        return Point(key, float(value), evaluation.step, timestamp_ms, dataset=dataset)
 
     points = [
         point(
@@ -225,11 +261,6 @@ def evaluation_points(evaluation: Evaluation, model_id: str, timestamp_ms: int) 
     points.append(point("eval/validation_loss", evaluation.validation_loss))
     points.append(point("eval/unigram_entropy", evaluation.unigram_entropy))
     return points
-
-
-def checkpoint_name(resolved: Resolved, checkpoint: CheckpointDirectory) -> str:
-    """Name of a checkpoint's LoggedModel."""
-    return f"{run_name(resolved)}-{checkpoint.path.name}"
 
 
 def checkpoint_tags(checkpoint: CheckpointDirectory) -> dict[str, str]:
@@ -260,13 +291,19 @@ def checkpoint_params(checkpoint: CheckpointDirectory) -> dict[str, str]:
     }
 
 
-def non_finite(points: Sequence[Point]) -> list[dict[str, Any]]:
-    """The points that are stored as NaN, with their values, for a tag."""
+def non_finite(values: Iterable[tuple[int, str, float]]) -> list[dict[str, Any]]:
+    """Those of the values (step, metric, value) that are stored as NaN, for a tag."""
     return [
-        {"step": point.step, "metric": point.key, "value": point.value}
-        for point in points
-        if not is_drawable(point.value)
+        {"step": step, "metric": metric, "value": value} for step, metric, value in values if not is_drawable(value)
     ]
+
+
+def decimated(run_id: str) -> str:
+    """That MLflow has a part of the numbers only, and where the rest is."""
+    return (
+        f"Of the rings after number 10,000, MLflow has the lowest and the highest value of each bucket of rings. The "
+        f"run log has every ring: treering.find_run(Path('runs'), '{run_id}'), or attempts/*/columns/rows-*.parquet"
+    )
 
 
 def list_tag(entries: Sequence[Mapping[str, Any]]) -> str:

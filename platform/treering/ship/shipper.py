@@ -6,29 +6,45 @@ changed code that starts over), the path is shipped into a fresh MLflow run, and
 as the abandoned branch. If nothing beyond the point of return was shipped, the same MLflow run goes on.
 
 **The position of shipping** is a tag of the MLflow run, written in the same call as its metrics, after them.
-A shipper that dies in between sends some points again; MLflow stores equal points once.
+A shipper that dies in between sends some points again; MLflow stores equal points once. Everything else that a shipper
+must know is in MLflow or in the columns of the rings, so a restart costs the same however long the run is.
 """
 
-from typing import Final
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
 
-from treering.config.canonical import digest_json
-from treering.errors import EvidenceError, TreeringError
-from treering.metrics.alarms import Alarm
-from treering.metrics.flops import ModelShape
-from treering.metrics.path_alarms import judge_of
-from treering.metrics.state import condition
-from treering.runlog.ancestry import PathSegment
-from treering.runlog.attempt import AttemptDirectory
-from treering.runlog.directory import MANIFEST_FILE, CheckpointDirectory, RunDirectory
+from treering.config.canonical import parse_json
+from treering.errors import TreeringError
+from treering.runlog.columns.attempt import AttemptColumns
+from treering.runlog.directory import RunDirectory
+from treering.runlog.folders import END_FILE, HEADER_FILE, RunFolder
+from treering.runlog.incidents import INCIDENTS_FILE
+from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering.runlog.records import RunState
-from treering.runlog.ring import Ring
-from treering.ship import projection
-from treering.ship.tail import Position, RingTail, TelemetryTail, is_on_path, own_segments
+from treering.runlog.ring import RINGS_FILE
+from treering.ship import decimation, projection
+from treering.ship.batches import batches
+from treering.ship.own_run import OwnRun
+from treering.ship.recorded_run import RecordedRun
+from treering.ship.sensors import SensorShipper
+from treering.ship.source import AnyAttempt, AnySegment, Model, Source
+from treering.ship.tail import Position
 from treering.ship.target import ShipReport, one_shipper
-from treering.store.registry import MAX_METRICS, Point, Registry, StoredRun
+from treering.ship.windows import Stretch, digest_at, holds, is_within_bucket, num_rings, windows
+from treering.store.memory import Writable
+from treering.store.values import MAX_METRICS, Point, StoredRun
 
 TARGET: Final = "mlflow"
 """Name of the target."""
+
+
+def source_of(run: RunFolder) -> Source:
+    """What MLflow is to show of a run."""
+    if isinstance(run, RecordedRunDirectory):
+        return RecordedRun(run)
+    return OwnRun(run if isinstance(run, RunDirectory) else RunDirectory(run.path))
 
 
 class MlflowShipper:
@@ -37,24 +53,25 @@ class MlflowShipper:
     Args:
         run: the run.
         registry: where to.
+        until: ships the rings up to this position alone, and nothing else; None: everything.
     """
 
-    def __init__(self, run: RunDirectory, registry: Registry) -> None:
-        self._run = run
+    def __init__(self, run: RunFolder, registry: Writable, until: Position | None = None) -> None:
+        self._folder = run
         self._registry = registry
+        self._until = until
         self._forget()
 
     def _forget(self) -> None:
+        self._source = source_of(self._folder)
         self._stored: StoredRun | None = None
-        self._shipped: Position | None = None
-        self._tail = RingTail(self._run)
-        self._telemetry: tuple[int, TelemetryTail] | None = None
-        self._judge = judge_of(self._run)
-        self._alarms: list[Alarm] = []
-        self._non_finite: list[dict[str, object]] = []
+        self._shipped = Position(0, 0, "")
+        self._sensors: SensorShipper | None = None
         self._tags: dict[str, str] = {}
         self._params_of: set[int] = set()
-        self._num_incidents = 0
+        self._models_of = ""
+        self._status = ""
+        self._done: tuple[object, ...] = ()
 
     def ship(self) -> ShipReport:
         """One pass: everything that is durable now.
@@ -64,7 +81,7 @@ class MlflowShipper:
             EvidenceError: the run log is damaged; nothing after the damage was shipped.
             TreeringError: the run's config cannot be read.
         """
-        with one_shipper(self._run, TARGET):
+        with one_shipper(self._folder, TARGET):
             try:
                 return self._ship()
             except TreeringError:
@@ -73,205 +90,264 @@ class MlflowShipper:
 
     def _ship(self) -> ShipReport:
         # The state first: a run that ends during this pass is seen as running, and the next pass sees all of its rings.
-        found = condition(self._run)
-        state: RunState = "running" if found.state == "stalled" else found.state
-        segments = own_segments(self._run)
-        attempts = self._run.attempts()
+        state, state_tags = self._source.condition()
+        seen = (state, tuple(state_tags.items()), *_signature(self._source))
+        if self._stored is not None and seen == self._done:
+            return self._report(state, {})
+        segments, attempts = self._source.segments(), self._source.attempts()
         if not segments:
-            return ShipReport(TARGET, self._run.id, state)
-        stored, abandoned = self._current_run(segments, attempts)
+            return ShipReport(TARGET, self._source.id, state)
+        stretches = _stretches(segments, ended=state != "running")
+        stored, note = self._current_run(segments, stretches)
+        if self._until is not None:
+            self._ship_rings(stored, attempts, _up_to(stretches, self._until), None)
+            return self._report(state, {})
+        if projection.WAITS_TAG in self._tags and attempts[-1].end is None:
+            stretches[-1] = replace(stretches[-1], ended=False)
         for attempt in attempts:
-            if attempt.number not in self._params_of:
-                self._registry.log_params(stored.run_id, projection.attempt_params(attempt.header))
-                self._params_of.add(attempt.number)
-        rings, last = self._ship_rings(stored, segments)
-        incidents = self._ship_incidents(stored)
-        tags = {**projection.attempt_tags(attempts, segments), **incidents, **projection.state_tags(found)}
+            self._ship_params(stored, attempt)
+        horizon = stretches[-1].columns.head().last_step
+        sent = {"ring": self._ship_rings(stored, attempts, stretches, horizon)}
+        if self._sensors is not None:
+            self._sensors.ship(attempts, stretches, self._shipped)
+        self._ship_events(stored)
+        tags = self._source.changing_tags(attempts, segments) | state_tags
+        if stretches[-1].before + num_rings(stretches[-1].columns, None) > decimation.WHOLE:
+            tags[projection.DECIMATED_TAG] = projection.decimated(self._source.id)
         self._ship_tags(stored, tags)
-        models, evaluations = self._ship_checkpoints(stored, segments)
-        self._ship_status(stored, state, attempts[-1], last)
-        sent = {"ring": rings, "checkpoint": models, "evaluation": evaluations}
-        note = "an abandoned branch moved aside" if abandoned else ""
-        return ShipReport(TARGET, self._run.id, state, stored.run_id, sent, note)
+        sent |= self._ship_models(stored, segments)
+        self._ship_status(stored, state, attempts[-1], stretches[-1])
+        self._done = seen
+        return self._report(state, sent, note)
 
-    def _current_run(self, segments: list[PathSegment], attempts: list[AttemptDirectory]) -> tuple[StoredRun, bool]:
-        """The MLflow run of the current path; True if an earlier one had to be put aside for it."""
-        if self._tail.rewound(segments):
-            self._forget()
-        if self._stored is not None:
-            return self._stored, False
-        resolved = self._run.resolved
-        experiment = self._registry.experiment(resolved.experiment)
-        identity = {projection.RUN_TAG: resolved.recipe.digest}
-        current = self._registry.find_runs(experiment, {**identity, projection.BRANCH_TAG: "current"})
-        stored = current[0] if current else None
+    def _report(self, state: str, sent: dict[str, int], note: str = "") -> ShipReport:
+        whole = {"ring": 0, "checkpoint": 0, "evaluation": 0} | sent
+        return ShipReport(TARGET, self._source.id, state, self._stored.run_id if self._stored else None, whole, note)
+
+    def _current_run(self, segments: Sequence[AnySegment], stretches: list[Stretch]) -> tuple[StoredRun, str]:
+        """The MLflow run of the current path, and what was put aside for it."""
+        if self._stored is not None and holds(stretches, self._shipped) and not _goes_on(stretches, self._shipped):
+            return self._stored, ""
+        self._forget()
+        source = self._source
+        experiment = self._registry.experiment(source.experiment)
+        stored, note, waits = self._found(experiment, segments, stretches)
         shipped = Position.parse(stored.tags.get(projection.POSITION_TAG, "")) if stored else None
-        abandoned = False
-        if stored and shipped and not is_on_path(shipped, segments):
-            if shipped.step > 0 or not _has_header(attempts, shipped):
-                self._put_aside(stored, segments)
-                stored, abandoned = None, True
-            shipped = None  # without a step, an attempt that died before its first ring left nothing to put aside
+        if shipped and not holds(stretches, shipped):
+            shipped = None
         if stored is None:
             start = round(segments[0].attempt.header.started_at * 1000)
-            name = projection.run_name(resolved)
-            stored = self._registry.create_run(experiment, name, start, projection.run_tags(self._run))
+            stored = self._registry.create_run(experiment, source.name, start, source.tags() | waits)
         if shipped is None:
-            first = segments[0].attempt
-            shipped = Position(first.number, 0, first.header_digest)
+            shipped = Position(stretches[0].attempt, 0, stretches[0].begin)
             # A param can be written once; names and overrides of a run that starts again may differ from the first.
-            params = projection.run_params(resolved)
-            self._registry.log_params(stored.run_id, {k: v for k, v in params.items() if k not in stored.params})
-            self._registry.log_datasets(stored.run_id, projection.corpus_inputs(resolved))
+            missing = {key: value for key, value in source.params().items() if key not in stored.params}
+            self._registry.log_params(stored.run_id, missing)
+            self._registry.log_datasets(stored.run_id, source.datasets())
             self._registry.log(stored.run_id, tags={projection.POSITION_TAG: str(shipped)})
-        for branch in self._registry.find_runs(experiment, {**identity, projection.BRANCH_TAG: "abandoned"}):
-            if branch.tags.get(projection.PARENT_TAG) != stored.run_id:
-                self._registry.log(branch.run_id, tags={projection.PARENT_TAG: stored.run_id})
-        self._stored, self._shipped = stored, shipped
-        return stored, abandoned
+        for old in (*self._runs(experiment, "abandoned"), *self._runs(experiment, "replaced")):
+            if old.tags.get(projection.PARENT_TAG) != stored.run_id:
+                self._registry.log(old.run_id, tags={projection.PARENT_TAG: stored.run_id})
+        self._stored, self._shipped, self._tags, self._status = stored, shipped, dict(stored.tags), stored.status
+        self._sensors = SensorShipper(self._registry, stored)
+        return stored, note
 
-    def _put_aside(self, old: StoredRun, segments: list[PathSegment]) -> None:
-        """Marks what was shipped as an abandoned branch, and deletes its LoggedModels.
+    def _found(
+        self, experiment: str, segments: Sequence[AnySegment], stretches: Sequence[Stretch]
+    ) -> tuple[StoredRun | None, str, dict[str, str]]:
+        """The MLflow run that can go on; where there is none, what was put aside, and tags of the one to make."""
+        found = self._runs(experiment, "current")
+        for double in found[1:]:
+            self.put_aside(double, "replaced", "a second one")
+        stored = found[0] if found else None
+        shipped = Position.parse(stored.tags.get(projection.POSITION_TAG, "")) if stored else None
+        if stored is None or shipped is None:
+            return stored, "", {}
+        if not holds(stretches, shipped):
+            # Without a step, an attempt that died before its first ring left nothing to put aside.
+            if shipped.step == 0 and any(each.header_digest == shipped.digest for each in self._source.attempts()):
+                return stored, "", {}
+            parent = segments[-1].attempt.header.parent
+            self.put_aside(stored, "abandoned", f"after step {parent.step}" if parent else "from the start")
+            return None, "an abandoned branch moved aside", {}
+        if _goes_on(stretches, shipped):
+            self.put_aside(stored, "replaced", "the attempt went on")
+            waits = {projection.WAITS_TAG: "for the end of an attempt: its lock cannot be seen here"}
+            return None, "an attempt that had seemed to be dead went on: sent again", waits
+        return stored, "", {}
+
+    def _runs(self, experiment: str, branch: str) -> list[StoredRun]:
+        return self._registry.find_runs(
+            experiment, {projection.RUN_TAG: self._source.identity, projection.BRANCH_TAG: branch}
+        )
+
+    def put_aside(self, old: StoredRun, branch: str, why: str) -> None:
+        """Marks an MLflow run as one that does not show the current path, and deletes its LoggedModels.
 
         The tag comes last: after an interruption the next pass does all of it again.
+
+        Args:
+            old: the run.
+            branch: value of its tag: `abandoned`, or `replaced`.
+            why: in words.
+
+        Raises:
+            StoreError: MLflow does not answer.
         """
         for model in self._registry.models(old.experiment_id, old.run_id, projection.CHECKPOINT_TAG).values():
             self._registry.delete_model(model)
-        parent = segments[-1].attempt.header.parent
-        after = f"after step {parent.step}" if parent else "from the start"
-        self._registry.rename(old.run_id, f"{projection.run_name(self._run.resolved)} (abandoned {after})")
+        self._registry.rename(old.run_id, f"{self._source.name} ({branch} {why})")
         if old.status == "RUNNING":
             self._registry.set_status(old.run_id, "KILLED", None)
-        self._registry.log(old.run_id, tags={projection.BRANCH_TAG: "abandoned", "treering.abandoned": after})
+        self._registry.log(old.run_id, tags={projection.BRANCH_TAG: branch, f"treering.{branch}": why})
 
-    def _ship_rings(self, stored: StoredRun, segments: list[PathSegment]) -> tuple[int, Ring | None]:
-        """Sends the rings beyond the shipped position; returns how many, and the newest ring of all if any is new."""
-        points: list[Point] = []
-        resolved = self._run.resolved
-        shape = ModelShape.of(resolved.recipe.model, resolved.blend.sequence_length)
-        count, last, position = 0, None, self._shipped
-        for attempt, ring in self._tail.new_rings(segments):
-            last = ring
-            alarms = self._judge.update(ring)
-            self._alarms += alarms
-            new = projection.ring_points(ring, attempt.header, shape, self._sensors(attempt, ring), alarms)
-            self._non_finite += projection.non_finite(new)
-            if self._shipped and (attempt.number, ring.step) <= (self._shipped.attempt, self._shipped.step):
+    def _ship_params(self, stored: StoredRun, attempt: AnyAttempt) -> None:
+        if attempt.number in self._params_of:
+            return
+        params = self._source.attempt_params(attempt)
+        missing = {key: value for key, value in params.items() if key not in stored.params}
+        self._registry.log_params(stored.run_id, missing)
+        self._params_of.add(attempt.number)
+
+    def _ship_rings(
+        self, stored: StoredRun, attempts: Sequence[AnyAttempt], stretches: Sequence[Stretch], horizon: int | None
+    ) -> int:
+        """Sends the rings beyond the shipped position; returns how many."""
+        by_number = {attempt.number: attempt for attempt in attempts}
+        alarms = self._source.alarms() if any(stretch.columns.head().rings for stretch in stretches) else ()
+        non_finite = list(parse_json(self._tags.get(projection.NON_FINITE_TAG, "[]")))
+        num_non_finite = int(self._tags.get(projection.NUM_NON_FINITE_TAG, 0))
+        count = 0
+        for stretch in stretches:
+            if stretch.attempt < self._shipped.attempt:
                 continue
-            if len(points) + len(new) > MAX_METRICS:
-                self._send(stored, points, position)
-                points = []
-            points += new
-            position = Position(attempt.number, ring.step, ring.digest)
-            count += 1
-        if points:
-            self._send(stored, points, position)
-        return count, last
+            after = self._shipped.step if stretch.attempt == self._shipped.attempt else 0
+            attempt = by_number[stretch.attempt]
+            upto = horizon if stretch is stretches[-1] else None
+            for window in windows(stretch, after, upto, partial(self._source.derived, attempt)):
+                for batch in batches(window, alarms):
+                    tags = {}
+                    if batch.non_finite:
+                        non_finite += batch.non_finite
+                        num_non_finite += len(batch.non_finite)
+                        tags[projection.NON_FINITE_TAG] = projection.list_tag(non_finite)
+                        tags[projection.NUM_NON_FINITE_TAG] = str(num_non_finite)
+                    position = Position(stretch.attempt, batch.last_step, digest_at(stretch, batch.last_step))
+                    self._send(stored, batch.points, {projection.POSITION_TAG: str(position), **tags})
+                    self._shipped = position
+                    count += batch.rings
+        self._ship_tags(stored, projection.alarm_tags(alarms))
+        return count
 
-    def _send(self, stored: StoredRun, points: list[Point], position: Position | None) -> None:
-        self._registry.log(stored.run_id, points, {projection.POSITION_TAG: str(position)})
-        self._shipped = position
+    def _send(self, stored: StoredRun, points: Sequence[Point], tags: dict[str, str]) -> None:
+        """Sends points in as many calls as they need, with the tags in the last one."""
+        starts = range(0, len(points), MAX_METRICS) or (0,)
+        for start in starts:
+            own = tags if start == starts[-1] else {}
+            self._registry.log(stored.run_id, points[start : start + MAX_METRICS], own)
+        self._tags |= tags
 
-    def _ship_incidents(self, stored: StoredRun) -> dict[str, str]:
-        """Sends a point for each new incident, of attempts off the path as well; returns the tags that list all."""
-        incidents = self._run.incidents()
-        points = projection.incident_points(incidents)
-        for start in range(self._num_incidents, len(points), MAX_METRICS):
-            self._registry.log(stored.run_id, points[start : start + MAX_METRICS])
-        self._num_incidents = len(points)
-        return projection.incident_tags(incidents)
-
-    def _sensors(self, attempt: AttemptDirectory, ring: Ring) -> dict[str, float]:
-        if self._telemetry is None or self._telemetry[0] != attempt.number:
-            self._telemetry = (attempt.number, TelemetryTail(attempt))
-        return self._telemetry[1].until(ring.ended_at)
+    def _ship_events(self, stored: StoredRun) -> None:
+        """Sends the points of what is not in rings, and the tags that list all of it."""
+        points, tags = self._source.events()
+        start = int(self._tags.get(projection.EVENTS_TAG, 0))
+        if points[start:]:
+            self._send(stored, points[start:], {**tags, projection.EVENTS_TAG: str(len(points))})
 
     def _ship_tags(self, stored: StoredRun, tags: dict[str, str]) -> None:
-        tags |= projection.alarm_tags(self._alarms)
-        if self._non_finite:
-            tags["treering.non_finite"] = projection.list_tag(self._non_finite)
-            tags["treering.num_non_finite"] = str(len(self._non_finite))
         news = {key: value for key, value in tags.items() if self._tags.get(key) != value}
         if news:
             self._registry.log(stored.run_id, tags=news)
             self._tags |= news
 
-    def _ship_checkpoints(self, stored: StoredRun, segments: list[PathSegment]) -> tuple[int, int]:
+    def _ship_models(self, stored: StoredRun, segments: Sequence[AnySegment]) -> dict[str, int]:
         """A LoggedModel for each checkpoint on the path, and its scores when they are there or have changed."""
-        fingerprint = _fingerprint(self._run, segments)
-        if self._tags.get("checkpoints") == fingerprint:
-            return 0, 0
-        checkpoints = [checkpoint for checkpoint in self._run.checkpoints() if _is_cut_from(checkpoint, segments)]
-        evaluations = {evaluation.checkpoint: evaluation for evaluation in self._run.evaluations()}
+        fingerprint = repr([_states(self._source.files()), [(s.attempt.number, s.last_step) for s in segments]])
+        if self._models_of == fingerprint:
+            return {}
         stored = self._registry.get_run(stored.run_id)
         models = self._registry.models(stored.experiment_id, stored.run_id, projection.CHECKPOINT_TAG)
         made = scored = 0
-        for checkpoint in checkpoints:
-            model = models.get(checkpoint.digest)
-            if model is None:
+        for model in self._source.models(segments):
+            model_id = models.get(model.digest)
+            if model_id is None:
                 made += 1
-                model = self._registry.create_model(
-                    stored.experiment_id,
-                    stored.run_id,
-                    projection.checkpoint_name(self._run.resolved, checkpoint),
-                    projection.checkpoint_tags(checkpoint),
-                    projection.checkpoint_params(checkpoint),
+                model_id = self._registry.create_model(
+                    stored.experiment_id, stored.run_id, model.name, model.tags, model.params
                 )
-            if model not in stored.output_models:
-                self._registry.finish_model(stored.run_id, model, checkpoint.step)
-            evaluation = evaluations.get(checkpoint.digest)
-            if evaluation is None:
-                continue
-            tag = f"treering.evaluation.{checkpoint.path.name}"
-            digest = digest_json(evaluation.model_dump(mode="json"))
-            if stored.tags.get(tag) != digest:
-                scored += 1
-                path = self._run.evaluations_folder / f"{checkpoint.path.name}.json"
-                points = projection.evaluation_points(evaluation, model, round(path.stat().st_mtime * 1000))
-                self._registry.log_datasets(stored.run_id, projection.task_inputs(evaluation))
-                for start in range(0, len(points), MAX_METRICS):
-                    self._registry.log(stored.run_id, points[start : start + MAX_METRICS])
-                tags = {tag: digest, "treering.harness": evaluation.harness}
-                if not_finite := projection.non_finite(points):
-                    tags[f"treering.non_finite.{checkpoint.path.name}"] = projection.list_tag(not_finite)
-                self._registry.log(stored.run_id, tags=tags)
-        self._tags["checkpoints"] = fingerprint
-        return made, scored
+            if model_id not in stored.output_models:
+                self._registry.finish_model(stored.run_id, model_id, model.step)
+            scored += self._ship_scores(stored, model, model_id)
+        self._models_of = fingerprint
+        return {"checkpoint": made, "evaluation": scored}
 
-    def _ship_status(self, stored: StoredRun, state: RunState, newest: AttemptDirectory, last: Ring | None) -> None:
+    def _ship_scores(self, stored: StoredRun, model: Model, model_id: str) -> int:
+        tag = f"treering.evaluation.{model.key}"
+        if model.scores is None or stored.tags.get(tag) == model.scores.digest:
+            return 0
+        self._registry.log_datasets(stored.run_id, model.scores.datasets)
+        points = [replace(point, model_id=model_id) for point in model.scores.points]
+        tags = {tag: model.scores.digest, "treering.harness": model.scores.harness}
+        if bad := projection.non_finite((point.step, point.key, point.value) for point in points):
+            tags[f"{projection.NON_FINITE_TAG}.{model.key}"] = projection.list_tag(bad)
+        self._send(stored, points, tags)
+        return 1
+
+    def _ship_status(self, stored: StoredRun, state: RunState, newest: AnyAttempt, stretch: Stretch) -> None:
         status = projection.status_of(state)
-        if self._tags.get("status", stored.status) == status:
+        if self._status == status:
             return
         end = newest.end
-        ended_at = end.ended_at if end else last.ended_at if last else _last_write(newest)
+        rings = [] if end else stretch.columns.newest(1)
+        ended_at = end.ended_at if end else rings[-1].ended_at if rings else newest.header.started_at
         self._registry.set_status(stored.run_id, status, round(ended_at * 1000))
-        self._tags["status"] = status
+        self._status = status
 
 
-def _has_header(attempts: list[AttemptDirectory], position: Position) -> bool:
-    return any(a.number == position.attempt and a.header_digest == position.digest for a in attempts)
+def _stretches(segments: Sequence[AnySegment], *, ended: bool) -> list[Stretch]:
+    found: list[Stretch] = []
+    before = 0
+    for segment in segments:
+        columns = AttemptColumns(segment.attempt)
+        last = segment is segments[-1]
+        begin = segment.attempt.header_digest
+        found.append(Stretch(segment.attempt.number, begin, columns, segment.last_step, before, not last or ended))
+        if not last:
+            before += num_rings(columns, segment.last_step)
+    return found
 
 
-def _is_cut_from(checkpoint: CheckpointDirectory, segments: list[PathSegment]) -> bool:
-    """Whether the checkpoint is on the path; a checkpoint that is being replaced does not count."""
-    try:
-        manifest = checkpoint.manifest
-    except EvidenceError:
+def _up_to(stretches: Sequence[Stretch], position: Position) -> list[Stretch]:
+    """The stretches up to a position, as if they had ended there."""
+    *before, last = [each for each in stretches if each.attempt <= position.attempt]
+    return [*before, replace(last, last_step=position.step, ended=True)]
+
+
+def _goes_on(stretches: Sequence[Stretch], position: Position) -> bool:
+    """Whether rings follow inside a bucket that was sent when its attempt seemed to have ended."""
+    stretch = next((each for each in stretches if each.attempt == position.attempt), None)
+    if stretch is None or position.step == 0:
         return False
-    return any(segment.holds(manifest.attempt, manifest.step) for segment in segments)
+    end = stretch.columns.head().last_step if stretch.last_step is None else stretch.last_step
+    return position.step < end and is_within_bucket(stretch, position.step)
 
 
-def _fingerprint(run: RunDirectory, segments: list[PathSegment]) -> str:
-    """Changes when a checkpoint or its scores appear or are replaced, or the path turns; reads no content."""
-    files = sorted(
-        [
-            *run.checkpoints_folder.glob(f"step-*/{MANIFEST_FILE}"),
-            *run.evaluations_folder.glob("step-*.json"),
-        ]
-    )
-    return repr([[(str(f), f.stat().st_mtime_ns) for f in files], [(s.attempt.number, s.last_step) for s in segments]])
+def _signature(source: Source) -> tuple[object, ...]:
+    """Changes when anything in the run's folder does that is shipped; reads no content."""
+    files = [
+        path
+        for folder in source.run.attempt_folders()
+        for path in (folder / HEADER_FILE, folder / RINGS_FILE, folder / INCIDENTS_FILE, folder / END_FILE)
+    ]
+    return (_states([*files, *source.files()]),)
 
 
-def _last_write(attempt: AttemptDirectory) -> float:
-    file = attempt.rings_file
-    return file.stat().st_mtime if file.exists() else attempt.header.started_at
+def _states(files: Sequence[Any]) -> tuple[object, ...]:
+    found = []
+    for file in files:
+        try:
+            state = file.stat()
+        except OSError:
+            continue
+        found.append((str(file), state.st_size, state.st_mtime_ns))
+    return tuple(found)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from treering.errors import UserError
 from treering.project import Project
@@ -64,6 +64,19 @@ def sum_of(reports: Iterable[ShipReport]) -> str:
     return ", ".join(f"{count:,} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items() if count)
 
 
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first thing that a target holds otherwise than the run's folder gives.
+
+    Attributes:
+        text: what it is, with what was found and what was expected.
+        behind: whether the target only lacks what came last: the next pass brings it.
+    """
+
+    text: str
+    behind: bool = False
+
+
 class RunShipper(Protocol):
     """Ships one run to one target, again and again; what it remembers between two passes it can find again."""
 
@@ -102,6 +115,41 @@ class Target(Protocol):
         Raises:
             StoreError: the target does not answer.
             UserError: the variable of the environment that names the target is wrong.
+        """
+
+
+@runtime_checkable
+class Projection(Target, Protocol):
+    """A target that `treering rebuild` compares and makes again."""
+
+    def difference(self, run: RunFolder) -> Difference | None:
+        """The first difference between what the target holds of a run and what the run's folder gives; writes nothing.
+
+        Args:
+            run: a `RunDirectory` or a `RecordedRunDirectory`.
+
+        Returns:
+            None where the target holds what a rebuild gives.
+
+        Raises:
+            StoreError: the target does not answer.
+            EvidenceError: the run's folder is damaged.
+        """
+
+    def rebuild(self, run: RunFolder) -> str:
+        """Makes what the target holds of a run again, from the run's folder alone.
+
+        A rebuild that is killed at any moment is finished by the next rebuild, or by the next pass of the shipper.
+
+        Args:
+            run: a `RunDirectory` or a `RecordedRunDirectory`.
+
+        Returns:
+            What became of what the target held before, in words; empty where it held nothing.
+
+        Raises:
+            StoreError: the target does not answer.
+            EvidenceError: the run's folder is damaged.
         """
 
 

@@ -6,13 +6,11 @@ call made again writes nothing twice.
 
 import json
 import logging
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import mlflow.entities
 import requests
@@ -25,87 +23,28 @@ from treering.config.canonical import short
 from treering.errors import StoreError
 from treering.project import Project
 from treering.redact import redact
+from treering.store.image import Image
+from treering.store.values import (
+    DATASET_DIGEST_CHARACTERS,
+    DatasetInput,
+    Point,
+    RunStatus,
+    StoredRun,
+    drawn,
+    short_tags,
+    stored_key,
+    stored_params,
+)
 
 _log = logging.getLogger(__name__)
 
-MAX_METRICS: Final = 900
-"""Metrics in one call; MLflow takes 1000 entities a call, and the position's tags travel with them."""
-
-LARGEST_VALUE: Final = 1e300
-"""A larger value is stored as NaN: MLflow writes 1.8e308 for infinity, and an evaluation 1e304 for a perplexity that no
-float holds."""
-
 MAX_PARAMS: Final = 100
-MAX_PARAM_CHARACTERS: Final = 6000
-MAX_TAG_CHARACTERS: Final = 8000
-DATASET_DIGEST_CHARACTERS: Final = 36
-"""MLflow keeps that much of a dataset's digest; the whole digest is in the input's tags."""
-
-RunStatus = Literal["SCHEDULED", "RUNNING", "FINISHED", "FAILED", "KILLED"]
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One value of one metric.
-
-    Attributes:
-        key: key of the metric catalog.
-        value: may be NaN or infinite; both are stored as NaN, since MLflow draws ±infinity as ±1.8e308, which flattens
-            every other value of a chart.
-        step: optimizer step.
-        timestamp_ms: when it was measured; equal points are stored once, so it must not change between two shippings.
-        model_id: LoggedModel that it scores, with `dataset` what it was scored on.
-        dataset: name and digest.
-    """
-
-    key: str
-    value: float
-    step: int
-    timestamp_ms: int
-    model_id: str | None = None
-    dataset: tuple[str, str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DatasetInput:
-    """A corpus or task that a run reads.
-
-    Attributes:
-        name: of the corpus or task.
-        digest: its identity, whole.
-        context: `training` or `evaluation`.
-        profile: numbers such as tokens and documents.
-        tags: more about how it is used, like its weight.
-    """
-
-    name: str
-    digest: str
-    context: str
-    profile: Mapping[str, Any] = field(default_factory=dict)
-    tags: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRun:
-    """What the registry knows of a run."""
-
-    run_id: str
-    experiment_id: str
-    name: str
-    status: str
-    tags: Mapping[str, str]
-    params: Mapping[str, str]
-    output_models: frozenset[str]
+"""Params in one call."""
 
 
 def default_uri(project: Project) -> str:
     """`MLFLOW_TRACKING_URI`, or the embedded database of the project."""
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{project.root.resolve() / 'mlflow.db'}"
-
-
-def is_drawable(value: float) -> bool:
-    """Whether MLflow stores a value as it is; infinities, and numbers as large, would flatten the rest of a chart."""
-    return abs(value) < LARGEST_VALUE
 
 
 class Registry:
@@ -153,6 +92,12 @@ class Registry:
                 self._client.restore_experiment(found.experiment_id)
             return str(found.experiment_id)
 
+    def has_experiment(self, name: str) -> bool:
+        """Whether there is an experiment of a name, and it is not deleted."""
+        with self._answers():
+            found = self._client.get_experiment_by_name(name)
+        return found is not None and found.lifecycle_stage != "deleted"
+
     def find_runs(self, experiment_id: str, tags: Mapping[str, str]) -> list[StoredRun]:
         """The runs that carry all of these tags, newest first."""
         condition = " and ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
@@ -168,7 +113,7 @@ class Registry:
     def create_run(self, experiment_id: str, name: str, start_time_ms: int, tags: Mapping[str, str]) -> StoredRun:
         """A new run, RUNNING."""
         with self._answers():
-            return _stored(self._client.create_run(experiment_id, start_time_ms, _short_tags(tags), name))
+            return _stored(self._client.create_run(experiment_id, start_time_ms, short_tags(tags), name))
 
     def rename(self, run_id: str, name: str) -> None:
         """Gives a run another name."""
@@ -187,8 +132,8 @@ class Registry:
         """Stores at most `MAX_METRICS` points, then tags, in one call; equal points are stored once."""
         metrics = [
             mlflow.entities.Metric(
-                point.key,
-                point.value if is_drawable(point.value) else math.nan,
+                stored_key(point.key),
+                drawn(point.value),
                 point.timestamp_ms,
                 point.step,
                 model_id=point.model_id,
@@ -197,13 +142,13 @@ class Registry:
             )
             for point in points
         ]
-        entities = [mlflow.entities.RunTag(key, value) for key, value in _short_tags(tags or {}).items()]
+        entities = [mlflow.entities.RunTag(key, value) for key, value in short_tags(tags or {}).items()]
         with self._answers():
             self._client.log_batch(run_id, metrics=metrics, tags=entities, synchronous=True)
 
     def log_params(self, run_id: str, params: Mapping[str, str]) -> None:
-        """Stores params; a value of more than MLflow's 6000 characters goes on under `<key>.part-2` and so forth."""
-        entities = [mlflow.entities.Param(key, value) for key, value in _parts(params)]
+        """Stores params; see `stored_params`."""
+        entities = [mlflow.entities.Param(key, value) for key, value in stored_params(params).items()]
         with self._answers():
             for start in range(0, len(entities), MAX_PARAMS):
                 self._client.log_batch(run_id, params=entities[start : start + MAX_PARAMS], synchronous=True)
@@ -215,17 +160,37 @@ class Registry:
 
     def models(self, experiment_id: str, run_id: str, tag: str) -> dict[str, str]:
         """LoggedModels of a run: value of `tag` to model id."""
-        found: dict[str, str] = {}
+        return {model.tags[tag]: model.model_id for model in self._models(experiment_id, run_id) if tag in model.tags}
+
+    def _models(self, experiment_id: str, run_id: str) -> list[Any]:
+        found: list[Any] = []
         token: str | None = None
         with self._answers():
             while True:
                 page = self._client.search_logged_models(
                     [experiment_id], f"source_run_id = '{run_id}'", max_results=50, page_token=token
                 )
-                found.update({model.tags[tag]: model.model_id for model in page if tag in model.tags})
+                found += page
                 token = page.token
                 if not token:
                     return found
+
+    def image(self, stored: StoredRun) -> Image:
+        """Everything that the store holds of a run."""
+        with self._answers():
+            run = self._client.get_run(stored.run_id)
+            histories = {key: self._client.get_metric_history(stored.run_id, key) for key in run.data.metrics}
+        models = self._models(stored.experiment_id, stored.run_id)
+        inputs = run.inputs.dataset_inputs if run.inputs else ()
+        return Image(
+            name=run.info.run_name,
+            status=run.info.status,
+            params=dict(run.data.params),
+            tags=dict(run.data.tags),
+            points={key: [(p.step, p.timestamp, p.value) for p in points] for key, points in histories.items()},
+            datasets={(each.dataset.name, each.dataset.digest) for each in inputs},
+            models={model.name: (dict(model.tags), dict(model.params)) for model in models},
+        )
 
     def create_model(
         self, experiment_id: str, run_id: str, name: str, tags: Mapping[str, str], params: Mapping[str, str]
@@ -280,17 +245,6 @@ def _dataset_entity(dataset: DatasetInput) -> Any:
         ),
         tags=[mlflow.entities.InputTag(key, value) for key, value in tags.items()],
     )
-
-
-def _parts(params: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    for key, value in params.items():
-        yield key, value[:MAX_PARAM_CHARACTERS]
-        for number, start in enumerate(range(MAX_PARAM_CHARACTERS, len(value), MAX_PARAM_CHARACTERS), 2):
-            yield f"{key}.part-{number}", value[start : start + MAX_PARAM_CHARACTERS]
-
-
-def _short_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    return {key: value[:MAX_TAG_CHARACTERS] for key, value in tags.items()}
 
 
 def _artifact_location(uri: str) -> str | None:

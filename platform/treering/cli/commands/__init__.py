@@ -37,6 +37,7 @@ COMMANDS = {
         "migrate": "Bring the tables of the ledger up to date with this version of Treering.",
         "ship": "Bring MLflow up to date with the run logs; what MLflow has already is not sent again.",
         "mirror": "Bring the runs of a project here from a store, to look at and to audit; fetch only what is new.",
+        "rebuild": "Make again what MLflow, other targets and the columns hold otherwise than the run logs give.",
         "up": "Serve the dashboard and MLflow on 127.0.0.1 until Ctrl-C, and keep MLflow up to date meanwhile.",
     },
     "Audit": {

@@ -106,6 +106,15 @@ class AttemptColumns:
                     self._forget()
         return read(self.head())
 
+    def rebuild(self) -> None:
+        """Drops all parts, and builds them again from the rings; readers build them too, should this be killed.
+
+        Raises:
+            EvidenceError: as `head`.
+        """
+        self._forget()
+        self.head()
+
     def _forget(self) -> None:
         """Drops all parts."""
         try:
