@@ -7,7 +7,7 @@ COPY pyproject.toml constraints.txt README.md LICENSE /source/
 COPY platform /source/platform
 COPY trainer /source/trainer
 COPY dashboard /source/dashboard
-RUN pip install -c /source/constraints.txt '/source[registry,dashboard,attestation,team]' \
+RUN pip install -c /source/constraints.txt '/source[registry,ledger,dashboard,attestation,team]' \
     && rm -r /source \
     && useradd --uid 10001 --create-home treering \
     && install -d -o treering -g treering /mirror /mlflow

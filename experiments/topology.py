@@ -25,8 +25,9 @@ import urllib.error
 import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+import sqlalchemy
 import yaml
 
 ROOT = Path(__file__).parents[1]
@@ -127,7 +128,7 @@ class Topology:
             ended = service in self.processes and self.processes[service].poll() is not None
             if ended or time.monotonic() > deadline:
                 logs = (f"{log.name}:\n{log.read_text(errors='replace')[-1500:]}" for log in self.folder.glob("*.log"))
-                raise SystemExit("\n--- ".join((f"topology: not so: {what}", *logs)))
+                fail("\n--- ".join((f"not so: {what}", *logs)))
             time.sleep(0.2)
         say(what)
         return found
@@ -189,8 +190,17 @@ def postgresql() -> Path:
         return Path(found).resolve().parent
     folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     if not folders:
-        raise SystemExit("topology: PostgreSQL is missing: apt-get install postgresql")
+        fail("PostgreSQL is missing: apt-get install postgresql")
     return folders[-1]
+
+
+def fail(text: str) -> NoReturn:
+    """Ends the script.
+
+    Raises:
+        SystemExit: always, with the text.
+    """
+    raise SystemExit(f"topology: {text}")
 
 
 def say(text: str) -> None:
@@ -203,7 +213,7 @@ def treering(*arguments: str, folder: Path, environment: dict[str, str]) -> Any:
     command = [str(BIN / "treering"), *arguments, "--json"]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise SystemExit(f"topology: treering {' '.join(arguments)} in {folder}: {done.stderr}")
+        fail(f"treering {' '.join(arguments)} in {folder}: {done.stderr}")
     return json.loads(done.stdout)
 
 
@@ -233,9 +243,9 @@ def train(topology: Topology, project: Path) -> None:
         command = [str(BIN / "treering"), stage, "topology.yaml"]
         done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise SystemExit(f"topology: treering {stage}: {done.stderr}")
+            fail(f"treering {stage}: {done.stderr}")
     if loop.wait():
-        raise SystemExit("topology: the plain loop failed")
+        fail("the plain loop failed")
     say("trained: one run by the trainer, one by a plain loop")
 
 
@@ -258,11 +268,31 @@ def look_from_elsewhere(topology: Topology, project: Path) -> None:
     for run in sorted((project / "runs").iterdir()):
         there = evidence(mirror / "runs" / run.name)
         if not there or any(evidence(run).get(name) != content for name, content in there.items()):
-            raise SystemExit(f"topology: the mirror of {run.name} differs from the run")
+            fail(f"the mirror of {run.name} differs from the run")
         audit = treering("audit", run.name, folder=mirror, environment=environment)
         if not audit["holds"]:
-            raise SystemExit(f"topology: audit of {run.name} in the mirror: {audit}")
+            fail(f"audit of {run.name} in the mirror: {audit}")
         say(f"{run.name}: the mirror is equal byte by byte; audit there: {audit['level']}")
+
+
+def look_at_ledger(topology: Topology) -> None:
+    """The ledger has both runs, and takes a note from where the run's folder is not."""
+    environment = topology.environment("dashboard")
+    ledger = sqlalchemy.create_engine(environment["TREERING_DATABASE_URL"])
+
+    def rows(query: str) -> list[tuple[Any, ...]]:
+        with ledger.connect() as connection:
+            return [tuple(row) for row in connection.execute(sqlalchemy.text(query))]
+
+    expected = [("plain-loop", "tales", "finished", 60), ("topology", "tales", "finished", 32)]
+    query = "SELECT experiment, project, state, step FROM ledger_run ORDER BY experiment"
+    topology.wait("both runs are in the ledger", lambda: rows(query) == expected)
+    ((run,),) = rows("SELECT id FROM ledger_run WHERE experiment = 'topology'")
+    note = [str(BIN / "treering"), "note", run, "seen from elsewhere"]
+    subprocess.run(note, cwd=topology.workdir("dashboard"), env=environment, check=True, capture_output=True)
+    if rows("SELECT text FROM ledger_note") != [("seen from elsewhere",)]:
+        fail("the ledger does not have the note")
+    say("the ledger took a note from the mirror's folder")
 
 
 def look_at_mlflow(topology: Topology) -> None:
@@ -270,15 +300,15 @@ def look_at_mlflow(topology: Topology) -> None:
     url = f"http://127.0.0.1:{topology.ports['mlflow']}/api/2.0/mlflow/experiments/get-by-name?experiment_name=topology"
     try:
         urllib.request.urlopen(url, timeout=10)
+        refused = False
     except urllib.error.HTTPError as error:
-        if error.code != 401:
-            raise
-    else:
-        raise SystemExit("topology: MLflow answers without a password")
+        refused = error.code == 401
+    if not refused:
+        fail("MLflow does not ask for a password")
     given = f"admin:{topology.secrets['TREERING_MLFLOW_PASSWORD']}".encode()
     authorization = {"Authorization": f"Basic {base64.b64encode(given).decode()}"}
     request = urllib.request.Request(url, headers=authorization)
-    with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 - as above
+    with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 - our own server
         say(f"MLflow asks for a password, and has experiment {json.load(answer)['experiment']['name']}")
 
 
@@ -301,6 +331,7 @@ def main() -> None:
         train(topology, folder / "project")
         look_from_elsewhere(topology, folder / "project")
         topology.wait_healthy("ship", "mirror", "dashboard")
+        look_at_ledger(topology)
         look_at_mlflow(topology)
         say("the topology holds")
 

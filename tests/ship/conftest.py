@@ -124,7 +124,7 @@ def s3(tmp_path_factory):
     server.kill()
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.slow)])
 def url(request, tmp_path, monkeypatch):
     """The URL of an empty store."""
     if request.param == "folder":

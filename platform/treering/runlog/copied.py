@@ -18,10 +18,11 @@ from pydantic import Field
 
 from treering.config.model import Digest, Section
 from treering.runlog.directory import MANIFEST_FILE, UNIVERSAL
-from treering.runlog.folders import CHECKPOINTS
+from treering.runlog.folders import CHECKPOINTS, TELEMETRY
 from treering.runlog.journal import JOURNAL
 from treering.runlog.mirror import MIRROR_FILE
 from treering.runlog.records import Record, RunState
+from treering.runlog.telemetry.live import LIVE
 
 Kind = Literal["log", "document"]
 
@@ -31,7 +32,6 @@ COMPRESSED: Final = ".zst"
 _LOG: Final = ".jsonl"
 _DOCUMENTS: Final = {".json", COMPRESSED, ".parquet"}
 _NOT_COPIED: Final = {"columns", "logs", UNIVERSAL}
-_TELEMETRY: Final = "telemetry"
 _SUPERSEDED: Final = "superseded-"
 _SETTLED_S: Final = 2.0
 
@@ -128,7 +128,12 @@ def look(run: Path) -> list[Found]:
 def may_vanish(name: str) -> bool:
     """Whether a file may be removed for good: records of checkpoints that no rule keeps, and telemetry."""
     parts = PurePosixPath(name).parts
-    return _holds_weights(parts[0]) or _TELEMETRY in parts[:-1]
+    return _holds_weights(parts[0]) or TELEMETRY in parts[:-1]
+
+
+def is_passing(name: str) -> bool:
+    """Whether a file holds readings that become a part of the telemetry within minutes, while the run is running."""
+    return PurePosixPath(name).parts[-3:-1] == (TELEMETRY, LIVE)
 
 
 def _walk(run: Path, folder: Path) -> Iterator[Found]:

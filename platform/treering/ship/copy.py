@@ -21,7 +21,7 @@ from treering.config.canonical import DIGEST_PREFIX, digest_bytes, digest_file
 from treering.errors import EvidenceError, StoreError, UserError
 from treering.files import open_regular
 from treering.project import Project
-from treering.runlog.copied import COMPRESSED, Chunk, CopiedFile, CopiedRun, Found, look, may_vanish
+from treering.runlog.copied import COMPRESSED, Chunk, CopiedFile, CopiedRun, Found, is_passing, look, may_vanish
 from treering.runlog.folders import HEADER_FILE, RunFolder
 from treering.ship.target import ShipReport, one_shipper
 from treering.store.objects import STORE_VARIABLE, ObjectStore
@@ -97,7 +97,7 @@ class RunCopier:
 
     def _ship(self) -> ShipReport:
         state = self._run.state()  # first: a run that ends now is copied as running, and the next pass sees its end
-        found = look(self._run.path)
+        found = [each for each in look(self._run.path) if state != "running" or not is_passing(each.name)]
         report = ShipReport(TARGET, self._run.path.name, state, self._base)
         if self._done == (state, found):
             return report
