@@ -14,9 +14,9 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
-def postgresql(tmp_path_factory):
+def postgresql():
     """The server, whose password a URL must escape."""
-    with postgresql_server(tmp_path_factory.mktemp("ledger"), "ledger", "p@ss/word") as server:
+    with postgresql_server("ledger", "p@ss/word") as server:
         server.url = f"postgresql://ledger:p%40ss%2Fword@{server.address}"
         yield server
 

@@ -19,9 +19,9 @@ KILLS = int(os.environ.get("TREERING_SHIP_KILLS", "1"))
 
 
 @pytest.fixture(scope="module")
-def postgresql(tmp_path_factory):
+def postgresql():
     """The address of a server whose user `mlflow` has a password that a URI must escape."""
-    with postgresql_server(tmp_path_factory.mktemp("postgresql"), "mlflow", PLAIN) as server:
+    with postgresql_server("mlflow", PLAIN) as server:
         yield server.address
 
 

@@ -54,9 +54,7 @@ def main(revision=REVISIONS[-1]):
         raw = database._engine.raw_connection()
         (FOLDER / f"{revision}.sqlite.sql").write_text("\n".join(raw.iterdump()) + "\n")
         raw.close()
-        root = Path(folder) / "server"
-        root.mkdir()
-        with postgresql_server(root, "ledger", "secret") as server:
+        with postgresql_server("ledger", "secret") as server:
             url = create_database(f"postgresql://ledger:secret@{server.address}", "frozen")
             make(url, revision).close()
             folders = [binaries(), *Path("/usr/lib/postgresql").glob("*/bin")]

@@ -5,6 +5,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,8 +30,21 @@ class Server:
 
 
 @contextmanager
-def postgresql_server(folder, user, password):
-    """Starts a server in an empty folder, with one user who may do everything; skips the test without PostgreSQL."""
+def postgresql_server(user, password):
+    """Starts a server with one user who may do everything; skips the test without PostgreSQL.
+
+    Its folder is not below pytest's, which every start of pytest closes for other users.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="treering-postgresql-"))
+    try:
+        with _served(folder, user, password) as server:
+            yield server
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _served(folder, user, password):
     pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'psycopg[binary]'")
     programs = binaries()
     if programs is None:
@@ -43,8 +57,6 @@ def postgresql_server(folder, user, password):
     if run_as:
         for each in (folder, data, secret):
             shutil.chown(each, "postgres", "postgres")
-        for parent in folder.parents[:3]:  # one more under xdist
-            parent.chmod(parent.stat().st_mode | 0o011)
     begin = [programs / "initdb", "-D", data, "-U", user, "-A", "scram-sha-256", "--pwfile", secret, "--no-sync"]
     subprocess.run(begin, check=True, capture_output=True, timeout=120, **run_as)
     with socket.socket() as probe:

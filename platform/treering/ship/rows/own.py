@@ -114,7 +114,7 @@ class OwnRun:
         sizes = [
             file.stat().st_size if file.exists() else 0 for file in (run.journal_file, run.evaluation_journal_file)
         ]
-        return RunRecord(columns, Extent(newest.number, step, *sizes), position, rows)
+        return RunRecord.of(columns, Extent(newest.number, step, *sizes), position, rows)
 
     def blends(self) -> list[ResolvedBlend]:
         """The blends that the run reads or that led to it."""

@@ -110,7 +110,7 @@ class OtherRun:
             ScoreRow: by_key(_score_rows(checkpoints, scores), "checkpoint", "task", "metric", "shots"),
             **journal_rows(key, lines),
         }
-        return RunRecord(columns, Extent(newest.number, step, size_of(journal), 0), position, rows)
+        return RunRecord.of(columns, Extent(newest.number, step, size_of(journal), 0), position, rows)
 
     def _checkpoints(self, key: str, segments: Sequence[RecordedSegment]) -> list[Row]:
         on_path = {segment.attempt.number: segment for segment in segments}

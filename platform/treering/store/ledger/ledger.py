@@ -32,6 +32,7 @@ from treering.store.ledger.records import (
     Row,
     RunRecord,
     Source,
+    storable,
 )
 
 Written = Literal["written", "unchanged", "older"]
@@ -230,9 +231,10 @@ class Ledger:
         tags = [{"tag": tag, "given": given} for given, each in ((True, added), (False, removed)) for tag in each]
         with self.database.writing(int(run, 16) >> 1) as connection:
             if text:
-                connection.execute(insert(NoteRow).values(key=_new_key(), text=text, folded=text.casefold(), **common))
+                note = storable({"key": _new_key(), "text": text, "folded": text.casefold(), **common})
+                connection.execute(insert(NoteRow).values(note))
             for tag in tags:
-                connection.execute(insert(TagRow).values(key=_new_key(), **tag, **common))
+                connection.execute(insert(TagRow).values(storable({"key": _new_key(), **tag, **common})))
 
 
 def _new_key() -> str:

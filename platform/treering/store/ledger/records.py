@@ -1,8 +1,9 @@
 """What shippers give to the ledger: the rows of one run, of one corpus, and where they come from."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from treering.config.canonical import digest_json, short
 from treering.store.ledger.models import (
@@ -30,6 +31,9 @@ OF_RUN: Final[tuple[type[Base], ...]] = (
 FROM_RUN: Final = "run"
 FROM_LEDGER: Final = "ledger"
 """Origins of notes and tags: the run's journal, or people without access to it."""
+
+_LARGEST: Final = 2**63 - 1
+_NEEDED: Final = frozenset({"at", "started_at", "updated_at"})
 
 Row = Mapping[str, Any]
 Rows = Mapping[type[Base], Sequence[Row]]
@@ -97,6 +101,12 @@ class RunRecord:
     position: str
     rows: Rows
 
+    @classmethod
+    def of(cls, run: Row, extent: Extent, position: str, rows: Rows) -> Self:
+        """A record in which every value is one that both databases can store, see `storable`."""
+        clean = {table: [storable(row) for row in found] for table, found in rows.items()}
+        return cls(storable(run), extent, position, clean)
+
     @property
     def key(self) -> str:
         """The run's key."""
@@ -127,6 +137,25 @@ class CorpusRecord:
     documents: int
     tokens: int
     licences: Mapping[str, tuple[int, int]]
+
+
+def storable(row: Row) -> Row:
+    """A row without what a database cannot store, since a run's folder may hold anything.
+
+    Characters that are none become U+FFFD, larger integers the largest one, numbers that are not finite None; of a time
+    that a row must have, 0.
+    """
+    return {name: _storable(name, value) for name, value in row.items()}
+
+
+def _storable(name: str, value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+    if isinstance(value, int):
+        return value if isinstance(value, bool) else max(-_LARGEST, min(value, _LARGEST))
+    if isinstance(value, float) and not math.isfinite(value):
+        return 0.0 if name in _NEEDED else None
+    return value
 
 
 def run_key(digest: str, first_header: str) -> str:

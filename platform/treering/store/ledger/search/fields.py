@@ -1,0 +1,52 @@
+"""What a query can ask about: the name of each field, what its value is, and what it says."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Kind = Literal["text", "number", "date"]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a query.
+
+    Attributes:
+        kind: what its value is.
+        of: whether it is about a run, or about each checkpoint.
+        meaning: what it says, for people.
+        part: what a name behind the field and a dot names; empty where there is none.
+        needs_part: whether that name must be there.
+    """
+
+    kind: Kind
+    of: Literal["run", "checkpoint"]
+    meaning: str
+    part: str = ""
+    needs_part: bool = False
+
+
+FIELDS: Final[Mapping[str, Field]] = {
+    "project": Field("text", "run", "name of the project"),
+    "experiment": Field("text", "run", "name of the experiment"),
+    "run": Field("text", "run", "beginning of the run's id"),
+    "state": Field("text", "run", "running, finished, interrupted, failed or broken"),
+    "trainer": Field("text", "run", "treering, or recorded for other trainers"),
+    "host": Field("text", "run", "machine of one of the run's attempts"),
+    "tag": Field("text", "run", "tag of the run; tag.owner:ada is the tag owner=ada", part="the text before ="),
+    "note": Field("text", "run", "text in a note of the run"),
+    "started": Field("date", "run", "when the run began, UTC: 2026, 2026-11, 2026-11-05 or 2026-11-05T12:30"),
+    "updated": Field("date", "run", "when the run's newest step or end was"),
+    "step": Field("number", "checkpoint", "the checkpoint's step"),
+    "tokens": Field("number", "checkpoint", "tokens read up to it"),
+    "checkpoint": Field("text", "checkpoint", "saved, removed, scored, unsaved or abandoned"),
+    "corpus": Field("text", "checkpoint", "name of a corpus that it read"),
+    "licence": Field("text", "checkpoint", "licence of a document in a corpus that it read"),
+    "score": Field(
+        "number", "checkpoint", "one of its scores", part="task, task.metric or task.metric@shots", needs_part=True
+    ),
+    "promoted": Field("text", "checkpoint", "alias that it holds"),
+}
+
+ALIASES: Final[Mapping[str, str]] = {"license": "licence"}
+"""Other spellings of a field."""
