@@ -10,7 +10,7 @@ Both take a few steps each in every block, so that whatever else the machine doe
 blocks of their ratio, once by wall clock and once by processor time, which other processes disturb less. A difference
 below one percent is lost in the noise of step times, so recording is not measured by leaving it out, but directly: what
 a step takes beside the engine's work, less the reading of its tokens, measured on the same samples once more.
-Telemetry's thread counts in full, though it runs on a core of its own where one is free.
+Telemetry's thread and its collector, a process, count in full, though they run on other cores where some are free.
 """
 
 import argparse
@@ -102,7 +102,7 @@ class Block:
         plain: as many steps of the plain loop.
         engine: of `ours`, the engine's forward, backward and update.
         reading: of `ours`, finding and reading the tokens.
-        telemetry: its thread, which computes beside the engine: no wall clock of its own.
+        telemetry: its thread and its collector, which compute beside the engine: no wall clock of their own.
     """
 
     ours: Spent
@@ -210,11 +210,11 @@ class Bench:
         """A few steps of each loop."""
         plain = self._plain_steps(steps) if plain_first else None
         first, self._engine_spent = self._step + 1, Spent()
-        started, beside = Spent.now(), self._telemetry()
+        started, beside, collected = Spent.now(), self._telemetry(), self._collector()
         for _ in range(steps):
             self._step += 1
             self._loop._step(self._step)  # noqa: SLF001 - `run` would train to the schedule's end
-        ours, telemetry = Spent.now() - started, self._telemetry() - beside
+        ours, telemetry = Spent.now() - started, self._telemetry() - beside + (self._collector() - collected)
         engine, reading = self._engine_spent, self._reading(first, self._step)
         return Block(ours, plain or self._plain_steps(steps), engine, reading, telemetry)
 
@@ -232,6 +232,12 @@ class Bench:
         for sample in range(lo, hi, size):
             read_samples(self._order, self._corpora, sample, sample + size)
         return Spent.now() - started - (self._telemetry() - beside)
+
+    @staticmethod
+    def _collector() -> Spent:
+        """What the collector computed so far, a process that this one started."""
+        times = [process.cpu_times() for process in psutil.Process().children()]
+        return Spent(0.0, sum(each.user + each.system for each in times))
 
     @staticmethod
     def _telemetry() -> Spent:

@@ -1,4 +1,4 @@
-"""Parts: readings of all nodes as a Parquet file, sorted by series, whole numbers as deltas, zstd.
+"""Parts: readings of all nodes as a Parquet file, sorted by series, compressed by zstd, with a checksum a page.
 
 A part's name holds its numbers (a merged part has those of the parts in it), first and last time in Unix milliseconds,
 and rows, so that a reader opens only the parts that it needs.
@@ -90,12 +90,8 @@ def encode(readings: Readings, sources: Iterable[Segment] = ()) -> bytes:
 
 
 def parquet(table: Any) -> bytes:
-    """A table as a Parquet file: whole numbers as deltas, floats split into streams of bytes, a checksum a page."""
-    encoding = {
-        field.name: "DELTA_BINARY_PACKED" if pa.types.is_int64(field.type) else "BYTE_STREAM_SPLIT"
-        for field in table.schema
-        if not pa.types.is_dictionary(field.type)
-    }
+    """A table as a Parquet file: numbers split into streams of bytes, of which the high ones compress to nothing."""
+    encoding = {field.name: "BYTE_STREAM_SPLIT" for field in table.schema if not pa.types.is_dictionary(field.type)}
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,

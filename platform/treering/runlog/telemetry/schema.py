@@ -17,8 +17,8 @@ PER_UNIT: Final[Mapping[str, int]] = MappingProxyType(
         "rank/communication": 100_000,
         "host/cpu_utilisation": 10,
         "process/cpu_utilisation": 10,
-        "device/power": 1000,
-        "device/power_limit": 1000,
+        "device/power": 10,
+        "device/power_limit": 10,
         "device/tensor_activity": 100,
         "device/sm_activity": 100,
         **dict.fromkeys(
@@ -35,4 +35,5 @@ PER_UNIT: Final[Mapping[str, int]] = MappingProxyType(
         ),
     }
 )  # fmt: skip
-"""Stored units in a unit of the metric, of series that are stored as whole numbers: a watt has 1000."""
+"""Stored units in a unit of the metric, of series that are stored as whole numbers: a watt has 10, since NVML measures
+power to 5 W (`nvmlDeviceGetPowerUsage`); energy comes from the counter."""
