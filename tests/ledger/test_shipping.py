@@ -1,6 +1,7 @@
 """Run folders become rows: once in effect, whatever is killed, repeated, abandoned, copied or done at the same time."""
 
 import os
+import re
 import shutil
 import signal
 import threading
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sqlalchemy
 from ledger_rows import all_rows, rows
 from run_writer import BATCH, SEQUENCE, STARTED_AT
 
@@ -19,6 +21,7 @@ from treering.record.start import start
 from treering.runlog.journal import CheckpointSaved, Noted, Tagged
 from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering.ship.ledger import LedgerTarget, target
+from treering.ship.target import Projection
 from treering.store.ledger.database import Database
 from treering.store.ledger.models import (
     AttemptRow,
@@ -34,9 +37,9 @@ from treering.store.ledger.models import (
 from treering.store.ledger.records import Extent
 
 
-def ship(project, run, url=None, **options):
+def ship(project, run, url=None):
     """One pass of a new process, as far as it can tell."""
-    made = target(project) if url is None else LedgerTarget(project, url, **options)
+    made = target(project) if url is None else LedgerTarget(project, url)
     report = made.shipper(run).ship()
     made.ledger.database.close()
     return report
@@ -230,8 +233,7 @@ def test_an_older_copy_changes_nothing_until_it_is_forced(project, write_run, da
     shutil.copytree(project.root, old.root)
     assert ship(old, copied).news is False  # nobody trains there, and that is not taken over
     assert all_rows(database)["ledger_run"] == before
-    forced = ship(old, copied, url, force=True)
-    assert forced.sent["checkpoint"] == 2
+    assert LedgerTarget(old, url).rebuild(copied) == ""
     (row,) = rows(database, RunRow)
     assert (row["project"], row["state"], row["folder"]) == ("copy", "broken", str(copied.path))
 
@@ -343,3 +345,29 @@ def test_a_run_without_an_attempt_is_not_in_the_ledger(project, write_run, datab
     report = ship(project, write_run().run)
     assert (report.stored_as, report.state) == (None, "empty")
     assert rows(database, RunRow) == []
+
+
+def test_a_rebuild_finds_what_differs_and_makes_it_equal(project, write_run, database, url):
+    made = LedgerTarget(project, url)
+    assert isinstance(made, Projection)
+    writer = write_run().start().lay(10).save().evaluate(10)
+    assert made.difference(write_run(2).run) is None
+    found = made.difference(writer.run)
+    assert (found.text.split(",")[0][:12], found.behind) == ("found no run", True)
+    made.shipper(writer.run).ship()
+    assert made.difference(writer.run) is None
+    writer.lay(10).save().end()
+    assert made.difference(writer.run).behind
+    made.shipper(writer.run).ship()
+    for statement, message in (
+        ("UPDATE ledger_run SET step = 7", "ledger_run: step is 7, expected 20"),
+        ("UPDATE ledger_score SET value = 0.9 WHERE task = 'cloze'", r"ledger_score: found .*0\.9.*, expected .*0\.5"),
+        ("DELETE FROM ledger_read", r"ledger_read: found None, expected \{"),
+    ):
+        with database.writing() as connection:
+            connection.execute(sqlalchemy.text(statement))
+        found = made.difference(writer.run)
+        assert re.search(message, found.text)
+        assert not found.behind
+        made.rebuild(writer.run)
+        assert made.difference(writer.run) is None

@@ -18,7 +18,7 @@ from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering.ship.rows.corpora import count_corpora
 from treering.ship.rows.own import OwnRun
 from treering.ship.rows.recorded import OtherRun
-from treering.ship.target import ShipReport
+from treering.ship.target import Difference, ShipReport
 from treering.store.ledger.database import Database, default_url
 from treering.store.ledger.ledger import Ledger
 from treering.store.ledger.models import CheckpointRow, ScoreRow
@@ -33,13 +33,17 @@ def project_name(project: Project) -> str:
     return os.environ.get(PROJECT_VARIABLE) or project.root.resolve().name
 
 
+def reader_of(run: RunFolder) -> OwnRun | OtherRun:
+    """Reads a run's rows from its folder."""
+    return OtherRun(run) if isinstance(run, RecordedRunDirectory) else OwnRun(RunDirectory(run.path))
+
+
 class LedgerTarget:
     """The ledger of a project.
 
     Args:
         project: whose runs are shipped.
         url: of the database.
-        force: whether the rows of an older copy of a run replace those of a later state.
 
     Raises:
         UserError: the URL names a database that the ledger cannot be in.
@@ -47,11 +51,10 @@ class LedgerTarget:
 
     name = "ledger"
 
-    def __init__(self, project: Project, url: str, *, force: bool = False) -> None:
+    def __init__(self, project: Project, url: str) -> None:
         self.project = project
         self.ledger = Ledger(Database(url))
         self.source = Source(project_name(project), socket.gethostname(), str(project.root.resolve()))
-        self.force = force
         self._known: set[str] | None = None
         self._problems: dict[str, str] = {}
         self._seen_at = -_HEARTBEAT_S
@@ -64,6 +67,33 @@ class LedgerTarget:
     def shipper(self, run: RunFolder) -> "LedgerShipper | None":
         """Makes the shipper of a run; a mirror has none, since the run's own folder is shipped."""
         return None if run.mirror_file.exists() else LedgerShipper(self, run)
+
+    def difference(self, run: RunFolder) -> Difference | None:
+        """The first difference between the run's rows and those that its folder gives.
+
+        Raises:
+            StoreError: the database does not answer.
+            EvidenceError: a record of the run does not hold.
+        """
+        if run.mirror_file.exists():
+            return None
+        reader = reader_of(run)
+        record = reader.record(run.state(), "")
+        if record is None:
+            return None
+        self.ledger.database.make()
+        found = self.ledger.difference(record)
+        return None if found is None else Difference(*found)
+
+    def rebuild(self, run: RunFolder) -> str:
+        """Writes the run's rows again, even if the ledger has those of a later state of the run.
+
+        Raises:
+            StoreError: the database does not answer.
+            EvidenceError: a record of the run does not hold.
+        """
+        LedgerShipper(self, run, force=True).ship()
+        return ""
 
     def add_corpora(self, wanted: set[str]) -> int:
         """Counts the licences of corpora that the ledger does not know yet, and that are here; returns how many.
@@ -106,12 +136,14 @@ class LedgerShipper:
     Args:
         target: the ledger.
         run: the run.
+        force: whether the rows of an older copy replace those of a later state of the run.
     """
 
-    def __init__(self, target: LedgerTarget, run: RunFolder) -> None:
+    def __init__(self, target: LedgerTarget, run: RunFolder, *, force: bool = False) -> None:
         self._target = target
         self._run = run
-        self._reader = OtherRun(run) if isinstance(run, RecordedRunDirectory) else OwnRun(RunDirectory(run.path))
+        self._force = force
+        self._reader = reader_of(run)
         self._key: str | None = None
         self._position: str | None = None
 
@@ -138,7 +170,7 @@ class LedgerShipper:
             self._key = self._reader.key()
             if self._key is None:
                 return ShipReport(LedgerTarget.name, name, state)
-            if not self._target.force:
+            if not self._force:
                 self._position = ledger.position(self._key)
         if position is not None and position == self._position:
             return ShipReport(LedgerTarget.name, name, state, self._key)
@@ -149,7 +181,7 @@ class LedgerShipper:
         if record is None:
             return ShipReport(LedgerTarget.name, name, state)
         self._key = record.key
-        done = ledger.write(record, self._target.source, force=self._target.force)
+        done = ledger.write(record, self._target.source, force=self._force)
         self._position = position
         sent = {"corpus row": corpora} | (_counts(record) if done == "written" else {})
         note = "the ledger has a later state of this run: this folder is an older copy" if done == "older" else ""

@@ -115,7 +115,7 @@ class Ledger:
                     return "unchanged"
                 if not force and record.extent == extent:
                     columns |= {name: stored[name] for name in ("project", "host")}
-                if all(stored[name] == value for name, value in columns.items()):
+                if not force and all(stored[name] == value for name, value in columns.items()):
                     if stored["position"] != record.position:
                         connection.execute(
                             update(RunRow).where(RunRow.key == record.key).values(position=record.position)
@@ -133,6 +133,29 @@ class Ledger:
             ]
             _replace_rows(connection, record, changed)
         return "written"
+
+    def difference(self, record: RunRecord) -> tuple[str, bool] | None:
+        """The first difference between the rows of a run and a record, and whether the run is only behind.
+
+        Raises:
+            StoreError: the database does not answer.
+        """
+        with self.database.reading() as connection:
+            stored = connection.execute(select(RunRow.__table__).where(RunRow.key == record.key)).mappings().first()
+            if stored is None:
+                return f"found no run {record.key}, expected one", True
+            behind = Extent(**json.loads(stored["extent"])).is_behind(record.extent)
+            for name, value in record.run.items():
+                if stored[name] != value and name != "folder":
+                    return f"ledger_run: {name} is {stored[name]!r}, expected {value!r}", behind
+            for model in OF_RUN:
+                found = _stored(connection, model, record.key)
+                expected = {_key(model, row): dict(row) for row in record.rows.get(model, ())}
+                for key in sorted({*found, *expected}, key=repr):
+                    if found.get(key) != expected.get(key):
+                        text = f"{model.__tablename__}: found {found.get(key)}, expected {expected.get(key)}"
+                        return text, behind
+        return None
 
     def add_corpora(self, corpora: Iterable[CorpusRecord]) -> None:
         """Adds corpora; a corpus that is there already stays, since its digest names its content.
