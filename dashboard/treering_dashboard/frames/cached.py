@@ -36,7 +36,7 @@ Version = tuple[tuple[str, int, int], ...]
 _RECORDS = (
     CONFIG_FILE,
     f"attempts/*/{HEADER_FILE}",
-    f"attempts/*/{RINGS_FILE}",
+    f"attempts/*/{RINGS_FILE}*",  # compressed or not
     f"attempts/*/{INCIDENTS_FILE}",
     f"attempts/*/{END_FILE}",
     f"checkpoints/*/{MANIFEST_FILE}",

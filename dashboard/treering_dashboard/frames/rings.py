@@ -210,7 +210,7 @@ def _before_first(attempt: AttemptDirectory) -> Offset:
 
 def _headless_attempts(run: RunDirectory) -> Iterator[EvidenceError]:
     """An error for each file of rings without a header beside it."""
-    for rings in sorted(run.attempts_folder.glob(f"*/{RINGS_FILE}")):
+    for rings in sorted(run.attempts_folder.glob(f"*/{RINGS_FILE}*")):
         header = rings.parent / HEADER_FILE
         if not header.exists():
             text = f"{rings}: there is no {HEADER_FILE} beside it, so the run of these rings is unknown"

@@ -13,10 +13,10 @@ from treering.metrics.alarms import Alarm
 from treering.metrics.path_alarms import alarms_of
 from treering.metrics.stored_alarms import alarms_by_columns
 from treering.runlog.ancestry import PathLeft, PathSegment, path_left, segments_left
-from treering.runlog.columns.head import state_of
 from treering.runlog.columns.path import PathColumns
 from treering.runlog.directory import RunDirectory
 from treering.runlog.ring import Ring
+from treering.runlog.ring_file import state_of
 
 NEWEST_STEPS: Final = 100
 """Throughput is the median over that many of the newest steps: start-up and single slow steps do not count."""

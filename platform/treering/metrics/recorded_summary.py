@@ -8,11 +8,11 @@ from treering.errors import EvidenceError
 from treering.metrics.energy import AttemptSpan, run_energy
 from treering.metrics.run_summary import RunLine
 from treering.metrics.sensors import sensors
-from treering.runlog.columns.head import state_of
 from treering.runlog.columns.path import PathColumns
 from treering.runlog.journal import Scored, notes_and_tags
 from treering.runlog.recorded_directory import RecordedAttempt, RecordedRunDirectory
 from treering.runlog.recorded_ring import RecordedRing
+from treering.runlog.ring_file import state_of
 
 LONG_BYTES: Final = 256 << 10
 """Rings of that many bytes are read through columns: some 500 steps."""

@@ -25,6 +25,7 @@ from treering.runlog.recorded_directory import POINTER_FILE, RecordedAttempt, Re
 from treering.runlog.recorded_records import RecordedCheckpoint, RecordedFile, ResumePoint
 from treering.runlog.recorded_ring import RecordedRing
 from treering.runlog.records import AttemptEnd
+from treering.runlog.ring_file import compress_long
 from treering.runlog.writer import RingWriter
 
 _NO_SAMPLES: Final[dict[str, Any]] = {"samples": None, "tokens": None, "batch_digest": None, "fingerprints": None}
@@ -239,12 +240,16 @@ class Run:
         self._telemetry.stop()
         self._writer.close()
         if self._rank > 0 or self._lock is None:
+            if status == "finished":
+                compress_long([self._attempt.rank_file(self._rank)])
             return
         AttemptEnd(status=status, reason=reason, step=self._step, ended_at=time.time()).write(self._attempt.end_file)
         try:
             record_end(self._attempt)
         finally:
             os.close(self._lock)
+        if status == "finished":
+            compress_long(self._directory.plain_ring_files())
 
 
 def _open_rings(attempt: RecordedAttempt, rank: int) -> RingWriter[RecordedRing]:

@@ -10,6 +10,7 @@ from treering.runlog.lock import is_held
 from treering.runlog.mirror import MIRROR_FILE, Mirror
 from treering.runlog.records import AttemptEnd, Record, RunState
 from treering.runlog.ring import RINGS_FILE
+from treering.runlog.ring_file import stored
 from treering.runlog.telemetry.reading import TelemetryFolder
 
 HEADER_FILE: Final = "header.json"
@@ -44,8 +45,8 @@ class AttemptFolder(Generic[H]):
 
     @property
     def rings_file(self) -> Path:
-        """The attempt's `rings.jsonl`."""
-        return self.path / RINGS_FILE
+        """The attempt's `rings.jsonl`, or `rings.jsonl.zst` after it was compressed."""
+        return stored(self.path / RINGS_FILE)
 
     @property
     def end_file(self) -> Path:
@@ -114,6 +115,10 @@ class RunFolder:
         """The folders of all attempts, whether they have a header or not, in order."""
         found = [path for path in self.attempts_folder.glob("*") if _ATTEMPT_NAME.match(path.name)]
         return sorted(found, key=lambda path: int(path.name))
+
+    def plain_ring_files(self) -> list[Path]:
+        """The files of rings of all attempts and ranks that are not compressed."""
+        return sorted((*self.attempts_folder.glob(f"*/{RINGS_FILE}"), *self.attempts_folder.glob("*/ranks/*.jsonl")))
 
     @property
     def checkpoints_folder(self) -> Path:

@@ -25,6 +25,7 @@ from treering.runlog.folders import AttemptFolder, RunFolder
 from treering.runlog.journal import Journal
 from treering.runlog.recorded_records import RecordedCheckpoint, RecordedHeader, RecordedRun
 from treering.runlog.recorded_ring import RecordedRing
+from treering.runlog.ring_file import stored
 from treering.runlog.ring_log import RingLog
 
 RECORD_FILE: Final = "recorded.json"
@@ -32,7 +33,7 @@ BLEND_FILE: Final = "blend.json"
 POINTER_FILE: Final = "treering.json"
 """In a checkpoint's own folder: which run recorded it."""
 
-_RANK_FILE = re.compile(r"^rank-(\d+)\.jsonl$")
+_RANK_FILE = re.compile(r"^rank-(\d+)\.jsonl(\.zst)?$")
 
 
 class RecordedAttempt(AttemptFolder[RecordedHeader]):
@@ -45,8 +46,8 @@ class RecordedAttempt(AttemptFolder[RecordedHeader]):
     header_kind = RecordedHeader
 
     def rank_file(self, rank: int) -> Path:
-        """The rings of a rank."""
-        return self.path / f"ranks/rank-{rank:05d}.jsonl" if rank else self.rings_file
+        """The file of a rank's rings, compressed or not."""
+        return stored(self.path / f"ranks/rank-{rank:05d}.jsonl") if rank else self.rings_file
 
     def rank_log(self, rank: int) -> RingLog[RecordedRing]:
         """The reader of a rank's rings."""
@@ -67,9 +68,9 @@ class RecordedAttempt(AttemptFolder[RecordedHeader]):
 
     def ranks(self) -> list[int]:
         """The ranks that have a file of rings, in order."""
-        others = (_RANK_FILE.match(path.name) for path in (self.path / "ranks").glob("rank-*.jsonl"))
+        others = (_RANK_FILE.match(path.name) for path in (self.path / "ranks").glob("rank-*.jsonl*"))
         found = [0] if self.rings_file.exists() else []
-        return found + sorted(int(match[1]) for match in others if match)
+        return found + sorted({int(match[1]) for match in others if match})
 
     def last_step(self, rank: int = 0) -> int:
         """The last step that a rank reported, 0 where there is none; no chain checked."""

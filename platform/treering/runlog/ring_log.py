@@ -1,16 +1,18 @@
-"""Reads an attempt's rings from disk: the one reader of `rings.jsonl`.
+"""Reads an attempt's rings from disk: the one reader of `rings.jsonl`, compressed or not.
 
 A last line without newline is a torn write of a process that died: it was never acknowledged and is not a ring.
 Standard library only, as the rings' writer.
 """
 
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from treering.errors import EvidenceError
-from treering.files import last_lines, open_regular, open_text
+from treering.files import last_lines
+from treering.runlog.ring_file import open_rings
 
 _UNFINISHED_BYTES = 1 << 20
 
@@ -66,7 +68,7 @@ class RingLog(Generic[R]):
     """The rings of one attempt. A file that is missing has no rings.
 
     Args:
-        path: `rings.jsonl`.
+        path: `rings.jsonl`, or the compressed file in its place; where one is missing, the other is read.
         kind: the kind of its rings.
     """
 
@@ -98,9 +100,7 @@ class RingLog(Generic[R]):
         Raises:
             EvidenceError: a ring was changed, removed or put in; the text names the line.
         """
-        if not self.path.exists():
-            return
-        with open_regular(self.path) as file:
+        with open_rings(self.path) as file:
             file.seek(place.offset)
             for line in file:
                 if not line.endswith(b"\n"):
@@ -138,9 +138,7 @@ class RingLog(Generic[R]):
         Raises:
             EvidenceError: it was changed.
         """
-        if not self.path.exists():
-            return None
-        with open_regular(self.path) as file:
+        with open_rings(self.path) as file:
             line = next(file, b"")
         if not line.endswith(b"\n"):
             return None
@@ -165,9 +163,7 @@ class RingLog(Generic[R]):
         Raises:
             EvidenceError: one of them was changed.
         """
-        if not self.path.exists():
-            return []
-        with open_regular(self.path) as file:
+        with open_rings(self.path) as file:
             lines, _torn = last_lines(file, count)
         return [
             self._ring(
@@ -178,23 +174,17 @@ class RingLog(Generic[R]):
 
     def num_lines(self) -> int:
         """How many whole lines there are, rings or not."""
-        if not self.path.exists():
-            return 0
-        with open_regular(self.path) as file:
+        with open_rings(self.path) as file:
             return sum(line.endswith(b"\n") for line in file)
 
     def texts(self) -> Iterator[tuple[int, str]]:
         """Number (from 1) and text of every line, a torn one as well; nothing is parsed or checked."""
-        if not self.path.exists():
-            return
-        with open_text(self.path, errors="replace") as file:
-            yield from enumerate(file, 1)
+        with open_rings(self.path) as file, io.TextIOWrapper(file, "utf-8", errors="replace", newline="\n") as text:
+            yield from enumerate(text, 1)
 
     def unfinished(self) -> bytes:
         """What follows the last newline, at most the last MiB of it."""
-        if not self.path.exists():
-            return b""
-        with open_regular(self.path) as file:
+        with open_rings(self.path) as file:
             return last_lines(file, 0, _UNFINISHED_BYTES)[1]
 
     def _ring(self, line: bytes, where: str) -> R:

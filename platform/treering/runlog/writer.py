@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
+from treering.runlog.ring_file import hold
 from treering.runlog.ring_log import ChainedRing
 
 SYNC_SECONDS: Final = 1.0
@@ -34,6 +35,7 @@ class RingWriter(Generic[R]):
         self._kind = kind
         self._prev = header_digest
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        hold(self._descriptor)
         self._unsynced = False
         self._sync_error: OSError | None = None
         self._closing = threading.Event()

@@ -9,9 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from treering.files import open_regular
-from treering.runlog.columns.head import Head, state_of
+from treering.runlog.columns.head import Head
 from treering.runlog.columns.store import DamagedPartError, FolderStore, MemoryStore, Store, say_unwritable
+from treering.runlog.ring_file import open_rings, state_of
 from treering.runlog.ring_log import Place, RingLog
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ class AttemptColumns:
         bounds = self._read(lambda head: line_bounds(self._store, head, last_step or head.last_step, count))
         if bounds is None:
             return []
-        with open_regular(self._log.path) as file:
+        with open_rings(self._log.path) as file:
             file.seek(bounds[0])
             lines = file.read(bounds[1] - bounds[0]).split(b"\n")[:-1]
         where = f"{self._log.path}, up to step {last_step or head.last_step}"

@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from treering.errors import EvidenceError
-from treering.files import open_regular
 from treering.runlog.columns.rows import Rows, Series
 from treering.runlog.metric_catalog import ring_metrics
 from treering.runlog.recorded_ring import FINGERPRINT_DIGITS, RecordedRing
 from treering.runlog.ring import Ring
+from treering.runlog.ring_file import open_rings
 from treering.runlog.ring_log import Place, RingLog
 
 BLOCK_BYTES: Final = 8 << 20
@@ -97,9 +97,7 @@ class BlockReader:
         Raises:
             EvidenceError: a ring was changed, removed or put in; the same error as that of `RingLog.after`.
         """
-        if not self._log.path.exists():
-            return
-        with open_regular(self._log.path) as file:
+        with open_rings(self._log.path) as file:
             file.seek(place.offset)
             rest = b""
             while data := file.read(self._block_bytes):

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from treering.config.canonical import canonical_json
-from treering.files import open_regular, read_text
+from treering.files import read_text
+from treering.runlog.ring_file import open_rings, state_of
 from treering.runlog.ring_log import Place
 
 HEAD_FILE: Final = "head.json"
@@ -154,14 +155,13 @@ class Head:
         Returns:
             `current`: they hold every ring; `behind`: rings may have been appended; `other`: they are of other rings.
         """
-        try:
-            state = rings.stat()
-        except FileNotFoundError:
+        state = state_of(rings)
+        if state == (0, 0):
             return "current" if not self.rings and self.begin == begin else "other"
-        if self.begin != begin or state.st_size < self.place.offset:
+        if self.begin != begin or state[0] < self.place.offset:
             return "other"
-        if state.st_size == self.size:
-            return "current" if state.st_mtime_ns == self.modified_ns else "other"
+        if state[0] == self.size:
+            return "current" if state[1] == self.modified_ns else "other"
         return "behind" if self.rings == 0 or _last_digest(rings, self.place.offset) == self.place.prev else "other"
 
 
@@ -184,7 +184,7 @@ def _summary(content: dict[str, Any]) -> Summary:
 def _last_digest(rings: Path, offset: int) -> str | None:
     """The digest in the last line before an offset, recomputed from its bytes; None where it is another one."""
     size = _TAIL_BYTES
-    with open_regular(rings) as file:
+    with open_rings(rings) as file:
         while True:
             start = max(0, offset - size)
             file.seek(start)
@@ -200,12 +200,3 @@ def _last_digest(rings: Path, offset: int) -> str | None:
     content = line[:at] + line[at + len(mark) + 72 :]
     whole = tail.endswith(b"\n") and digest == f"sha256:{hashlib.sha256(content).hexdigest()}".encode()
     return digest.decode() if whole and at >= 0 else None
-
-
-def state_of(rings: Path) -> tuple[int, int]:
-    """Size and time of the last write of a file, zeros where it is missing."""
-    try:
-        state = rings.stat()
-    except FileNotFoundError:
-        return 0, 0
-    return state.st_size, state.st_mtime_ns
