@@ -203,3 +203,26 @@ def test_refusals_of_stores_name_the_remedy(s3, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="Not a directory"):
         ObjectStore(str(tmp_path / "file" / "below")).put("name", b"")
+
+
+def test_a_pass_that_ends_at_any_object_is_made_whole_by_the_next(folder_url, write_run, here, monkeypatch):
+    writer = whole(write_run)
+    put = ObjectStore.put
+    for most in range(10):  # nine files and `copied.json`
+        left = iter(range(most))
+
+        def ending(self, name, content, left=left):
+            if next(left, None) is None:
+                raise StoreError("the end")
+            put(self, name, content)
+
+        monkeypatch.setattr(ObjectStore, "put", ending)
+        with pytest.raises(StoreError, match="the end"):
+            pass_over(folder_url, writer.run)
+        assert index_of(folder_url, writer.run) is None
+        if most == 4:
+            writer.befall("rank_killed", rank=2, text="gone as well")
+    monkeypatch.setattr(ObjectStore, "put", put)
+    pass_over(folder_url, writer.run)
+    bring(folder_url, here, writer.run)
+    assert copied_files(here.run(writer.run.path.name)) == copied_files(writer.run.path)

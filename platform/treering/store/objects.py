@@ -20,8 +20,8 @@ STORE_VARIABLE: Final = "TREERING_STORE_URL"
 
 _S3: Final = {"s3", "s3a"}
 _S3_OPTIONS: Final = {
-    # A server that is slow or silent ends a pass, which is made again; seconds.
-    "config_kwargs": {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 2}},
+    # A server that is down or silent ends a pass soon, since passes are made again; seconds.
+    "config_kwargs": {"connect_timeout": 5, "read_timeout": 30, "retries": {"total_max_attempts": 2}},
 }
 
 
@@ -54,6 +54,8 @@ class ObjectStore:
             raise UserError(
                 f"{self.place}: no object store ({error}); expected a folder or s3://BUCKET/PREFIX in {STORE_VARIABLE}"
             ) from None
+        if scheme in _S3:
+            self._files.retries = 1  # s3fs would try five times what botocore has tried
         self._local = scheme in {"file", "local"}
         if scheme in _S3 and not self._root:
             raise UserError(f"{self.place}: names no bucket, expected s3://BUCKET/PREFIX in {STORE_VARIABLE}")
