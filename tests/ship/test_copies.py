@@ -8,7 +8,7 @@ from copies import bring, copied_files, index_of, objects, pass_over, whole
 from treering.errors import EvidenceError, StoreError, UserError
 from treering.runlog.directory import RunDirectory
 from treering.ship import copy
-from treering.ship.copy import Copies
+from treering.ship.copy_target import Copies
 from treering.store.objects import ObjectStore
 
 
@@ -181,8 +181,14 @@ def test_two_trainings_of_one_name_do_not_mix(folder_url, write_run):
     pass_over(folder_url, writer.run)
     header = writer.directory / "header.json"
     header.write_text(header.read_text().replace("node-1", "node-2"))
-    with pytest.raises(EvidenceError, match=r"is the copy of another training.*TREERING_PROJECT"):
-        pass_over(folder_url, writer.run)
+    target = Copies(folder_url, "tiny")
+    for act in (
+        target.shipper(writer.run).ship,
+        lambda: target.difference(writer.run),
+        lambda: target.rebuild(writer.run),
+    ):
+        with pytest.raises(EvidenceError, match=r"is the copy of another training.*TREERING_PROJECT"):
+            act()
 
 
 def test_refusals_of_stores_name_the_remedy(s3, monkeypatch, tmp_path):

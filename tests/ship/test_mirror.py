@@ -10,7 +10,7 @@ from treering.errors import EvidenceError, NotFoundError, UserError
 from treering.runlog.directory import RunDirectory
 from treering.runlog.journal import Noted
 from treering.runlog.lock import acquire
-from treering.ship.copy import Copies
+from treering.ship.copy_target import Copies
 from treering.ship.mirror import MirrorOf
 from treering.store.objects import ObjectStore
 

@@ -10,7 +10,7 @@ from faulty_proxy import FaultyProxy
 from treering.errors import StoreError
 from treering.project import Project
 from treering.ship import follow as following
-from treering.ship.copy import Copies
+from treering.ship.copy_target import Copies
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from treering.runlog import copied
 from treering.runlog.journal import Noted
-from treering.ship.copy import Copies, read_index, run_base
+from treering.ship.copy import read_index, run_base
+from treering.ship.copy_target import Copies
 from treering.ship.mirror import MirrorOf
 from treering.store.objects import ObjectStore
 

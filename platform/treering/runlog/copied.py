@@ -22,12 +22,10 @@ from treering.runlog.folders import CHECKPOINTS, TELEMETRY
 from treering.runlog.journal import JOURNAL
 from treering.runlog.mirror import MIRROR_FILE
 from treering.runlog.records import Record, RunState
+from treering.runlog.ring_file import COMPRESSED
 from treering.runlog.telemetry.live import LIVE
 
 Kind = Literal["log", "document"]
-
-COMPRESSED: Final = ".zst"
-"""What is added to the name of a finished log that was compressed."""
 
 _LOG: Final = ".jsonl"
 _DOCUMENTS: Final = {".json", COMPRESSED, ".parquet"}
@@ -65,7 +63,7 @@ class CopiedRun(Record):
     project: str
     run: str = Field(description="name of the run's folder")
     state: RunState
-    at: float = Field(description="when it was written, Unix seconds")
+    at: float = Field(default_factory=time.time, description="when it was written, Unix seconds")
     files: dict[str, CopiedFile] = Field(description="by path in the run's folder")
 
 
@@ -125,15 +123,21 @@ def look(run: Path) -> list[Found]:
     return first + rest
 
 
+def look_settled(run: Path, state: RunState) -> list[Found]:
+    """As `look`; of a running run without the newest readings of its sensors, which become parts within minutes.
+
+    Args:
+        run: the folder of the run.
+        state: of the run, asked for before.
+    """
+    live = (TELEMETRY, LIVE) if state == "running" else None
+    return [each for each in look(run) if PurePosixPath(each.name).parts[-3:-1] != live]
+
+
 def may_vanish(name: str) -> bool:
     """Whether a file may be removed for good: records of checkpoints that no rule keeps, and telemetry."""
     parts = PurePosixPath(name).parts
     return _holds_weights(parts[0]) or TELEMETRY in parts[:-1]
-
-
-def is_passing(name: str) -> bool:
-    """Whether a file holds readings that become a part of the telemetry within minutes, while the run is running."""
-    return PurePosixPath(name).parts[-3:-1] == (TELEMETRY, LIVE)
 
 
 def _walk(run: Path, folder: Path) -> Iterator[Found]:

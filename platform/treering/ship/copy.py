@@ -11,20 +11,18 @@ a larger one. `treering.ship.mirror` brings the copies back.
 Which files these are, and which stay here: `treering.runlog.copied`.
 """
 
-import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from treering.config.canonical import DIGEST_PREFIX, digest_bytes, digest_file
-from treering.errors import EvidenceError, StoreError, UserError
+from treering.errors import EvidenceError, StoreError
 from treering.files import open_regular
-from treering.project import Project
-from treering.runlog.copied import COMPRESSED, Chunk, CopiedFile, CopiedRun, Found, is_passing, look, may_vanish
+from treering.runlog.copied import Chunk, CopiedFile, CopiedRun, Found, look_settled, may_vanish
 from treering.runlog.folders import HEADER_FILE, RunFolder
+from treering.runlog.ring_file import COMPRESSED
 from treering.ship.target import ShipReport, one_shipper
-from treering.store.objects import STORE_VARIABLE, ObjectStore
+from treering.store.objects import ObjectStore
 
 TARGET: Final = "copies"
 LARGE: Final = 16 << 20
@@ -62,6 +60,36 @@ def read_index(store: ObjectStore, base: str) -> CopiedRun | None:
     return None if text is None else CopiedRun.parse(text, Path(store.place, base, _INDEX))
 
 
+def write_index(store: ObjectStore, index: CopiedRun) -> None:
+    """Writes what a store has of a run.
+
+    Raises:
+        StoreError: the store does not answer.
+    """
+    store.put(f"{run_base(index.project, index.run)}/{_INDEX}", index.text()[0].encode())
+
+
+def refuse_another(run: RunFolder, store: ObjectStore, copied: CopiedRun) -> None:
+    """Ends where two projects of one name train the same recipe: each would replace the other's copy.
+
+    Raises:
+        EvidenceError: the first attempts differ.
+    """
+    header = run.attempt_folder(1) / HEADER_FILE
+    there = copied.files.get(header.relative_to(run.path).as_posix())
+    if there is None or not header.exists():
+        return
+    found = digest_file(header)
+    if [found] != [chunk.digest for chunk in there.chunks]:
+        raise EvidenceError(
+            f"{store.place}: {run_base(copied.project, copied.run)} is the copy of another training: its first attempt "
+            f"is not that of {run.path}; give this project another name by TREERING_PROJECT, or remove that copy",
+            file=header,
+            found=found,
+            expected=there.chunks[0].digest if there.chunks else None,
+        )
+
+
 class RunCopier:
     """Copies one run, again and again.
 
@@ -97,13 +125,13 @@ class RunCopier:
 
     def _ship(self) -> ShipReport:
         state = self._run.state()  # first: a run that ends now is copied as running, and the next pass sees its end
-        found = [each for each in look(self._run.path) if state != "running" or not is_passing(each.name)]
+        found = look_settled(self._run.path, state)
         report = ShipReport(TARGET, self._run.path.name, state, self._base)
         if self._done == (state, found):
             return report
         before = read_index(self._store, self._base)
         if before and self._done is None:
-            self._refuse_another(before)
+            refuse_another(self._run, self._store, before)
         self._replaced = []
         known = before.files if before else {}
         names = {each.name for each in found}
@@ -116,34 +144,15 @@ class RunCopier:
         self._replaced += [part_name(self._base, name, chunk) for name in gone for chunk in known[name].chunks]
         changed = [name for name, file in files.items() if known.get(name) != file]
         if before is None or changed or gone or before.state != state:
-            index = CopiedRun(project=self._project, run=self._run.path.name, state=state, at=time.time(), files=files)
-            self._store.put(f"{self._base}/{_INDEX}", index.text()[0].encode())
+            write_index(
+                self._store, CopiedRun(project=self._project, run=self._run.path.name, state=state, files=files)
+            )
             self._store.remove(self._replaced)
         if all(each.settled for each in found):
             self._done = (state, found)
         again = [name for name in changed if name in known and known[name].rewritten < files[name].rewritten]
         note = f"{', '.join(again)} differed from the copy, and was copied again" if again else ""
         return ShipReport(TARGET, self._run.path.name, state, self._base, {"file": len(changed)}, note)
-
-    def _refuse_another(self, copied: CopiedRun) -> None:
-        """Ends where two projects of one name train the same recipe: each would replace the other's copy.
-
-        Raises:
-            EvidenceError: the first attempts differ.
-        """
-        header = self._run.attempt_folder(1) / HEADER_FILE
-        there = copied.files.get(header.relative_to(self._run.path).as_posix())
-        if there is None or not header.exists():
-            return
-        found = digest_file(header)
-        if [found] != [chunk.digest for chunk in there.chunks]:
-            raise EvidenceError(
-                f"{self._store.place}: {self._base} is the copy of another training: its first attempt is not that of "
-                f"{self._run.path}; give this project another name by TREERING_PROJECT, or remove that copy",
-                file=header,
-                found=found,
-                expected=there.chunks[0].digest if there.chunks else None,
-            )
 
     def _copied(self, found: Found, before: CopiedFile | None) -> CopiedFile | None:
         """Copies what is new in a file; None where there is nothing to copy yet."""
@@ -230,41 +239,3 @@ def _still_there(file: BinaryIO, chunks: list[Chunk]) -> list[Chunk]:
 def _holds(file: BinaryIO, chunk: Chunk) -> bool:
     file.seek(chunk.offset)
     return digest_bytes(file.read(chunk.size)) == chunk.digest
-
-
-class Copies:
-    """A store of copies.
-
-    Args:
-        url: of the store.
-        project: the project's name in it.
-    """
-
-    name = TARGET
-
-    def __init__(self, url: str, project: str) -> None:
-        self._store = ObjectStore(url)
-        self._project = project
-
-    @property
-    def place(self) -> str:
-        """The store's URL, without passwords, with the project."""
-        return f"{self._store.place.rstrip('/')}/{self._project}"
-
-    def shipper(self, run: RunFolder) -> RunCopier | None:
-        """Makes the shipper of a run; a mirror is not copied again."""
-        return None if run.mirror else RunCopier(run, self._store, self._project)
-
-
-def target(project: Project) -> Copies | None:
-    """The store of `TREERING_STORE_URL`, None where that is unset.
-
-    Raises:
-        UserError: the URL names no store, or the project's name is no name of a folder.
-    """
-    url = os.environ.get(STORE_VARIABLE)
-    if not url:
-        return None
-    if "/" in project.name or project.name.startswith("."):
-        raise UserError(f"TREERING_PROJECT: found {project.name!r}, expected a name without / or a dot before it")
-    return Copies(url, project.name)

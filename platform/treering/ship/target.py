@@ -156,7 +156,7 @@ class Projection(Target, Protocol):
 _TARGETS: Final[tuple[tuple[str, str, str, bool], ...]] = (
     # module with `target(project)`, which is None where its variable is unset; what it needs; variable; default
     ("treering.ship.mlflow_target", "mlflow", "MLFLOW_TRACKING_URI", True),
-    ("treering.ship.copy", "fsspec", "TREERING_STORE_URL", False),
+    ("treering.ship.copy_target", "fsspec", "TREERING_STORE_URL", False),
     ("treering.ship.ledger", "alembic", "TREERING_DATABASE_URL", True),
 )
 

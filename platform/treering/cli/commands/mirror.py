@@ -135,7 +135,6 @@ def _end(reports: "list[MirrorReport]", errors: "list[TreeringError]") -> None:
     bad = [f"{each.run}/{part.file}" for each in reports for part in each.mirror.missing]
     if bad:
         raise EvidenceError(
-            f"{counted(len(bad), 'part')} of files missing or damaged in the store ({', '.join(bad[:5])}): restore the "
-            "objects from a copy of the store, or remove the run's folder in the store: `treering ship` beside the run "
-            "copies it again; then run `treering mirror` again"
+            f"{counted(len(bad), 'part')} of files missing or damaged in the store ({', '.join(bad[:5])}): "
+            "`treering rebuild` beside the runs puts them there again; then run `treering mirror` again"
         )
