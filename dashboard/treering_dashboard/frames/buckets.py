@@ -51,6 +51,10 @@ class Envelope:
         drawn = series.known & np.isfinite(series.values)
         if positive:
             drawn &= series.values > 0
+        if drawn.all():  # most metrics, in a third of the time
+            values, ends = series.values, last_rows(starts, len(drawn))
+            lo, hi = (choose.reduceat(values, starts) for choose in (np.minimum, np.maximum))
+            return cls(values[ends], lo, hi, np.zeros(len(starts), np.int64))
         values = np.where(drawn, series.values, math.nan)
         positions = np.maximum.reduceat(np.where(drawn, np.arange(len(values)), -1), starts)
         return cls(

@@ -5,22 +5,28 @@ a sample lets two share a value.
 """
 
 import os
+import statistics
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import streamlit as st
 
 from treering.audit.documents.exposure_index import project_runs
 from treering.config.resolved import CONFIG_FILE
 from treering.errors import EvidenceError
+from treering.metrics.path_summary import summary_of_path
+from treering.metrics.recorded_summary import path_tokens, recorded_energy
+from treering.metrics.run_summary import own_energy
+from treering.metrics.sensors import sensors
 from treering.project import Project
 from treering.runlog.directory import EVALUATIONS, MANIFEST_FILE, RunDirectory
 from treering.runlog.find import find_recorded_runs, find_runs
 from treering.runlog.folders import END_FILE, HEADER_FILE
 from treering.runlog.incidents import INCIDENTS_FILE
 from treering.runlog.journal import JOURNAL, Scored
+from treering.runlog.mirror import MIRROR_FILE
 from treering.runlog.recorded_directory import RECORD_FILE, RecordedRunDirectory
 from treering.runlog.records import Evaluation
 from treering.runlog.ring import RINGS_FILE
@@ -43,6 +49,7 @@ _RECORDS = (
     "checkpoints/*.json",
     RECORD_FILE,
     JOURNAL,
+    MIRROR_FILE,
     f"{EVALUATIONS}/*.json",
 )
 _SENSORS = (
@@ -131,15 +138,41 @@ def summary(run: AnyRun) -> RunSummary:
     return summarize(run, frames(run))
 
 
-def telemetry(run: RunDirectory) -> Telemetry:
+def telemetry(run: AnyRun) -> Telemetry:
     """What sensors saw, as of now."""
-    return _telemetry(str(run.path), version(run), version(run, _SENSORS))
+    recorded = isinstance(run, RecordedRunDirectory)
+    return _telemetry(str(run.path), version(run), version(run, _SENSORS), recorded=recorded)
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
-def _telemetry(path: str, version: Version, sensors: Version) -> Telemetry:
-    del sensors  # part of the key alone
-    return read_telemetry(RunDirectory(Path(path)), _frames(path, version, recorded=False).path)
+def _telemetry(path: str, version: Version, seen: Version, *, recorded: bool) -> Telemetry:
+    del seen  # part of the key alone
+    run: AnyRun = RecordedRunDirectory(Path(path)) if recorded else RunDirectory(Path(path))
+    return read_telemetry(run, _frames(path, version, recorded=recorded).path)
+
+
+def energy(run: AnyRun) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    """The energy of a run, see `run_energy`, and what its sensors reported, see `sensors`.
+
+    Raises:
+        EvidenceError: a record of the run does not hold.
+    """
+    recorded = isinstance(run, RecordedRunDirectory)
+    return _energy(str(run.path), version(run), version(run, _SENSORS), recorded=recorded)
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def _energy(
+    path: str, version: Version, seen: Version, *, recorded: bool
+) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    del version, seen  # part of the key alone
+    if recorded:
+        other = RecordedRunDirectory(Path(path))
+        return recorded_energy(other, path_tokens(other)), sensors(other.attempts())
+    run = RunDirectory(Path(path))
+    summary = summary_of_path(run)
+    tflops = [ring.tflops_per_device for ring in summary.newest if ring.tflops_per_device is not None]
+    return own_energy(run, summary, statistics.median(tflops) if tflops else None), sensors(run.attempts())
 
 
 def scored(run: RecordedRunDirectory) -> tuple[list[Scored], EvidenceError | None]:

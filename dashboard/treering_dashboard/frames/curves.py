@@ -239,7 +239,7 @@ class Curves:
             key: of the metric, or its name in the columns.
             after: the step after which the rows begin.
         """
-        name = f"{METRIC_PREFIX}{self.metrics[key][0] if key in self.metrics else key}"
+        name = f"{METRIC_PREFIX}{self._name(key)}"
         return stretch.source.series([name], max(stretch.after, after), stretch.last_step)[1][name]
 
     def facts_of(self, stretch: Stretch) -> dict[str, Any]:
@@ -251,14 +251,28 @@ class Curves:
         tokens = Series(reported.values[start:end], reported.known[start:end])
         return {"step": self._base["step"][start:end], "ended_at": self._base["ended_at"][start:end], "tokens": tokens}
 
-    def _of(self, stretch: Stretch, key: str) -> Series:
-        if stretch.computed and key in stretch.computed:
-            return stretch.computed[key](self, stretch, self.after)
-        return self.read(stretch, key, self.after)
+    def _of(self, stretch: Stretch, keys: Sequence[str]) -> dict[str, Series]:
+        """Metrics at the rows of a stretch; those that are stored are read at once."""
+        computed = {key: stretch.computed[key] for key in keys if stretch.computed and key in stretch.computed}
+        names = {key: f"{METRIC_PREFIX}{self._name(key)}" for key in keys if key not in computed}
+        found = {key: compute(self, stretch, self.after) for key, compute in computed.items()}
+        if names:
+            after = max(stretch.after, self.after)
+            stored = stretch.source.series(list(names.values()), after, stretch.last_step)[1]
+            found |= {key: stored[name] for key, name in names.items()}
+        return found
+
+    def _name(self, key: str) -> str:
+        return self.metrics[key][0] if key in self.metrics else key
+
+    def all_series(self, keys: Sequence[str]) -> dict[str, Series]:
+        """Metrics at every row, by key."""
+        parts = [self._of(stretch, keys) for stretch in self.stretches]
+        return {key: Series.joined(part[key] for part in parts) for key in keys}
 
     def series(self, key: str) -> Series:
         """A metric at every row."""
-        return Series.joined(self._of(stretch, key) for stretch in self.stretches)
+        return self.all_series([key])[key]
 
     def points(self, key: str) -> tuple[Positions, Floats]:
         """Positions of the rows that have a metric, and its values."""
@@ -268,12 +282,11 @@ class Curves:
 
     def latest(self, key: str) -> float:
         """The newest value of a metric, NaN where there is none."""
-        name = self.metrics[key][0] if key in self.metrics else key
         for stretch in reversed(self.stretches):
-            newest = stretch.source.newest(name, stretch.last_step)
+            newest = stretch.source.newest(self._name(key), stretch.last_step)
             if newest is not None:
                 return newest
-            series = self._of(stretch, key)
+            series = self._of(stretch, [key])[key]
             if series.known.any():
                 return float(series.values[series.known][-1])
         return float("nan")
@@ -310,10 +323,8 @@ class Curves:
             empty = Envelope(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0, np.int64))
             return Drawn(self.frame(np.zeros(0, np.int64), ("tokens", *facts)), dict.fromkeys(keys, empty))
         starts, envelopes = self._by_pyramid(keys, limit)
-        for key in keys:
-            if key not in envelopes:
-                positive = self.describe(key).logarithmic
-                envelopes[key] = Envelope.of(self.series(key), starts, positive=positive)
+        for key, series in self.all_series([key for key in keys if key not in envelopes]).items():
+            envelopes[key] = Envelope.of(series, starts, positive=self.describe(key).logarithmic)
         ends = last_rows(starts, rows)
         return Drawn(self.frame(ends, ("tokens", *facts)).assign(count=ends - starts + 1), envelopes)
 

@@ -12,6 +12,7 @@ from treering.errors import EvidenceError
 from treering.metrics import state as run_state
 from treering.runlog.directory import RunDirectory
 from treering.runlog.journal import Noted, notes_and_tags
+from treering.runlog.mirror import Mirror
 from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering.runlog.records import CheckpointManifest
 from treering_dashboard.frames.rings import RunFrames
@@ -58,6 +59,8 @@ class RunSummary:
         overrides: what was set beside the experiment's file.
         tags: of the run.
         notes: of the run, oldest first.
+        mirror: of a mirrored run, where it is from, how old it is and what may be missing; empty for other runs.
+        mirror_age_s: since a mirrored run was last copied, NaN for other runs.
         problems: what of the evidence does not hold.
         missing: what of the path before the run's own steps is missing; empty where it is whole.
     """
@@ -86,6 +89,8 @@ class RunSummary:
     overrides: tuple[str, ...]
     tags: tuple[str, ...]
     notes: tuple[Noted, ...]
+    mirror: str
+    mirror_age_s: float
     problems: tuple[EvidenceError, ...]
     missing: str
 
@@ -113,6 +118,7 @@ def summarize(run: AnyRun, frames: RunFrames, now: float | None = None) -> RunSu
     saved = _saved(run, problems)
     notes, tags = _notes(run, problems)
     state, reason = _state(run, problems, now)
+    mirror = _mirror(run)
     path = frames.path
     raised = Counter(alarm.rule for alarm in frames.alarms)
     rows, step = len(path), path.last_step
@@ -143,6 +149,8 @@ def summarize(run: AnyRun, frames: RunFrames, now: float | None = None) -> RunSu
         overrides=plan.overrides,
         tags=tuple(tags),
         notes=tuple(notes),
+        mirror=run.mirror_doubt,
+        mirror_age_s=now - mirror.written_at if mirror else math.nan,
         problems=tuple(problems),
         missing=frames.missing,
     )
@@ -189,6 +197,13 @@ def read_manifests(run: RunDirectory, problems: list[EvidenceError]) -> list[Che
         except EvidenceError as error:
             problems.append(error)
     return manifests
+
+
+def _mirror(run: AnyRun) -> Mirror | None:
+    try:
+        return run.mirror
+    except EvidenceError:  # `mirror_doubt` says so
+        return None
 
 
 def _notes(run: AnyRun, problems: list[EvidenceError]) -> tuple[list[Noted], list[str]]:

@@ -15,15 +15,24 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from treering.errors import EvidenceError
 from treering.metrics.ranks import RankSpeed, rank_speeds
-from treering.runlog.directory import RunDirectory
+from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering.runlog.telemetry.reading import TelemetryFolder
 from treering_dashboard.frames.curves import FACTS, Curves
+from treering_dashboard.frames.summary import AnyRun
 
 MOST_ROWS: Final = 2_000_000
 """Readings of an attempt that are read one by one."""
 
-DEVICE: Final = ("device/utilisation", "device/power", "device/memory_used")
+DEVICE: Final = (
+    "device/utilisation",
+    "device/tensor_tflops",
+    "device/power",
+    "device/temperature",
+    "device/sm_clock",
+    "device/memory_used",
+)
 HOST: Final = ("host/cpu_utilisation", "host/memory_used", "process/rss")
 """What is drawn of ranks that compute on a device, and of ranks that compute on the processor."""
 RANK: Final = ("rank/compute",)
@@ -65,7 +74,7 @@ def column(key: str) -> str:
     return key.replace("/", "_").replace(".", "_")
 
 
-def read_telemetry(run: RunDirectory, curves: Curves) -> Telemetry:
+def read_telemetry(run: AnyRun, curves: Curves) -> Telemetry:
     """Reads the sensors of the attempts on the path.
 
     Args:
@@ -102,20 +111,30 @@ def read_telemetry(run: RunDirectory, curves: Curves) -> Telemetry:
         for keys in (DEVICE, HOST, RANK)
     )
     keys = (device or host) + rank
-    steps = _by_step(frame, path, [column(key) for key in keys]) if keys else path.iloc[:0][list(FACTS)]
+    steps = _by_step(frame, path, [column(key) for key in keys]) if keys else path.iloc[:0]
     newest = own[-1] if own else None
     return Telemetry(
         steps=steps,
         keys=keys,
         reasons=reasons,
         ranks=len(ranks),
-        world_size=newest.header.layout.world_size if newest is not None and newest.has_header else 0,
+        world_size=_world_size(run),
         speeds=tuple(rank_speeds(newest)) if newest is not None else (),
         by_minute=by_minute,
         cut=cut,
         damaged=damaged,
         dropped=dropped,
     )
+
+
+def _world_size(run: AnyRun) -> int:
+    """How many ranks the newest attempt has, 0 where its header does not hold."""
+    try:
+        if isinstance(run, RecordedRunDirectory):
+            return run.attempts()[-1].header.world_size
+        return run.attempts()[-1].header.layout.world_size
+    except (EvidenceError, IndexError):
+        return 0
 
 
 def _by_minute(telemetry: TelemetryFolder, until: float) -> pd.DataFrame:
@@ -146,4 +165,6 @@ def _by_step(readings: pd.DataFrame, path: pd.DataFrame, names: list[str]) -> pd
     grouped = every.groupby("step")
     lowest, highest = ([f"{name}{end}" for name in names] for end in ("_min", "_max"))
     parts = [grouped[names].mean(), grouped[lowest].min(), grouped[highest].max()]
-    return path[list(FACTS)].merge(pd.concat(parts, axis=1), left_on="step", right_index=True, how="inner")
+    return path[[name for name in FACTS if name in path]].merge(
+        pd.concat(parts, axis=1), left_on="step", right_index=True, how="inner"
+    )

@@ -14,15 +14,15 @@ from treering_dashboard.frames.buckets import MAX_BUCKETS
 from treering_dashboard.frames.rings import RunFrames
 from treering_dashboard.frames.scores import perplexity_frame, reported_frame, score_frame
 from treering_dashboard.frames.summary import AnyRun, RunSummary
-from treering_dashboard.frames.telemetry import Telemetry
 from treering_dashboard.panels.address import SWITCH, check_address
 from treering_dashboard.panels.answer import error_box
 from treering_dashboard.panels.axis import Placement, XAxis, choose_axis, choose_window
 from treering_dashboard.panels.charts import Marks, Panel, draw_stack
 from treering_dashboard.panels.choice import all_runs_or_stop, choose_run
-from treering_dashboard.panels.foreign import block, label, say
+from treering_dashboard.panels.foreign import block, say
 from treering_dashboard.panels.notes import note_table, tag_badges
 from treering_dashboard.panels.recorded import attempt_table, newest_metrics, recorded_checkpoints, settings_table
+from treering_dashboard.panels.sensors import energy_figures, sensor_charts
 from treering_dashboard.panels.state import SIGNS, badge, problem_box, state_line
 from treering_dashboard.panels.tables import alarm_table, checkpoint_table, incident_table, kernel_table, layout_facts
 from treering_dashboard.panels.text import count, number, plural
@@ -33,7 +33,6 @@ from treering_dashboard.panels.training import (
     other_panels,
     restart_marks,
     score_panels,
-    sensor_panels,
     throughput_panels,
     validation_panel,
 )
@@ -76,7 +75,7 @@ def _live(run: AnyRun, axis: XAxis, *, was_alive: bool, window: int | None, show
     elif summary.recorded:
         st.info("No step was reported yet. `run.step(loss=…)` reports one.", icon=":material/hourglass_empty:")
     if isinstance(run, RecordedRunDirectory):
-        _recorded_details(run, summary, frames)
+        _recorded_details(run, summary, frames, shown, axis)
     else:
         _details(run, summary, frames, shown, axis)
 
@@ -84,6 +83,8 @@ def _live(run: AnyRun, axis: XAxis, *, was_alive: bool, window: int | None, show
 def _head(summary: RunSummary) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         badge(summary.state)
+        if summary.mirror:
+            st.badge("mirror", icon=":material/content_copy:", color="violet")
         if summary.recorded:
             st.badge("recorded", icon=":material/edit_note:", color="gray", help="Another trainer reported this run.")
         tag_badges(summary.tags)
@@ -94,6 +95,8 @@ def _head(summary: RunSummary) -> None:
             say(summary.reason)
         if advice and summary.state != "failed":
             say(advice)
+    if summary.mirror:
+        say(summary.mirror)
     if summary.step:
         state_line(summary)
 
@@ -190,12 +193,15 @@ def _details(run: RunDirectory, summary: RunSummary, frames: RunFrames, shown: R
     with right:
         if shown.num_steps:
             st.markdown("###### Sensors")
-            _sensors(cached.telemetry(run), shown, axis)
+            sensor_charts(cached.telemetry(run), shown, axis)
+        energy_figures(run)
         st.markdown("###### Notes")
         note_table(summary.notes, run.path.name)
 
 
-def _recorded_details(run: RecordedRunDirectory, summary: RunSummary, frames: RunFrames) -> None:
+def _recorded_details(
+    run: RecordedRunDirectory, summary: RunSummary, frames: RunFrames, shown: RunFrames, axis: XAxis
+) -> None:
     st.markdown("###### Attempts")
     attempt_table(run, frames)
     if frames.restarts:
@@ -206,6 +212,10 @@ def _recorded_details(run: RecordedRunDirectory, summary: RunSummary, frames: Ru
         links.open_recorded(run, recorded_checkpoints(run))
         st.markdown("###### Notes")
         note_table(summary.notes, run.path.name)
+        if len(cached.telemetry(run).keys):
+            st.markdown("###### Sensors")
+            sensor_charts(cached.telemetry(run), shown, axis)
+        energy_figures(run)
     with right:
         st.markdown("###### Settings")
         settings_table(run)
@@ -228,36 +238,3 @@ def _what_ran(run: RunDirectory, frames: RunFrames, middle: DeltaGenerator, wide
         with wide:
             st.markdown("###### Kernels")
             kernel_table(header)
-
-
-def _sensors(telemetry: Telemetry, frames: RunFrames, axis: XAxis) -> None:
-    x = Placement.of(axis, [frames.path])
-    panels = sensor_panels(telemetry, frames.path.after + 1, x)
-    if not panels:
-        st.caption("No readings on record.")
-        return
-    marks = Marks(restart_marks(frames, x), incident_marks(frames, x))
-    draw_stack(panels, x, marks, key="sensors", alt_text=_described("Sensor readings", frames))
-    lost = f"; {plural(telemetry.dropped, 'reading')} lost" if telemetry.dropped else ""
-    st.caption(f"Mean over {label(_ranks(telemetry))}, band from the lowest to the highest reading{lost}.")
-    if telemetry.by_minute:
-        st.caption("Earlier readings are drawn by the minute.")
-    if telemetry.cut:
-        st.caption("Earlier readings are left out: an earlier version wrote them, and their files are long.")
-    if telemetry.damaged:
-        st.caption(f"{plural(telemetry.damaged, 'file')} of readings cannot be read.")
-    if len(telemetry.speeds) > 1:
-        slowest, fastest = telemetry.speeds[0], telemetry.speeds[-1]
-        say(
-            f"Rank {slowest.rank} computes longest, {number(slowest.compute_s, 's')} a step; rank {fastest.rank} "
-            f"shortest, {number(fastest.compute_s, 's')}; of {plural(len(telemetry.speeds), 'rank')}"
-        )
-    for name, reason in telemetry.reasons.items():
-        say(f"{name}: none, {reason}")
-
-
-def _ranks(telemetry: Telemetry) -> str:
-    """How many ranks were read, of how many."""
-    if telemetry.world_size and telemetry.ranks != telemetry.world_size:
-        return f"{count(telemetry.ranks)} of {plural(telemetry.world_size, 'rank')}"
-    return plural(telemetry.ranks, "rank")

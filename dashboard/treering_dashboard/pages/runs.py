@@ -9,6 +9,7 @@ import streamlit as st
 from treering_dashboard import links
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.summary import STATES, RunSummary
+from treering_dashboard.panels.address import among, check_all
 from treering_dashboard.panels.choice import all_runs_or_stop, unlisted
 from treering_dashboard.panels.foreign import say, shown_frame
 from treering_dashboard.panels.state import SIGNS, sign_text, state_column
@@ -19,7 +20,7 @@ REFRESH_S = 10
 REGISTRY_VARIABLE = "TREERING_MLFLOW_URL"
 
 _ROW = ROW_HEIGHT + 4
-_RARE = ("Tags", "Incidents", "Alarms", "Set", "Trainer")
+_RARE = ("Tags", "Incidents", "Alarms", "Set", "Trainer", "Mirror")
 """Columns that are there only where a run has something in them."""
 _NUMBERS = ("Last step", "At risk", "Loss", "Validation loss", "Step", "Tokens", "Throughput", "Attempts", "Incidents")
 
@@ -28,21 +29,44 @@ def page() -> None:
     """Draws the table; a click on a row opens the run, two ticked rows are compared."""
     runs = all_runs_or_stop()
     summaries = [cached.summary(run) for run in runs]
+    tags = _choose_tags(summaries)
     live = st.fragment(_table, run_every=REFRESH_S if any(s.alive for s in summaries) else None, key="live")
-    live()
+    live(tags)
     unlisted()
 
 
-def _table() -> None:
-    summaries = [cached.summary(run) for run in cached.all_runs()]
+def _choose_tags(summaries: list[RunSummary]) -> list[str]:
+    """The tags that a shown run must have, all of them; nothing to choose where no run has one."""
+    there = sorted({tag for summary in summaries for tag in summary.tags})
+    check_all("tags", among(there, "tag"), max(1, len(there)))
+    if not there:
+        return []
+    return st.multiselect(
+        "Tags",
+        there,
+        key="tags",
+        bind="query-params",
+        label_visibility="collapsed",
+        placeholder="All tags",
+        width=420,
+    )
+
+
+def _table(tags: list[str]) -> None:
+    every = [cached.summary(run) for run in cached.all_runs()]
+    summaries = [summary for summary in every if set(tags) <= set(summary.tags)]
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         alive, stalled = sum(s.alive for s in summaries), sum(s.state == "stalled" for s in summaries)
         of_them = f", {stalled} of them stalled" if stalled else ""
-        say(f"{plural(len(summaries), 'run')}, {alive or 'none'} running{of_them}")
+        of_all = f" of {count(len(every))}" if len(summaries) < len(every) else ""
+        say(f"{plural(len(summaries), 'run')}{of_all}, {alive or 'none'} running{of_them}")
         st.caption("Click a row to open it; tick two or more to compare them.")
         registry = os.environ.get(REGISTRY_VARIABLE, "")
         if registry.startswith(("http://", "https://")):
             st.page_link(registry, label="MLflow", icon=":material/open_in_new:")
+    if not summaries:
+        st.info("No run has all of these tags.", icon=":material/sell:")
+        return
     event = st.dataframe(
         shown_frame(runs_frame(summaries)),
         hide_index=True,
@@ -90,6 +114,7 @@ def runs_frame(summaries: list[RunSummary]) -> pd.DataFrame:
                 "Incidents": str(s.incidents or ""),
                 "Alarms": s.alarms,
                 "Trainer": "recorded" if s.recorded else "",
+                "Mirror": "" if not s.mirror else f"copied {age(s.mirror_age_s)}",
                 "Set": "  ".join(s.overrides),
             }
             for s in summaries

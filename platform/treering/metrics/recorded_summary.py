@@ -99,12 +99,11 @@ def recorded_page(run: RecordedRunDirectory) -> dict[str, Any]:
         )
     last = segments[-1].attempt.ring_log.last() if segments else None
     line = recorded_line(run)
-    energy = run_energy([_span(attempt) for attempt in run.attempts()], line.consumed_tokens)
     return {
         "run": line.to_json(),
         "path_to_run": str(run.path),
         "config": run.record.config,
-        "energy": energy,
+        "energy": recorded_energy(run, line.consumed_tokens),
         "sensors": sensors(run.attempts()),
         "metrics": last.metrics if last else {},
         "tags": tags,
@@ -119,6 +118,19 @@ def recorded_page(run: RecordedRunDirectory) -> dict[str, Any]:
             for each in run.checkpoints()
         ],
     }
+
+
+def recorded_energy(run: RecordedRunDirectory, tokens: int | None) -> dict[str, Any] | None:
+    """The energy of a run, see `run_energy`.
+
+    Args:
+        run: the run.
+        tokens: of the steps on its path; None where they are not known.
+
+    Raises:
+        EvidenceError: a header does not hold.
+    """
+    return run_energy([_span(attempt) for attempt in run.attempts()], tokens)
 
 
 def _span(attempt: RecordedAttempt) -> AttemptSpan:

@@ -156,7 +156,6 @@ def run_page(run: RunDirectory) -> dict[str, Any]:
     newest = attempts[-1] if attempts else None
     speed = throughput(path.newest, newest, shape)
     tflops = speed["tflops_per_device"] if speed is not None else None
-    energy = run_energy([_span(each) for each in attempts], _own_tokens(run, path), tflops)
     return {
         "run": run_line(run, path).to_json(),
         "path_to_run": str(run.path),
@@ -175,7 +174,7 @@ def run_page(run: RunDirectory) -> dict[str, Any]:
         "layout": newest.header.layout.model_dump(mode="json") if newest else None,
         "kernels": [kernel.model_dump(mode="json") for kernel in newest.header.kernels] if newest else [],
         "throughput": speed,
-        "energy": energy,
+        "energy": own_energy(run, path, tflops),
         "sensors": sensors(attempts),
         "spikes": [alarm.to_dict() for alarm in path.alarms],
         "checkpoints": [
@@ -217,6 +216,20 @@ def throughput(newest: Sequence[Ring], attempt: AttemptDirectory | None, shape: 
         "split": split(newest),
         "ranks": [asdict(speed) for speed in rank_speeds(attempt)],
     }
+
+
+def own_energy(run: RunDirectory, path: PathSummary, tflops_per_device: float | None = None) -> dict[str, Any] | None:
+    """The energy of a run, see `run_energy`.
+
+    Args:
+        run: the run.
+        path: the summary of its path.
+        tflops_per_device: the model's, of the newest steps.
+
+    Raises:
+        EvidenceError: the run's config or a header does not hold.
+    """
+    return run_energy([_span(each) for each in run.attempts()], _own_tokens(run, path), tflops_per_device)
 
 
 def _span(attempt: AttemptDirectory) -> AttemptSpan:
