@@ -26,6 +26,8 @@ _ROLES: Final = {
     "trainer": "train with DeepSpeed and megatron-core",
     "evaluation": "score checkpoints",
     "registry": "ship runs to MLflow",
+    "ledger": "search runs of all projects in the ledger",
+    "team": "keep copies and ledger on servers",
     "dashboard": "show the dashboard",
     "attestation": "sign checkpoints, write an ML-BOM",
     "report": "draw the report's chart",

@@ -28,9 +28,10 @@ def next_steps(project: Project, training: Training) -> list[tuple[str, str]]:
     """What to do next, each with its command."""
     checkpoint = training.checkpoint.path.relative_to(project.root)
     run_id = training.resolved.run_id
-    return [
-        ("see the run, with its evaluation beside it", "make demo"),
+    clone = (project.root / "Makefile").exists()
+    steps = [
+        ("see the run, with its evaluation beside it", "make demo" if clone else "treering up"),
         ("prove what trained the checkpoint", f"treering audit {checkpoint} --verify"),
         ("read the documents of a step's batch", f"treering batch {run_id} {training.checkpoint.step}"),
-        ("train a second blend and compare", "make ablation"),
     ]
+    return [*steps, ("train a second blend and compare", "make ablation")] if clone else steps

@@ -35,7 +35,7 @@ def summarize(facts: Facts, project: Project) -> dict[str, Any]:
         "places": []
         if isinstance(training, Missing)
         else [list(place) for place in places(project, training.resolved.run_id)],
-        "next": [["go on with the pipeline", "make repro"]]
+        "next": [["go on with the pipeline", "make repro" if (project.root / "Makefile").exists() else "dvc repro"]]
         if isinstance(training, Missing)
         else [list(step) for step in next_steps(project, training)],
     }

@@ -102,7 +102,8 @@ def _evaluate(
     from treering_trainer.evaluate.tables import write_tables  # noqa: PLC0415
 
     inputs = read_inputs(project, resolved, experiment.evaluation)
-    say(f"evaluate run {resolved.run_id}: {len(checkpoints)} checkpoints, {', '.join(inputs.task_digests)}, perplexity")
+    parts = ", ".join((*inputs.task_digests, "perplexity"))
+    say(f"evaluate run {resolved.run_id}: {len(checkpoints)} checkpoints, {parts}")
     started = time.monotonic()
     found = evaluate_checkpoints(checkpoints, inputs, records, say, device)
     if wanted is None and publish:

@@ -185,8 +185,9 @@ def _record(checkpoint: CheckpointDirectory, inputs: Inputs, parts: dict[str, An
 
 def describe(record: Evaluation) -> str:
     """A record in a line, for progress."""
-    scores = ", ".join(
+    scores = (
         f"{task} {max(by_shots.items(), key=lambda entry: int(entry[0]))[1].get('acc', 0.0):.3f}"
         for task, by_shots in record.scores.items()
     )
-    return f"step {record.step}: held-out loss {record.validation_loss:.3f}, {scores} ({short(record.checkpoint)})"
+    found = ", ".join((f"held-out loss {record.validation_loss:.3f}", *scores))
+    return f"step {record.step}: {found} ({short(record.checkpoint)})"

@@ -22,7 +22,7 @@ from treering.data.ngram_index.index import NGRAM_WORDS
 from treering.data.words import words
 from treering.errors import NotFoundError, UserError
 from treering.progress import Progress, quiet
-from treering.project import Project
+from treering.project import NO_TASKS, Project
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 
 
@@ -141,6 +141,8 @@ def find_contamination(
     """
     folder = project.tasks if tasks is None else tasks
     files = sorted(folder.glob("*.jsonl"))
+    if not files and (folder / NO_TASKS).is_file():
+        raise UserError(f"{folder}: no corpus has text, so no task was made; name a folder of tasks by --tasks")
     if not files:
         raise UserError(f"{folder}: found no task (*.jsonl), expected at least one; `dvc repro curate` makes them")
     ancestry = recover_ancestry(checkpoint, project)

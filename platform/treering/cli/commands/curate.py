@@ -24,6 +24,8 @@ def curate(config: ConfigArgument = DEFAULT_CONFIG, overrides: SetOption = None,
     if json:
         print_json(summary)
         return
+    if not summary["corpora"]:
+        return
     columns = ["documents", *(STEP_TITLES.get(step, step) for step in STEPS), "train", "held out"]
     rows = [
         [name, f"{entry['taken']['documents']:,}"]

@@ -11,8 +11,9 @@ from treering.cli.output import console, print_json
 def doctor(json: JsonOption = False) -> None:
     """Show what this machine has of what Treering needs, and what helps where something is missing.
 
-    It looks at the packages of each role, at GPUs, git and DVC, and whether runs can be written here: rights, locks,
-    syncs, space.
+    It looks at the packages of each role, at GPUs, git and DVC; whether runs can be written here: rights, locks, syncs,
+    space; whether the experiments of the project load and its pipeline can run; and whether MLflow, the ledger and the
+    store of copies answer. It writes nothing that stays.
 
     Exit codes:
         0: nothing would go wrong; what is missing is only not possible here
@@ -24,8 +25,11 @@ def doctor(json: JsonOption = False) -> None:
     """
     from treering.collect.doctor import check_machine
     from treering.errors import UserError
+    from treering.setup.checks import check_project
+    from treering.store.checks import check_stores
 
-    found = list(check_machine(project().runs))
+    here = project()
+    found = [*check_machine(here.runs), *check_project(here), *check_stores()]
     if json:
         print_json([asdict(each) for each in found])
     else:
