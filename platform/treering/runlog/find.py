@@ -6,7 +6,7 @@ from pathlib import Path
 
 from treering.config.canonical import short
 from treering.config.resolved import CONFIG_FILE, RUN_ID_LENGTH
-from treering.errors import NotFoundError
+from treering.errors import EvidenceError, NotFoundError
 from treering.files import read_text
 from treering.runlog.directory import (
     CheckpointDirectory,
@@ -16,6 +16,7 @@ from treering.runlog.directory import (
 )
 from treering.runlog.document import read_document
 from treering.runlog.folders import ATTEMPTS, CHECKPOINTS
+from treering.runlog.journal import is_archived
 from treering.runlog.recorded_directory import POINTER_FILE, RECORD_FILE, RecordedRunDirectory
 from treering.runlog.recorded_records import RecordedCheckpoint
 
@@ -37,6 +38,14 @@ def find_recorded_runs(folder: Path) -> list[RecordedRunDirectory]:
     """All runs of other trainers below a folder, newest activity last."""
     found = [RecordedRunDirectory(path.parent) for path in folder.glob(f"*/{RECORD_FILE}")]
     return sorted(found, key=_last_report)
+
+
+def run_is_archived(run: RunDirectory | RecordedRunDirectory) -> bool:
+    """Whether a person archived the run, so that lists leave it out."""
+    try:
+        return is_archived(run.journal)
+    except EvidenceError:  # nothing says which run it is: its line in the list does
+        return False
 
 
 def _last_report(run: RecordedRunDirectory) -> float:

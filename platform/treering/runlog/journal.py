@@ -130,6 +130,15 @@ class Promoted(Section):
     required: str = Field(description="level that the project's policy asks for")
 
 
+class Archived(Section):
+    """A person archived the run, so that lists leave it out, or took that back."""
+
+    kind: Literal["archived"] = "archived"
+    at: float
+    by: str
+    archived: bool = Field(description="False: the run is listed again")
+
+
 Entry = (
     CheckpointSaved
     | CheckpointRemoved
@@ -140,6 +149,7 @@ Entry = (
     | Noted
     | Tagged
     | Promoted
+    | Archived
 )
 _ENTRIES: dict[str, type[Entry]] = {entry.model_fields["kind"].default: entry for entry in get_args(Entry)}
 
@@ -169,6 +179,15 @@ def notes_and_tags(entries: Iterable[Entry]) -> tuple[list[Noted], list[str]]:
         if isinstance(entry, Tagged):
             tags = {tag: None for tag in (*tags, *entry.added) if tag not in entry.removed}
     return notes, list(tags)
+
+
+def is_archived(journal: "Journal") -> bool:
+    """Whether a person archived the run; a run whose journal does not hold is listed."""
+    try:
+        entries = [line.entry for line in journal.lines()]
+    except EvidenceError:
+        return False
+    return next((entry.archived for entry in reversed(entries) if isinstance(entry, Archived)), False)
 
 
 def login_name() -> str:

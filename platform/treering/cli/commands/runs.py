@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from treering.cli.alarms import alarm_counts
-from treering.cli.numbers import age, number_text, plain_numbers, short_count
+from treering.cli.numbers import age, counted, number_text, plain_numbers, short_count
 from treering.cli.options import JsonOption, project
 from treering.cli.output import console, print_json, print_table
 
@@ -18,24 +20,37 @@ SHOWN_ID = 8
 """Characters of a run's id in the list; more if two runs have the same prefix."""
 
 
-def runs(json: JsonOption = False) -> None:
+AllOption = Annotated[bool, typer.Option("--all", help="List archived runs as well.")]
+
+
+def runs(json: JsonOption = False, every: AllOption = False) -> None:
     """List the runs of this project by their run logs; the run with the newest activity is last.
+
+    Archived runs are left out, and counted below the list.
 
     Examples:
         treering runs
-        treering runs --json
+        treering runs --all --json
     """
     from treering.metrics.recorded_summary import recorded_line
     from treering.metrics.run_summary import run_line, unlisted_runs
-    from treering.runlog.find import find_recorded_runs, find_runs
+    from treering.runlog.find import find_recorded_runs, find_runs, run_is_archived
 
     here = project().runs
-    lines = [run_line(run) for run in find_runs(here)] + [recorded_line(run) for run in find_recorded_runs(here)]
+    own, recorded = find_runs(here), find_recorded_runs(here)
+    archived = {run.path for run in own if run_is_archived(run)}
+    archived |= {run.path for run in recorded if run_is_archived(run)}
+    lines = [run_line(run) for run in own if every or run.path not in archived]
+    lines += [recorded_line(run) for run in recorded if every or run.path not in archived]
+    archived_ids = {path.name for path in archived}
     lines.sort(key=lambda line: -math.inf if line.age_s is None else -line.age_s)
     notes = [f"{line.id}: {note}" for line in lines for note in _notes(line)]
     notes += unlisted_runs(here)
+    notes += [f"{line.id}: archived" for line in lines if line.id in archived_ids]
+    if archived and not every:
+        notes.append(f"{counted(len(archived), 'archived run')} not listed; `treering runs --all` lists all runs")
     if json:
-        print_json([plain_numbers(line.to_json()) for line in lines])
+        print_json([{**plain_numbers(line.to_json()), "archived": line.id in archived_ids} for line in lines])
         return
     if lines:
         columns = ("run", "experiment", "state", "step", "loss", "val. loss", "tokens", "saves", "age")
