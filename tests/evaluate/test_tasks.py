@@ -5,6 +5,7 @@ import json
 import pytest
 
 from treering.errors import UserError
+from treering.project import NO_TASKS
 from treering_trainer.evaluate.tasks import FittingSampler, build_task, read_tasks
 
 TARGET = {"id": "a", "context": "one two", "target": "three", "document": "d1"}
@@ -41,6 +42,11 @@ def test_broken_files_are_refused(tmp_path, rows, match):
 def test_a_folder_without_tasks_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"no task .* expected at least one; `dvc repro curate` makes them"):
         read_tasks(tmp_path)
+
+
+def test_where_no_corpus_has_text_there_is_no_task(tmp_path):
+    (tmp_path / NO_TASKS).touch()
+    assert read_tasks(tmp_path) == []
 
 
 def items(count):

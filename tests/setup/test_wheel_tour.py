@@ -14,8 +14,13 @@ import sysconfig
 from pathlib import Path
 
 import built_wheel
+import numpy as np
 import pytest
 from prose_text import make_text
+
+from treering.config.corpora import TokenizerConfig
+from treering.data.corpus.indexed import index_bytes
+from treering.data.corpus.tokenize import train_tokenizer
 
 pytestmark = [pytest.mark.slow, pytest.mark.pipeline, pytest.mark.trainer]
 
@@ -93,10 +98,23 @@ def shorten(folder):
     config.write_text(text.replace("shots: [0, 1]", "shots: [0]").replace("cpu_processes: 2", "cpu_processes: 1"))
 
 
+def write_pair(folder):
+    """A tokenizer of one's own, and a pair of tokens that it made, as Megatron's `preprocess_data.py` writes it."""
+    texts = [make_text(1000 + seed) for seed in range(60)]
+    tokenizer = train_tokenizer(texts, TokenizerConfig(vocabulary_size=600))
+    end = tokenizer.token_to_id("<|endoftext|>")
+    documents = [[*encoding.ids, end] for encoding in tokenizer.encode_batch(texts)]
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "old.bin").write_bytes(np.concatenate(documents).astype("<u2").tobytes())
+    (folder / "old.idx").write_bytes(index_bytes(np.array([len(each) for each in documents], np.int32)))
+
+
 def test_the_tour_without_dvc(installed):
     places = installed.run("python", "-c", WHERE).split()
     assert [Path(place).is_relative_to(installed.bin.parent) for place in places] == [True] * 4, places
-    made = json.loads(installed.run("treering", "init", "--data", "texts/letters.jsonl", "--minimal", "--json"))
+    write_pair(installed.folder)
+    given = ("--data", "texts/letters.jsonl", "--data", "old", "--tokenizer", "tokenizer.json")
+    made = json.loads(installed.run("treering", "init", *given, "--minimal", "--json"))
     assert made["written"] == ["experiments/mine.yaml", ".gitignore"]
     shorten(installed.folder)
     *commands, audit, _ = made["next"]
@@ -104,8 +122,11 @@ def test_the_tour_without_dvc(installed):
         installed.run(*command.split())
     audited = json.loads(installed.run(*audit.split(), "--json"))
     assert audited["verdict"] == "content-bound: 24 of 24 steps"
-    batch = installed.run("treering", "batch", audited["run"], "24")
-    assert "letters.jsonl:" in batch, "the documents have the file's name and the line"
+    batch = json.loads(installed.run("treering", "batch", audited["run"], "24", "--json"))
+    read = {(part["corpus"], part["document"]) for sample in batch["samples"] for part in sample["documents"]}
+    assert {corpus for corpus, _ in read} == {"letters", "old"}
+    for corpus, document in read:
+        assert re.fullmatch(r"letters\.jsonl:\d+" if corpus == "letters" else r"\d+", document)
     header = json.loads((installed.folder / f"runs/{audited['run']}/attempts/0001/header.json").read_text())
     assert header["code"]["commit"] is None
     assert "trainer/treering_trainer/core/loop.py" in header["code"]["sources"]

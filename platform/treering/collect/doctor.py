@@ -27,7 +27,7 @@ _ROLES: Final = {
     "evaluation": "score checkpoints",
     "registry": "ship runs to MLflow",
     "ledger": "search runs of all projects in the ledger",
-    "team": "keep copies and ledger on servers",
+    "team": "serve MLflow with users and passwords",
     "dashboard": "show the dashboard",
     "attestation": "sign checkpoints, write an ML-BOM",
     "report": "draw the report's chart",

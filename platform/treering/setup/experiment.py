@@ -89,7 +89,7 @@ blend:
   algorithm: treering-1
   seed: 1234
   sequence_length: {shape.sequence_length}
-  components: # weights by size; they sum to 1
+  components: # weights roughly by size; they sum to 1
 {weights}
 
 # The recipe: a small model first, to see the whole way from text to an audited checkpoint.
