@@ -90,6 +90,11 @@ class Project:
         return self.runs / run_id
 
     @property
+    def settings(self) -> Path:
+        """The project's own settings, `treering.yaml`; it may be missing."""
+        return self.root / "treering.yaml"
+
+    @property
     def metrics(self) -> Path:
         """Metrics files that `dvc metrics` reads."""
         return self.root / "metrics"

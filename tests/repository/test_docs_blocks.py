@@ -15,9 +15,11 @@ import pytest
 import yaml
 
 import treering
+from treering.audit.promotion import required_level
 from treering.config.load import load_experiment, validate_section
 from treering.config.megatron import MegatronRun
 from treering.config.schema import Experiment
+from treering.project import Project
 from treering.runlog.recorded_directory import POINTER_FILE
 
 ROOT = Path(__file__).parents[2]
@@ -108,6 +110,10 @@ def test_no_reason_is_left_over():
 def test_yaml_resolves(block, tmp_path):
     """Sections of an experiment are put into the demo's, entries of a list behind its own."""
     document = yaml.safe_load(block.text)
+    if set(document) == {"promotion"}:
+        (tmp_path / "treering.yaml").write_text(block.text)
+        assert [required_level(Project(tmp_path), alias).level for alias in document["promotion"]]
+        return
     if not set(document) <= set(Experiment.model_fields):
         validate_section(tmp_path / "megatron-run.yaml", MegatronRun, document)
         return

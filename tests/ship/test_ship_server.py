@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from treering.errors import StoreError
+from treering.runlog.journal import Promoted
 from treering.ship.follow import follow, ship_once
 from treering.ship.shipper import MlflowShipper
 from treering.store.registry import Registry, default_uri
@@ -206,3 +207,18 @@ def test_a_follower_of_its_own_ends_when_nothing_trains(project, write_run, clie
     done = subprocess.run([sys.executable, "-c", script, str(project.root)], timeout=60, check=False)
     assert done.returncode == 0
     assert current(client, writer)[0].info.status == "FINISHED"
+
+
+@pytest.mark.slow
+def test_a_server_takes_the_alias_of_a_promoted_checkpoint(project, write_run, server, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
+    writer = write_run(seed=77).start().lay(10).save().end()
+    (checkpoint,) = writer.run.checkpoints()
+    common = {"by": "ada", "level": "recorded", "required": "recorded"}
+    entry = Promoted(at=1.0, alias="production", step=10, checkpoint=checkpoint.digest, **common)
+    writer.run.journal.append(entry)
+    ship_once(project)
+    ship_once(project)
+    client = mlflow.MlflowClient(server.uri)
+    assert client.get_model_version_by_alias("tiny", "production").tags["treering.checkpoint"] == checkpoint.digest
+    assert len(client.search_model_versions("name = 'tiny'")) == 1

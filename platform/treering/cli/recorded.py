@@ -1,15 +1,37 @@
 """Prints the runs of other trainers: their audit, their page, and where two of them differ."""
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from treering.cli.numbers import age, number_text
+from treering.cli.options import project
 from treering.cli.output import console, print_table
 from treering.cli.sensors import print_energy
 
 if TYPE_CHECKING:
+    from treering.audit.recorded.content import Content
     from treering.audit.recorded.difference import RecordedDifference
     from treering.audit.recorded.report import RecordedAudit
+    from treering.runlog.recorded_directory import RecordedRunDirectory, RecordedSegment
+
+
+def blend_content(run: "RecordedRunDirectory", segments: "Sequence[RecordedSegment]") -> "Content":
+    """The samples of a path of a run that reads by a blend, recomputed from the project's corpora.
+
+    Raises:
+        EvidenceError: a corpus is missing.
+    """
+    from treering.audit.corpora.catalog import find_corpora
+    from treering.audit.recorded.content import check_content
+    from treering.config.resolved_blend import ResolvedBlend
+    from treering.errors import EvidenceError
+
+    blend = ResolvedBlend.read(run.blend_file)
+    catalog = find_corpora(project(), [blend])
+    for finding in catalog.missing.values():
+        raise EvidenceError(finding.text)
+    return check_content(run, segments, blend, [catalog.corpora[each.digest or ""] for each in blend.components])
 
 
 def print_recorded_audit(found: "RecordedAudit") -> None:

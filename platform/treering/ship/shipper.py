@@ -21,12 +21,14 @@ from treering.runlog.columns.attempt import AttemptColumns
 from treering.runlog.directory import RunDirectory
 from treering.runlog.folders import END_FILE, HEADER_FILE, RunFolder
 from treering.runlog.incidents import INCIDENTS_FILE
+from treering.runlog.journal import Promoted
 from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering.runlog.records import RunState
 from treering.runlog.ring import RINGS_FILE
 from treering.ship import decimation, projection
 from treering.ship.batches import batches
 from treering.ship.own_run import OwnRun
+from treering.ship.promotions import promotions_of
 from treering.ship.recorded_run import RecordedRun
 from treering.ship.sensors import SensorShipper
 from treering.ship.source import AnyAttempt, AnySegment, Model, Source
@@ -34,7 +36,7 @@ from treering.ship.tail import Position
 from treering.ship.target import ShipReport, one_shipper
 from treering.ship.windows import Stretch, digest_at, holds, is_within_bucket, num_rings, windows
 from treering.store.memory import Writable
-from treering.store.values import MAX_METRICS, Point, StoredRun
+from treering.store.values import MAX_METRICS, Alias, Point, StoredRun
 
 TARGET: Final = "mlflow"
 """Name of the target."""
@@ -70,6 +72,7 @@ class MlflowShipper:
         self._tags: dict[str, str] = {}
         self._params_of: set[int] = set()
         self._models_of = ""
+        self._promotions: dict[str, Promoted] = {}
         self._status = ""
         self._done: tuple[object, ...] = ()
 
@@ -116,6 +119,7 @@ class MlflowShipper:
             tags[projection.DECIMATED_TAG] = projection.decimated(self._source.id)
         self._ship_tags(stored, tags)
         sent |= self._ship_models(stored, segments)
+        self._ship_promotions(stored)
         self._ship_status(stored, state, attempts[-1], stretches[-1])
         self._done = seen
         return self._report(state, sent, note)
@@ -280,6 +284,19 @@ class MlflowShipper:
             scored += self._ship_scores(stored, model, model_id)
         self._models_of = fingerprint
         return {"checkpoint": made, "evaluation": scored}
+
+    def _ship_promotions(self, stored: StoredRun) -> None:
+        """Gives the run's promoted checkpoints their aliases, where no other run of the experiment got them later."""
+        promotions = promotions_of(self._source.run)
+        if not promotions or promotions == self._promotions:
+            return
+        models = self._registry.models(stored.experiment_id, stored.run_id, projection.CHECKPOINT_TAG)
+        for alias, entry in promotions.items():
+            if entry.checkpoint in models:
+                identity = projection.CHECKPOINT_TAG, entry.checkpoint
+                given = Alias(self._source.experiment, alias, identity, entry.at)
+                self._registry.promote(stored.run_id, models[entry.checkpoint], given)
+        self._promotions = promotions
 
     def _ship_scores(self, stored: StoredRun, model: Model, model_id: str) -> int:
         tag = f"treering.evaluation.{model.key}"

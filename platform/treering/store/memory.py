@@ -7,6 +7,7 @@ from treering.config.canonical import short
 from treering.store.image import Image, Point3
 from treering.store.values import (
     DATASET_DIGEST_CHARACTERS,
+    Alias,
     DatasetInput,
     Point,
     RunStatus,
@@ -61,6 +62,9 @@ class Writable(Protocol):
 
     def delete_model(self, model_id: str) -> None:
         """Deletes a LoggedModel."""
+
+    def promote(self, run_id: str, model_id: str, alias: Alias) -> None:
+        """Gives a checkpoint an alias."""
 
 
 class MemoryRegistry:
@@ -134,3 +138,6 @@ class MemoryRegistry:
     def delete_model(self, model_id: str) -> None:
         """Forgets a model."""
         del self.image.models[model_id]
+
+    def promote(self, run_id: str, model_id: str, alias: Alias) -> None:
+        """Nothing: aliases are of an experiment, not of a run."""

@@ -7,8 +7,9 @@ call made again writes nothing twice.
 import json
 import logging
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from treering.redact import redact
 from treering.store.image import Image
 from treering.store.values import (
     DATASET_DIGEST_CHARACTERS,
+    Alias,
     DatasetInput,
     Point,
     RunStatus,
@@ -37,6 +39,9 @@ from treering.store.values import (
 )
 
 _log = logging.getLogger(__name__)
+
+PROMOTED_TAG: Final = "treering.promoted"
+"""Of a version of a registered model, with the alias behind it: when the version got the alias, Unix seconds."""
 
 MAX_PARAMS: Final = 100
 """Params in one call."""
@@ -217,6 +222,33 @@ class Registry:
         """Deletes a LoggedModel; MLflow hides it and keeps its record."""
         with self._answers():
             self._client.delete_logged_model(model_id)
+
+    def promote(self, run_id: str, model_id: str, alias: Alias) -> None:
+        """Gives a checkpoint an alias: a version of the registered model that has the experiment's name.
+
+        The version that got the alias last keeps it, by the times of the promotions, in whatever order they arrive.
+
+        Args:
+            run_id: id of the MLflow run.
+            model_id: the checkpoint's LoggedModel.
+            alias: the alias.
+        """
+        name, tag = re.sub("[/:']", "-", alias.experiment), f"{PROMOTED_TAG}.{alias.name}"
+        with self._answers():
+            if not self._client.search_registered_models(f"name = '{name}'"):
+                with suppress(MlflowException):  # another shipper has made it
+                    self._client.create_registered_model(name)
+            found = self._client.search_model_versions(f"name = '{name}'")
+            versions = {each.tags.get(alias.identity[0]): each for each in found}
+            if any(float(each.tags.get(tag, "0")) > alias.at for each in versions.values()):
+                return
+            version = versions.get(alias.identity[1])
+            if version is None:
+                source = self._client.get_logged_model(model_id).artifact_location
+                tags = dict([alias.identity])
+                version = self._client.create_model_version(name, source, run_id, tags=tags, model_id=model_id)
+            self._client.set_model_version_tag(name, version.version, tag, repr(alias.at))
+            self._client.set_registered_model_alias(name, alias.name, version.version)
 
 
 def _stored(run: Any) -> StoredRun:

@@ -69,6 +69,23 @@ class DatasetInput:
 
 
 @dataclass(frozen=True, slots=True)
+class Alias:
+    """An alias that a checkpoint was promoted to.
+
+    Attributes:
+        experiment: name of the experiment, whose registered model has the alias.
+        name: the alias.
+        identity: of the checkpoint: the name and the value of the tag that names it.
+        at: when it was promoted, Unix seconds.
+    """
+
+    experiment: str
+    name: str
+    identity: tuple[str, str]
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class StoredRun:
     """What the registry knows of a run."""
 

@@ -36,6 +36,7 @@ COMMANDS = {
         "archive": "Leave a run out of lists and compress its rings; `--undo` lists it again.",
     },
     "Registry and dashboard": {
+        "promote": "Give a checkpoint an alias, if its audit reaches the level that the project asks for.",
         "migrate": "Bring the tables of the ledger up to date with this version of Treering.",
         "ship": "Bring MLflow up to date with the run logs; what MLflow has already is not sent again.",
         "mirror": "Bring the runs of a project here from a store, to look at and to audit; fetch only what is new.",

@@ -20,7 +20,7 @@ from treering.cli.options import (
     trusted_keys,
 )
 from treering.cli.output import console, print_json
-from treering.cli.recorded import print_recorded_audit
+from treering.cli.recorded import blend_content, print_recorded_audit
 from treering.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -220,10 +220,7 @@ def _recomputed(
         UserError: the run has no data order.
         EvidenceError: a corpus is missing.
     """
-    from treering.audit.corpora.catalog import find_corpora
-    from treering.audit.recorded.content import check_content
-    from treering.config.resolved_blend import ResolvedBlend
-    from treering.errors import EvidenceError, UserError
+    from treering.errors import UserError
 
     if megatron_run is not None:
         from treering.audit.megatron.moved import parse_moved
@@ -238,11 +235,7 @@ def _recomputed(
             "the samples through treering.BlendDataset, and pass it as treering.start(data=...), or, where Megatron "
             "trained, name its checkpoint with --megatron-run"
         )
-    blend = ResolvedBlend.read(run.blend_file)
-    catalog = find_corpora(project(), [blend])
-    for finding in catalog.missing.values():
-        raise EvidenceError(finding.text)
-    return check_content(run, segments, blend, [catalog.corpora[each.digest or ""] for each in blend.components])
+    return blend_content(run, segments)
 
 
 def _audit_recorded(
