@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from treering.config.canonical import digest_bytes, digest_file
-from treering.config.corpora import CorpusConfig
+from treering.config.corpora import CorpusConfig, CurationConfig
+from treering.data.curate.pipeline import curate
 from treering.data.sources.documents import Intake, RawDocument
 from treering.data.sources.fetch import fetch
 from treering.data.sources.raw import read_corpus
 from treering.errors import EvidenceError, NotFoundError, UserError
-from treering.project import Project
+from treering.project import NO_TASKS, Project
 
 ROWS = [
     {"text": "first"},
@@ -250,3 +252,19 @@ def test_what_a_stage_made_of_the_data_is_not_the_data(project: Project) -> None
     (project.root / "data/own.jsonl").write_bytes(lines(ROWS[:1]))
     for _ in range(2):
         assert [each.id for each in taken(project, jsonl="data")] == ["own.jsonl:1"]
+
+
+def test_text_without_a_passage_for_any_task_is_curated_all_the_same(project: Project) -> None:
+    chance = random.Random(1)
+    words = ["the", "and", "of", "to", "with", *(f"word{number}" for number in range(100))]
+    lists = [{"text": " ".join(chance.choices(words, k=200))} for _ in range(60)]  # no sentence ends
+    (project.root / "texts/lists.jsonl").write_bytes(lines(lists))
+    corpus = CorpusConfig(name="lists", licence="CC0-1.0", jsonl="texts/lists.jsonl")
+    curation = CurationConfig(seed=1)
+    said: list[str] = []
+    fetch([corpus], project, say=said.append)
+    summary = curate([corpus], curation, project, said.append)
+    assert summary["tasks"] == {"lambada": 0, "cloze": 0}
+    assert summary["corpora"]["lists"]["train"]["documents"] + summary["corpora"]["lists"]["heldout"]["documents"] == 60
+    assert [path.name for path in project.tasks.iterdir()] == [NO_TASKS]
+    assert any(each.startswith("no items         for lambada, cloze: ") for each in said)

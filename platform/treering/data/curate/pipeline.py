@@ -8,7 +8,7 @@ import json
 import multiprocessing
 import shutil
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from treering.data.curate.heldout import TwinIndex, choose_heldout
 from treering.data.curate.ingest import Taken, take_corpus
 from treering.data.curate.shelf import Shelf, Signatures
 from treering.data.curate.summary import parents, summary
-from treering.data.curate.tasks import TASKS, write_tasks
+from treering.data.curate.tasks import write_tasks
 from treering.data.words import Hashes, shingles
 from treering.errors import UserError
 from treering.files import write_durably
@@ -68,7 +68,7 @@ def curate(
     The folder appears when it is complete; an interrupted run leaves the old folder.
 
     Raises:
-        UserError: a source is missing or broken, a corpus ends up empty, a task has no item.
+        UserError: a source is missing or broken, or a corpus ends up empty.
     """
     with_text = [corpus for corpus in corpora if corpus.has_text]
     if all(corpus.declared for corpus in corpora):
@@ -110,6 +110,21 @@ def _curate_in_processes(
         raise
     pool.shutdown()
     return result
+
+
+def _with_items(num_items: Mapping[str, int], folder: Path, say: Say) -> list[str]:
+    """The tasks that have items; says which have none, and leaves a file in the place of the tasks if none has."""
+    say("tasks            " + ", ".join(f"{task}: {count} items" for task, count in num_items.items()))
+    found = [task for task, count in num_items.items() if count]
+    if len(found) < len(num_items):
+        without = ", ".join(task for task in num_items if task not in found)
+        say(
+            f"no items         for {without}: held-out prose has no passage of the form, so no checkpoint is scored "
+            "on it; add prose, or raise curation.heldout.fraction"
+        )
+    if not found:
+        write_durably(folder / NO_TASKS, "The held-out documents have no passage for any task.\n")
+    return found
 
 
 def _write_summary(out: Path, result: dict[str, Any]) -> None:
@@ -175,8 +190,7 @@ def _curate(  # noqa: PLR0917 - the stage's own inner half
                 yield corpus.name, library.document(number)
 
     num_items = write_tasks(heldout_prose(), out / "tasks", config.tasks, config.seed)
-    say("tasks            " + ", ".join(f"{task}: {count} items" for task, count in num_items.items()))
-    task_paths = [out / "tasks" / f"{task}.jsonl" for task in TASKS]
+    task_paths = [out / "tasks" / f"{task}.jsonl" for task in _with_items(num_items, out / "tasks", say)]
     task_paths += [project.root / path for path in config.decontamination.tasks]
     ngrams = task_ngrams(task_paths, config.decontamination.ngram_words)
     checks = Checks(

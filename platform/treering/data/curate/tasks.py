@@ -18,7 +18,6 @@ from typing import Any
 from treering.config.corpora import TaskConfig
 from treering.data.curate.seeded_hash import key
 from treering.data.words import words
-from treering.errors import UserError
 
 TASKS = ("lambada", "cloze")
 NUM_CHOICES = 4
@@ -70,7 +69,7 @@ def _may_continue(sentence: str) -> bool:
 def write_tasks(
     documents: Iterable[tuple[str, dict[str, Any]]], directory: Path, config: TaskConfig, seed: int
 ) -> dict[str, int]:
-    """Makes both tasks and writes `<task>.jsonl`.
+    """Makes both tasks and writes `<task>.jsonl`; a task without an item has no file.
 
     Which items are taken depends on seed and content alone: every document's best-ranked item comes before any
     document's second.
@@ -83,9 +82,6 @@ def write_tasks(
 
     Returns:
         Number of items by task.
-
-    Raises:
-        UserError: a task has no item, so training text could not be decontaminated against it.
     """
     ranked: dict[str, list[tuple[int, int, dict[str, Any]]]] = {task: [] for task in TASKS}
     pool: dict[str, list[tuple[int, str, str]]] = {}
@@ -107,15 +103,12 @@ def write_tasks(
         entries = sorted(ranked[task], key=lambda entry: entry[:2])
         rows = (_cloze_choices(item, pool, seed) if task == "cloze" else item for _, _, item in entries)
         taken = [row for row, _ in zip((row for row in rows if row), range(config.num_items), strict=False)]
+        counts[task] = len(taken)
         if not taken:
-            raise UserError(
-                f"curation.tasks: the held-out documents give no item for task {task}, expected at least one;"
-                " raise curation.heldout.fraction or add a corpus of prose"
-            )
+            continue
         with (directory / f"{task}.jsonl").open("w", encoding="utf-8") as file:
             for number, row in enumerate(taken):
                 file.write(json.dumps({"id": f"{task}-{number:05}", **row}, ensure_ascii=False) + "\n")
-        counts[task] = len(taken)
     return counts
 
 
