@@ -65,6 +65,23 @@ def test_readings_are_the_same_live_and_in_parts(tmp_path):
     assert segments(tmp_path) == []
 
 
+def test_a_live_reading_has_the_digits_that_it_has_in_a_part(tmp_path):
+    writer = LiveWriter(tmp_path, 0)
+    values = {"device/power": 312.4999, "rank/tflops": 0.1, "rank/compute": 1 / 3, "own": 1 / 3, "device/energy": 7.0}
+    writer.append(START + 1 / 3, [0], [0], {name: [value] for name, value in values.items()})
+    live = content(tmp_path)
+    found = TelemetryFolder(tmp_path).read().readings
+    assert {name: found.values[name][0] for name in values} == {
+        "device/power": 312.5,
+        "rank/tflops": float(np.float32(0.1)),
+        "rank/compute": 0.33333,
+        "own": 1 / 3,
+        "device/energy": 7,
+    }
+    ingest(tmp_path, {0})
+    assert content(tmp_path) == live
+
+
 def test_a_window_and_some_columns_are_read(tmp_path):
     minutes(tmp_path, 3)
     ingest(tmp_path)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from treering.collect.devices import node_devices, visible_indexes
+from treering.collect.devices import Device, node_devices, visible_indexes
 from treering.collect.environment import collect_environment
 from treering.collect.foreign_code import foreign_code
 from treering.collect.launcher import launch_record, rank_variables
@@ -93,11 +93,12 @@ def start(
         experiment=experiment, config=settings, blend=data.blend.digest if data else None, repetition=0
     )
     directory, record = _choose(Path(folder).absolute(), record, resume, wait=place.rank > 0)
+    devices = node_devices()
     if place.rank > 0:
         attempt = await_attempt(directory, place)
         if data is not None and attempt.header.data is not None:
             data.first_sample = attempt.header.data["first_sample"]
-        return Run(directory, attempt, place, None, _telemetry(attempt, place, process))
+        return Run(directory, attempt, place, None, _telemetry(attempt, place, devices, process))
     directory.path.mkdir(parents=True, exist_ok=True)
     lock = acquire(directory.lock)
     try:
@@ -106,9 +107,9 @@ def start(
         if data is not None and not directory.blend_file.exists():
             data.blend.write(directory.blend_file)
         parent = _resume_point(directory, resume_step, resume_before)
-        attempt = _begin_attempt(directory, place, parent, data, command)
+        attempt = _begin_attempt(directory, place, parent, data, command, devices=devices)
         announce(lock, attempt.number)
-        run = Run(directory, attempt, place, lock, _telemetry(attempt, place, process))
+        run = Run(directory, attempt, place, lock, _telemetry(attempt, place, devices, process))
     except BaseException:
         os.close(lock)
         raise
@@ -156,13 +157,14 @@ def _begin_attempt(
     parent: ResumePoint | None,
     data: BlendDataset | None,
     command: Sequence[str] | None,
+    *,
+    devices: Sequence[Device],
 ) -> RecordedAttempt:
     earlier = run.attempts()
     if earlier and earlier[-1].end is None:
         record_end(earlier[-1])
     taken = run.attempt_folders()
     attempt = RecordedAttempt(run.attempt_folder(int(taken[-1].name) + 1 if taken else 1))
-    devices = node_devices()
     if data is not None:
         data.first_sample = 0 if parent is None else _consumed_samples(run, parent)
     header = RecordedHeader(
@@ -185,11 +187,11 @@ def _begin_attempt(
     return attempt
 
 
-def _telemetry(attempt: RecordedAttempt, place: Rank, process: int | None) -> RankTelemetry:
+def _telemetry(attempt: RecordedAttempt, place: Rank, found: Sequence[Device], process: int | None) -> RankTelemetry:
     """The readings of this rank: of its device where the launcher started several ranks here, else of all it sees."""
     variables = {**os.environ, **rank_variables(os.environ)}
     local_rank, here = variables.get("LOCAL_RANK"), variables.get("LOCAL_WORLD_SIZE")
-    devices = visible_indexes(node_devices(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    devices = visible_indexes(found, os.environ.get("CUDA_VISIBLE_DEVICES"))
     if local_rank and here and int(here) > 1:
         devices = devices[int(local_rank) : int(local_rank) + 1]
     return RankTelemetry(

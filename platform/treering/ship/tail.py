@@ -65,6 +65,7 @@ class TelemetryTail:
             self._look(time_s)
         taken, self._read = self._read.between(self._given, time_s), self._read.between(time_s, np.inf)
         self._given = max(self._given, time_s)
+        taken = taken.sorted()  # so that a sum of them has the same digits, wherever they were read
         known = {key: column[np.isfinite(column)] for key, column in taken.values.items()}
         return {
             key: float(column.max() if key.endswith(("memory_used", "rss")) else column.mean())

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from treering.files import open_regular
 from treering.runlog.telemetry.readings import Readings
+from treering.runlog.telemetry.schema import as_stored
 
 LIVE: Final = "live"
 _SEGMENT = re.compile(r"^node-(\d{5,})-(\d{13,})\.jsonl$")
@@ -74,14 +75,17 @@ class LiveWriter:
         self._descriptor: int | None = None
         self._torn = False
 
-    def append(self, moment: float, ranks: Sequence[int], devices: Sequence[int], values: Mapping[str, Any]) -> None:
+    def append(
+        self, moment: float, ranks: Sequence[int], devices: Sequence[int], values: Mapping[str, Sequence[Any]]
+    ) -> None:
         """Appends a sample with one `write(2)`: when this returns, the death of the process cannot take it back.
 
         Raises:
             OSError: the disk is full, or the file cannot be written.
         """
+        stored = {name: [as_stored(name, value) for value in column] for name, column in values.items()}
         line = json.dumps(
-            {"time": round(moment, 3), "rank": ranks, "device": devices, "values": values}, separators=(",", ":")
+            {"time": round(moment, 3), "rank": ranks, "device": devices, "values": stored}, separators=(",", ":")
         )
         content = (b"\n" if self._torn else b"") + line.encode() + b"\n"
         if self._descriptor is None:

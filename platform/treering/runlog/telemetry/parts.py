@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from treering.files import read_bytes
 from treering.runlog.telemetry.live import Segment
 from treering.runlog.telemetry.readings import Floats, Readings
-from treering.runlog.telemetry.schema import PER_UNIT
+from treering.runlog.telemetry.schema import FLOAT32, PER_UNIT
 
 PARTS: Final = "parts"
 PART_ROWS: Final = 1 << 19
@@ -180,7 +180,7 @@ def _valid(every: Iterable[PartName]) -> list[PartName]:
 def _stored(name: str, column: Floats) -> Any:
     per_unit = PER_UNIT.get(name)
     if per_unit is None:
-        kind = pa.float32() if name.startswith(("rank/", "device/")) else pa.float64()
+        kind = pa.float32() if name.startswith(FLOAT32) else pa.float64()
         return pa.array(column, kind, mask=np.isnan(column))
     missing = ~np.isfinite(column)
     return pa.array(np.rint(np.where(missing, 0.0, column) * per_unit).astype(np.int64), mask=missing)

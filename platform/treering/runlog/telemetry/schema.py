@@ -3,12 +3,18 @@
 Whole numbers that change little take about a byte a reading. A series without an entry is stored as floats.
 """
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 STEP_METRICS: Final = ("rank/step", "rank/compute", "rank/communication", "rank/tflops")
 """A rank's own numbers of its steps, as means over the steps of an interval."""
+
+FLOAT32: Final = ("rank/", "device/")
+"""Series of these areas that are no whole numbers are stored in 32 bits."""
 
 PER_UNIT: Final[Mapping[str, int]] = MappingProxyType(
     {
@@ -37,3 +43,14 @@ PER_UNIT: Final[Mapping[str, int]] = MappingProxyType(
 )  # fmt: skip
 """Stored units in a unit of the metric, of series that are stored as whole numbers: a watt has 10, since NVML measures
 power to 5 W (`nvmlDeviceGetPowerUsage`); energy comes from the counter."""
+
+
+def as_stored(name: str, value: Any) -> Any:
+    """A reading as it will be read from a part: a live one must not differ from it in its last digits."""
+    per_unit = PER_UNIT.get(name)
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        return value
+    if per_unit is None:
+        return float(np.float32(value)) if name.startswith(FLOAT32) else value
+    units = round(value * per_unit)
+    return units if per_unit == 1 else units / per_unit
