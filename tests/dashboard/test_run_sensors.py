@@ -10,6 +10,11 @@ from dashboard_page import page, texts
 
 from treering.runlog.directory import RunDirectory
 from treering.runlog.telemetry import reading
+from treering.runlog.telemetry.events import append_event
+from treering.runlog.telemetry.ingest import ingest
+from treering.runlog.telemetry.live import LiveWriter
+from treering_dashboard.frames import telemetry
+from treering_dashboard.frames.rings import read_run
 
 
 @pytest.mark.slow
@@ -84,3 +89,35 @@ def test_sensors_of_the_processor_without_a_device(lay_run) -> None:
 
 def test_a_run_without_readings_says_so(lay_run) -> None:
     assert "No readings on record." in texts(page("run", run=lay_run(steps=60).name))
+
+
+@pytest.mark.slow
+def test_readings_of_parts_and_live_files_are_drawn_and_earlier_ones_by_the_minute(lay_run, monkeypatch) -> None:
+    run = RunDirectory(lay_run(steps=60, step_s=10.0))
+    folder = run.attempts()[0].telemetry.path
+    ended_at = [ring.ended_at for ring in run.path_rings()]
+    count, live = len(ended_at), 15
+    writer = LiveWriter(folder, 0)
+    for number, moment in enumerate(ended_at):
+        values = {"device/power": [None, 300.0 + number, 340.0 + number], "rank/compute": [None, 0.3, 0.4]}
+        writer.append(moment - 0.05, [-1, 0, 1], [-1, 0, 1], values)
+        if number in (29, count - live - 1):
+            writer.close_segment()
+            ingest(folder, {0})
+    append_event(folder, 0, {"time": 1.0, "host": "dgx1", "reasons": {"device/energy": "not supported"}, "lost": 3})
+    whole = telemetry.read_telemetry(run, read_run(run).path)
+    assert whole.steps["device_power"].tolist() == [320.0 + number for number in range(count)]
+    assert (whole.steps["device_power_min"].iloc[3], whole.steps["device_power_max"].iloc[3]) == (303.0, 343.0)
+    assert (whole.ranks, whole.dropped, whole.by_minute, whole.damaged) == (2, 3, 0, 0)
+    assert whole.reasons == {"device/energy": "not supported"}
+    monkeypatch.setattr(telemetry, "MOST_ROWS", 10)
+    newest = telemetry.read_telemetry(run, read_run(run).path)
+    assert newest.by_minute == (count - live) * 3
+    is_late = newest.steps["step"] > count - live
+    early, late = newest.steps[~is_late], newest.steps[is_late]
+    assert 0 < len(early) < count - live
+    assert early["device_power_min"].min() == 300.0
+    assert early["device_power_max"].max() <= 340.0 + count - live
+    assert (early["device_power_min"] < early["device_power"]).all()
+    assert (early["device_power"] < early["device_power_max"]).all()
+    assert late["device_power"].tolist() == [320.0 + number for number in range(count - live, count)]
