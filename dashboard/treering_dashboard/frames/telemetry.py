@@ -138,13 +138,13 @@ def _world_size(run: AnyRun) -> int:
 
 
 def _by_minute(telemetry: TelemetryFolder, until: float) -> pd.DataFrame:
-    """The roll-up before a moment, in the middle of each minute: mean, lowest and highest in columns of their own."""
+    """The roll-up of whole minutes before a moment, at their ends: mean, lowest and highest in columns of their own."""
     rows: dict[int, dict[str, float]] = {}
     for minute in telemetry.minutes((*DEVICE, *HOST, *RANK)):
-        if minute.began + 30 < until:
+        if minute.began + 60 <= until:
             name = column(minute.metric)
             values = {name: minute.mean, f"{name}_min": minute.low, f"{name}_max": minute.high}
-            rows.setdefault(minute.began, {"time": minute.began + 30.0}).update(values)
+            rows.setdefault(minute.began, {"time": minute.began + 60.0}).update(values)
     return pd.DataFrame(list(rows.values()), columns=None if rows else ["time"])
 
 
