@@ -30,6 +30,8 @@ from typing import Any, NoReturn
 import sqlalchemy
 import yaml
 
+from treering_dashboard.picture import chromium, find_chromium, wait_until_drawn
+
 ROOT = Path(__file__).parents[1]
 PORTS = {"postgres": 5432, "store": 9000, "mlflow": 5000, "dashboard": 8501}
 PATIENCE_S = 120.0
@@ -295,6 +297,24 @@ def look_at_ledger(topology: Topology) -> None:
     say("the ledger took a note from the mirror's folder")
 
 
+def look_at_dashboard(topology: Topology) -> None:
+    """The dashboard over the mirror lists both runs, and draws one; without Chromium only its health was checked."""
+    executable = find_chromium()
+    if executable is None:
+        say("the dashboard's pages were not looked at: no Chromium on PATH")
+        return
+    address = f"http://127.0.0.1:{topology.ports['dashboard']}"
+    run = next((topology.workdir("mirror") / "runs").glob("*/resolved.json")).parent.name
+    with chromium(executable) as browser:
+        page = browser.new_page()
+        page.goto(f"{address}/run?run={run}")
+        wait_until_drawn(page, charts=2)
+        text = page.inner_text("[data-testid=stMain]")
+    if "finished" not in text:
+        fail(f"the page of run {run} says: {text[:500]}")
+    say(f"the dashboard draws run {run}, which it knows from the mirror alone")
+
+
 def look_at_mlflow(topology: Topology) -> None:
     """MLflow refuses strangers, and has the run."""
     url = f"http://127.0.0.1:{topology.ports['mlflow']}/api/2.0/mlflow/experiments/get-by-name?experiment_name=topology"
@@ -332,6 +352,7 @@ def main() -> None:
         look_from_elsewhere(topology, folder / "project")
         topology.wait_healthy("ship", "mirror", "dashboard")
         look_at_ledger(topology)
+        look_at_dashboard(topology)
         look_at_mlflow(topology)
         say("the topology holds")
 

@@ -1,6 +1,7 @@
 """`treering mirror` on a store that `treering ship` filled: what reads works in the mirror as beside the run."""
 
 import json
+from pathlib import Path
 
 import pytest
 from recorded_project import unpack
@@ -52,6 +53,24 @@ def test_a_mirror_answers_as_the_project_does(source, treering, monkeypatch):
             del segment["path"]
     same = ("path", "digests", "consumed_tokens", "applied_steps", "level", "steps_recorded", "findings", "joins")
     assert {name: audit[name] for name in same} == {name: own_audit[name] for name in same}
+
+
+@pytest.mark.usefixtures("mirror")
+def test_weights_that_stay_there_are_a_doubt_and_no_damage(source, treering):
+    code, out, err = treering("verify")
+    assert code == 0, err
+    assert "checkpoints/step-00000012: weights are not in a mirror, so they were not checked" in out
+    corpora = Path("data/corpora")
+    corpora.parent.mkdir()
+    corpora.symlink_to(source / "data/corpora")
+    code, out, err = treering("audit", "d918", "--verify", "--json")
+    audit = json.loads(out)
+    assert (code, audit["level"], audit["findings"]) == (0, "content-bound", []), err
+    assert any(each.startswith("That nothing is missing here, and that the weights") for each in audit["not_proven"])
+    assert treering("keygen", "signer.pem")[0] == 0
+    code, _, err = treering("attest", "d918", "--key", "signer.pem")
+    assert code == 2
+    assert "is a mirror of a run" in err
 
 
 @pytest.mark.usefixtures("mirror")

@@ -16,6 +16,7 @@ from treering.audit.report import NOT_REPLAYED, UNSIGNED, AuditReport, Finding, 
 from treering.progress import Progress, quiet
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory
+from treering.runlog.mirror import NOT_MIRRORED
 
 
 def audit_checkpoint(
@@ -58,6 +59,7 @@ def audit_evidence(
     """
     ancestry, catalog, pieces = evidence.ancestry, evidence.catalog, evidence.pieces
     checkpoint, findings = ancestry.checkpoint, list(evidence.findings)
+    doubt = checkpoint.run.mirror_doubt  # a mirror has no weights
     recorded = Recorded(pieces)
     if pieces:
         recorded = read_path(checkpoint, pieces)
@@ -70,7 +72,7 @@ def audit_evidence(
     bound = None
     if verify:
         findings += catalog.missing.values()
-        findings += check_files(checkpoint, progress) if ancestry.manifest is not None else ()
+        findings += check_files(checkpoint, progress) if ancestry.manifest is not None and not doubt else ()
         findings += changed
         bound, different = check_batches(recorded, catalog, progress)
         findings += different
@@ -98,7 +100,10 @@ def audit_evidence(
         steps_recorded=recorded.steps,
         steps_content_bound=bound,
         findings=tuple(findings),
-        not_proven=tuple(_not_proven(level, catalog, pieces, verify=verify, bound=bound == step)),
+        not_proven=(
+            *_not_proven(level, catalog, pieces, verify=verify, bound=bound == step),
+            *([NOT_MIRRORED.format(doubt)] if doubt else ()),
+        ),
         gaps=tuple(each for each in (*ancestry.gaps, recorded.gap) if each is not None),
         joins=tuple(path_joins(pieces)),
     )

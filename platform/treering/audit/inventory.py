@@ -239,17 +239,27 @@ class _Checker:
             case "blend":
                 ResolvedBlend.read(artifact.path)
             case "checkpoint":
-                checkpoint = CheckpointDirectory(artifact.path)
-                yield from _check_checkpoint(checkpoint, checkpoint.manifest, self.advance)
+                yield from self._checkpoint(CheckpointDirectory(artifact.path))
             case "conversion":
                 manifest, _digest = ConversionManifest.read(artifact.path / MANIFEST)
                 yield from _check_checkpoint(CheckpointDirectory(artifact.path), manifest, self.advance)
             case "run log":
-                yield from check_run(RunDirectory(artifact.path), self.project, self.note)
+                yield from self._run_log(RunDirectory(artifact.path))
             case "index":
                 yield from _check_index(artifact.path, self.advance)
             case "attestation":
                 yield from _check_attestation(artifact.path, self.project, self.trusted, self.note)
+
+    def _checkpoint(self, checkpoint: CheckpointDirectory) -> Iterator[Finding]:
+        if checkpoint.run.mirror_file.exists():
+            self.note(f"{checkpoint.path}: weights are not in a mirror, so they were not checked")
+        else:
+            yield from _check_checkpoint(checkpoint, checkpoint.manifest, self.advance)
+
+    def _run_log(self, run: RunDirectory) -> Iterator[Finding]:
+        if run.mirror_doubt:
+            self.note(f"{run.path}: {run.mirror_doubt}")
+        yield from check_run(run, self.project, self.note)
 
 
 def _check_index(folder: Path, advance: Callable[[int], None]) -> Iterator[Finding]:

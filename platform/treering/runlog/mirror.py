@@ -11,6 +11,10 @@ from treering.errors import UserError
 from treering.runlog.records import Record, RunState
 
 MIRROR_FILE: Final = "mirror.json"
+NOT_MIRRORED: Final = (
+    "That nothing is missing here, and that the weights are those of the manifests: {}; weights stay there."
+)
+"""What an audit of a mirrored run leaves open; `{}` is the mirror's doubt."""
 
 
 class Missing(Section):

@@ -18,6 +18,7 @@ from treering.files import write_durably
 from treering.progress import Progress, quiet
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory
+from treering.runlog.mirror import refuse_mirror
 
 _SHOWN_FINDINGS = 3
 
@@ -55,10 +56,11 @@ def attest(
         The file written and the statement.
 
     Raises:
-        UserError: there is an attestation already.
+        UserError: there is an attestation already, or the run is a mirror.
         EvidenceError: something does not hold.
         TrainingError: the trainer could not replay the steps.
     """
+    refuse_mirror(checkpoint.run.path)
     path = output or attestation_file(checkpoint)
     if path.is_dir():
         raise UserError(

@@ -14,6 +14,7 @@ from treering.audit.report import Finding, Judged, Level
 from treering.config.canonical import digest_file
 from treering.errors import EvidenceError
 from treering.runlog.journal import AttemptEnded
+from treering.runlog.mirror import NOT_MIRRORED
 from treering.runlog.recorded_directory import RecordedRunDirectory, RecordedSegment
 from treering.runlog.recorded_records import RecordedCheckpoint
 
@@ -131,7 +132,10 @@ def audit_recorded(
         different_samples=len(fed),
         restarts=tuple(restarts),
         findings=tuple(findings),
-        not_proven=_NOT_PROVEN if bound is None else _NOT_PROVEN[1:],
+        not_proven=(
+            *(_NOT_PROVEN if bound is None else _NOT_PROVEN[1:]),
+            *([NOT_MIRRORED.format(run.mirror_doubt)] if run.mirror_doubt else ()),
+        ),
     )
 
 
