@@ -103,8 +103,12 @@ class Run:
                 f"step: found {number}, expected more than {self._step}, the step before; where the trainer has loaded "
                 "another checkpoint, begin a new attempt with treering.start(..., resume_step=STEP)"
             )
-        reported = {**(metrics or {}), **values}
-        numbers = {name: _number(name, value) for name, value in reported.items() if value is not None}
+        reported = {**metrics, **values} if metrics else values
+        numbers = {
+            name: value if type(value) is float else _number(name, value)
+            for name, value in reported.items()
+            if value is not None
+        }
         samples = _NO_SAMPLES if tokens is None else asdict(StepSamples.of(tokens))
         self._writer.append(step=number, metrics=numbers, ended_at=time.time(), **samples)
         self._step = number
