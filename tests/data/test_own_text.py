@@ -17,6 +17,7 @@ from treering.config.corpora import CorpusConfig, CurationConfig
 from treering.data.curate.pipeline import curate
 from treering.data.sources.documents import Intake, RawDocument
 from treering.data.sources.fetch import fetch
+from treering.data.sources.own_files import joined_digest
 from treering.data.sources.raw import read_corpus
 from treering.errors import EvidenceError, NotFoundError, UserError
 from treering.project import NO_TASKS, Project
@@ -221,6 +222,11 @@ def test_another_path_in_the_config_is_fetched_first(project: Project) -> None:
     other = CorpusConfig(name="own", licence="CC0-1.0", jsonl="texts/b.jsonl")
     with pytest.raises(UserError, match=r"does not hold texts/b\.jsonl; run `treering fetch` first"):
         list(read_corpus(other, project.raw / "own", Intake()))
+
+
+def test_the_order_of_files_is_not_in_their_digest() -> None:
+    files = [("a", "sha256:1"), ("b", "sha256:2")]
+    assert joined_digest(files) == joined_digest(files[::-1]) != joined_digest([("a", "sha256:2"), ("b", "sha256:1")])
 
 
 def test_your_own_data_is_pinned_by_the_digest_that_fetch_prints(project: Project) -> None:

@@ -203,7 +203,10 @@ def test_the_summary_of_an_empty_project_names_every_stage(tmp_path, complete):
     assert done.exit_code == 0, done.output
     for stage in ("curate", "tokenize", "train", "evaluate", "report"):
         assert f"missing; stage {stage} makes it" in done.output
-    assert "dvc repro" in done.output, "there is no Makefile in this folder"
+    assert "go on with the pipeline  treering fetch" in done.output
+    for file, command in (("dvc.yaml", "dvc repro"), ("Makefile", "make repro")):
+        (tmp_path / file).touch()
+        assert f"go on with the pipeline  {command}" in run_cli(Project(tmp_path), "summary", "scored.yaml").output
 
 
 def test_an_audit_of_an_earlier_checkpoint_is_not_shown_as_this_ones(copy, written, facts_of):  # noqa: ARG001

@@ -35,10 +35,19 @@ def summarize(facts: Facts, project: Project) -> dict[str, Any]:
         "places": []
         if isinstance(training, Missing)
         else [list(place) for place in places(project, training.resolved.run_id)],
-        "next": [["go on with the pipeline", "make repro" if (project.root / "Makefile").exists() else "dvc repro"]]
+        "next": [["go on with the pipeline", _go_on(facts, project)]]
         if isinstance(training, Missing)
         else [list(step) for step in next_steps(project, training)],
     }
+
+
+def _go_on(facts: Facts, project: Project) -> str:
+    """The command that makes what is missing: in a clone, in a project with DVC, or the first missing stage."""
+    if (project.root / "Makefile").exists():
+        return "make repro"
+    if (project.root / "dvc.yaml").exists():
+        return "dvc repro"
+    return f"treering {facts.missing[0].stage if project.raw.exists() else 'fetch'}"
 
 
 def _missing(section: Any) -> dict[str, str] | None:
