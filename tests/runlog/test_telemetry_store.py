@@ -45,12 +45,14 @@ def minutes(folder, number, *, node=0, seconds=60, first=0):
 def content(folder):
     readings = TelemetryFolder(folder).read().readings.sorted()
     names = sorted(readings.values)
-    return {
+    found = {
         (node, rank, device, time): tuple(readings.values[name][row] for name in names)
         for row, (node, rank, device, time) in enumerate(
             zip(readings.nodes, readings.ranks, readings.devices, readings.times, strict=True)
         )
     }
+    assert len(found) == len(readings), "no reading is there twice"
+    return found
 
 
 def test_readings_are_the_same_live_and_in_parts(tmp_path):
