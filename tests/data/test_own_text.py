@@ -85,6 +85,15 @@ def test_a_folder_or_a_pattern_names_files(project: Project, given: str, ids: li
     assert [each.id for each in taken(project, jsonl=given)] == ids
 
 
+def test_a_linked_folder_is_read_once(project: Project, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "b.jsonl").write_bytes(lines(ROWS[:1]))
+    (elsewhere / "back").symlink_to(project.root / "texts")
+    (project.root / "texts/a.jsonl").write_bytes(lines(ROWS[:1]))
+    (project.root / "texts/more").symlink_to(elsewhere)
+    assert [each.id for each in taken(project, jsonl="texts")] == ["a.jsonl:1", "more/b.jsonl:1"]
+
+
 def test_a_pattern_that_finds_less_now_leaves_nothing_behind(project: Project) -> None:
     for name in ("a", "b"):
         (project.root / f"texts/{name}.jsonl").write_bytes(lines(ROWS[:1]))

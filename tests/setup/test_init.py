@@ -148,6 +148,7 @@ def test_every_form_of_data(treering, folder):
         (["--data", "notes.md"], "--data notes.md: the form is unknown by the ending, expected one of .jsonl"),
         (["--data", "pairs/x"], "corpus x is tokens already, expected the tokenizer.json that made them"),
         (["--data", "pairs/x", "--tokenizer", "t.json"], "t.json does not exist, expected a tokenizer"),
+        (["--data", "texts", "--data", "texts"], "--data texts: given twice, expected each path once"),
         (["bad name", "--data", "texts"], "the name is 'bad name', expected letters, digits, dots"),
         (["--data", "texts/none.jsonl"], "texts/none.jsonl holds no document, expected at least one"),
     ],

@@ -49,7 +49,9 @@ def look_at(paths: Sequence[str], text_field: str, licence: str, project: Projec
         UserError: its form is unknown, it is damaged, or the first documents are not what was expected.
     """
     found: dict[str, GivenCorpus] = {}
-    for path in paths:
+    for number, path in enumerate(paths):
+        if path in paths[:number]:
+            raise UserError(f"--data {path}: given twice, expected each path once; a corpus needs text of its own")
         form = form_of(path, project.root)
         name = _name(path, form, found)
         fields: dict[str, str] = {form: path.rstrip("/")}

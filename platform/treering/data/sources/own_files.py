@@ -106,7 +106,14 @@ def _hidden(name: str) -> bool:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    for directory, _, names in os.walk(folder, followlinks=True):
+    """The files below a folder and below the folders that it links to, each folder once."""
+    seen: set[str] = set()
+    for directory, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(directory)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
         yield from (Path(directory, name) for name in names)
 
 
