@@ -83,6 +83,7 @@ TRACE: Final = Address("Trace", "trace", "travel_explore")
 TAKEDOWN: Final = Address("Takedown", "takedown", "playlist_remove")
 CONTAMINATION: Final = Address("Contamination", "contamination", "quiz")
 DIFFERENCES: Final = Address("Differences", "differences", "difference")
+SEARCH: Final = Address("Search", "search", "manage_search")
 MEGATRON: Final = Address("Megatron", "megatron", "hub")
 
 

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from treering.record.run import Run
 from treering.record.start import start
 from treering.runlog.columns.attempt import COLUMNS
 from treering.runlog.columns.rows import Series
@@ -35,8 +36,8 @@ SPIKE = 42.0
 LOSS = "train/loss"
 
 
-def write_run(folder: Path, name: str, steps: int, metrics: int) -> RecordedRunDirectory:
-    """Reports a run; the loss is 2 but for one step."""
+def write_run(folder: Path, name: str, steps: int, metrics: int) -> Run:
+    """Reports a run, which goes on; the loss is 2 but for one step."""
     random = np.random.default_rng(len(name))
     names = ["loss", *(f"metric_{number:02d}" for number in range(1, metrics))]
     run = start(name, folder=folder)
@@ -47,8 +48,7 @@ def write_run(folder: Path, name: str, steps: int, metrics: int) -> RecordedRunD
             if step == steps * 2 // 3:
                 row[0] = SPIKE
             run.step(dict(zip(names, row, strict=True)))
-    run.interrupt("by the benchmark")
-    return RecordedRunDirectory(run.path)
+    return run
 
 
 def best(action: Callable[[], Any], rounds: int) -> float:
@@ -69,7 +69,8 @@ def charts(run: RecordedRunDirectory, keys: list[str] | None = None) -> dict[str
 
 def one_run(root: Path, steps: int, rounds: int) -> dict[str, Any]:
     """The pages of one long run, beside the peers."""
-    run = write_run(root / "runs", "one", steps, 5)
+    written = write_run(root / "runs", "one", steps, 5)
+    run = RecordedRunDirectory(written.path)
     begin = time.process_time()
     path = read_recorded(run).path
     build = time.process_time() - begin
@@ -89,13 +90,12 @@ def one_run(root: Path, steps: int, rounds: int) -> dict[str, Any]:
         "chart_of_rings_s": best(lambda: of_rings(run), 1),
         "chart_of_plain_parquet_s": best(lambda: of_plain(plain), rounds),
     }
-    resumed = start("one", folder=root / "runs", resume="auto")
     for _ in range(100):
-        resumed.step(loss=2.0)
+        written.step(loss=2.0)
     begin = time.process_time()
     charts(run, [LOSS])
     found["refresh_after_100_steps_s"] = time.process_time() - begin
-    resumed.finish()
+    written.finish()
     return found
 
 
@@ -129,7 +129,9 @@ def downsampled(values: np.ndarray) -> Envelope:
 
 def many_runs(root: Path, runs: int, metrics: int, steps: int, rounds: int) -> dict[str, Any]:
     """All curves of many runs, and their lines in the list."""
-    first = write_run(root / "runs", "many", steps, metrics)
+    written = write_run(root / "runs", "many", steps, metrics)
+    written.finish()
+    first = RecordedRunDirectory(written.path)
     charts(first)
     found = [first]
     for number in range(1, runs):

@@ -30,6 +30,7 @@ from treering.runlog.mirror import MIRROR_FILE
 from treering.runlog.recorded_directory import RECORD_FILE, RecordedRunDirectory
 from treering.runlog.records import Evaluation
 from treering.runlog.ring import RINGS_FILE
+from treering.runlog.ring_file import stored
 from treering_dashboard.frames.recorded import read_recorded
 from treering_dashboard.frames.rings import RunFrames, read_run
 from treering_dashboard.frames.summary import AnyRun, RunSummary, summarize
@@ -88,7 +89,11 @@ def all_runs() -> list[AnyRun]:
 
 def _last_activity(run: AnyRun) -> float:
     times = [0.0]
-    for file in (*(attempt.rings_file for attempt in run.attempts()), run.path / CONFIG_FILE, run.path / RECORD_FILE):
+    for file in (
+        *(stored(attempt.rings_file) for attempt in run.attempts()),
+        run.path / CONFIG_FILE,
+        run.path / RECORD_FILE,
+    ):
         with suppress(FileNotFoundError):
             times.append(file.stat().st_mtime)
     return max(times)

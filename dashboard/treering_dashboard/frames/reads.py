@@ -51,7 +51,7 @@ class _Read:
 
 def ring_bytes(runs: list[AnyRun]) -> int:
     """Bytes of rings that a comparison reads."""
-    return sum(file.stat().st_size for run in runs for file in run.path.glob(f"attempts/*/{RINGS_FILE}"))
+    return sum(file.stat().st_size for run in runs for file in run.path.glob(f"attempts/*/{RINGS_FILE}*"))
 
 
 def compare_reads(a: AnyRun, b: AnyRun) -> DataComparison | RecordedDifference | BatchComparison:

@@ -4,7 +4,7 @@ A panel shows the last value of every bucket as its line and minimum to maximum 
 Okabe-Ito colours in a fixed order, so that a colour means the same on every page.
 
 - The server cuts a curve into at most 1000 buckets. Each keeps minimum, maximum, last value and how many values were no
-  numbers. The steps at the end of a curve ("last 1000", "last 100") are cut anew from the rings.
+  numbers. The steps at the end of a curve ("last 1000", "last 100") are cut anew.
 - A restart is a dashed rule and ends the line. Steps that it did again are grey and off by default ("Replaced steps").
 - Alarms are triangles on the metric that shows them, with the rule's name in their tooltip, and thin rules through loss
   and gradient norm. NaN, and zero or below on a log axis, are crosses under the axis.

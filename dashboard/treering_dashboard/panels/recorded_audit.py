@@ -40,7 +40,7 @@ def recorded_audit(run: RecordedRunDirectory, checkpoint: RecordedCheckpoint | N
         EvidenceError: the run's own record does not hold.
     """
     what = run.id if checkpoint is None else checkpoint.path
-    read = sum(rings.stat().st_size for rings in run.path.glob(f"attempts/*/{RINGS_FILE}"))
+    read = sum(rings.stat().st_size for rings in run.path.glob(f"attempts/*/{RINGS_FILE}*"))
     read += sum(file.size for file in checkpoint.files if file.digest) if checkpoint else 0
     if asked(f"audit {run.path} {what}", f"Audit: reads {size(read)}", costly=read > COSTLY_BYTES):
         _show(run, recorded_audit_of(run, checkpoint))

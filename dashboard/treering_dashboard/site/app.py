@@ -9,6 +9,7 @@ import streamlit as st
 
 import treering_dashboard
 from treering_dashboard import links
+from treering_dashboard.frames.ledger import has_ledger
 from treering_dashboard.pages import (
     audit,
     batch,
@@ -18,6 +19,7 @@ from treering_dashboard.pages import (
     megatron,
     run,
     runs,
+    search,
     takedown,
     trace,
 )
@@ -45,6 +47,8 @@ SECTIONS = {
         links.MEGATRON.page(megatron.page),
     ],
 }
+if has_ledger():
+    SECTIONS[""].append(links.SEARCH.page(search.page))
 chosen = st.navigation(SECTIONS, position="top")
 stall_banner()
 chosen.run()

@@ -69,13 +69,9 @@ def search(
 
 
 def _print(answer: "Answer", sort: str) -> None:
-    from treering.store.ledger.search.query import parse
-
     what = "checkpoint" if answer.each_checkpoint else "run"
     if answer.found:
-        parts = [term.part for term in parse(answer.query) if term.field == "score"]
-        parts += [sort.removeprefix("-").removeprefix("score.")] if "score." in sort else []
-        scores = tuple(dict.fromkeys(parts))
+        scores = answer.asked_scores(sort)
         columns = ("project", "experiment", "run", "state", "step", "checkpoint", "tokens", *scores, "promoted", "tags")
         numbers = ("step", "tokens", *scores)
         print_table(columns, [_row(found, scores) for found in answer.found], numbers=numbers)
@@ -101,19 +97,10 @@ def _row(found: "Found", scores: Sequence[str]) -> list[str]:
 
 
 def _best(found: "Found", part: str) -> str:
-    from treering.store.ledger.search.conditions import label_names
-    from treering.store.ledger.search.query import fold, pattern
-
-    fits = pattern(part).fullmatch
-    values = [
-        (score["value"], f"{score['task']}.{score['metric']}")
-        for score in found.scores
-        if score["value"] is not None
-        and any(fits(fold(name)) for name in label_names(score["task"], score["metric"], score["shots"]))
-    ]
-    if not values:
+    best = found.best_score(part)
+    if best is None:
         return ""
-    value, name = max(values)
+    value, name = best
     return number_text(value) if name == part else f"{name} {number_text(value)}"
 
 

@@ -24,8 +24,8 @@ from treering.store.ledger.models import (
     TagRow,
     UnreadRow,
 )
-from treering.store.ledger.search.conditions import Condition, Conditions, Judgement
-from treering.store.ledger.search.query import Term, parse
+from treering.store.ledger.search.conditions import Condition, Conditions, Judgement, label_names
+from treering.store.ledger.search.query import Term, fold, parse, pattern
 
 SORTS: Final = ("updated", "started", "project", "experiment", "step", "tokens", "score.NAME")
 """What an answer can be sorted by; `-` before it puts the largest first."""
@@ -56,6 +56,21 @@ class Found:
     notes: Sequence[Mapping[str, Any]]
     promoted: Sequence[str]
 
+    def best_score(self, part: str) -> tuple[float, str] | None:
+        """The highest of the scores that a part of a query names, and its name; None where there is none.
+
+        Args:
+            part: what stands behind `score.`: task, task.metric or task.metric@shots, as a pattern.
+        """
+        fits = pattern(part).fullmatch
+        values = [
+            (score["value"], f"{score['task']}.{score['metric']}")
+            for score in self.scores
+            if score["value"] is not None
+            and any(fits(fold(name)) for name in label_names(score["task"], score["metric"], score["shots"]))
+        ]
+        return max(values, default=None)
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -78,6 +93,12 @@ class Answer:
     undecided: int
     doubt: Sequence[str]
     seen_at: float | None
+
+    def asked_scores(self, sort: str) -> tuple[str, ...]:
+        """The scores that the query and a sort name, see `Found.best_score`."""
+        parts = [term.part for term in parse(self.query) if term.field == "score"]
+        parts += [sort.removeprefix("-").removeprefix("score.")] if "score." in sort else []
+        return tuple(dict.fromkeys(parts))
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values."""
