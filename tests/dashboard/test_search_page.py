@@ -52,7 +52,8 @@ def test_runs_of_all_projects_are_found_and_only_those_here_can_be_opened(ledger
 
 
 @pytest.mark.slow
-def test_scores_that_were_asked_for_are_columns_in_the_order_of_the_sort(ledger) -> None:
+@pytest.mark.usefixtures("ledger")
+def test_scores_that_were_asked_for_are_columns_in_the_order_of_the_sort() -> None:
     app = page("search", q="score.hellaswag>0.5 tag:keep", sort="-score.hellaswag")
     assert table(app, "Project")["hellaswag"].tolist() == ["0.800 hellaswag.acc", "0.600 hellaswag.acc"]
     assert "2 checkpoints" in texts(app)
@@ -62,7 +63,8 @@ def test_scores_that_were_asked_for_are_columns_in_the_order_of_the_sort(ledger)
 
 
 @pytest.mark.slow
-def test_a_query_that_cannot_be_read_names_the_column(ledger) -> None:
+@pytest.mark.usefixtures("ledger")
+def test_a_query_that_cannot_be_read_names_the_column() -> None:
     found = texts(page("search", q="corpora:code"))
     assert "query, column 1: found 'corpora:code', expected one of the fields project, experiment" in found
     assert "--sort: found 'loss', expected one of updated" in texts(page("search", sort="loss"))
