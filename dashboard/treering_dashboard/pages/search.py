@@ -59,7 +59,7 @@ def _help() -> None:
     names = {name: f"{name}.…" if field.needs_part else name for name, field in FIELDS.items()}
     rows = [{"Field": names[name], "Is": field.kind, "Meaning": field.meaning} for name, field in FIELDS.items()]
     table(pd.DataFrame(rows), "Fields of a query", rows=9, widths={"Field": 120, "Is": 80})
-    st.caption(f"Sort by one of {', '.join(SORTS)}; with `-` the largest first.")
+    st.caption(f"Sort by one of {label(', '.join(SORTS))}; with `-` the largest first.")
     say(*EXAMPLES)
 
 
