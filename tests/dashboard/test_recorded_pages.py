@@ -9,6 +9,7 @@ from dashboard_charts import charts
 from dashboard_page import metrics, page, table, texts
 
 from treering.record.start import start
+from treering.runlog.journal import Archived
 from treering.runlog.mirror import Mirror
 from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering_dashboard.panels.text import NOTHING
@@ -160,6 +161,19 @@ def test_runs_of_both_kinds_are_compared(lay_run) -> None:
 def test_pages_about_documents_say_what_recorded_runs_lack() -> None:
     loop("only")
     assert "have no documents to show" in texts(page("batch"))
+
+
+@pytest.mark.slow
+def test_archived_runs_are_listed_after_a_switch_alone() -> None:
+    kept, put_away = loop("kept"), loop("away")
+    assert not page("runs").toggle
+    RecordedRunDirectory(put_away).journal.append(Archived(at=1.0, by="ada", archived=True))
+    app = page("runs")
+    assert table(app, "Trainer")["Run"].tolist() == [kept.name]
+    assert "1 run of 2" in texts(app)
+    app = page("runs", archived="true")
+    assert table(app, "Trainer").set_index("Run")["Archived"].to_dict() == {kept.name: "", put_away.name: "archived"}
+    assert "archived" in texts(page("run", run=put_away.name))
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import numpy as np
 from treering.errors import EvidenceError
 from treering.metrics import state as run_state
 from treering.runlog.directory import RunDirectory
+from treering.runlog.find import run_is_archived
 from treering.runlog.journal import Noted, notes_and_tags
 from treering.runlog.mirror import Mirror
 from treering.runlog.recorded_directory import RecordedRunDirectory
@@ -59,6 +60,7 @@ class RunSummary:
         overrides: what was set beside the experiment's file.
         tags: of the run.
         notes: of the run, oldest first.
+        archived: whether a person archived the run, so that lists leave it out.
         mirror: of a mirrored run, where it is from, how old it is and what may be missing; empty for other runs.
         mirror_age_s: since a mirrored run was last copied, NaN for other runs.
         problems: what of the evidence does not hold.
@@ -89,6 +91,7 @@ class RunSummary:
     overrides: tuple[str, ...]
     tags: tuple[str, ...]
     notes: tuple[Noted, ...]
+    archived: bool
     mirror: str
     mirror_age_s: float
     problems: tuple[EvidenceError, ...]
@@ -149,6 +152,7 @@ def summarize(run: AnyRun, frames: RunFrames, now: float | None = None) -> RunSu
         overrides=plan.overrides,
         tags=tuple(tags),
         notes=tuple(notes),
+        archived=run_is_archived(run),
         mirror=run.mirror_doubt,
         mirror_age_s=now - mirror.written_at if mirror else math.nan,
         problems=tuple(problems),

@@ -83,6 +83,8 @@ def _live(run: AnyRun, axis: XAxis, *, was_alive: bool, window: int | None, show
 def _head(summary: RunSummary) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         badge(summary.state)
+        if summary.archived:
+            st.badge("archived", icon=":material/inventory_2:", color="gray")
         if summary.mirror:
             st.badge("mirror", icon=":material/content_copy:", color="violet")
         if summary.recorded:

@@ -9,7 +9,7 @@ import streamlit as st
 from treering_dashboard import links
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.summary import STATES, RunSummary
-from treering_dashboard.panels.address import among, check_all
+from treering_dashboard.panels.address import SWITCH, among, check_address, check_all
 from treering_dashboard.panels.choice import all_runs_or_stop, unlisted
 from treering_dashboard.panels.foreign import say, shown_frame
 from treering_dashboard.panels.state import SIGNS, sign_text, state_column
@@ -20,7 +20,7 @@ REFRESH_S = 10
 REGISTRY_VARIABLE = "TREERING_MLFLOW_URL"
 
 _ROW = ROW_HEIGHT + 4
-_RARE = ("Tags", "Incidents", "Alarms", "Set", "Trainer", "Mirror")
+_RARE = ("Tags", "Incidents", "Alarms", "Set", "Trainer", "Archived", "Mirror")
 """Columns that are there only where a run has something in them."""
 _NUMBERS = ("Last step", "At risk", "Loss", "Validation loss", "Step", "Tokens", "Throughput", "Attempts", "Incidents")
 
@@ -29,9 +29,14 @@ def page() -> None:
     """Draws the table; a click on a row opens the run, two ticked rows are compared."""
     runs = all_runs_or_stop()
     summaries = [cached.summary(run) for run in runs]
-    tags = _choose_tags(summaries)
+    check_address(archived=SWITCH)
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        tags = _choose_tags(summaries)
+        archived = any(s.archived for s in summaries) and st.toggle(
+            "Archived runs", key="archived", bind="query-params", help="Runs that `treering archive` put away"
+        )
     live = st.fragment(_table, run_every=REFRESH_S if any(s.alive for s in summaries) else None, key="live")
-    live(tags)
+    live(tags, archived=archived)
     unlisted()
 
 
@@ -52,9 +57,9 @@ def _choose_tags(summaries: list[RunSummary]) -> list[str]:
     )
 
 
-def _table(tags: list[str]) -> None:
+def _table(tags: list[str], *, archived: bool) -> None:
     every = [cached.summary(run) for run in cached.all_runs()]
-    summaries = [summary for summary in every if set(tags) <= set(summary.tags)]
+    summaries = [s for s in every if set(tags) <= set(s.tags) and (archived or not s.archived)]
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         alive, stalled = sum(s.alive for s in summaries), sum(s.state == "stalled" for s in summaries)
         of_them = f", {stalled} of them stalled" if stalled else ""
@@ -65,7 +70,7 @@ def _table(tags: list[str]) -> None:
         if registry.startswith(("http://", "https://")):
             st.page_link(registry, label="MLflow", icon=":material/open_in_new:")
     if not summaries:
-        st.info("No run has all of these tags.", icon=":material/sell:")
+        st.info("No run that is not archived has all of these tags.", icon=":material/filter_alt:")
         return
     event = st.dataframe(
         shown_frame(runs_frame(summaries)),
@@ -114,6 +119,7 @@ def runs_frame(summaries: list[RunSummary]) -> pd.DataFrame:
                 "Incidents": str(s.incidents or ""),
                 "Alarms": s.alarms,
                 "Trainer": "recorded" if s.recorded else "",
+                "Archived": "archived" if s.archived else "",
                 "Mirror": "" if not s.mirror else f"copied {age(s.mirror_age_s)}",
                 "Set": "  ".join(s.overrides),
             }

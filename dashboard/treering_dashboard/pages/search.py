@@ -142,11 +142,11 @@ def _details(found: Found, here: set[str]) -> None:
 
 
 def _part(title: str, rows: list[dict[str, str]], nothing: str, numbers: tuple[str, ...]) -> None:
-    st.markdown(f"###### {title}")
+    st.markdown(f"###### {label(title)}")
     if rows:
         table(pd.DataFrame(rows), title, numbers=numbers, rows=8)
     else:
-        st.caption(nothing)
+        say(nothing)
 
 
 def _score(score: Any) -> dict[str, str]:
