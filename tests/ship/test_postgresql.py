@@ -8,6 +8,7 @@ import time
 import pytest
 import sqlalchemy
 from first_ship import num_rings, start
+from kills import num_kills
 from postgresql_server import create_database, postgresql_server
 
 from treering.errors import StoreError, UserError
@@ -15,7 +16,7 @@ from treering.ship.follow import ship_once
 from treering.store.database import prepare_database
 
 PLAIN, ESCAPED = "SENT@INEL/pass:word", "SENT%40INEL%2Fpass%3Aword"
-KILLS = int(os.environ.get("TREERING_SHIP_KILLS", "1"))
+KILLS = num_kills(1)
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from shipped_runs import history, mlflow_runs
 
 from treering.config.canonical import short
 from treering.errors import EvidenceError
+from treering.runlog.journal import Noted, Tagged
 from treering.ship.follow import ship_once
 from treering.ship.shipper import MlflowShipper
 from treering.store.registry import Registry
@@ -216,6 +217,19 @@ def test_a_crash_while_putting_aside_is_made_good(project, write_run, client):
     ship_once(project)
     (run,) = mlflow_runs(client)
     assert client.get_run(old.info.run_id).data.tags["mlflow.parentRunId"] == run.info.run_id
+
+
+def test_notes_and_tags_of_people_arrive(project, write_run, client):
+    writer = write_run().start().lay(2).end()
+    assert ship_once(project)[0].note == ""
+    writer.run.journal.append(Noted(at=1.7e9, by="anna", text="a spike at 1187"))
+    writer.run.journal.append(Tagged(at=1.7e9, by="anna", added=("keep", "baseline"), removed=()))
+    (report,) = ship_once(project)
+    assert (report.note, report.news) == ("notes and tags of people", True)
+    (run,) = mlflow_runs(client)
+    assert run.data.tags["treering.tags"] == "keep, baseline"
+    assert run.data.tags["mlflow.note.content"].endswith("- 2023-11-14 22:13 anna: a spike at 1187\n")
+    assert ship_once(project)[0].news is False
 
 
 @pytest.mark.slow

@@ -102,6 +102,7 @@ def follow(
     interval_s: float = 2.0,
     grace_s: float = 30.0,
     patience_s: float = 600.0,
+    retry_s: float = 60.0,
     companion: int | None = None,
     report: Report | None = None,
 ) -> None:
@@ -114,6 +115,7 @@ def follow(
         grace_s: how long to wait for a training to start or to start again.
         patience_s: how long to try after the last training has ended, if a target does not answer. While something
             trains, there is no limit.
+        retry_s: most seconds between two tries of a target that does not answer; the first ones come sooner.
         companion: id of a process; while it lives, something trains or is about to.
         report: called after each pass that sent something; by one thread at a time.
 
@@ -123,17 +125,18 @@ def follow(
         StoreError: a target did not answer for `patience_s`; `treering ship` catches up later.
     """
     training = _Training(project, prefix, companion)
-    pace = _Pace(interval_s, grace_s, patience_s)
+    pace = _Pace(interval_s, grace_s, patience_s, retry_s)
     _in_threads([_Following(target, training, pace, _by_turns(report)).run for target in targets(project)])
 
 
 @dataclass(frozen=True, slots=True)
 class _Pace:
-    """Seconds between passes, to wait for a training, and to try when the last one has ended; see `follow`."""
+    """Seconds, see `follow`."""
 
     interval_s: float
     grace_s: float
     patience_s: float
+    retry_s: float
 
 
 class _Training:
@@ -170,7 +173,12 @@ class _Following:
         while True:
             going_on = self._training.silent_s() < self._pace.grace_s
             for attempt in stamina.retry_context(
-                on=self._worth_retrying, attempts=None, timeout=None, wait_initial=1.0, wait_max=60.0, wait_jitter=1.0
+                on=self._worth_retrying,
+                attempts=None,
+                timeout=None,
+                wait_initial=min(1.0, self._pace.retry_s),
+                wait_max=self._pace.retry_s,
+                wait_jitter=min(1.0, self._pace.retry_s),
             ):
                 with attempt:
                     for run in self._training.runs():

@@ -23,6 +23,9 @@ SENSORS_TAG: Final = "treering.shipped_sensors"
 EVENTS_TAG: Final = "treering.shipped_events"
 DECIMATED_TAG: Final = "treering.decimated"
 WAITS_TAG: Final = "treering.waits"
+NOTE_TAG: Final = "mlflow.note.content"
+TAGS_TAG: Final = "treering.tags"
+PEOPLE_TAGS: Final = frozenset({NOTE_TAG, TAGS_TAG})
 NON_FINITE_TAG: Final = "treering.non_finite"
 NUM_NON_FINITE_TAG: Final = "treering.num_non_finite"
 BRANCH_TAG: Final = "treering.branch"
@@ -158,7 +161,7 @@ def people_tags(journal: Journal, note: str) -> dict[str, str]:
     if notes:
         lines = "".join(f"- {datetime.fromtimestamp(n.at, UTC):%Y-%m-%d %H:%M} {n.by}: {n.text}\n" for n in notes)
         note = f"{note}\n\n**Notes**\n\n{lines}"
-    return {"mlflow.note.content": note, "treering.tags": ", ".join(tags)}
+    return {NOTE_TAG: note, TAGS_TAG: ", ".join(tags)}
 
 
 def corpus_inputs(resolved: Resolved) -> list[DatasetInput]:

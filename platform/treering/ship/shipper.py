@@ -117,7 +117,10 @@ class MlflowShipper:
         tags = self._source.changing_tags(attempts, segments) | state_tags
         if stretches[-1].before + num_rings(stretches[-1].columns, None) > decimation.WHOLE:
             tags[projection.DECIMATED_TAG] = projection.decimated(self._source.id)
-        self._ship_tags(stored, tags)
+        known = projection.NOTE_TAG in self._tags
+        news = self._ship_tags(stored, tags)
+        if known and not news.isdisjoint(projection.PEOPLE_TAGS):
+            note = ", ".join(text for text in (note, "notes and tags of people") if text)
         sent |= self._ship_models(stored, segments)
         self._ship_promotions(stored)
         self._ship_status(stored, state, attempts[-1], stretches[-1])
@@ -258,11 +261,12 @@ class MlflowShipper:
         if points[start:]:
             self._send(stored, points[start:], {**tags, projection.EVENTS_TAG: str(len(points))})
 
-    def _ship_tags(self, stored: StoredRun, tags: dict[str, str]) -> None:
+    def _ship_tags(self, stored: StoredRun, tags: dict[str, str]) -> set[str]:
         news = {key: value for key, value in tags.items() if self._tags.get(key) != value}
         if news:
             self._registry.log(stored.run_id, tags=news)
             self._tags |= news
+        return set(news)
 
     def _ship_models(self, stored: StoredRun, segments: Sequence[AnySegment]) -> dict[str, int]:
         """A LoggedModel for each checkpoint on the path, and its scores when they are there or have changed."""
