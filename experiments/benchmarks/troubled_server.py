@@ -34,7 +34,6 @@ class TroubledServer:
         self.slow_s = slow_s
         self._real = port
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"owner": self}))
-        self._server.daemon_threads = True
 
     @property
     def url(self) -> str:
@@ -62,7 +61,6 @@ class TroubledServer:
 
 class _Handler(BaseHTTPRequestHandler):
     owner: TroubledServer
-    protocol_version = "HTTP/1.0"  # a connection a request: a closed one harms no other
 
     def _do(self) -> None:
         owner = self.owner
@@ -70,7 +68,6 @@ class _Handler(BaseHTTPRequestHandler):
         owner.requests[trouble] = owner.requests.get(trouble, 0) + 1
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if trouble == "down":
-            self.close_connection = True
             return
         if trouble == "slow":
             time.sleep(owner.slow_s)
@@ -80,7 +77,6 @@ class _Handler(BaseHTTPRequestHandler):
             headers = {key: value for key, value in self.headers.items() if key.lower() not in {"host", "connection"}}
             status, kind, content = owner.served(self.command, self.path, headers, body)
         if trouble == "lost":
-            self.close_connection = True
             return
         self.send_response(status)
         self.send_header("Content-Type", kind)
@@ -88,7 +84,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    do_GET = do_POST = do_PATCH = do_DELETE = do_PUT = _do  # noqa: N815 - the names that http.server looks for
-
     def log_message(self, *_: Any) -> None:
         """Says nothing."""
+
+
+for method in ("GET", "POST", "PATCH", "PUT", "DELETE"):
+    setattr(_Handler, f"do_{method}", _Handler._do)  # noqa: SLF001 - the names that http.server looks for
