@@ -7,6 +7,7 @@ import atexit
 import os
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -242,6 +243,10 @@ class Run:
         self._open = False
         atexit.unregister(self._end_at_exit)
         self._telemetry.stop()
+        with suppress(OSError) if self._writer.has_failed else nullcontext():  # `step` has raised the reason
+            self._record_end(status, reason)
+
+    def _record_end(self, status: Literal["finished", "interrupted", "failed"], reason: str) -> None:
         self._writer.close()
         if self._rank > 0 or self._lock is None:
             if status == "finished":

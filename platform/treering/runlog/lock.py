@@ -40,7 +40,7 @@ def acquire(path: Path) -> int:
         if error.errno not in (errno.EAGAIN, errno.EACCES):
             os.close(descriptor)
             raise  # a file system without locks, say: nobody holds it
-        holder = os.pread(descriptor, 64, 0).decode(errors="replace").strip()
+        holder = os.pread(descriptor, 64, 0).decode(errors="replace").partition("\n")[0]  # the attempt follows
         os.close(descriptor)
         raise RunLockedError(
             f"{path.parent}: another process group trains this run (process {holder or 'unknown'}); "

@@ -5,6 +5,7 @@ returned. A thread makes the rings survive the machine once a second, so that a 
 `sync` does it at once, which the trainer asks for before every checkpoint. Standard library only.
 """
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -37,7 +38,7 @@ class RingWriter(Generic[R]):
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         hold(self._descriptor)
         self._unsynced = False
-        self._sync_error: OSError | None = None
+        self._error: OSError | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._sync_regularly, name="treering-sync", daemon=True)
         self._thread.start()
@@ -51,16 +52,31 @@ class RingWriter(Generic[R]):
         Raises:
             OSError: the ring could not be written whole, or earlier rings could not be synced; training must not go on.
         """
-        if self._sync_error is not None:
-            raise self._sync_error
+        if self._error is not None:
+            raise self._error
         ring, line = self._kind.sealed(**values, prev=self._prev)
         data = f"{line}\n".encode()
-        written = os.write(self._descriptor, data)
-        if written != len(data):
-            raise OSError(f"{self._path}: ring of step {ring.step}: {written} of {len(data)} bytes written")
+        try:
+            written = os.write(self._descriptor, data)
+            if written < len(data):  # the disk is full: what is left to write says so
+                os.write(self._descriptor, data[written:])
+                raise OSError(errno.EIO, f"{written} of {len(data)} bytes written at once")
+        except OSError as error:
+            self._error = OSError(
+                error.errno,
+                f"the ring of step {ring.step} could not be written ({error.strerror}), so training must not go on; "
+                "make room on the disk, then start again",
+                str(self._path),
+            )
+            raise self._error from error
         self._prev = ring.digest
         self._unsynced = True
         return ring
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a ring could not be written or synced: no further one is taken."""
+        return self._error is not None
 
     @property
     def last_digest(self) -> str:
@@ -98,7 +114,7 @@ class RingWriter(Generic[R]):
             try:
                 self.sync()
             except OSError as error:
-                self._sync_error = OSError(error.errno, error.strerror, str(self._path))
+                self._error = OSError(error.errno, error.strerror, str(self._path))
                 return
 
     def __enter__(self) -> Self:
