@@ -1,4 +1,7 @@
-"""A proxy of an HTTP server on this machine that can be down, slow, full of errors, or cut connections."""
+"""A proxy of an HTTP server on this machine that can be down, slow, full of errors, or cut connections.
+
+It passes bytes on as they are: a request to S3 signs its headers, and the host among them.
+"""
 
 import socket
 import threading
