@@ -51,7 +51,7 @@ def search(
     Dates are UTC, such as 2026-11-05. Abandoned checkpoints are found by checkpoint:abandoned alone.
 
     Examples:
-        treering search 'corpus:code licence:GPL* score.hellaswag>0.7' --sort -score.hellaswag
+        treering search 'licence:GPL* score.hellaswag>0.7' --sort -score.hellaswag
         treering search tag.owner:ada state:running 'updated>=2026-11'
         treering search -- '-licence:GPL*,AGPL* promoted:production'
     """
