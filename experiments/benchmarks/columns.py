@@ -32,6 +32,7 @@ from treering.config.canonical import digest_bytes
 from treering.runlog.columns.attempt import COLUMNS, AttemptColumns
 from treering.runlog.recorded_ring import RecordedRing
 from treering.runlog.ring import RINGS_FILE
+from treering.runlog.ring_file import COMPRESSED, compress
 from treering.runlog.ring_log import RingLog
 
 HEADER = digest_bytes(b"header")
@@ -106,11 +107,10 @@ def one_run(root: Path, steps: int, rounds: int) -> dict[str, Any]:
     found = {name: columns.history(name) for name in head.metrics}
     table = {"step": found["train/loss"].steps} | {name: each.values for name, each in found.items()}
     pq.write_table(pa.table(table), plain, compression="zstd")
-    return {
+    found_here = {
         "steps": steps,
         "build_us_a_ring": 1e6 * build / steps,
         "rings_bytes_a_point": len(rings) / points,
-        "rings_zstd_bytes_a_point": len(pa.Codec("zstd", compression_level=9).compress(rings)) / points,
         "columns_bytes_a_point": sum(file.stat().st_size for file in (attempt.path / COLUMNS).iterdir()) / points,
         "plain_parquet_bytes_a_point": plain.stat().st_size / points,
         "head_s": best(lambda: AttemptColumns(attempt).head(), rounds),
@@ -119,6 +119,23 @@ def one_run(root: Path, steps: int, rounds: int) -> dict[str, Any]:
         "spike": bool(chart.maximum.max() == SPIKE and chart.max_step[chart.maximum.argmax()] == steps * 2 // 3),
         "history_of_rings_s": best(lambda: read_rings(attempt, "train/loss"), 1),
         "history_of_plain_parquet_s": best(lambda: read_plain(plain, "train/loss"), rounds),
+    }
+    return found_here | finished(attempt, points)
+
+
+def finished(attempt: Attempt, points: int) -> dict[str, Any]:
+    """What a finished run has on disk, and how fast one of its rings is read; compresses the rings."""
+    start = time.process_time()
+    compress(attempt.ring_log.path)
+    took = time.process_time() - start
+    rings, columns = attempt.path / f"{RINGS_FILE}{COMPRESSED}", attempt.path / COLUMNS
+    sizes = [sum(file.stat().st_size for file in each) / points for each in ([rings], columns.iterdir())]
+    middle = AttemptColumns(attempt).head().last_step // 2
+    return {
+        "compress_s": took,
+        "finished_rings_bytes_a_point": sizes[0],
+        "finished_bytes_a_point": sum(sizes),
+        "ring_of_compressed_s": best(lambda: AttemptColumns(attempt).ring(middle), 5),
     }
 
 
@@ -136,7 +153,8 @@ def read_plain(file: Path, metric: str) -> list[Any]:
 def many_runs(root: Path, runs: int, metrics: int, steps: int, rounds: int) -> dict[str, Any]:
     """Reads every series of many runs."""
     first = write_rings(root / "many/0", steps, metrics, seed=2)
-    names = list(AttemptColumns(first).head().metrics)
+    head = AttemptColumns(first).head()
+    names = list(head.metrics)
     attempts = [first]
     for number in range(1, runs):
         folder = root / f"many/{number}"
@@ -150,7 +168,7 @@ def many_runs(root: Path, runs: int, metrics: int, steps: int, rounds: int) -> d
         "steps": steps,
         "read_s": best(lambda: [AttemptColumns(attempt).histories(names) for attempt in attempts], rounds),
         "heads_s": best(lambda: [AttemptColumns(attempt).head() for attempt in attempts], rounds),
-    }
+    } | finished(first, sum(summary.count for summary in head.metrics.values()))
 
 
 def commands(root: Path, steps: int) -> dict[str, Any]:

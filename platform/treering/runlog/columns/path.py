@@ -51,13 +51,23 @@ class PathColumns:
             head = columns.head()
             first = segment.attempt.first_step()
             if number and head.rings and first != (last.step if last else 0) + 1:
-                raise EvidenceError(f"{segment.attempt.rings_file}: step {first} follows step {last and last.step}")
+                raise EvidenceError(
+                    f"{segment.attempt.rings_file}: step {first} follows step {last and last.step}",
+                    file=segment.attempt.rings_file,
+                    step=first,
+                    found=first,
+                    expected=(last.step if last else 0) + 1,
+                )
             end = head.last_step if last_step is None else last_step
             newest = columns.ring(end) if head.rings else None
             if newest is None and last_step is not None:
                 raise EvidenceError(
                     f"{segment.attempt.rings_file}: the rings end at step {head.last_step}, the path needs them to "
-                    f"step {last_step}"
+                    f"step {last_step}",
+                    file=segment.attempt.rings_file,
+                    step=last_step,
+                    found=head.last_step,
+                    expected=last_step,
                 )
             last = newest or last
         return found
