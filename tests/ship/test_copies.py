@@ -1,6 +1,7 @@
 """Copies of run folders, in a folder and on a real S3 server."""
 
 import os
+import time
 
 import pytest
 from copies import bring, copied_files, index_of, objects, pass_over, whole
@@ -91,6 +92,22 @@ def test_what_a_power_cut_took_is_copied_again(url, write_run, here):
     assert index_of(url, writer.run).files["attempts/0001/rings.jsonl"].rewritten == 1
     bring(url, here, writer.run)
     assert (here.run(writer.run.path.name) / "attempts/0001/rings.jsonl").read_bytes() == kept + other
+
+
+def test_a_document_that_is_younger_than_a_look_waits_for_the_next(folder_url, write_run):
+    """It may name a ring or an entry that the look, which saw the journals before, has not."""
+    writer = whole(write_run)
+    manifest = writer.run.path / "checkpoints/step-00000010/manifest.json"
+    shipper = Copies(folder_url, "tiny").shipper(writer.run)
+    future = time.time_ns() + 10**9
+    os.utime(manifest, ns=(future, future))
+    assert shipper.ship().sent == {"file": 8}
+    os.utime(manifest, ns=(future - 2 * 10**9, future - 2 * 10**9))
+    assert shipper.ship().sent == {"file": 1}
+    manifest.write_text("newer")
+    os.utime(manifest, ns=(future + 10**9, future + 10**9))
+    assert shipper.ship().sent == {"file": 0}
+    assert len(objects(folder_url, writer.run, "checkpoints/step-00000010/manifest.json")) == 1
 
 
 def test_many_small_parts_become_one(folder_url, write_run, here, monkeypatch):

@@ -98,14 +98,15 @@ def test_a_mirror_that_was_killed_goes_on(folder_url, write_run, here, monkeypat
     assert copied_files(half.path) == copied_files(writer.run.path)
 
 
-def test_a_mirror_whose_log_was_changed_is_brought_again(folder_url, write_run, here):
+@pytest.mark.parametrize("other", [b"", b"something else"])
+def test_a_mirror_whose_log_was_changed_is_brought_again(folder_url, write_run, here, other):
     writer = write_run().start().lay(3)
     pass_over(folder_url, writer.run)
     bring(folder_url, here, writer.run)
     there = here.run(writer.run.path.name) / "attempts/0001/rings.jsonl"
     content = there.read_bytes()
     there.chmod(0o644)
-    there.write_bytes(content[: len(content) // 2])
+    there.write_bytes(other + content[len(other) : len(content) // 2])
     bring(folder_url, here, writer.run)
     assert there.read_bytes() == content
 
