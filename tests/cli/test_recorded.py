@@ -70,7 +70,9 @@ def test_a_damaged_checkpoint_ends_the_audit_with_3(treering, tmp_path):
     code, out, _ = treering("audit", "ckpt")
     assert code == 3
     assert out.startswith("FAILED with 1 finding")
-    assert "found digest" in out
+    text = " ".join(out.split())
+    assert "weights.bin: digest sha256:" in text
+    assert "by the record of step 2; restore the file from a copy" in text
 
 
 def test_other_questions_are_refused_with_the_reason(run, treering):

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from treering.audit.attestation.check import compare_records, open_attestation
 from treering.audit.attestation.dsse import Envelope
 from treering.audit.attestation.place import SUFFIX, attested_checkpoint
-from treering.audit.corpora.content import ExpectedFile, compare_files, damage_findings
+from treering.audit.corpora.content import compare_files, damage_findings
 from treering.audit.evidence.agreement import check_run
 from treering.audit.evidence.checkpoints import contradicts_its_folder
 from treering.audit.evidence.presence import check_presence
+from treering.audit.expected_file import ExpectedFile
 from treering.audit.report import Finding, FindingKind, Judged
 from treering.config.canonical import digest_file
 from treering.config.resolved import CONFIG_FILE

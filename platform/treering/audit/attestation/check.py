@@ -10,8 +10,9 @@ from treering.audit.attestation.dsse import Envelope
 from treering.audit.attestation.place import attestation_file, find_attestation
 from treering.audit.attestation.statement import Statement
 from treering.audit.checkpoint import audit_checkpoint
-from treering.audit.corpora.content import ExpectedFile, compare_files
+from treering.audit.corpora.content import compare_files
 from treering.audit.evidence.segments import RecordedSegment, recorded_segments_to
+from treering.audit.expected_file import ExpectedFile
 from treering.audit.report import UNSIGNED, AuditReport, Finding, FindingKind, Judged, Level, SignedStatement
 from treering.config.canonical import DIGEST_PREFIX, digest_file, short
 from treering.errors import EvidenceError

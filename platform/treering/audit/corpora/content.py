@@ -4,7 +4,6 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,9 @@ from numpy.typing import NDArray
 from treering.audit.corpora.catalog import Catalog
 from treering.audit.evidence.rings import Recorded
 from treering.audit.evidence.segments import Piece
+from treering.audit.expected_file import ExpectedFile, file_problem
 from treering.audit.report import Finding
-from treering.config.canonical import DIGEST_PREFIX, digest_file
+from treering.config.canonical import DIGEST_PREFIX
 from treering.data.corpus.chunks import map_in_order
 from treering.data.corpus.corpus import BIN, IDX, MANIFEST, Corpus, Damage
 from treering.data.order.treering1 import DataOrder
@@ -28,21 +28,6 @@ _CHUNK = 1 << 14
 _NO_TOKEN = np.iinfo(np.uint32).max
 _SHOWN_DOCUMENTS = 8
 _SHOWN_BATCHES = 3
-
-
-@dataclass(frozen=True, slots=True)
-class ExpectedFile:
-    """A file whose content a record states.
-
-    Attributes:
-        path: relative to the folder.
-        digest: sha256 of its content.
-        size: bytes, None where nobody says.
-    """
-
-    path: str
-    digest: str
-    size: int | None = None
 
 
 def check_files(checkpoint: CheckpointDirectory, progress: Progress = quiet) -> list[Finding]:
@@ -61,7 +46,7 @@ def compare_files(folder: Path, expected: Sequence[ExpectedFile], by: str, progr
         progress: is called for each file.
     """
     findings: list[Finding] = []
-    problems = map_in_order(partial(_problem, folder), expected)
+    problems = map_in_order(partial(file_problem, folder), expected)
     for done, (each, problem) in enumerate(zip(expected, problems, strict=True), 1):
         if problem:
             path = folder / each.path
@@ -77,17 +62,6 @@ def compare_files(folder: Path, expected: Sequence[ExpectedFile], by: str, progr
             text = f"{path}: {by} names no such {what}: it was put there later; move it elsewhere"
             findings.append(Finding("checkpoint", text, file=str(path)))
     return findings
-
-
-def _problem(folder: Path, expected: ExpectedFile) -> str:
-    path = folder / expected.path
-    if not path.is_file():
-        dangling = "a link that leads nowhere" if path.is_symlink() else "missing"
-        return "not a regular file" if path.exists() else dangling
-    if expected.size is not None and (size := path.stat().st_size) != expected.size:
-        return f"{size} bytes, expected {expected.size}"
-    digest = digest_file(path)
-    return "" if digest == expected.digest else f"digest {digest}, expected {expected.digest}"
 
 
 def check_corpora(pieces: Sequence[Piece], catalog: Catalog, progress: Progress = quiet) -> list[Finding]:

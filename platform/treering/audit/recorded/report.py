@@ -7,11 +7,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
+from treering.audit.expected_file import ExpectedFile, file_problem
 from treering.audit.recorded.content import Content
 from treering.audit.recorded.feed import AbandonedFeeds, StepFeed, feeds_along
 from treering.audit.recorded.restart import Restart, judge_restart
 from treering.audit.report import Finding, Judged, Level
-from treering.config.canonical import digest_file
 from treering.errors import EvidenceError
 from treering.runlog.journal import AttemptEnded
 from treering.runlog.mirror import NOT_MIRRORED
@@ -214,10 +214,7 @@ def _damaged_files(checkpoint: RecordedCheckpoint) -> Iterator[Finding]:
     root = Path(checkpoint.path)
     folder = root.parent if root.is_file() else root
     for each in checkpoint.files:
-        file = folder / each.path
-        if not file.is_file():
-            yield Finding("checkpoint", f"{file}: missing; the checkpoint of step {checkpoint.step} had it", str(file))
-        elif (size := file.stat().st_size) != each.size:
-            yield Finding("checkpoint", f"{file}: found {size:,} bytes, expected {each.size:,}", str(file))
-        elif each.digest is not None and (found := digest_file(file)) != each.digest:
-            yield Finding("checkpoint", f"{file}: found digest {found}, expected {each.digest}", str(file))
+        if problem := file_problem(folder, ExpectedFile(each.path, each.digest, each.size)):
+            file = folder / each.path
+            text = f"{file}: {problem} by the record of step {checkpoint.step}; restore the file from a copy"
+            yield Finding("checkpoint", text, str(file))
