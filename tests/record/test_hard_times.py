@@ -173,3 +173,48 @@ def test_a_clock_that_goes_back_disturbs_nothing(monkeypatch, treering):
         code, out, _ = treering(*command)
         assert code == 0
         assert "-" not in out.split("age")[-1].split("\n")[0] if command == ("runs",) else out
+
+
+PRINTS = """
+import sys, time
+for step in range(1, 401):
+    print(f"step {step} loss {1 / step}", flush=True)
+    time.sleep(0.002)
+"""
+
+
+@pytest.mark.slow
+def test_a_recorder_that_is_killed_leaves_whole_rings(tmp_path):
+    Path("prints.py").write_text(PRINTS)
+    words = ["record", "--metrics", r"step (?P<step>\d+) loss (?P<loss>\S+)", "--", sys.executable, "prints.py"]
+    chance, rings = random.Random(12), {}
+
+    def record():
+        return subprocess.Popen([sys.executable, "-m", "treering", *words], stdout=subprocess.DEVNULL, cwd=tmp_path)
+
+    for number in range(max(2, KILLS // 3)):
+        recorder, seen = record(), sum(map(len, rings.values()))
+        while number % 4 and sum(map(len, rings.values())) == seen and recorder.poll() is None:
+            time.sleep(0.02)
+            rings = reported()
+        time.sleep(chance.uniform(0, 0.3))
+        before = reported()
+        recorder.kill()
+        recorder.wait()
+        rings = reported()
+        assert all(rings[attempt][: len(found)] == found for attempt, found in before.items())
+    assert record().wait() == 0
+    rings = reported()
+    assert len(rings) >= 2
+    assert len(rings[max(rings)]) == 400
+    for found in rings.values():
+        assert found == [(step, 1 / step) for step in range(1, len(found) + 1)]
+
+
+def reported():
+    """Steps and losses by attempt, the chain checked; a ring that another process has seen must stay."""
+    return {
+        each.number: [(ring.step, ring.metrics["loss"]) for ring in each.rings()]
+        for run in find_recorded_runs(Path("runs"))
+        for each in run.attempts()
+    }
