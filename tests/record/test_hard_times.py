@@ -82,6 +82,7 @@ def test_each_acknowledged_ring_is_there_once_after_kills_at_random_moments():
     for number in range(KILLS):
         before, trainer = len(acknowledged()), forked(train)
         while number % 4 and len(acknowledged()) == before:  # one kill of four comes while the attempt begins
+            assert os.waitpid(trainer, os.WNOHANG) == (0, 0), "the trainer ended by itself"
             time.sleep(0.002)
         kill_after(trainer, chance.uniform(0, 0.2))
         kill_after(forked(look), chance.uniform(0, 0.1))

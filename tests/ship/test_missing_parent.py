@@ -12,8 +12,10 @@ from typer.testing import CliRunner
 
 from treering.cli import app
 from treering.errors import EvidenceError
+from treering.metrics import path_summary
 from treering.report.facts import Training
 from treering.runlog.ancestry import path_left
+from treering.runlog.directory import RunDirectory
 from treering.ship.follow import ship_once
 
 APP = str(Path(__file__).parents[2] / "dashboard" / "treering_dashboard" / "site" / "app.py")
@@ -57,6 +59,19 @@ def test_the_path_left_is_the_runs_own(pair, damage):
     left = path_left(child.run)
     assert [ring.step for ring in left.rings] == list(range(11, 31))
     assert left.missing.startswith(f"the run starts from step 10 of run {parent.resolved.run_id}, whose log is missing")
+
+
+def test_a_long_run_without_its_parent_is_read_by_columns(pair, monkeypatch):
+    parent, child = pair
+    remove(parent)
+    by_rings = path_summary.summary_of_path(child.run)
+    monkeypatch.setattr(path_summary, "LONG_BYTES", 0)
+    by_columns = path_summary.summary_of_path(RunDirectory(child.run.path))
+    assert (child.run.path / "attempts" / "0001" / "columns" / "head.json").exists()
+    assert by_columns.missing
+    for name in ("missing", "newest", "validation_loss", "alarms"):
+        assert getattr(by_columns, name) == getattr(by_rings, name)
+    assert by_columns.last.step == 30
 
 
 def test_damage_in_the_run_itself_is_still_an_error(pair):
