@@ -84,7 +84,7 @@ def test_a_frozen_database_migrates_and_keeps_its_rows(database, revision):
 
 def test_other_versions_are_left_alone_and_the_error_names_the_command(database):
     restore(database, "0001")
-    before = "found schema 0001, expected 0002: made by an older Treering; .* run `treering migrate`"
+    before = "found schema 0001, expected 0003: made by an older Treering; .* run `treering migrate`"
     with pytest.raises(StoreError, match=before), database.reading():
         pass
     with pytest.raises(StoreError, match=before), database.writing():
@@ -92,7 +92,7 @@ def test_other_versions_are_left_alone_and_the_error_names_the_command(database)
     database.migrate()
     set_revision(database, "0099")
     for use in (Database.migrate, Database.make):
-        with pytest.raises(StoreError, match="found schema 0099, expected 0002: made by a newer Treering; install"):
+        with pytest.raises(StoreError, match="found schema 0099, expected 0003: made by a newer Treering; install"):
             use(Database(str(database._url.render_as_string(hide_password=False))))
 
 
@@ -187,7 +187,7 @@ def test_refusals_of_a_server_name_the_remedy_and_no_password(postgresql):
 
 
 def test_the_command_makes_the_tables(database, treering):
-    assert treering("migrate")[:2] == (0, f"{database.place}: tables made, schema 0002\n")
+    assert treering("migrate")[:2] == (0, f"{database.place}: tables made, schema 0003\n")
     code, out, _ = treering("migrate", "--json")
     assert (code, json.loads(out)["done"]) == (0, "current")
     assert differences(database) == []

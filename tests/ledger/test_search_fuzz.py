@@ -29,7 +29,7 @@ QUERIES = st.lists(terms(), max_size=3)
 
 
 @given(world=worlds(), asked=QUERIES)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_sqlite_answers_as_python_does(sqlite, world, asked):
     check(sqlite, world, asked)
 

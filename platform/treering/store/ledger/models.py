@@ -120,7 +120,7 @@ class LicenceRow(Base):
     __tablename__ = "ledger_licence"
 
     corpus: Mapped[str] = mapped_column(_of("ledger_corpus"), primary_key=True)
-    licence: Mapped[str] = mapped_column(primary_key=True, index=True)
+    licence: Mapped[str] = mapped_column(primary_key=True)
     documents: Mapped[int]
     tokens: Mapped[int]
 
@@ -131,8 +131,8 @@ class ReadRow(Base):
     __tablename__ = "ledger_read"
 
     checkpoint: Mapped[str] = mapped_column(_of("ledger_checkpoint"), primary_key=True)
-    corpus: Mapped[str] = mapped_column(primary_key=True, index=True)
-    name: Mapped[str] = mapped_column(index=True)
+    corpus: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str]
     samples: Mapped[int | None]
     tokens: Mapped[int | None]
     epochs: Mapped[float | None]
@@ -180,7 +180,7 @@ class TagRow(Base):
     at: Mapped[float]
     by: Mapped[str]
     host: Mapped[str | None]
-    tag: Mapped[str] = mapped_column(index=True)
+    tag: Mapped[str]
     given: Mapped[bool]
     origin: Mapped[str]
 
@@ -192,7 +192,7 @@ class PromotionRow(Base):
 
     key: Mapped[str] = mapped_column(primary_key=True)
     run: Mapped[str] = mapped_column(_of("ledger_run"), index=True)
-    alias: Mapped[str] = mapped_column(index=True)
+    alias: Mapped[str]
     checkpoint: Mapped[str]
     step: Mapped[int]
     at: Mapped[float]

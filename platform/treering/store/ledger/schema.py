@@ -9,7 +9,7 @@ from sqlalchemy import Connection, column, select, table
 from treering.errors import StoreError
 
 VERSION_TABLE: Final = "ledger_version"
-REVISIONS: Final = ("0001", "0002")
+REVISIONS: Final = ("0001", "0002", "0003")
 """The revisions in order; the last one is this version's."""
 
 _MIGRATING_LOCK: Final = 0x6C65646765720000

@@ -154,10 +154,13 @@ class Conditions:
         return Judgement(read, or_(read, not_(RunRow.corpora)))
 
     def _licence(self, term: Term) -> Judgement:
+        # By the few corpora that there are: a join would lead a planner to all checkpoints that read one of them.
+        under = select(LicenceRow.corpus).where(self._among(term, LicenceRow.licence)).distinct()
+        corpora = list(self._connection.execute(under).scalars())
+        known = list(self._connection.execute(select(CorpusRow.key)).scalars())
         mine = ReadRow.checkpoint == CheckpointRow.key
-        under = select(LicenceRow.licence).join(ReadRow, LicenceRow.corpus == ReadRow.corpus)
-        read = under.where(mine, self._among(term, LicenceRow.licence)).exists()
-        unknown = exists().where(mine, not_(exists().where(CorpusRow.key == ReadRow.corpus)))
+        read = exists().where(mine, _in(ReadRow.corpus, corpora))
+        unknown = exists().where(mine, not_(_in(ReadRow.corpus, known)))
         return Judgement(read, or_(read, not_(RunRow.corpora), unknown))
 
     def _score(self, term: Term) -> Condition:
@@ -182,7 +185,9 @@ class Conditions:
             and_(later.at == PromotionRow.at, self.exact(later.key) > self.exact(PromotionRow.key)),
         )
         same = and_(other.project == RunRow.project, other.experiment == RunRow.experiment)
-        return not_(exists().where(other.key == later.run, same, later.alias == PromotionRow.alias, newer))
+        overruled = select(later.key).join(other, other.key == later.run)
+        overruled = overruled.where(same, later.alias == PromotionRow.alias, newer)
+        return not_(overruled.correlate(RunRow, PromotionRow).exists())  # it may be two queries deep
 
     def exact(self, column: Any) -> ColumnElement[str]:
         """A text column in the order of its bytes, in both databases."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from sqlalchemy import Connection, and_, func, not_, select
+from sqlalchemy import Connection, and_, exists, func, not_, or_, select
 from sqlalchemy.orm import aliased
 
 from treering.errors import UserError
@@ -133,7 +133,7 @@ def search(database: Database, query: str, *, sort: str = "-updated", limit: int
         count = connection.execute(select(func.count()).select_from(fitting.subquery())).scalar()
         keys = fitting.order_by(*_order(conditions, by, sort)).limit(limit)
         found = _found(connection, conditions, list(connection.execute(keys).scalars()))
-        undecided = _undecided(connection, shown, judged)
+        undecided = _undecided(connection, shown, judged) if any(term.may_be_unknown for term in terms) else 0
         doubt = [*conditions.hints, *_doubt(connection, undecided, found)]
         seen_at = connection.execute(select(func.max(SourceRow.seen_at))).scalar()
     return Answer(query, each, count or 0, found, undecided, doubt, seen_at)
@@ -159,9 +159,12 @@ def _shown(conditions: Conditions, terms: Iterable[Term], *, each: bool) -> Cond
     if each:
         return kept
     later = aliased(CheckpointRow)
-    newer = select(later.key).where(later.run == CheckpointRow.run, later.status != "abandoned")
-    newer = newer.order_by(later.step.desc(), later.attempt.desc(), conditions.exact(later.key).desc()).limit(1)
-    return and_(kept, CheckpointRow.key == newer.correlate(CheckpointRow).scalar_subquery())
+    key, mine = conditions.exact(later.key), conditions.exact(CheckpointRow.key)
+    same_step = and_(later.step == CheckpointRow.step, key > mine)
+    newer = exists().where(
+        later.run == CheckpointRow.run, later.status != "abandoned", or_(later.step > CheckpointRow.step, same_step)
+    )
+    return and_(kept, not_(newer))
 
 
 def _order(conditions: Conditions, by: str, sort: str) -> list[Any]:
@@ -185,9 +188,7 @@ def _order(conditions: Conditions, by: str, sort: str) -> list[Any]:
 
 def _undecided(connection: Connection, shown: Condition, judged: Sequence[Judgement]) -> int:
     """How many might fit, and are not known to."""
-    possible = and_(*(each.possible for each in judged)) if judged else None
-    if possible is None:
-        return 0
+    possible = and_(*(each.possible for each in judged))
     known = and_(*(each.holds for each in judged))
     columns = select(func.count()).select_from(RunRow).join(CheckpointRow, RunRow.key == CheckpointRow.run)
     return connection.execute(columns.where(shown, possible, not_(known))).scalar() or 0

@@ -65,6 +65,11 @@ class Term:
         """Whether it is about checkpoints, not about the run as a whole."""
         return self.field in FIELDS and FIELDS[self.field].of == "checkpoint"
 
+    @property
+    def may_be_unknown(self) -> bool:
+        """Whether it is about what checkpoints read, which the ledger does not always know."""
+        return self.field in {"corpus", "licence"}
+
 
 def parse(query: str) -> tuple[Term, ...]:
     """The terms of a query.
