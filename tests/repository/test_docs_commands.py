@@ -29,6 +29,7 @@ NOT_RUN = {
     "treering report": "it needs what every stage of the pipeline leaves; tests/report makes such a project",
     "treering train …": "it is no complete command",
     "treering audit --megatron-run": "it needs a run of Megatron; tests/audit/test_megatron_run.py makes some",
+    "treering audit RUN --megatron-run": "it needs a recorded run of Megatron; tests/adapters/test_megatron.py has one",
 }
 """Commands that need what a test has not, by their beginning; a command with --dry-run runs all the same."""
 
