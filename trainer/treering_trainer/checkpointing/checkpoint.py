@@ -24,12 +24,10 @@ from treering.runlog.chronicle import record_saved
 from treering.runlog.directory import MANIFEST_FILE, CheckpointDirectory, RunDirectory
 from treering.runlog.journal import Journal
 from treering.runlog.records import CheckpointManifest, FileRecord, Record
+from treering.runlog.removal import SAVING_PREFIX
 from treering.runlog.ring import Ring
 from treering.runlog.writer import RingWriter
 from treering_trainer.core.engine import Engine
-
-SAVING_PREFIX = ".saving-"
-"""A checkpoint's folder has it before its name until it is complete."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

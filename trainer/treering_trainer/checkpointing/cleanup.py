@@ -10,32 +10,19 @@ from treering.config.operation import CheckpointConfig
 from treering.errors import EvidenceError
 from treering.files import rename_durably, sync_directory
 from treering.foreign import say
-from treering.runlog.chronicle import record_removed, record_set_aside
+from treering.runlog.chronicle import record_set_aside
 from treering.runlog.directory import EVALUATIONS, CheckpointDirectory, RunDirectory
+from treering.runlog.removal import SAVING_PREFIX, delete_renamed, rename_for_removal
 from treering.runlog.retention import kept_by
-from treering_trainer.checkpointing.checkpoint import SAVING_PREFIX
-
-_REMOVING_PREFIX = ".removing-"
 
 
 def remove_unfinished(run: RunDirectory) -> list[str]:
     """Removes what an interrupted save or removal left; returns the names of the unfinished saves."""
-    _remove_renamed(run)
+    delete_renamed(run)
     found = sorted(run.checkpoints_folder.glob(f"{SAVING_PREFIX}*"))
     for path in found:
         shutil.rmtree(path)
     return [path.name.removeprefix(SAVING_PREFIX) for path in found]
-
-
-def _rename_for_removal(path: Path) -> None:
-    rename_durably(path, path.with_name(f"{_REMOVING_PREFIX}{path.name}"))
-
-
-def _remove_renamed(run: RunDirectory) -> None:
-    """Removes the checkpoints and conversions that are renamed for removal."""
-    for folder in (run.checkpoints_folder, run.conversions_folder):
-        for path in folder.glob(f"{_REMOVING_PREFIX}*"):
-            shutil.rmtree(path)
 
 
 def remove_old(run: RunDirectory, config: CheckpointConfig) -> None:
@@ -48,11 +35,8 @@ def remove_old(run: RunDirectory, config: CheckpointConfig) -> None:
     try:
         for each in checkpoints:
             if not rules[each.step]:
-                record_removed(run, each, _reason(config))
-                _rename_for_removal(each.path)
-                if each.conversion.exists():
-                    _rename_for_removal(each.conversion)
-        _remove_renamed(run)
+                rename_for_removal(run, each, _reason(config))
+        delete_renamed(run)
     except (OSError, EvidenceError) as error:
         say(f"an old checkpoint could not be removed: {error}")
 

@@ -27,13 +27,13 @@ from treering.errors import EvidenceError, TrainingError, UserError
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.folders import CHECKPOINTS
 from treering.runlog.records import AttemptLayout, ConversionManifest, FileRecord
+from treering.runlog.removal import CONVERTING_PREFIX
 from treering_trainer.checkpointing.checkpoint import check_files, seal
 from treering_trainer.checkpointing.weights import open_state
 from treering_trainer.core.engine import STATE_TAG
 from treering_trainer.core.universal import write_universal
 from treering_trainer.monitor.processes import die_with_parent
 
-_CONVERTING = ".converting-"
 _COPIES = 3
 """A worker holds the parts of a tensor, the joined tensor, and the file that it reads the parts from."""
 
@@ -117,7 +117,7 @@ def remove_unfinished(run: RunDirectory) -> None:
 
 
 def _remove_partial(folder: Path) -> None:
-    for path in folder.glob(f"{_CONVERTING}*"):
+    for path in folder.glob(f"{CONVERTING_PREFIX}*"):
         shutil.rmtree(path)
 
 
@@ -161,7 +161,7 @@ def _make(source: CheckpointDirectory, final: Path) -> tuple[ConversionManifest,
         TrainingError: the conversion could not be written.
     """
     manifest = source.manifest
-    temporary = final.with_name(f"{_CONVERTING}{final.name}")
+    temporary = final.with_name(f"{CONVERTING_PREFIX}{final.name}")
     (temporary / STATE_TAG).mkdir(parents=True)
     made: list[ConversionManifest] = []
 

@@ -33,6 +33,7 @@ COMMANDS = {
         "spikes": "List the alarms of a run (spikes and the other health rules), or what was read before a step.",
         "search": "Find runs and checkpoints of all projects in the ledger, which `treering ship` fills.",
         "note": "Add a note to a run, or change its tags; nothing that was written is changed.",
+        "gc": "Delete what no answer needs, and say before what is lost with it.",
         "archive": "Leave a run out of lists and compress its rings; `--undo` lists it again.",
     },
     "Registry and dashboard": {

@@ -1,0 +1,193 @@
+"""What of a project may be deleted, and what is lost with it. Rings, headers, journals and manifests are never offered.
+
+Of the checkpoints only those are offered that no path to the newest ring needs: set aside, or abandoned by a rewind.
+Never offered is a checkpoint that was promoted or that another run started from, nor anything of a run that trains.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from treering.errors import EvidenceError
+from treering.files import rename_durably
+from treering.project import Project
+from treering.runlog.columns.attempt import COLUMNS
+from treering.runlog.directory import CheckpointDirectory, RunDirectory
+from treering.runlog.find import find_recorded_runs, find_runs
+from treering.runlog.folders import RunFolder
+from treering.runlog.journal import Promoted
+from treering.runlog.lock import acquire, is_held
+from treering.runlog.removal import (
+    CONVERTING_PREFIX,
+    SAVING_PREFIX,
+    delete_renamed,
+    rename_for_removal,
+    renamed_for_removal,
+)
+
+Kind = Literal["unfinished", "superseded", "abandoned", "conversion", "columns", "index"]
+
+LOST: Final[dict[Kind, str]] = {
+    "unfinished": "nothing: an interrupted save, conversion or removal left it",
+    "superseded": "its weights: it cannot be exported, scored, replayed or continued from; trace and takedown no "
+    "longer list it",
+    "abandoned": "its weights: it cannot be exported, scored, replayed or continued from; trace and takedown no "
+    "longer list it",
+    "conversion": "nothing: `treering checkpoint convert` makes it again",
+    "columns": "nothing: the next reader makes them again from the rings",
+    "index": "trace --text and contamination need `treering index` again",
+}
+"""What the project can no longer answer once a thing of a kind is deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """One thing that may be deleted.
+
+    Attributes:
+        kind: what it is.
+        path: its folder.
+        size: bytes of its files.
+        run: its run; None for an index.
+        checkpoint: the checkpoint that it is, None where it is none.
+    """
+
+    kind: Kind
+    path: Path
+    size: int
+    run: RunFolder | None
+    checkpoint: CheckpointDirectory | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What may be deleted.
+
+    Attributes:
+        things: all of it.
+        kept: what was left out and why, in words.
+    """
+
+    things: tuple[Garbage, ...]
+    kept: tuple[str, ...]
+
+
+def find_garbage(project: Project, runs: Sequence[RunFolder] | None, kinds: Iterable[Kind]) -> Found:
+    """Looks for what may be deleted.
+
+    Args:
+        project: the project.
+        runs: runs to look into; None: all, and the indexes.
+        kinds: what to look for.
+    """
+    wanted = set(kinds)
+    things: list[Garbage] = []
+    kept: list[str] = []
+    for run in [*find_runs(project.runs), *find_recorded_runs(project.runs)] if runs is None else runs:
+        if is_held(run.lock):
+            kept.append(f"{run.path}: the run is running")
+            continue
+        try:
+            things += [each for each in _of_run(run, project, kept) if each.kind in wanted]
+        except EvidenceError as error:
+            kept.append(f"{run.path}: {error}")
+    if runs is None and "index" in wanted:
+        things += [_thing("index", path, None) for path in sorted(project.index.glob("[!.]*"))]
+    return Found(tuple(things), tuple(kept))
+
+
+def delete(things: Sequence[Garbage], done: Callable[[Garbage], None]) -> None:
+    """Deletes things, those of a run under the run's lock.
+
+    A process that is killed leaves what it has not reached, and folders without a name, which the next call deletes.
+
+    Args:
+        things: as `find_garbage` found them.
+        done: called after each.
+
+    Raises:
+        RunLockedError: a run began to train meanwhile.
+        EvidenceError: a run's journal was changed.
+        OSError: a folder cannot be deleted.
+    """
+    for each in things:
+        if each.run is None or each.kind == "columns":
+            _delete_folder(each.path)
+            done(each)
+            continue
+        lock = acquire(each.run.lock)
+        try:
+            if each.checkpoint is not None and isinstance(each.run, RunDirectory):
+                rename_for_removal(each.run, each.checkpoint, f"treering gc: {each.kind}")
+                delete_renamed(each.run)
+            else:
+                _delete_folder(each.path)
+        finally:
+            os.close(lock)
+        done(each)
+
+
+def _of_run(run: RunFolder, project: Project, kept: list[str]) -> Iterator[Garbage]:
+    for attempt in run.attempt_folders():
+        if (attempt / COLUMNS).is_dir():
+            yield _thing("columns", attempt / COLUMNS, run)
+    if not isinstance(run, RunDirectory) or run.mirror_file.exists():
+        return
+    for path in _unfinished(run):
+        yield _thing("unfinished", path, run)
+    needed = _needed(run, project)
+    on_path = {(each.attempt.number, each.last_step) for each in run.path_to(own=True)}
+    for kind, found in (("superseded", run.superseded()), ("abandoned", run.checkpoints())):
+        for each in found:
+            if kind == "abandoned" and (not on_path or _leads_on(each, on_path)):
+                continue
+            if reason := needed.get(each.digest):
+                kept.append(f"{each.path}: {reason}")
+            else:
+                yield _thing("superseded" if kind == "superseded" else "abandoned", each.path, run, each)
+    for path in sorted(run.conversions_folder.glob("step-*")):
+        yield _thing("conversion", path, run)
+
+
+def _unfinished(run: RunDirectory) -> Iterator[Path]:
+    yield from sorted(run.checkpoints_folder.glob(f"{SAVING_PREFIX}*"))
+    yield from sorted(run.conversions_folder.glob(f"{CONVERTING_PREFIX}*"))
+    yield from renamed_for_removal(run)
+
+
+def _leads_on(checkpoint: CheckpointDirectory, path: set[tuple[int, int | None]]) -> bool:
+    """Whether a checkpoint is on the path to the newest ring."""
+    manifest = checkpoint.manifest
+    return any(manifest.attempt == attempt and (last is None or manifest.step <= last) for attempt, last in path)
+
+
+def _needed(run: RunDirectory, project: Project) -> dict[str, str]:
+    """Checkpoints that are never offered, by digest, with the reason."""
+    found = {
+        line.entry.checkpoint: f"promoted as {line.entry.alias}"
+        for line in run.journal.lines()
+        if isinstance(line.entry, Promoted)
+    }
+    for other in find_runs(project.runs):
+        for attempt in other.attempts():
+            parent = attempt.header.parent if attempt.has_header else None
+            if parent is not None and parent.run != attempt.header.run:
+                found.setdefault(parent.checkpoint, f"run {other.path.name} started from it")
+    return found
+
+
+def _thing(kind: Kind, path: Path, run: RunFolder | None, checkpoint: CheckpointDirectory | None = None) -> Garbage:
+    return Garbage(kind, path, sum(each.stat().st_size for each in path.rglob("*") if each.is_file()), run, checkpoint)
+
+
+def _delete_folder(path: Path) -> None:
+    """Deletes a folder, which loses its name first."""
+    if not path.name.startswith("."):
+        renamed = path.with_name(f".{path.name}.deleted")
+        shutil.rmtree(renamed, ignore_errors=True)
+        rename_durably(path, renamed)
+        path = renamed
+    shutil.rmtree(path)

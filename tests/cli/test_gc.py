@@ -1,0 +1,139 @@
+"""`treering gc`: what is offered, what is never offered, what is lost, and what a kill leaves."""
+
+import json
+import time
+
+import pytest
+from run_writer import run_writers
+
+from treering.project import Project
+from treering.runlog.chronicle import record_left, record_set_aside
+from treering.runlog.journal import CheckpointRemoved, Promoted
+from treering.runlog.removal import rename_for_removal
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with run_writers(Project(tmp_path)) as writers:
+        yield writers
+
+
+@pytest.fixture
+def rewound(write):
+    """Steps 1 to 30 with checkpoints 10, 20 and 30; then from 10 again to step 25, where 20 is written again."""
+    writer = write().start()
+    for _ in range(3):
+        writer.lay(10).save()
+    writer.end("interrupted", "by hand")
+    run = writer.run
+    record_left(run)
+    first, second, _ = run.checkpoints()
+    record_set_aside(run, second, run.path / "superseded-0001")
+    (run.path / "superseded-0001").mkdir()
+    second.path.rename(run.path / "superseded-0001" / second.path.name)
+    writer.start(first).lay(10).save()
+    writer.lay(5).end()
+    record_left(run)
+    for checkpoint in (*run.checkpoints(), *run.superseded()):
+        (checkpoint.path / "layer_00.safetensors").write_bytes(bytes(1000))
+    return writer
+
+
+def asked(treering, *words):
+    code, out, err = treering("gc", *words, "--json")
+    assert code == 0, err
+    return json.loads(out)
+
+
+def offered(answer):
+    return [(each["kind"], "/".join(each["path"].rsplit("/", 2)[1:])) for each in answer["things"]]
+
+
+ABANDONED = [("superseded", "superseded-0001/step-00000020"), ("abandoned", "checkpoints/step-00000030")]
+
+
+def test_what_no_path_needs_is_offered_with_what_is_lost(rewound, treering):
+    answer = asked(treering, "--dry-run")
+    assert offered(answer) == ABANDONED
+    assert all(
+        each["bytes"] > 1000 and "its weights" in each["lost"] and not each["deleted"] for each in answer["things"]
+    )
+    assert [each.step for each in rewound.run.checkpoints()] == [10, 20, 30]
+    code, out, _ = treering("gc", "--dry-run")
+    assert code == 0
+    assert "lost with superseded: its weights: it cannot be exported, scored, replayed" in out
+
+
+def test_what_is_deleted_is_on_record_and_the_audit_knows_it(rewound, treering):
+    code, _, err = treering("gc")
+    assert (code, "there is no terminal to ask on; give --yes" in err) == (2, True)
+    answer = asked(treering, rewound.run.id[:8], "--yes")
+    assert all(each["deleted"] for each in answer["things"])
+    assert [each.step for each in rewound.run.checkpoints()] == [10, 20]
+    assert rewound.run.superseded() == []
+    entries = [line.entry for line in rewound.run.journal.lines() if isinstance(line.entry, CheckpointRemoved)]
+    assert [(each.step, each.reason) for each in entries] == [
+        (20, "treering gc: superseded"),
+        (30, "treering gc: abandoned"),
+    ]
+    assert asked(treering, "--yes")["things"] == []
+    code, out, _ = treering("verify", str(rewound.run.path), "--json")
+    texts = [finding["text"] for finding in json.loads(out)["findings"]]
+    assert [text for text in texts if "is missing" in text and "checkpoint of step" in text] == []
+
+
+def test_promoted_started_from_and_running_are_kept(rewound, write, treering):
+    run = rewound.run
+    third = next(each for each in run.checkpoints() if each.step == 30)
+    promoted = {"by": "me", "alias": "production", "level": "recorded", "required": "recorded"}
+    run.journal.append(Promoted(at=time.time(), step=30, checkpoint=third.digest, **promoted))
+    other = write(seed=2).start(run.superseded()[0], origin="start").lay(1).end()
+    assert other.run.attempts()[0].header.parent.checkpoint == run.superseded()[0].digest
+    answer = asked(treering, "--dry-run")
+    assert answer["things"] == []
+    assert [text.split(": ", 1)[1] for text in answer["kept"]] == [
+        f"run {other.run.path.name} started from it",
+        "promoted as production",
+    ]
+    rewound.hold()
+    assert [text.split(": ", 1)[1] for text in asked(treering, "--dry-run")["kept"]] == ["the run is running"]
+
+
+def test_what_a_killed_process_left_is_offered(rewound, treering):
+    run = rewound.run
+    (run.checkpoints_folder / ".saving-step-00000040").mkdir()
+    (run.conversions_folder / ".converting-step-00000010").mkdir(parents=True)
+    rename_for_removal(run, run.superseded()[0], "treering gc: superseded")  # and killed before it was deleted
+    assert offered(asked(treering, "--dry-run", "--kind", "unfinished")) == [
+        ("unfinished", "checkpoints/.saving-step-00000040"),
+        ("unfinished", "universal/.converting-step-00000010"),
+        ("unfinished", "superseded-0001/.removing-step-00000020"),
+    ]
+    asked(treering, "--yes")
+    assert [path.name for path in run.path.rglob(".*")] == []
+
+
+def test_columns_and_indexes_are_deleted_where_they_are_named(rewound, treering, tmp_path):
+    assert treering("show", rewound.run.id)[0] == 0
+    columns = rewound.directory / "columns"
+    columns.mkdir(exist_ok=True)
+    (tmp_path / ".treering/index/books").mkdir(parents=True)
+    assert offered(asked(treering, "--kind", "columns", "--kind", "index", "--yes"))[-1] == ("index", "index/books")
+    assert not columns.exists()
+    assert not any((tmp_path / ".treering/index").iterdir())
+    assert treering("show", rewound.run.id)[0] == 0
+
+
+@pytest.mark.usefixtures("rewound")
+def test_an_unknown_kind_is_named(treering):
+    code, _, err = treering("gc", "--kind", "rings")
+    assert (code, "found --kind rings, expected one of unfinished, superseded" in err) == (2, True)
+
+
+def test_a_damaged_journal_keeps_all_of_its_run(rewound, treering):
+    journal = rewound.run.path / "journal.jsonl"
+    journal.write_text(journal.read_text().replace("checkpoint_set_aside", "checkpoint_removed", 1))
+    answer = asked(treering, "--dry-run")
+    assert answer["things"] == []
+    assert "journal.jsonl line" in answer["kept"][0]
