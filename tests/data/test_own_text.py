@@ -79,7 +79,7 @@ def test_several_frames_in_one_file(project: Project) -> None:
 def test_a_folder_or_a_pattern_names_files(project: Project, given: str, ids: list[str]) -> None:
     (project.root / "texts/deep").mkdir()
     (project.root / "texts/a.jsonl").write_bytes(lines(ROWS[:1]))
-    (project.root / "texts/deep/b.jsonl.gz").write_bytes(gzip.compress(lines(ROWS[:1])))
+    (project.root / "texts/deep/b.jsonl.gz").write_bytes(gzip.compress(lines(ROWS[:1]), mtime=0))
     (project.root / "texts/.hidden.jsonl").write_bytes(b"{")
     (project.root / "texts/notes.md").write_text("no data")
     assert [each.id for each in taken(project, jsonl=given)] == ids
@@ -160,11 +160,11 @@ def test_what_is_not_there_is_named(project: Project, source: dict[str, str], me
     [
         (
             "a.jsonl.gz",
-            gzip.compress(lines(ROWS[:1] * 99))[:-9],
+            gzip.compress(lines(ROWS[:1] * 99), mtime=0)[:-9],
             r"a\.jsonl\.gz: damaged or cut off \(Compressed file ended",
         ),
         ("a.jsonl.gz", b"no gzip", r"a\.jsonl\.gz: damaged or cut off \(Not a gzipped file"),
-        ("a.jsonl.gz", gzip.compress(lines(ROWS))[:12] + b"xxxx", r"a\.jsonl\.gz: damaged or cut off"),
+        ("a.jsonl.gz", gzip.compress(lines(ROWS), mtime=0)[:12] + b"xxxx", r"a\.jsonl\.gz: damaged or cut off"),
         ("a.jsonl.zst", zst(lines(ROWS * 99))[:-9], r"a\.jsonl\.zst: damaged or cut off \(Truncated compressed stream"),
         ("a.jsonl.zst", b"no zstd", r"a\.jsonl\.zst: damaged or cut off \(ZSTD decompress failed"),
         ("a.jsonl", b"", "its 1 files below .* hold no document, expected at least one"),
