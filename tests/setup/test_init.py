@@ -248,7 +248,7 @@ def test_weights_are_by_size_and_sum_to_one(tokens, weights):
 def test_the_stages_are_those_of_the_clone_with_the_code_by_its_digest():
     ours = yaml.safe_load((ROOT / "dvc.yaml").read_text())
     theirs = yaml.safe_load((ROOT / "platform/treering/setup/pipeline.yaml").read_text())
-    assert theirs["stages"].pop("version")["cmd"] == "treering version --write data/version.json"
+    assert theirs["stages"].pop("version")["cmd"] == "treering version --write data/version.json --data ${config}"
     assert theirs["plots"] == ours["plots"]
     assert list(theirs["stages"]) == list(ours["stages"]) == list(STAGE_SOURCES)
     for name, stage in ours["stages"].items():
@@ -256,7 +256,7 @@ def test_the_stages_are_those_of_the_clone_with_the_code_by_its_digest():
         data = [path for path in stage.get("deps", []) if path not in code]
         assert sorted(code) == sorted(STAGE_SOURCES[name]), name
         other = theirs["stages"][name]
-        version = {"data/version.json": [f"stages.{name}"]}
+        version = {"data/version.json": [f"stages.{name}", *(["data"] if name == "fetch" else [])]}
         assert other["params"] == [*stage.get("params", []), version], name
         assert other.get("deps", []) == data, name
         for key in ("cmd", "outs", "metrics"):
@@ -296,3 +296,25 @@ def test_the_version_is_of_the_code_behind_each_stage(treering, folder):
     assert record["stages"]["train"] == code_digest(ROOT, STAGE_SOURCES["train"])
     assert len(set(record["stages"].values())) == len(STAGE_SOURCES) == 7
     assert treering("version")[1].startswith(f"Treering {record['version']}\n")
+
+
+def test_the_record_changes_with_the_data_and_says_what_is_missing(folder, treering):
+    (folder / "texts").mkdir()
+    text = folder / "texts/a.jsonl"
+    text.write_text('{"text": "one"}\n')
+    assert treering("init", "notes", "--data", "texts/*.jsonl", "--minimal", "--yes")[0] == 0
+
+    def recorded():
+        assert treering("version", "--write", "data/version.json", "--data", "experiments/notes.yaml")[0] == 0
+        return json.loads((folder / "data/version.json").read_text())["data"]
+
+    first = recorded()
+    assert list(first) == ["texts"]
+    assert recorded() == first
+    text.write_text('{"text": "another"}\n')
+    second = recorded()
+    (folder / "texts/b.jsonl").write_text('{"text": "more"}\n')
+    assert len({each["texts"] for each in (first, second, recorded())}) == 3
+    text.unlink()
+    (folder / "texts/b.jsonl").unlink()
+    assert recorded() == {"texts": "missing"}

@@ -1,10 +1,15 @@
-"""The code behind each stage of the pipeline, by digest: what a stage of a project outside the clone depends on."""
+"""What the stages of a project outside the clone depend on: the code behind each, and the files of one's own data."""
 
 from pathlib import Path
 from typing import Any, Final
 
 import treering
 from treering.collect.code import CODE_RULE, NUMERIC_SOURCES, code_digest, sources_root
+from treering.config.canonical import digest_json
+from treering.config.load import load_experiment
+from treering.data.sources.own_files import own_files
+from treering.errors import NotFoundError
+from treering.project import Project
 
 _SOURCES: Final = "platform/treering/data/sources"
 _CORPUS: Final = "platform/treering/data/corpus"
@@ -44,3 +49,29 @@ def version_record() -> dict[str, Any]:
         "rule": CODE_RULE,
         "stages": {stage: code_digest(root, paths) for stage, paths in STAGE_SOURCES.items()},
     }
+
+
+def data_record(config: Path, project: Project) -> dict[str, str]:
+    """What stands for the files of each corpus of your own data: their names, sizes and times, not their content.
+
+    Files that are missing have a text in place of the digest: stage `fetch` then says what is missing.
+
+    Args:
+        config: the experiment.
+        project: whose root the paths are relative to.
+
+    Raises:
+        ConfigError: the config does not hold.
+        UserError: a path is in a folder that a stage replaces.
+    """
+    found = {}
+    for corpus in load_experiment(config).corpora:
+        if corpus.own is None:
+            continue
+        try:
+            files = [(each.name, each.path.stat()) for each in own_files(corpus, project)]
+        except NotFoundError:
+            found[corpus.name] = "missing"
+        else:
+            found[corpus.name] = digest_json([[name, state.st_size, state.st_mtime_ns] for name, state in files])
+    return found

@@ -44,8 +44,8 @@ def gc(
     are recorded in the journal, so the audit knows that they were removed.
 
     Exit codes:
-        0  done, or nothing to delete
-        2  the question was answered with no, or cannot be asked: give --yes
+        0: done, or nothing to delete
+        2: the question was answered with no, or cannot be asked: give --yes
 
     Examples:
         treering gc --dry-run

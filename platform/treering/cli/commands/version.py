@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from treering.cli.options import JsonOption
+from treering.cli.options import JsonOption, project
 from treering.cli.output import console, print_json, print_table
 
 WriteOption = Annotated[
@@ -13,10 +13,17 @@ WriteOption = Annotated[
 ]
 
 
-def version(write: WriteOption = None, json: JsonOption = False) -> None:
+DataOption = Annotated[
+    Path | None,
+    typer.Option("--data", metavar="CONFIG", help="Also record names, sizes and times of the config's own data."),
+]
+
+
+def version(write: WriteOption = None, data: DataOption = None, json: JsonOption = False) -> None:
     """Show the installed version of Treering, and the digest of the code behind each stage.
 
-    A `dvc.yaml` of `treering init` writes the record first: a stage runs again where its code has another digest.
+    A `dvc.yaml` of `treering init` writes the record first: a stage runs again where its code has another digest, and
+    stage `fetch` where a file of your own data was changed, added or removed.
 
     Examples:
         treering version
@@ -25,9 +32,11 @@ def version(write: WriteOption = None, json: JsonOption = False) -> None:
     import json as text
 
     from treering.files import write_durably
-    from treering.setup.stage_code import version_record
+    from treering.setup.stage_code import data_record, version_record
 
     record = version_record()
+    if data is not None:
+        record["data"] = data_record(data, project())
     if write is not None:
         write.parent.mkdir(parents=True, exist_ok=True)
         write_durably(write, text.dumps(record, indent=1) + "\n")
