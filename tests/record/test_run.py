@@ -233,6 +233,23 @@ def test_scores_notes_and_tags_are_in_the_journal():
     assert (entries[3].rings, entries[3].last_ring) == (1, rings(run)[0].digest)
 
 
+@pytest.mark.parametrize(
+    ("step", "value", "message"),
+    [
+        (1, float("nan"), r"eval\.acc: found nan, expected a finite number; leave out"),
+        (1, "high", r"eval\.acc: found 'high', expected a number"),
+        (0, 0.5, "score: found step 0, expected the step after which"),
+    ],
+)
+def test_a_score_that_is_none_is_named(step, value, message):
+    run = start("plain")
+    run.step(loss=1.0)
+    with pytest.raises(UserError, match=message):
+        run.score(step, "eval", {"acc": value})
+    run.finish()
+    assert not any(isinstance(line.entry, Scored) for line in directory(run).journal.lines())
+
+
 @dataclasses.dataclass
 class Settings:
     lr: float

@@ -4,6 +4,7 @@ Everything goes into files below the run's folder; the training thread waits for
 """
 
 import atexit
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -170,12 +171,19 @@ class Run:
             metrics: value by name; a standard error is named `<metric>_stderr`.
 
         Raises:
-            UserError: a value is not a number.
+            UserError: a value is not a finite number, or the step is below 1.
         """
         self._check_process()
         if self._rank > 0:
             return
         numbers = {name: _number(f"{task}.{name}", value) for name, value in metrics.items()}
+        if step < 1:
+            raise UserError(f"score: found step {step}, expected the step after which the model was evaluated, from 1")
+        wrong = next((name for name, number in numbers.items() if not math.isfinite(number)), None)
+        if wrong is not None:
+            raise UserError(
+                f"{task}.{wrong}: found {numbers[wrong]}, expected a finite number; leave out a score that is unknown"
+            )
         self._directory.journal.append(Scored(at=time.time(), step=step, task=task, metrics=numbers))
 
     def note(self, text: str) -> None:
