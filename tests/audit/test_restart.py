@@ -134,9 +134,9 @@ def test_a_checkpoint_is_audited_at_its_step_and_its_files_are_checked(tmp_path)
     assert (found.step, found.steps, found.holds) == (10, 10, True)
     weights = Path(checkpoint.path) / "weights.bin"
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
-    assert "found digest" in audit_recorded(run, checkpoint).findings[0].text
+    assert "weights.bin: digest sha256:" in audit_recorded(run, checkpoint).findings[0].text
     weights.write_bytes(b"short")
-    assert "found 5 bytes, expected 64" in audit_recorded(run, checkpoint).findings[0].text
+    assert "weights.bin: 5 bytes, expected 64" in audit_recorded(run, checkpoint).findings[0].text
     weights.unlink()
     assert "missing" in audit_recorded(run, checkpoint).findings[0].text
 

@@ -176,7 +176,7 @@ def test_a_recorded_checkpoint_reaches_what_its_record_shows(tmp_path, treering,
     assert f"{tmp_path}/one: promoted to production, level recorded" in out
     (tmp_path / "one/weights.bin").write_bytes(b"Weights")
     code, _, err = treering("promote", run.id, "--alias", "production")
-    assert (code, "weights.bin: found digest" in err) == (3, True)
+    assert (code, "weights.bin: digest sha256:" in err) == (3, True)
 
 
 @pytest.mark.parametrize("alias", ["", "a b", "latest", "V7", "-x", "a" * 65])

@@ -75,8 +75,8 @@ def test_everything_arrives_after_any_trouble_and_the_ledger_does_not_wait(proje
     assert [report.note for report in reports if report.note] == []
 
 
-def test_locked_tables_delay_mlflow_alone(project, write_run, tmp_path, monkeypatch):
-    with postgresql_server(tmp_path, "mlflow", "secret") as database:
+def test_locked_tables_delay_mlflow_alone(project, write_run, monkeypatch):
+    with postgresql_server("mlflow", "secret") as database:
         uri = create_database(f"postgresql://mlflow:secret@{database.address}", "locked")
         monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
         writer = write_run().hold().start().lay(5).save()

@@ -14,6 +14,7 @@ from mlflow.exceptions import MlflowException
 
 from treering.errors import StoreError
 from treering.redact import redact
+from treering.store.alembic_lock import ALEMBIC
 from treering.store.mlflow_schema import schema_revisions
 from treering.store.refusals import refuse
 
@@ -38,7 +39,8 @@ def prepare_server(url: sqlalchemy.URL, uri: str) -> None:
                 # Two processes that make the same tables at once would both fail.
                 connection.execute(sqlalchemy.text(f"SELECT pg_advisory_lock({_MAKING_LOCK})"))
             if not _has_tables(connection):
-                MlflowClient(tracking_uri=uri).get_experiment("0")
+                with ALEMBIC:
+                    MlflowClient(tracking_uri=uri).get_experiment("0")
                 return
             revision = MigrationContext.configure(connection).get_current_revision()
     except sqlalchemy.exc.DBAPIError as error:

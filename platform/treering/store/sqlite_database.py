@@ -31,6 +31,7 @@ from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from treering.errors import StoreError
 from treering.files import replace_durably
 from treering.redact import redact
+from treering.store.alembic_lock import ALEMBIC
 from treering.store.mlflow_schema import schema_revisions
 
 _PATIENCE_S: Final = 60.0
@@ -163,7 +164,8 @@ def _make(path: Path) -> None:
     """
     temporary = _temporary(path)
     try:
-        store = SqlAlchemyStore(f"sqlite:///{temporary}", artifact_location(path))  # type: ignore[no-untyped-call]
+        with ALEMBIC:
+            store = SqlAlchemyStore(f"sqlite:///{temporary}", artifact_location(path))  # type: ignore[no-untyped-call]
         store.engine.dispose()
         _publish(temporary, path)
     except sqlalchemy.exc.SQLAlchemyError as error:

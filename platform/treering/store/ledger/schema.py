@@ -7,6 +7,7 @@ import sqlalchemy
 from sqlalchemy import Connection, column, select, table
 
 from treering.errors import StoreError
+from treering.store.alembic_lock import ALEMBIC
 
 VERSION_TABLE: Final = "ledger_version"
 REVISIONS: Final = ("0001", "0002", "0003")
@@ -82,4 +83,5 @@ def upgrade(connection: Connection, revision: str) -> None:
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", str(Path(__file__).with_name("migrations")).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
-    command.upgrade(config, revision)
+    with ALEMBIC:
+        command.upgrade(config, revision)
