@@ -28,9 +28,9 @@ class Envelope:
     """A metric in buckets, one array each.
 
     Attributes:
-        last: the last value that can be drawn, NaN where there is none.
-        lo: the smallest such value, NaN where there is none.
-        hi: the largest such value, NaN where there is none.
+        last: the last value that can be drawn; NaN if no value can be drawn.
+        lo: the smallest value that can be drawn; NaN if no value can be drawn.
+        hi: the largest value that can be drawn; NaN if no value can be drawn.
         bad: how many values cannot be drawn: not finite, or not above zero on a log axis.
     """
 

@@ -152,7 +152,7 @@ class Curves:
 
     @property
     def last_step(self) -> int:
-        """The newest step, 0 where there is none."""
+        """The newest step; 0 if the run has no step."""
         return next((each.last_step for each in reversed(self.stretches) if each.last_step), 0)
 
     def __len__(self) -> int:
@@ -281,7 +281,7 @@ class Curves:
         return positions, series.values[positions]
 
     def latest(self, key: str) -> float:
-        """The newest value of a metric, NaN where there is none."""
+        """The newest value of a metric; NaN if no ring has the metric."""
         for stretch in reversed(self.stretches):
             newest = stretch.source.newest(self._name(key), stretch.last_step)
             if newest is not None:

@@ -33,8 +33,8 @@ class BatchComparison:
     """Runs of different trainers, compared batch by batch.
 
     Attributes:
-        common_steps: steps of which both report the whole batch.
-        first: the first of them with other batches, None where there is none.
+        common_steps: number of steps whose whole batch both runs report.
+        first: the first of these steps with different batches; None if all batches are equal.
     """
 
     common_steps: int

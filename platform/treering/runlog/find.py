@@ -15,7 +15,7 @@ from treering.runlog.directory import (
     is_checkpoint_name,
 )
 from treering.runlog.document import read_document
-from treering.runlog.folders import ATTEMPTS, CHECKPOINTS
+from treering.runlog.folders import ATTEMPTS, CHECKPOINTS, RunFolder
 from treering.runlog.journal import is_archived
 from treering.runlog.recorded_directory import POINTER_FILE, RECORD_FILE, RecordedRunDirectory
 from treering.runlog.recorded_records import RecordedCheckpoint
@@ -126,6 +126,22 @@ def find_run(folder: Path, prefix: str) -> RunDirectory:
         raise NotFoundError(_no_run(folder, prefix, wanted))
     names = ", ".join(run.path.name for run in found)
     raise NotFoundError(f"{folder}: {prefix!r} fits several runs ({names}); give more characters")
+
+
+def named_run(folder: Path, name: str) -> RunDirectory | RecordedRunDirectory:
+    """The one run of any trainer that a person names: by a prefix of its id, its folder, or a recorded checkpoint.
+
+    Raises:
+        NotFoundError: none or several fit.
+        EvidenceError: the record of the named checkpoint was changed.
+    """
+    recorded = find_recorded(folder, name)
+    return find_run(folder, name) if recorded is None else recorded[0]
+
+
+def runs_of_any_trainer(folder: Path) -> list[RunFolder]:
+    """All runs below a folder: those of Treering's trainer, then the recorded ones."""
+    return [*find_runs(folder), *find_recorded_runs(folder)]
 
 
 def _no_run(folder: Path, prefix: str, wanted: str) -> str:

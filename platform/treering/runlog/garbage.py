@@ -6,7 +6,7 @@ Never offered is a checkpoint that was promoted or that another run started from
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -16,7 +16,7 @@ from treering.files import rename_durably
 from treering.project import Project
 from treering.runlog.columns.attempt import COLUMNS
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
-from treering.runlog.find import find_recorded_runs, find_runs
+from treering.runlog.find import find_runs, runs_of_any_trainer
 from treering.runlog.folders import RunFolder
 from treering.runlog.journal import Promoted
 from treering.runlog.lock import acquire, is_held
@@ -86,12 +86,13 @@ def find_garbage(project: Project, runs: Sequence[RunFolder] | None, kinds: Iter
     wanted = set(kinds)
     things: list[Garbage] = []
     kept: list[str] = []
-    for run in [*find_runs(project.runs), *find_recorded_runs(project.runs)] if runs is None else runs:
+    started_from = _started_from(project)
+    for run in runs_of_any_trainer(project.runs) if runs is None else runs:
         if is_held(run.lock):
             kept.append(f"{run.path}: the run is running")
             continue
         try:
-            things += [each for each in _of_run(run, project, kept) if each.kind in wanted]
+            things += [each for each in _of_run(run, started_from, kept) if each.kind in wanted]
         except EvidenceError as error:
             kept.append(f"{run.path}: {error}")
     if runs is None and "index" in wanted:
@@ -130,7 +131,7 @@ def delete(things: Sequence[Garbage], done: Callable[[Garbage], None]) -> None:
         done(each)
 
 
-def _of_run(run: RunFolder, project: Project, kept: list[str]) -> Iterator[Garbage]:
+def _of_run(run: RunFolder, started_from: Mapping[str, str], kept: list[str]) -> Iterator[Garbage]:
     for attempt in run.attempt_folders():
         if (attempt / COLUMNS).is_dir():
             yield _thing("columns", attempt / COLUMNS, run)
@@ -138,18 +139,25 @@ def _of_run(run: RunFolder, project: Project, kept: list[str]) -> Iterator[Garba
         return
     for path in _unfinished(run):
         yield _thing("unfinished", path, run)
-    needed = _needed(run, project)
-    on_path = {(each.attempt.number, each.last_step) for each in run.path_to(own=True)}
-    for kind, found in (("superseded", run.superseded()), ("abandoned", run.checkpoints())):
-        for each in found:
-            if kind == "abandoned" and (not on_path or _leads_on(each, on_path)):
-                continue
-            if reason := needed.get(each.digest):
-                kept.append(f"{each.path}: {reason}")
-            else:
-                yield _thing("superseded" if kind == "superseded" else "abandoned", each.path, run, each)
+    needed = {**started_from, **_promoted(run)}
+    for kind, checkpoint in _off_path(run):
+        if reason := needed.get(checkpoint.digest):
+            kept.append(f"{checkpoint.path}: {reason}")
+        else:
+            yield _thing(kind, checkpoint.path, run, checkpoint)
     for path in sorted(run.conversions_folder.glob("step-*")):
         yield _thing("conversion", path, run)
+
+
+def _off_path(run: RunDirectory) -> Iterator[tuple[Kind, CheckpointDirectory]]:
+    """The checkpoints that the path to the newest ring does not need; none where there is no path."""
+    for checkpoint in run.superseded():
+        yield "superseded", checkpoint
+    segments = run.path_to(own=True)
+    for checkpoint in run.checkpoints() if segments else ():
+        manifest = checkpoint.manifest
+        if not any(segment.holds(manifest.attempt, manifest.step) for segment in segments):
+            yield "abandoned", checkpoint
 
 
 def _unfinished(run: RunDirectory) -> Iterator[Path]:
@@ -158,24 +166,20 @@ def _unfinished(run: RunDirectory) -> Iterator[Path]:
     yield from renamed_for_removal(run)
 
 
-def _leads_on(checkpoint: CheckpointDirectory, path: set[tuple[int, int | None]]) -> bool:
-    """Whether a checkpoint is on the path to the newest ring."""
-    manifest = checkpoint.manifest
-    return any(manifest.attempt == attempt and (last is None or manifest.step <= last) for attempt, last in path)
+def _promoted(run: RunDirectory) -> dict[str, str]:
+    """The checkpoints that were promoted, by digest, with the reason to keep them."""
+    entries = [line.entry for line in run.journal.lines()]
+    return {each.checkpoint: f"promoted as {each.alias}" for each in entries if isinstance(each, Promoted)}
 
 
-def _needed(run: RunDirectory, project: Project) -> dict[str, str]:
-    """Checkpoints that are never offered, by digest, with the reason."""
-    found = {
-        line.entry.checkpoint: f"promoted as {line.entry.alias}"
-        for line in run.journal.lines()
-        if isinstance(line.entry, Promoted)
-    }
-    for other in find_runs(project.runs):
-        for attempt in other.attempts():
+def _started_from(project: Project) -> dict[str, str]:
+    """The checkpoints that another run of the project started from, by digest, with the reason to keep them."""
+    found: dict[str, str] = {}
+    for run in find_runs(project.runs):
+        for attempt in run.attempts():
             parent = attempt.header.parent if attempt.has_header else None
             if parent is not None and parent.run != attempt.header.run:
-                found.setdefault(parent.checkpoint, f"run {other.path.name} started from it")
+                found.setdefault(parent.checkpoint, f"run {run.path.name} started from it")
     return found
 
 

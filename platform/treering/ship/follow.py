@@ -23,7 +23,7 @@ from treering.ending import run_command
 from treering.errors import EvidenceError, StoreError
 from treering.files import reason
 from treering.project import Project
-from treering.runlog.find import find_recorded, find_recorded_runs, find_run, find_runs
+from treering.runlog.find import named_run, runs_of_any_trainer
 from treering.runlog.folders import RunFolder
 from treering.runlog.lock import is_held
 from treering.ship.target import RunShipper, ShipReport, Target, targets
@@ -219,10 +219,7 @@ def selected(project: Project, prefix: str | None) -> list[RunFolder]:
     Raises:
         NotFoundError: no such run.
     """
-    if prefix is None:
-        return [*find_runs(project.runs), *find_recorded_runs(project.runs)]
-    recorded = find_recorded(project.runs, prefix)
-    return [recorded[0] if recorded else find_run(project.runs, prefix)]
+    return runs_of_any_trainer(project.runs) if prefix is None else [named_run(project.runs, prefix)]
 
 
 def _in_threads(works: Sequence[Callable[[], None]]) -> None:

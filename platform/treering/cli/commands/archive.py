@@ -25,13 +25,12 @@ def archive(run: RunArgument, undo: UndoOption = False, json: JsonOption = False
     """
     from treering.errors import UserError
     from treering.runlog.directory import RunDirectory
-    from treering.runlog.find import find_recorded, find_run
+    from treering.runlog.find import named_run
     from treering.runlog.journal import Archived, is_archived, login_name
     from treering.runlog.mirror import refuse_mirror
     from treering.runlog.ring_file import COMPRESSED, compress
 
-    recorded = find_recorded(project().runs, run)
-    folder = find_run(project().runs, run) if recorded is None else recorded[0]
+    folder = named_run(project().runs, run)
     refuse_mirror(folder.path)
     if isinstance(folder, RunDirectory) and folder.is_cut:
         raise UserError(f"{folder.path}: a published copy, which DVC tracks; archive its run, {folder.id}")

@@ -10,7 +10,6 @@ from treering.cli.options import JsonOption, project
 from treering.cli.output import console, print_json, print_table
 
 if TYPE_CHECKING:
-    from treering.runlog.folders import RunFolder
     from treering.runlog.garbage import Found, Garbage
 
 RunsArgument = Annotated[
@@ -56,13 +55,16 @@ def gc(
         Exit: the question was answered with no.
     """
     from treering.errors import UserError
+    from treering.runlog.find import named_run
     from treering.runlog.garbage import LOST, delete, find_garbage
 
     kinds = tuple(kind or _DEFAULT)
     unknown = [each for each in kinds if each not in LOST]
     if unknown:
         raise UserError(f"gc: found --kind {unknown[0]}, expected one of {', '.join(LOST)}")
-    found = find_garbage(project(), _named(runs), [each for each in LOST if each in kinds])
+    here = project()
+    named = [named_run(here.runs, name) for name in runs] if runs else None
+    found = find_garbage(here, named, [each for each in LOST if each in kinds])
     total = sum(each.size for each in found.things)
     if not json:
         _print(found)
@@ -96,19 +98,6 @@ def gc(
         print_json({"things": things, "bytes": total, "kept": list(found.kept)})
     elif deleted:
         console.print(f"{_size(sum(each.size for each in deleted))} freed")
-
-
-def _named(names: list[str] | None) -> "list[RunFolder] | None":
-    from treering.runlog.find import find_recorded, find_run
-
-    if not names:
-        return None
-    here = project().runs
-    found: list[RunFolder] = []
-    for name in names:
-        recorded = find_recorded(here, name)
-        found.append(find_run(here, name) if recorded is None else recorded[0])
-    return found
 
 
 def _print(found: "Found") -> None:

@@ -36,7 +36,7 @@ def note(
     """
     from treering.errors import NotFoundError, UserError
     from treering.redact import redact
-    from treering.runlog.find import find_recorded, find_run
+    from treering.runlog.find import named_run
     from treering.runlog.journal import Noted, Tagged, login_name
     from treering.runlog.mirror import refuse_mirror
 
@@ -45,8 +45,7 @@ def note(
     runs = project().runs
     text, added, removed = redact(text), tuple(map(redact, tag or ())), tuple(untag or ())
     try:
-        recorded = find_recorded(runs, run)
-        folder = find_run(runs, run) if recorded is None else recorded[0]
+        folder = named_run(runs, run)
     except NotFoundError as error:
         if next(runs.glob(f"{escape(run)}*"), None) is not None:  # several fit
             raise
