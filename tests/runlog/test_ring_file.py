@@ -102,6 +102,8 @@ def test_an_attempt_names_the_file_that_is_there(tmp_path):
     assert compress(attempt.rings_file)
     assert compress(attempt.rank_file(1))
     assert attempt.rings_file.name == "rings.jsonl.zst"
+    assert not compress(attempt.rings_file)  # it is compressed, and stays readable
+    assert not compress(attempt.rank_file(1))
     assert attempt.ranks() == [0, 1]
     assert attempt.last_step(1) == 3
     with pytest.raises(FileExistsError, match=r"rank-00001\.jsonl\.zst"):  # a second process with this rank

@@ -46,7 +46,7 @@ def open_rings(path: Path) -> Iterator[BinaryIO]:
     Raises:
         EvidenceError: the compressed file is damaged.
     """
-    plain = path.with_name(path.name.removesuffix(COMPRESSED))
+    plain = _plain(path)
     file = _opened(plain)
     if file is not None:
         with file:
@@ -80,7 +80,7 @@ def state_of(path: Path) -> tuple[int, int]:
     Raises:
         EvidenceError: the compressed file is damaged.
     """
-    plain = path.with_name(path.name.removesuffix(COMPRESSED))
+    plain = _plain(path)
     with suppress(FileNotFoundError):
         state = plain.stat()
         return state.st_size, state.st_mtime_ns
@@ -99,14 +99,16 @@ def compress(path: Path) -> bool:
     leaves the plain file, or both, of which readers take the plain one.
 
     Args:
-        path: the plain file.
+        path: the plain or the compressed file.
 
     Returns:
-        Whether it was replaced: not where it is missing or empty, or where a process writes or compresses it.
+        Whether it was replaced: not where the plain file is missing or empty, or where a process writes or compresses
+        it.
 
     Raises:
         OSError: a file cannot be read or written, or was read back different.
     """
+    path = _plain(path)
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)  # for reading only, NFS refuses an exclusive lock
     except FileNotFoundError:
@@ -207,6 +209,10 @@ def _opened(path: Path) -> io.BufferedReader | None:
 def _damaged(plain: Path, found: str) -> tuple[str, Path]:
     packed = _packed(plain)
     return f"{packed}: damaged ({found}); restore the file from a copy", packed
+
+
+def _plain(path: Path) -> Path:
+    return path.with_name(path.name.removesuffix(COMPRESSED))
 
 
 def _packed(path: Path) -> Path:
