@@ -57,6 +57,45 @@ def test_the_plan_for_people(invoke):
     assert "49.2 days for all steps" in text
 
 
+@pytest.mark.parametrize(
+    ("nodes", "ramp", "seconds", "tflops"),
+    # Iteration times and TFLOP/s that arXiv 2201.11990 measured; the plan is within 4 % of them.
+    [(280, (32, 32), 60.1, 126), (350, (30, 30), 50.2, 121), (420, (48, 36), 44.4, 113)],
+)
+def test_the_plan_of_the_three_published_clusters_states_how_the_ramp_changes(invoke, nodes, ramp, seconds, tflops):
+    found = json.loads(invoke("--nodes", nodes, "--efficiency", 0.302, "--json").stdout)
+    cluster, replicas = found["plan"]["cluster"], nodes // 35
+    expected = {"parallel.data": (8, replicas)} if replicas != 8 else {}
+    names = ("schedule.rampup.start", "schedule.rampup.increment")
+    expected |= {name: (32, size) for name, size in zip(names, ramp, strict=True) if size != 32}
+    assert {each["path"]: (each["before"], each["after"]) for each in cluster["changes"]} == expected
+    assert (cluster["layout"]["name"], cluster["reference"]["name"]) == (f"8x35x{replicas}", "8x35x8")
+    assert found["recipe"]["schedule"]["rampup"] == {"start": ramp[0], "increment": ramp[1], "samples": 5_859_375}
+    step = cluster["full_step"]
+    assert step["step_s"] == pytest.approx(seconds, rel=0.04)
+    assert step["hardware_tflops"] == pytest.approx(tflops, rel=0.045)
+    assert step["tflops"] == pytest.approx(step["mfu"] * 312)
+
+
+def test_the_changes_for_people_can_be_set_and_are_then_none(invoke):
+    text = invoke("--nodes", 350).stdout
+    assert "changed     parallel.data from 8 to 10\n            schedule.rampup.start from 32 to 30\n" in text
+    settings = next(line for line in text.splitlines() if "changed experiment" in line).split(": ")[1].split()
+    again = invoke("--nodes", 350, *settings).stdout
+    assert "changed " not in again
+    run = next(line for line in text.splitlines() if line.startswith("run "))
+    assert run in again.splitlines()
+
+
+def test_what_was_set_by_hand_is_not_changed(invoke):
+    with pytest.raises(ConfigError, match=r"parallel\.data: found 8: .*--set parallel\.data=10"):
+        invoke("--nodes", 350, "--set", "parallel.data=8")
+    with pytest.raises(ConfigError, match=r"a stage with global batch 32 from step 1 on"):
+        invoke("--nodes", 350, "--set", "schedule.rampup.start=32")
+    with pytest.raises(ConfigError, match=r"a stage with global batch 32 .* divisible by .* 1 x 11"):  # 1,920 is not
+        invoke("--nodes", 385)
+
+
 def test_a_constant_batch_has_one_step_to_show(invoke):
     text = invoke("--nodes", 280, "--set", "schedule.rampup=null").stdout
     assert "full batch" in text
@@ -77,7 +116,7 @@ def test_the_search(invoke):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (("--nodes", 350), ConfigError, r"mt-nlg-530b\.yaml: parallel\.data: found 8: .*--set parallel\.data=10"),
+        (("--nodes", 300), ConfigError, r"mt-nlg-530b\.yaml: parallel\.pipeline: found tensor 8 x pipeline 35 = 280"),
         (("--nodes", 280, "--device", "A100 40GB", "--set", "parallel.activation_recompute=none"), ConfigError,
          r"mt-nlg-530b\.yaml: parallel\.activation_recompute: found .* at most 90% of the 40 GB"),
         (("--nodes", 280, "--set", "model.num_layers=70", "--set", "schedule.rampup=null",

@@ -1,5 +1,6 @@
 """How `treering plan --nodes` plans and prints a cluster: memory, bubble, time, and the layouts that fit."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +9,7 @@ from treering.errors import ConfigError
 
 if TYPE_CHECKING:
     from treering.config.resolved import Resolved
+    from treering.plan.changes import Change
     from treering.plan.estimate import Plan
     from treering.plan.layout import Cluster, PlannedLayout
 
@@ -33,8 +35,16 @@ class ClusterOptions:
     search: bool
 
 
-def cluster_document(source: str, resolved: "Resolved", options: ClusterOptions) -> dict[str, Any]:
+def cluster_document(
+    source: str, resolved: "Resolved", options: ClusterOptions, changes: "Sequence[Change]" = ()
+) -> dict[str, Any]:
     """Plans the layout of the config on a cluster, or with `search` the fastest layouts.
+
+    Args:
+        source: the experiment's file, for errors.
+        resolved: the experiment, with the changes.
+        options: of the command.
+        changes: what was changed so that the layout uses all devices; the efficiency is that of the layout before.
 
     Raises:
         ConfigError: no layout fits, or the pipeline schedule is not modelled.
@@ -53,6 +63,8 @@ def cluster_document(source: str, resolved: "Resolved", options: ClusterOptions)
     layout = PlannedLayout.of(resolved.attempt.parallel, cluster.num_devices)
     if options.search:  # only the layout that the efficiency was given for
         layout = layout.fitted(workload.schedule)
+    replicas = next((change.before for change in changes if change.path == "parallel.data"), layout.data)
+    reference = layout.model_copy(update={"data": replicas})
     document: dict[str, Any] = {
         "model": "a model, not a measurement; see docs/planning.md",
         "nodes": cluster.nodes,
@@ -61,7 +73,8 @@ def cluster_document(source: str, resolved: "Resolved", options: ClusterOptions)
         "device": asdict(cluster.device),
         "interconnect": asdict(cluster.interconnect),
         "efficiency": options.efficiency,
-        "reference": _layout_document(layout),
+        "reference": _layout_document(reference),
+        "changes": [asdict(change) | {"set": change.setting} for change in changes],
     }
     if options.search:
         rate = kernel_rate(workload, layout, cluster, options.efficiency)
@@ -71,7 +84,7 @@ def cluster_document(source: str, resolved: "Resolved", options: ClusterOptions)
             "layouts_that_fit": len(found),
             "layouts": [_plan_document(each, cluster) for each in found[:SHOWN_LAYOUTS]],
         }
-    found_plan = plan(source, workload, layout, cluster, options.efficiency)
+    found_plan = plan(source, workload, layout, cluster, options.efficiency, reference=reference)
     return document | {"kernel_rate": found_plan.kernel_rate} | _plan_document(found_plan, cluster)
 
 
@@ -105,6 +118,7 @@ def print_cluster(document: dict[str, Any]) -> None:
         f"{document['devices']:,} devices; peak {device['tflops']:g} TFLOP/s, dense bf16 ({device['source']})",
     )
     console.print(f"links       {links['source']}")
+    _print_changes(document)
     reference = document["reference"]
     console.print(
         f"efficiency  MFU {document['efficiency']:.1%} at the full batch in {_layout_text(reference)}, as stated: "
@@ -118,6 +132,20 @@ def print_cluster(document: dict[str, Any]) -> None:
     else:
         _print_memory(document)
         _print_steps(document)
+
+
+def _print_changes(document: dict[str, Any]) -> None:
+    for number, change in enumerate(document["changes"]):
+        name = "" if number else "changed"
+        console.print(f"{name:<11} {change['path']} from {change['before']:,} to {change['after']:,}")
+    if document["changes"]:
+        layout = document["layout"]
+        settings = " ".join(f"--set {change['set']}" for change in document["changes"])
+        console.print(
+            f"            so that {layout['name']} uses every device and every batch size is divisible by "
+            f"micro_batch_size x data = {layout['micro_batch_size']} x {layout['data']}"
+        )
+        console.print(f"            this page is of the changed experiment: {settings}")
 
 
 def _layout_text(layout: dict[str, Any]) -> str:
@@ -147,12 +175,13 @@ def _print_memory(document: dict[str, Any]) -> None:
 
 
 def _print_steps(document: dict[str, Any]) -> None:
-    columns = ("step", "batch", "micro-batches", "bubble", "seconds", "tokens/s", "MFU")
+    columns = ("step", "batch", "micro-batches", "bubble", "seconds", "tokens/s", "MFU", "TFLOP/s", "with recompute")
     first, full = document["first_step"], document["full_step"]
     rows = [_step_row("full batch", full)]
     if first["batch_size"] != full["batch_size"]:
         rows.insert(0, _step_row("first", first))
     print_table(columns, rows, numbers=columns[1:])
+    console.print("TFLOP/s of a device: model FLOPs, and with what recompute repeats")
     console.print("", f"time        {document['days']:.1f} days for all steps, each batch size at its own speed")
 
 
@@ -165,6 +194,8 @@ def _step_row(name: str, step: dict[str, Any]) -> list[str]:
         f"{step['step_s']:.4g}",
         f"{step['tokens_per_second']:,.0f}",
         f"{step['mfu']:.1%}",
+        f"{step['tflops']:.1f}",
+        f"{step['hardware_tflops']:.1f}",
     ]
 
 

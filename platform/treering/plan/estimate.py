@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from treering.errors import ConfigError, UserError
 from treering.metrics.efficiency import bubble_share
-from treering.metrics.flops import megatron_2023
+from treering.metrics.flops import hardware_flops, megatron_2023
 from treering.plan.fit import check_device_memory
 from treering.plan.layout import Cluster, PlannedLayout, Workload, check_layout, layouts
 from treering.plan.memory import USABLE_SHARE, DeviceMemory, device_memory, element_bytes, stage_parameters
@@ -36,6 +36,8 @@ class StepTime:
         step_s: the whole step: (m + p - 1)(compute + tensor + pipeline) + data.
         tokens_per_second: over all devices.
         mfu: model FLOPs over peak.
+        tflops: model TFLOP/s of a device, by `megatron-2023`.
+        hardware_tflops: with what recompute repeats, TFLOP/s of a device; equals `ptdp-2021` for the plain block.
     """
 
     batch_size: int
@@ -48,6 +50,8 @@ class StepTime:
     step_s: float
     tokens_per_second: float
     mfu: float
+    tflops: float
+    hardware_tflops: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +134,8 @@ def step_time(workload: Workload, layout: PlannedLayout, cluster: Cluster, batch
     exchanged = stage_parameters(workload, layout, "first") * (2 * 4 + e)  # gradients in fp32 both ways, weights once
     data_s = (d - 1) / d * exchanged / between
     total = (m + p - 1) * (compute_s + tensor_s + pipeline_s) + data_s
-    flops = megatron_2023(workload.shape, batch_size, False)
+    tflops = megatron_2023(workload.shape, batch_size, layout.recompute) / total / layout.world_size / 1e12
+    computed = hardware_flops(workload.shape, batch_size, layout.recompute) / total / layout.world_size / 1e12
     return StepTime(
         batch_size=batch_size,
         micro_batches=m,
@@ -141,7 +146,9 @@ def step_time(workload: Workload, layout: PlannedLayout, cluster: Cluster, batch
         data_s=data_s,
         step_s=total,
         tokens_per_second=batch_size * s / total,
-        mfu=flops / total / (layout.world_size * cluster.device.tflops * 1e12),
+        mfu=tflops / cluster.device.tflops,
+        tflops=tflops,
+        hardware_tflops=computed,
     )
 
 
@@ -171,8 +178,16 @@ def estimate(workload: Workload, layout: PlannedLayout, cluster: Cluster, rate: 
     )
 
 
-def plan(source: str, workload: Workload, layout: PlannedLayout, cluster: Cluster, mfu: float) -> Plan:
-    """The plan of one layout whose step at the full batch reaches a stated MFU.
+def plan(
+    source: str,
+    workload: Workload,
+    layout: PlannedLayout,
+    cluster: Cluster,
+    mfu: float,
+    *,
+    reference: PlannedLayout | None = None,
+) -> Plan:
+    """The plan of one layout, by kernels of the rate with which a step at the full batch reaches a stated MFU.
 
     Args:
         source: the experiment's file, for errors.
@@ -180,6 +195,7 @@ def plan(source: str, workload: Workload, layout: PlannedLayout, cluster: Cluste
         layout: how it is cut.
         cluster: where it would run.
         mfu: model FLOPs over peak of a whole step at the full batch.
+        reference: the layout that reaches the MFU, on as many devices as it takes; default the planned one.
 
     Raises:
         ConfigError: the layout does not divide, or does not fit into memory.
@@ -190,7 +206,7 @@ def plan(source: str, workload: Workload, layout: PlannedLayout, cluster: Cluste
     check_device_memory(
         source, workload, layout, device=device.device, memory_bytes=device.memory_bytes, share=USABLE_SHARE
     )
-    return estimate(workload, layout, cluster, kernel_rate(workload, layout, cluster, mfu))
+    return estimate(workload, layout, cluster, kernel_rate(workload, reference or layout, cluster, mfu))
 
 
 def search(source: str, workload: Workload, cluster: Cluster, rate: float) -> list[Plan]:

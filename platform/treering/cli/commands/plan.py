@@ -50,8 +50,9 @@ def plan(
     """Show what an experiment will do: digests, size, schedule, and what it reads of each corpus.
 
     With `--nodes`, it also shows what the experiment needs on a cluster: memory of a GPU, pipeline bubble, step time,
-    days. With `--search`, it lists the layouts that fit, fastest first. `--json` shows every key of the config, with
-    its default.
+    days. Where the cluster has more or fewer devices than the layout, it plans with another number of replicas, and
+    states how the batch ramp must change for it. With `--search`, it lists the layouts that fit, fastest first.
+    `--json` shows every key of the config, with its default.
 
     Exit codes:
         2: the config is wrong, or the layout does not fit the cluster
@@ -60,6 +61,7 @@ def plan(
     Examples:
         treering plan experiments/demo.yaml --set schedule.global_batch_size=32
         treering plan experiments/mt-nlg-530b.yaml --nodes 280
+        treering plan experiments/mt-nlg-530b.yaml --nodes 350 --efficiency 0.302
 
     Raises:
         UserError: `--search` was given without `--nodes`.
@@ -71,19 +73,28 @@ def plan(
     from treering.data.blend.continuation import resolve_run
     from treering.data.blend.joins import start_joins, start_lines
     from treering.errors import EvidenceError, UserError
+    from treering.plan.changes import Change, changes_for
 
     if search and nodes is None:
         raise UserError("plan --search: found no --nodes, expected the number of nodes to search layouts for")
     experiment = load_experiment(file, overrides or ())
     blend, blend_source = choose_blend(experiment, project())
-    resolved = resolve_run(experiment, blend, str(file), tuple(overrides or ()), runs=project().runs)
+    settings = list(overrides or ())
+    resolved = resolve_run(experiment, blend, str(file), tuple(settings), runs=project().runs)
+    changes: list[Change] = []
+    if nodes is not None and not search:
+        changes = changes_for(resolved, nodes * gpus_per_node, {text.partition("=")[0].strip() for text in settings})
+    if changes:
+        settings += [change.setting for change in changes]
+        experiment = load_experiment(file, settings)
+        resolved = resolve_run(experiment, blend, str(file), tuple(settings), runs=project().runs)
     document = plan_document(experiment, resolved, blend_source)
     lines = start_lines(resolved, project().runs)
     with suppress(EvidenceError):  # one of `lines` has the error
         document["plan"]["joins"] = [asdict(join) for join in start_joins(resolved, project().runs)]
     if nodes is not None:
         options = ClusterOptions(nodes, gpus_per_node, device, efficiency, search)
-        document["plan"]["cluster"] = cluster_document(str(file), resolved, options)
+        document["plan"]["cluster"] = cluster_document(str(file), resolved, options, changes)
     if json:
         print_json(document)
         return
