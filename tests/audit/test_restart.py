@@ -160,5 +160,35 @@ def test_the_first_step_with_other_samples_is_named(tmp_path):
     assert found.config == {}
     same = compare_recorded(other, other)
     assert (same.first_difference, same.text) == (
-        None, "Both runs were fed the same samples in all 24 steps that both report.",
+        None,
+        "Both runs were fed the same samples in all 24 steps that both report. "
+        "The samples are those of 1 rank in both.",
     )  # fmt: skip
+
+
+def ranked(folder, monkeypatch, reporting):
+    """A run of two ranks; as many of them report their samples."""
+    from treering.record.start import start
+
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    ranks = [start("ranks", rank=rank, world_size=2) for rank in range(reporting)]
+    for step in range(3):
+        for rank, run in enumerate(ranks):
+            run.step(tokens=[[step, rank]])
+    for run in ranks[::-1]:
+        run.finish()
+    return RecordedRunDirectory(ranks[0].path)
+
+
+def test_audit_and_difference_say_whose_samples_they_have(tmp_path, monkeypatch):
+    whole, part = ranked(tmp_path / "whole", monkeypatch, 2), ranked(tmp_path / "part", monkeypatch, 1)
+    assert (audit_recorded(whole).ranks, audit_recorded(whole).samples) == ("all 2 ranks", 6)
+    assert (audit_recorded(part).ranks, audit_recorded(part).samples) == ("1 of 2 ranks", 3)
+    found = compare_recorded(whole, part)
+    assert (found.ranks, found.other_ranks) == ("all 2 ranks", "1 of 2 ranks")
+    assert found.text == (
+        "Step 1 is the first that was fed different samples, of 3 that both runs report; 3 differ. The samples are "
+        "those of all 2 ranks, against 1 of 2 ranks. The samples of missing ranks were not compared; "
+        "`treering audit RUN` names these ranks."
+    )

@@ -1,6 +1,7 @@
 """Frames of runs that other trainers reported, and curves by the pyramid against the same curves by rows."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering_dashboard.frames.buckets import Envelope
 from treering_dashboard.frames.recorded import read_recorded
 from treering_dashboard.frames.summary import summarize
+from treering_dashboard.panels.axis import axis_of
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +84,29 @@ def test_of_several_ranks_the_tokens_of_one_are_no_speed() -> None:
     run = start("ranks", rank=0, world_size=2)
     run.step(loss=1.0, tokens=np.zeros((2, 8), int))
     run.interrupt("by the test")
-    assert "speed/reported_tokens_per_second" not in read_recorded(directory(run)).path
+    frames = read_recorded(directory(run))
+    assert "speed/reported_tokens_per_second" not in frames.path
+    assert (frames.all_ranks, frames.path.fact("tokens").tolist()) == (False, [16])
+    assert not summarize(directory(run), frames).all_ranks
+    assert axis_of("tokens", [frames]).title == "Consumed tokens, of rank 0 alone"
+
+
+def test_the_tokens_of_several_ranks_are_added_up() -> None:
+    ranks = [start("ranks", rank=rank, world_size=2) for rank in (0, 1)]
+    for _ in range(2):
+        for run in ranks:
+            run.step(loss=1.0, tokens=np.zeros((2, 8), int))
+    for run in ranks[::-1]:
+        run.finish()
+    frames = read_recorded(directory(ranks[0]))
+    assert (frames.all_ranks, frames.path.fact("tokens").tolist()) == (True, [32, 64])
+    assert "speed/reported_tokens_per_second" in frames.path
+    assert axis_of("tokens", [frames]).title == "Consumed tokens"
+    assert axis_of("step", [frames]).title == "Step"
+    part = read_recorded(directory(interrupted(3)))
+    assert axis_of("tokens", [frames, replace(part, all_ranks=False)]).title == (
+        "Consumed tokens, of some runs of rank 0 alone"
+    )
 
 
 def test_a_changed_ring_ends_the_path_and_is_named() -> None:

@@ -81,7 +81,7 @@ def recorded_audit_of(run: RecordedRunDirectory, checkpoint: RecordedCheckpoint 
         EvidenceError: the run's own record does not hold.
     """
     file = None if checkpoint is None else run.checkpoint_file(checkpoint.attempt, checkpoint.step)
-    seen = version(run) + file_version(run.path, "attempts/*/ranks/*.jsonl")
+    seen = version(run)
     if checkpoint is not None:
         root = Path(checkpoint.path)
         folder = root.parent if root.is_file() else root
@@ -103,9 +103,7 @@ def recorded_difference_of(a: RecordedRunDirectory, b: RecordedRunDirectory) -> 
         EvidenceError: a ring was changed, removed or put in.
         UserError: no step of both reports its samples.
     """
-    ranks = "attempts/*/ranks/*.jsonl"
-    seen = version(a) + file_version(a.path, ranks) + version(b) + file_version(b.path, ranks)
-    return _recorded_difference(a.path, b.path, seen)
+    return _recorded_difference(a.path, b.path, version(a) + version(b))
 
 
 @st.cache_data(max_entries=64, show_spinner="Comparing what both runs were fed …")

@@ -44,6 +44,7 @@ _RECORDS = (
     CONFIG_FILE,
     f"attempts/*/{HEADER_FILE}",
     f"attempts/*/{RINGS_FILE}*",  # compressed or not
+    "attempts/*/ranks/*.jsonl*",
     f"attempts/*/{INCIDENTS_FILE}",
     f"attempts/*/{END_FILE}",
     f"checkpoints/*/{MANIFEST_FILE}",

@@ -7,6 +7,7 @@ from itertools import pairwise
 from treering.errors import EvidenceError
 from treering.runlog.columns.attempt import AttemptColumns
 from treering.runlog.columns.blocks import rows_of
+from treering.runlog.columns.ranks import RankedColumns, columns_of_path
 from treering.runlog.metric_catalog import METRICS, Metric, described
 from treering.runlog.recorded_directory import RecordedAttempt, RecordedRunDirectory, RecordedSegment
 from treering.runlog.recorded_ring import RecordedRing
@@ -26,13 +27,14 @@ def read_recorded(run: RecordedRunDirectory) -> RunFrames:
     replaced = []
     ends: dict[int, int] = {}
     on_path = {segment.attempt.number: segment.last_step for segment in segments}
+    all_ranks = _report_all_ranks(segments)
     for attempt in run.attempts():
         try:
             started_at = attempt.header.started_at
         except EvidenceError as error:
             problems.append(error)
             continue
-        source, ends[attempt.number] = _source(attempt, problems)
+        source, ends[attempt.number] = _source(attempt, problems, all_ranks=all_ranks)
         names |= dict.fromkeys(source.names())
         whole = Stretch(len(stretches), attempt.number, source, ends[attempt.number], 0, started_at)
         if attempt.number in on_path:
@@ -45,7 +47,7 @@ def read_recorded(run: RecordedRunDirectory) -> RunFrames:
     computed: dict[str, Compute] = {}
     if "time/step" not in metrics:
         computed["time/report"] = report_time
-    if "speed/tokens_per_second" not in metrics and all(_alone(segment) for segment in segments):
+    if "speed/tokens_per_second" not in metrics and all_ranks:
         computed["speed/reported_tokens_per_second"] = report_speed
     metrics |= {key: (key, METRICS[key]) for key in computed}
     begin = stretches[0].started_at if stretches else 0.0
@@ -57,12 +59,24 @@ def read_recorded(run: RecordedRunDirectory) -> RunFrames:
         restarts=tuple(_restarts(segments, ends)),
         problems=tuple(problems),
         recorded=True,
+        all_ranks=all_ranks,
     )
 
 
-def _alone(segment: RecordedSegment) -> bool:
-    """Whether one process alone reports: of several, the columns hold the tokens of the first."""
-    return segment.attempt.header.world_size == 1
+def _report_all_ranks(segments: list[RecordedSegment]) -> bool:
+    """Whether the tokens of a path are those of all ranks; else they are drawn of rank 0 alone."""
+    try:
+        return columns_of_path([(segment.attempt, segment.last_step) for segment in segments])[1]
+    except EvidenceError:
+        return all(_is_alone(segment.attempt) for segment in segments)
+
+
+def _is_alone(attempt: RecordedAttempt) -> bool:
+    """Whether one process alone reports; an attempt whose header does not hold is not drawn."""
+    try:
+        return attempt.header.world_size == 1
+    except EvidenceError:
+        return True
 
 
 def _segments(run: RecordedRunDirectory, problems: list[EvidenceError]) -> list[RecordedSegment]:
@@ -78,10 +92,10 @@ def _segments(run: RecordedRunDirectory, problems: list[EvidenceError]) -> list[
         return [RecordedSegment(attempt, None) for attempt in run.attempts()]
 
 
-def _source(attempt: RecordedAttempt, problems: list[EvidenceError]) -> tuple[Source, int]:
+def _source(attempt: RecordedAttempt, problems: list[EvidenceError], *, all_ranks: bool) -> tuple[Source, int]:
     """The rows of an attempt, before its first fault, and the last step that they hold."""
     try:
-        columns = AttemptColumns(attempt)
+        columns = RankedColumns(attempt) if all_ranks else AttemptColumns(attempt)
         return ColumnSource(columns), columns.head().last_step
     except EvidenceError as error:
         problems.append(error)

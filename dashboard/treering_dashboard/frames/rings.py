@@ -63,6 +63,7 @@ class RunFrames:
         missing: what is missing of the path before the run's own steps, as text; empty if the path is complete.
         flops_formula: name of the FLOPs formula of the newest ring.
         recorded: whether another trainer reported the numbers.
+        all_ranks: whether the tokens are those of all ranks; else of rank 0 alone.
     """
 
     path: Curves
@@ -74,6 +75,7 @@ class RunFrames:
     missing: str = ""
     flops_formula: str | None = None
     recorded: bool = False
+    all_ranks: bool = True
 
     def last(self, num_steps: int) -> "RunFrames":
         """The same for the newest steps alone, so that they are downsampled less."""

@@ -44,6 +44,7 @@ class RunSummary:
         step: last step on the path, 0 before the first.
         num_steps: steps of the whole schedule, 0 where unknown.
         tokens: consumed tokens, NaN where the trainer does not report them.
+        all_ranks: whether these are the tokens of all ranks; else of rank 0 alone.
         train_tokens: tokens of the whole schedule, 0 where unknown.
         loss: newest loss.
         validation_loss: newest held-out loss.
@@ -75,6 +76,7 @@ class RunSummary:
     step: int
     num_steps: int
     tokens: float
+    all_ranks: bool
     train_tokens: int
     loss: float
     validation_loss: float
@@ -136,6 +138,7 @@ def summarize(run: AnyRun, frames: RunFrames, now: float | None = None) -> RunSu
         step=step,
         num_steps=plan.num_steps,
         tokens=float(path.fact("tokens")[-1]) if rows and path.has_tokens else math.nan,
+        all_ranks=frames.all_ranks,
         train_tokens=plan.train_tokens,
         loss=path.latest("train/loss"),
         validation_loss=path.latest("validation/loss"),

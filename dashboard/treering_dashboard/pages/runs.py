@@ -113,7 +113,7 @@ def runs_frame(summaries: list[RunSummary]) -> pd.DataFrame:
                 "Loss": number(s.loss),
                 "Validation loss": number(s.validation_loss),
                 "Step": f"{s.step} of {s.num_steps}" if s.num_steps else str(s.step),
-                "Tokens": number(s.tokens),
+                "Tokens": number(s.tokens, "" if s.all_ranks or math.isnan(s.tokens) else "of rank 0"),
                 "Throughput": NOTHING if math.isnan(s.tokens_per_second) else number(s.tokens_per_second, "tokens/s"),
                 "Attempts": str(s.attempts),
                 "Incidents": str(s.incidents or ""),

@@ -1,7 +1,7 @@
 """The one x that all panels of a page are drawn over."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pandas as pd
@@ -128,7 +128,16 @@ def choose_axis(curves: Sequence[RunFrames]) -> XAxis:
         bind="query-params",
         label_visibility="collapsed",
     )
-    return AXES[chosen or keys[0]]
+    return axis_of(chosen or keys[0], curves)
+
+
+def axis_of(key: str, curves: Sequence[RunFrames]) -> XAxis:
+    """An axis; the title of the tokens says where they are those of rank 0 alone."""
+    axis = AXES[key]
+    parts = [not each.all_ranks for each in curves]
+    if key != "tokens" or not any(parts):
+        return axis
+    return replace(axis, title=f"{axis.title}, of {'' if all(parts) else 'some runs of '}rank 0 alone")
 
 
 def not_there(keys: Sequence[str]) -> bool:

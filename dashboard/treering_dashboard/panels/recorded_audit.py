@@ -51,13 +51,14 @@ def _show(run: RecordedRunDirectory, report: RecordedAudit) -> None:
     verdict_line(report.level, report.verdict, holds=report.holds)
     reported = report.steps - report.steps_without_samples
     cells = st.columns(5, gap="small")
+    whose = f"to {report.ranks}; " if report.ranks else ""
     faults = sum(each.fault for each in report.restarts)
     for cell, (title, value, detail) in zip(
         cells,
         (
             ("Steps", count(report.step), f"{plural(report.steps, 'ring')} on the path"),
             ("Steps with samples", count(reported), f"of {count(report.steps)} reported"),
-            ("Samples fed", count(report.samples), f"{count(report.different_samples)} different ones"),
+            ("Samples fed", count(report.samples), f"{whose}{count(report.different_samples)} different"),
             ("Fed again", count(report.samples - report.different_samples), "samples, later epochs included"),
             (
                 "Restarts",

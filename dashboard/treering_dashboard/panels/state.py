@@ -137,7 +137,8 @@ def state_line(summary: RunSummary) -> None:
 def _progress(summary: RunSummary) -> None:
     """How far a run is; of a trainer that reports no schedule, what it consumed."""
     if not summary.train_tokens:
-        figure("Tokens", number(summary.tokens), "not reported" if math.isnan(summary.tokens) else "read so far")
+        read = "read so far" if summary.all_ranks else "of rank 0 alone"
+        figure("Tokens", number(summary.tokens), "not reported" if math.isnan(summary.tokens) else read)
         return
     done = f"{number(summary.tokens)} of {number(summary.train_tokens)} tokens"
     share = summary.tokens / summary.train_tokens

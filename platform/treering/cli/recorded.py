@@ -8,6 +8,7 @@ from treering.cli.numbers import age, number_text
 from treering.cli.options import project
 from treering.cli.output import console, print_table
 from treering.cli.sensors import print_energy
+from treering.runlog.columns.ranks import SUMMED_RANKS
 
 if TYPE_CHECKING:
     from treering.audit.recorded.content import Content
@@ -42,7 +43,8 @@ def print_recorded_audit(found: "RecordedAudit") -> None:
         console.print(f"checkpoint   {found.checkpoint}")
     without = f"; {found.steps_without_samples:,} reported no tokens" if found.steps_without_samples else ""
     console.print(f"steps        {found.steps:,}, to step {found.step:,}{without}")
-    console.print(f"samples      {found.samples:,} fed, {found.different_samples:,} different ones")
+    to = f" to {found.ranks}" if found.ranks else ""
+    console.print(f"samples      {found.samples:,} fed{to}, {found.different_samples:,} different ones")
     if found.order:
         console.print(f"order        {found.order}")
     for each in found.restarts:
@@ -77,6 +79,7 @@ def print_recorded_page(page: dict[str, Any], *, full: bool) -> None:
     metrics = "  ".join(f"{name} {number_text(value)}" for name, value in page["metrics"].items())
     console.print(f"metrics     {metrics or 'none reported yet'}")
     print_energy(page)
+    _print_tokens(page)
     print_notes(page)
     for score in page["scores"]:
         values = "  ".join(f"{name} {number_text(value)}" for name, value in score["metrics"].items())
@@ -107,6 +110,21 @@ def print_recorded_page(page: dict[str, Any], *, full: bool) -> None:
     if page["config"]:
         console.print()
         print_table(("setting", "value"), [[name, str(value)] for name, value in page["config"].items()])
+
+
+def _print_tokens(page: dict[str, Any]) -> None:
+    """Prints the tokens that the run reported, and whose they are."""
+    tokens = page["tokens"]
+    if tokens is None:
+        return
+    ranks = page["attempts"][-1]["world_size"]
+    if tokens["all_ranks"]:
+        whose = f" of all {ranks} ranks" if ranks > 1 else ""
+    else:
+        whose = f" of rank 0 alone: not every one of {ranks} ranks reports all its tokens; `treering audit RUN` checks"
+        if ranks > SUMMED_RANKS:
+            whose = f" of rank 0 alone: found {ranks:,} ranks, and at most {SUMMED_RANKS} are added up"
+    console.print(f"tokens      {tokens['count']:,}{whose}")
 
 
 def print_notes(page: dict[str, Any]) -> None:

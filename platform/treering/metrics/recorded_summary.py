@@ -1,7 +1,7 @@
 """A recorded run in a line and in a page: what `treering runs` and `treering show` print of another trainer's run."""
 
 import time
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from treering.errors import EvidenceError
@@ -51,22 +51,45 @@ def recorded_line(run: RecordedRunDirectory) -> RunLine:
     )
 
 
-def path_tokens(run: RecordedRunDirectory) -> int | None:
-    """Tokens that the steps on the run's path read, padding included.
+@dataclass(frozen=True, slots=True)
+class ReportedTokens:
+    """Tokens that the steps on a run's path read, padding included.
 
-    Returns:
-        None where the trainer reports no tokens, or where several ranks write rings: only rank 0's have columns.
+    Attributes:
+        count: how many.
+        all_ranks: whether they are of all ranks; else of rank 0 alone.
+    """
+
+    count: int
+    all_ranks: bool
+
+
+def reported_tokens(run: RecordedRunDirectory) -> ReportedTokens | None:
+    """The tokens that the trainer reports, None where it reports none.
+
+    Of several ranks, they are added up where all reported, for at most `SUMMED_RANKS` ranks.
 
     Raises:
         EvidenceError: a record or a ring does not hold.
     """
     segments = run.path_to_end()
-    if any(segment.attempt.header.world_size > 1 for segment in segments):
-        return None
-    if sum(state_of(segment.attempt.rings_file)[0] for segment in segments) >= LONG_BYTES:
-        return PathColumns.of_recorded(segments).tokens()
+    several = any(segment.attempt.header.world_size > 1 for segment in segments)
+    if several or sum(state_of(segment.attempt.rings_file)[0] for segment in segments) >= LONG_BYTES:
+        path = PathColumns.of_recorded(segments)
+        tokens = path.tokens()
+        return None if tokens is None else ReportedTokens(tokens, path.all_ranks)
     known = [ring.tokens for segment in segments for ring in segment.rings() if ring.tokens is not None]
-    return sum(known) if known else None
+    return ReportedTokens(sum(known), all_ranks=True) if known else None
+
+
+def path_tokens(run: RecordedRunDirectory) -> int | None:
+    """The tokens of all ranks, None where these are not known; see `reported_tokens`.
+
+    Raises:
+        EvidenceError: a record or a ring does not hold.
+    """
+    found = reported_tokens(run)
+    return found.count if found is not None and found.all_ranks else None
 
 
 def recorded_page(run: RecordedRunDirectory) -> dict[str, Any]:
@@ -98,10 +121,11 @@ def recorded_page(run: RecordedRunDirectory) -> dict[str, Any]:
             }
         )
     last = segments[-1].attempt.ring_log.last() if segments else None
-    line = recorded_line(run)
+    line, tokens = recorded_line(run), reported_tokens(run)
     return {
         "run": line.to_json(),
         "path_to_run": str(run.path),
+        "tokens": None if tokens is None else asdict(tokens),
         "config": run.record.config,
         "energy": recorded_energy(run, line.consumed_tokens),
         "sensors": sensors(run.attempts()),

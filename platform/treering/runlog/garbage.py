@@ -133,8 +133,9 @@ def delete(things: Sequence[Garbage], done: Callable[[Garbage], None]) -> None:
 
 def _of_run(run: RunFolder, started_from: Mapping[str, str], kept: list[str]) -> Iterator[Garbage]:
     for attempt in run.attempt_folders():
-        if (attempt / COLUMNS).is_dir():
-            yield _thing("columns", attempt / COLUMNS, run)
+        for folder in (attempt / COLUMNS, *sorted(attempt.glob(f"ranks/*/{COLUMNS}"))):
+            if folder.is_dir():
+                yield _thing("columns", folder, run)
     if not isinstance(run, RunDirectory) or run.mirror_file.exists():
         return
     for path in _unfinished(run):

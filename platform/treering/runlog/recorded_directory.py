@@ -36,6 +36,21 @@ POINTER_FILE: Final = "treering.json"
 _RANK_FILE = re.compile(r"^rank-(\d+)\.jsonl(\.zst)?$")
 
 
+@dataclass(frozen=True, slots=True)
+class RankRings:
+    """The rings of one rank beside rank 0.
+
+    Attributes:
+        path: the rank's folder, which has its columns; missing before they are built.
+        header_digest: `prev` of the first ring.
+        ring_log: the reader of the rings.
+    """
+
+    path: Path
+    header_digest: str
+    ring_log: RingLog[RecordedRing]
+
+
 class RecordedAttempt(AttemptFolder[RecordedHeader]):
     """One process start of a recorded run.
 
@@ -52,6 +67,14 @@ class RecordedAttempt(AttemptFolder[RecordedHeader]):
     def rank_log(self, rank: int) -> RingLog[RecordedRing]:
         """The reader of a rank's rings."""
         return RingLog(self.rank_file(rank), RecordedRing)
+
+    def rank_rings(self, rank: int) -> RankRings:
+        """The rings of a rank beside rank 0.
+
+        Raises:
+            EvidenceError: the header is missing or was changed.
+        """
+        return RankRings(self.path / f"ranks/rank-{rank:05d}", self.header_digest, self.rank_log(rank))
 
     @property
     def ring_log(self) -> RingLog[RecordedRing]:

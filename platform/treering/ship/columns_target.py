@@ -1,7 +1,11 @@
 """The columns beside the rings, as a projection that is rebuilt. Nothing ships them: every reader extends them."""
 
-from treering.runlog.columns.attempt import AttemptColumns
+from collections.abc import Iterator
+from itertools import chain
+
+from treering.runlog.columns.attempt import Attempt, AttemptColumns
 from treering.runlog.columns.compare import columns_difference
+from treering.runlog.columns.ranks import columned
 from treering.runlog.folders import RunFolder
 from treering.ship.shipper import source_of
 from treering.ship.target import Difference
@@ -23,8 +27,8 @@ class ColumnsTarget:
             EvidenceError: a ring was changed, removed or put in.
         """
         behind = None
-        for attempt in source_of(run).attempts():
-            if found := columns_difference(attempt):
+        for each in _columned(run):
+            if found := columns_difference(each):
                 if not found[1]:
                     return Difference(*found)
                 behind = behind or Difference(*found)
@@ -36,6 +40,10 @@ class ColumnsTarget:
         Raises:
             EvidenceError: a ring was changed, removed or put in.
         """
-        for attempt in source_of(run).attempts():
-            AttemptColumns(attempt).rebuild()
+        for each in _columned(run):
+            AttemptColumns(each).rebuild()
         return ""
+
+
+def _columned(run: RunFolder) -> Iterator[Attempt]:
+    return chain.from_iterable(columned(attempt) for attempt in source_of(run).attempts())

@@ -1,12 +1,13 @@
 """The first step at which two recorded runs were fed different samples."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any
 
-from treering.audit.recorded.feed import StepFeed, feeds_along
+from treering.audit.recorded.feed import StepFeed, feeds_along, reporting_ranks
 from treering.errors import UserError
-from treering.runlog.recorded_directory import RecordedRunDirectory
+from treering.runlog.recorded_directory import RecordedRunDirectory, RecordedSegment
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,8 @@ class RecordedDifference:
         first_difference: the first of them with different samples, None where there is none.
         different_steps: how many of them have different samples.
         other_order: steps with the same samples in another order or on other ranks.
+        ranks: whose samples the first run reports, in words.
+        other_ranks: the same of the second run.
         config: settings that differ, by dotted name: value in the first run and in the second.
         text: all of it in words.
     """
@@ -30,6 +33,8 @@ class RecordedDifference:
     first_difference: int | None
     different_steps: int
     other_order: int
+    ranks: str
+    other_ranks: str
     config: dict[str, tuple[Any, Any]]
     text: str
 
@@ -45,7 +50,8 @@ def compare_recorded(run: RecordedRunDirectory, other: RecordedRunDirectory) -> 
         EvidenceError: a ring was changed, removed or put in.
         UserError: no step of both runs reports its samples.
     """
-    fed, fed_other = _fed(run), _fed(other)
+    path, other_path = run.path_to_end(), other.path_to_end()
+    fed, fed_other = _fed(path), _fed(other_path)
     common = sorted(fed.keys() & fed_other.keys())
     if not common:
         raise UserError(
@@ -60,13 +66,29 @@ def compare_recorded(run: RecordedRunDirectory, other: RecordedRunDirectory) -> 
     else:
         text = f"Step {first:,} is the first that was fed different samples, of {len(common):,} that both runs report; "
         text += f"{len(different):,} differ."
-    config = _differing(run.record.config, other.record.config)
-    return RecordedDifference(run.id, other.id, len(common), first, len(different), reordered, config, text)
+    ranks, other_ranks = reporting_ranks(path), reporting_ranks(other_path)
+    text += f" The samples are those of {ranks}" + (
+        " in both." if ranks == other_ranks else f", against {other_ranks}."
+    )
+    if " of " in f"{ranks}{other_ranks}":
+        text += " The samples of missing ranks were not compared; `treering audit RUN` names these ranks."
+    return RecordedDifference(
+        run=run.id,
+        other=other.id,
+        compared_steps=len(common),
+        first_difference=first,
+        different_steps=len(different),
+        other_order=reordered,
+        ranks=ranks,
+        other_ranks=other_ranks,
+        config=_differing(run.record.config, other.record.config),
+        text=text,
+    )
 
 
-def _fed(run: RecordedRunDirectory) -> dict[int, StepFeed]:
-    """What the steps on a run's path were fed, where they report it."""
-    feeds = chain.from_iterable(feeds_along(run.path_to_end()))
+def _fed(path: Sequence[RecordedSegment]) -> dict[int, StepFeed]:
+    """What the steps of a path were fed, where they report it."""
+    feeds = chain.from_iterable(feeds_along(path))
     return {feed.step: feed for feed in feeds if feed.samples}
 
 

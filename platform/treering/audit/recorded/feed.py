@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from treering.errors import EvidenceError
 from treering.runlog.recorded_directory import RecordedAttempt, RecordedRunDirectory, RecordedSegment
@@ -55,6 +56,24 @@ def feeds_of(attempt: RecordedAttempt, last_step: int | None = None) -> list[Ste
     return [
         StepFeed(step, tuple(samples[step]), epoch) for step, epoch in epochs.items() if reports[step] == len(ranks)
     ]
+
+
+def reporting_ranks(segments: Sequence[RecordedSegment]) -> str:
+    """Whose samples the steps of a path have, in words: `1 rank`, `all 4 ranks`, `3 of 4 ranks`.
+
+    Args:
+        segments: of the path; world sizes that follow each other are named in order.
+
+    Raises:
+        EvidenceError: a header is missing or was changed.
+    """
+    found = []
+    for segment in segments:
+        reporting, expected = len(segment.attempt.ranks()), segment.attempt.header.world_size
+        if reporting:
+            whole = "1 rank" if expected == 1 else f"all {expected:,} ranks"
+            found.append(whole if reporting == expected else f"{reporting:,} of {expected:,} ranks")
+    return ", then ".join(each for each, _ in groupby(found))
 
 
 def feeds_along(segments: Sequence[RecordedSegment]) -> Iterator[list[StepFeed]]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from treering.audit.expected_file import ExpectedFile, file_problem
 from treering.audit.recorded.content import Content
-from treering.audit.recorded.feed import AbandonedFeeds, StepFeed, feeds_along
+from treering.audit.recorded.feed import AbandonedFeeds, StepFeed, feeds_along, reporting_ranks
 from treering.audit.recorded.restart import Restart, judge_restart
 from treering.audit.report import Finding, Judged, Level
 from treering.errors import EvidenceError
@@ -42,6 +42,7 @@ class RecordedAudit(Judged):
         steps_content_bound: steps whose samples were all recomputed from the corpora; None: not asked for.
         order: the data order that they were recomputed by; None: not asked for.
         samples: samples fed on the path.
+        ranks: whose these are, in words; empty where no ring holds.
         different_samples: distinct samples among these.
         restarts: what each restart on the path did.
         findings: what does not hold; a restart that harmed the training is one.
@@ -59,6 +60,7 @@ class RecordedAudit(Judged):
     steps_content_bound: int | None
     order: str | None
     samples: int
+    ranks: str
     different_samples: int
     restarts: tuple[Restart, ...]
     findings: tuple[Finding, ...]
@@ -98,9 +100,11 @@ def audit_recorded(
     findings: list[Finding] = []
     feeds: list[StepFeed] = []
     found: Content | None = None
+    ranks = ""
     restarts: list[Restart] = []
     try:
         segments = _path(run, checkpoint)
+        ranks = reporting_ranks(segments)
         by_segment = list(feeds_along(segments))
         feeds = list(chain.from_iterable(by_segment))
         restarts = list(_restarts(run, segments, by_segment))
@@ -129,6 +133,7 @@ def audit_recorded(
         steps_content_bound=bound,
         order=order,
         samples=fed.total(),
+        ranks=ranks,
         different_samples=len(fed),
         restarts=tuple(restarts),
         findings=tuple(findings),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from treering.errors import EvidenceError
 from treering.runlog.ancestry import PathSegment, broken_seam
 from treering.runlog.columns.attempt import AttemptColumns
+from treering.runlog.columns.ranks import columns_of_path
 from treering.runlog.recorded_directory import RecordedSegment
 from treering.runlog.ring import Ring
 
@@ -22,15 +23,24 @@ class PathColumns:
 
     Args:
         stretches: the columns of each attempt with the last step that counts, oldest first; None: all its steps.
+        all_ranks: whether the tokens are those of all ranks; else of rank 0 alone.
     """
 
-    def __init__(self, stretches: Sequence[tuple[AttemptColumns, int | None]]) -> None:
+    def __init__(self, stretches: Sequence[tuple[AttemptColumns, int | None]], *, all_ranks: bool = True) -> None:
         self._stretches = tuple(stretches)
+        self.all_ranks = all_ranks
 
     @classmethod
     def of_recorded(cls, segments: Iterable[RecordedSegment]) -> Self:
-        """The columns of the path of another trainer's run."""
-        return cls([(AttemptColumns(segment.attempt), segment.last_step) for segment in segments])
+        """The columns of the path of another trainer's run.
+
+        Raises:
+            EvidenceError: a header, or a ring of rank 0, was changed, removed or put in.
+        """
+        stretches = [(segment.attempt, segment.last_step) for segment in segments]
+        columns, all_ranks = columns_of_path(stretches)
+        ends = [last_step for _, last_step in stretches]
+        return cls(list(zip(columns, ends, strict=True)), all_ranks=all_ranks)
 
     @classmethod
     def of_run(cls, segments: Sequence[PathSegment], *, whole: bool = True) -> Self:

@@ -102,7 +102,7 @@ class FolderStore:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Holds the folder's lock; a file system without locks has none, and the later head counts."""
-        self.folder.mkdir(exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             with suppress(OSError):
