@@ -7,9 +7,10 @@ import atexit
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self
@@ -30,6 +31,7 @@ from treering.runlog.records import AttemptEnd
 from treering.runlog.ring_file import compress_long
 from treering.runlog.writer import RingWriter
 
+_TOO_LARGE: Final = 2**63
 _NO_SAMPLES: Final[dict[str, Any]] = {"samples": None, "tokens": None, "batch_digest": None, "fingerprints": None}
 
 
@@ -95,11 +97,12 @@ class Run:
             **values: numbers by name, such as `loss=loss`; None is left out.
 
         Raises:
-            UserError: a value is not a number, these are not tokens, or the step does not come after the step before.
+            UserError: a name is not a text, a value is not a number, these are not tokens, or the step does not come
+                after the step before.
             OSError: the report could not be written; training must not go on.
         """
         self._check_open()
-        number = self._step + 1 if step is None else int(step)
+        number = self._step + 1 if step is None else _whole("step", step)
         if number <= self._step:
             raise UserError(
                 f"step: found {number}, expected more than {self._step}, the step before; where the trainer has loaded "
@@ -111,6 +114,7 @@ class Run:
             for name, value in reported.items()
             if value is not None
         }
+        _check_names(tuple(numbers))
         samples = _NO_SAMPLES if tokens is None else asdict(StepSamples.of(tokens))
         self._writer.append(step=number, metrics=numbers, ended_at=time.time(), **samples)
         self._step = number
@@ -171,12 +175,14 @@ class Run:
             metrics: value by name; a standard error is named `<metric>_stderr`.
 
         Raises:
-            UserError: a value is not a finite number, or the step is below 1.
+            UserError: a name is not a text, a value is not a finite number, or the step is not a whole number from 1.
         """
         self._check_process()
         if self._rank > 0:
             return
         numbers = {name: _number(f"{task}.{name}", value) for name, value in metrics.items()}
+        _check_texts("score", (task, *numbers))
+        step = _whole("score", step)
         if step < 1:
             raise UserError(f"score: found step {step}, expected the step after which the model was evaluated, from 1")
         wrong = next((name for name, number in numbers.items() if not math.isfinite(number)), None)
@@ -193,8 +199,13 @@ class Run:
             self._directory.journal.append(Noted(at=time.time(), by=login_name(), text=redact(text)))
 
     def tag(self, *tags: str) -> None:
-        """Adds tags for people to the run's journal."""
+        """Adds tags for people to the run's journal.
+
+        Raises:
+            UserError: a tag is not a text.
+        """
         self._check_open()
+        _check_texts("tag", tags)
         if self._rank == 0:
             self._directory.journal.append(Tagged(at=time.time(), by=login_name(), added=tags))
 
@@ -308,5 +319,36 @@ def _number(name: str, value: Any) -> float:
         value = value.detach()
     try:
         return float(value)
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         raise UserError(f"{name}: found {value!r}, expected a number") from None
+
+
+def _whole(name: str, value: Any) -> int:
+    """The number of a step as an integer.
+
+    Raises:
+        UserError: it has a fraction, or is larger than readers take.
+    """
+    number = _number(name, value)
+    if not number.is_integer() or abs(number) >= _TOO_LARGE:
+        raise UserError(f"{name}: found {value!r}, expected the number of a step")
+    return int(value)
+
+
+@lru_cache(maxsize=256)
+def _check_names(names: tuple[Any, ...]) -> None:
+    """Refuses names of metrics; those of the steps before are known."""
+    _check_texts("metrics", names)
+
+
+def _check_texts(what: str, texts: Sequence[Any]) -> None:
+    """Refuses what JSON does not have as a text: a line with it could not be read again.
+
+    Raises:
+        UserError: one is not a text, or has characters that UTF-8 does not have.
+    """
+    for text in texts:
+        try:
+            text.encode()
+        except (AttributeError, UnicodeEncodeError):
+            raise UserError(f"{what}: found {text!r} as a name, expected a text, such as 'loss'") from None

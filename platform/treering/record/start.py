@@ -87,8 +87,7 @@ def start(
     settings = json_settings({} if config is None else config)
     if not isinstance(settings, dict):
         raise UserError(f"config: found {type(config).__name__}, expected settings by name")
-    if resume not in ("auto", "never", "must"):
-        raise UserError(f"resume: found {resume!r}, expected 'auto', 'never' or 'must'")
+    _check_words(resume, tags)
     record = RecordedRun(
         experiment=experiment, config=settings, blend=data.blend.digest if data else None, repetition=0
     )
@@ -118,6 +117,13 @@ def start(
     if notes:
         run.note(notes)
     return run
+
+
+def _check_words(resume: str, tags: Sequence[str]) -> None:
+    if resume not in ("auto", "never", "must"):
+        raise UserError(f"resume: found {resume!r}, expected 'auto', 'never' or 'must'")
+    if isinstance(tags, str):
+        raise UserError(f"tags: found the text {tags!r}, expected a list of texts: tags=[{tags!r}]")
 
 
 def _choose(
