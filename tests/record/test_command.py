@@ -8,9 +8,11 @@ import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from treering.errors import UserError
+from treering.record.command import record_command
 from treering.record.printed_metrics import Printed, read_megatron, reader_of
 from treering.runlog.find import find_recorded_runs
 
@@ -47,6 +49,7 @@ def test_a_line_of_megatron_is_read():
     assert found.metrics["elapsed_time_per_iteration_ms"] == 123.4
     assert (found.metrics["learning_rate"], found.metrics["grad_norm"]) == (1.5e-4, 1.25)
     assert read_megatron("building GPT model ...") is None
+    assert read_megatron("iteration 1/ 2 | version: 1.2.3 | lm loss: 1. |") == Printed(1, {"lm_loss": 1.0, "loss": 1.0})
 
 
 def test_lines_of_another_form_are_read():
@@ -54,6 +57,7 @@ def test_lines_of_another_form_are_read():
     assert read("rank 0: step 7 loss 2.5") == Printed(7, {"loss": 2.5})
     assert read("step 8 loss 2.5 lr 1e-3") == Printed(8, {"loss": 2.5, "lr": 1e-3})
     assert read("step 8 loss none") is None
+    assert reader_of(r"(step (?P<step>\d+) )?loss (?P<loss>\S+)")("loss 2.5") is None
     for pattern in ("(", r"loss (?P<loss>\S+)", r"step (?P<step>\d+)"):
         with pytest.raises(UserError, match="--metrics: found"):
             reader_of(pattern)
@@ -77,6 +81,42 @@ def test_a_command_that_was_killed_and_started_again_is_one_run(treering):
     log = (second.path / "logs" / "output.log").read_text()
     assert log.count(" iteration  ") == 5
     assert "step 8, validation: lm_loss_PPL 3.49  lm_loss_value 1.25" in treering("show", run.id)[1]
+
+
+DIVERGES = """
+import pathlib
+print("iteration 0/ 2 | lm loss: 9.0 |", flush=True)
+print("iteration 1/ 2 | lm loss: nan |", flush=True)
+print("validation loss at iteration 1 | lm loss value: nan | lm loss PPL: 1.0 |", flush=True)
+print("validation loss at iteration 1 | lm loss value: nan |", flush=True)
+pathlib.Path("ended").touch()
+"""
+
+
+def test_no_printed_number_ends_a_training(treering, caplog):
+    Path("diverges.py").write_text(DIVERGES)
+    assert treering("record", "--", sys.executable, "diverges.py")[0] == 0
+    assert Path("ended").exists()
+    (run,) = find_recorded_runs(Path("runs"))
+    (ring,) = run.attempts()[0].rings()
+    assert (ring.step, np.isnan(ring.metrics["loss"])) == (1, True)
+    scores = [line.entry.metrics for line in run.journal.lines() if line.entry.kind == "scored"]
+    assert scores == [{"lm_loss_PPL": 1.0}]
+    (warning,) = caplog.messages
+    assert warning == "step 0 is not recorded, since steps count from 1: iteration 0/ 2 | lm loss: 9.0 |"
+
+
+def test_a_command_whose_record_cannot_be_kept_is_ended():
+    script = "import time; print('iteration 1/ 2 | lm loss: 1.0 |', flush=True); time.sleep(600)"
+    Path("runs").write_text("no folder")
+    begun = time.monotonic()
+    with pytest.raises(OSError, match="runs"):
+        record_command([sys.executable, "-c", script], "plain")
+    assert time.monotonic() - begun < 300
+    deadline = time.monotonic() + 60
+    while [each for each in psutil.Process().children() if each.status() != psutil.STATUS_ZOMBIE]:
+        assert time.monotonic() < deadline, "the command goes on"
+        time.sleep(0.05)
 
 
 def test_a_command_without_steps_is_an_attempt_too(treering):

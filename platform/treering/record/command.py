@@ -1,5 +1,7 @@
 """Records any command as an attempt of a run: what it prints, the metrics in that, telemetry, and how it ends."""
 
+import logging
+import math
 import os
 import signal
 import subprocess
@@ -18,6 +20,8 @@ from treering.runlog.folders import RunFolder
 
 LOG_FILE: Final = "logs/output.log"
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
+_log = logging.getLogger(__name__)
 
 
 def record_command(
@@ -56,8 +60,14 @@ def record_command(
         os.close(writing)
     recorder = _Recorder(experiment, settings, command, process.pid, folder)
     with _forwarded(process):
-        for line in _passed_on(reading):
-            recorder.take(line, reader)
+        try:
+            for line in _passed_on(reading):
+                recorder.take(line, reader)
+        except BaseException:
+            process.terminate()  # what is not recorded must not go on
+            raise
+        finally:
+            os.close(reading)
         code = process.wait()
     recorder.end(code)
     return code if code >= 0 else 128 - code
@@ -71,7 +81,6 @@ def _passed_on(reading: int) -> Iterator[str]:
         sys.stdout.buffer.flush()
         *lines, rest = (rest + chunk).split(b"\n")
         yield from (f"{line.decode(errors='replace')}\n" for line in lines)
-    os.close(reading)
     if rest:
         yield f"{rest.decode(errors='replace')}\n"
 
@@ -88,16 +97,23 @@ class _Recorder:
         self._process = process
         self._folder = folder
         self._early: list[str] = []
+        self._has_warned = False
         self._run: Run | None = None
         self._log: TextIO | None = None
 
     def take(self, line: str, reader: Reader) -> None:
-        """Records a line, and the metrics in it."""
+        """Records a line, and the metrics in it; those of a run that goes wrong are metrics too."""
         found = reader(line)
-        if found is not None and not found.evaluated and (self._run is None or found.step > self._run.last_step):
+        if found is not None and found.step < 1:
+            if not self._has_warned:
+                self._has_warned = True
+                _log.warning("step %d is not recorded, since steps count from 1: %s", found.step, redact(line.strip()))
+        elif found is not None and not found.evaluated and (self._run is None or found.step > self._run.last_step):
             self._begin(found.step).step(found.metrics, step=found.step)
         elif found is not None and found.evaluated:
-            self._begin(found.step + 1).score(found.step, "validation", found.metrics)
+            scores = {name: value for name, value in found.metrics.items() if math.isfinite(value)}
+            if scores:
+                self._begin(found.step + 1).score(found.step, "validation", scores)
         if self._log is None:
             self._early.append(line)
         else:

@@ -9,7 +9,7 @@ from treering.errors import UserError
 
 _ITERATION: Final = re.compile(r"\biteration\s+(\d+)/\s*\d+\s*\|(.*)")
 _VALIDATION: Final = re.compile(r"\bvalidation loss at iteration (\d+)[^|]*\|(.*)")
-_FIELD: Final = re.compile(r"\s*([^|:]+?)\s*:\s*([-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|nan|inf))\s*")
+_FIELD: Final = re.compile(r"\s*([^|:]+?)\s*:\s*([-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf))\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def reader_of(pattern: str) -> Reader:
 
     def read(line: str) -> Printed | None:
         match = compiled.search(line)
-        if match is None:
+        if match is None or match["step"] is None:
             return None
         try:
             metrics = {name: float(match[name]) for name in names if match[name] is not None}
