@@ -110,5 +110,19 @@ def test_names_that_mlflow_refuses_are_changed(key, begins, client):
     client.log_metric(client.create_run(experiment).info.run_id, changed, 1.0)
 
 
+def test_a_checkpoint_of_an_experiment_with_any_name_arrives(project, tmp_path, target, client):
+    run = start("llama-3.1/8b: 'first'", folder=project.runs)
+    run.step(loss=1.0)
+    checkpoint(run, tmp_path / "ckpt")
+    run.finish()
+    (report,) = ship_once(project)
+    assert report.sent["checkpoint"] == 1
+    (found,) = find_recorded_runs(project.runs)
+    assert target.difference(found) is None
+    experiment = client.get_experiment_by_name("llama-3.1/8b: 'first'")
+    (model,) = client.search_logged_models([experiment.experiment_id])
+    assert model.name == f"llama-3_1_8b_ _first_-{run.id[:8]}-step-00000001-attempt-0001"
+
+
 def test_changed_names_stay_apart():
     assert stored_key("acc@1") != stored_key("acc#1")

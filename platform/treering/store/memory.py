@@ -15,6 +15,7 @@ from treering.store.values import (
     drawn,
     short_tags,
     stored_key,
+    stored_model_name,
     stored_params,
 )
 
@@ -129,8 +130,9 @@ class MemoryRegistry:
         params: Mapping[str, str],
     ) -> str:
         """Keeps a model."""
-        self.image.models[name] = (dict(tags), dict(params))
-        return name
+        stored = stored_model_name(name)
+        self.image.models[stored] = (dict(tags), dict(params))
+        return stored
 
     def finish_model(self, run_id: str, model_id: str, step: int) -> None:
         """Nothing: a model in memory is ready."""

@@ -35,6 +35,7 @@ from treering.store.values import (
     drawn,
     short_tags,
     stored_key,
+    stored_model_name,
     stored_params,
 )
 
@@ -204,7 +205,7 @@ class Registry:
         with self._answers():
             model = self._client.create_logged_model(
                 experiment_id,
-                name,
+                stored_model_name(name),
                 source_run_id=run_id,
                 tags={**tags, MLFLOW_MODEL_IS_EXTERNAL: "true"},
                 params=dict(params),

@@ -23,6 +23,7 @@ DATASET_DIGEST_CHARACTERS: Final = 36
 """MLflow keeps that much of a dataset's digest; the whole digest is in the input's tags."""
 
 _REFUSED: Final = re.compile(r"[^\w. :/-]")
+_REFUSED_IN_MODELS: Final = re.compile(r"""[/:.%"']""")
 
 RunStatus = Literal["SCHEDULED", "RUNNING", "FINISHED", "FAILED", "KILLED"]
 
@@ -113,6 +114,11 @@ def stored_key(key: str) -> str:
         return key
     digest = digest_bytes(key.encode(errors="surrogatepass")).removeprefix("sha256:")[:8]
     return f"{changed[: MAX_KEY_CHARACTERS - 9]}-{digest}"
+
+
+def stored_model_name(name: str) -> str:
+    """The name that MLflow takes for a LoggedModel; its end tells the checkpoints of a run apart."""
+    return _REFUSED_IN_MODELS.sub("_", name)[-MAX_KEY_CHARACTERS:]
 
 
 def drawn(value: float) -> float:
