@@ -144,6 +144,14 @@ def test_a_rewound_run_is_behind(project, write_run, target):
     assert (found.text, found.behind) == ("found rings up to step 13, expected 15", True)
 
 
+def test_a_run_that_starts_over_is_behind(project, write_run, target):
+    writer = write_run().start().lay(3).die()
+    ship_once(project)
+    writer.start().lay(2)
+    found = target.difference(writer.run)
+    assert (found.text, found.behind) == ("found rings up to step 3, expected 2", True)
+
+
 @pytest.mark.usefixtures("few")
 def test_an_attempt_that_seemed_dead_and_goes_on_is_sent_again(write_run, target, client):
     writer = write_run().start().lay(21)  # nobody holds the lock, as on a file system without locks

@@ -339,9 +339,9 @@ def _stretches(segments: Sequence[AnySegment], *, ended: bool) -> list[Stretch]:
 
 
 def _up_to(stretches: Sequence[Stretch], position: Position) -> list[Stretch]:
-    """The stretches up to a position, as if they had ended there."""
-    *before, last = [each for each in stretches if each.attempt <= position.attempt]
-    return [*before, replace(last, last_step=position.step, ended=True)]
+    """The stretches up to a position, as if they had ended there; none where the path begins after it."""
+    found = [each for each in stretches if each.attempt <= position.attempt]
+    return [*found[:-1], *(replace(last, last_step=position.step, ended=True) for last in found[-1:])]
 
 
 def _goes_on(stretches: Sequence[Stretch], position: Position) -> bool:
