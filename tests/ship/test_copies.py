@@ -8,6 +8,7 @@ from copies import bring, copied_files, index_of, objects, pass_over, whole
 
 from treering.errors import EvidenceError, StoreError, UserError
 from treering.runlog.directory import RunDirectory
+from treering.runlog.ring_file import compress
 from treering.ship import copy
 from treering.ship.copy_target import Copies
 from treering.store.objects import ObjectStore
@@ -175,6 +176,24 @@ def test_a_compressed_log_replaces_the_log(url, write_run, here):
     assert "attempts/0001/rings.jsonl" not in names
     bring(url, here, writer.run)
     assert copied_files(here.run(writer.run.path.name)) == copied_files(writer.run.path)
+
+
+def test_a_copy_has_the_rings_until_the_compressed_file_is_copied(folder_url, write_run):
+    writer = write_run().start().lay(3).end()
+    shipper = Copies(folder_url, "tiny").shipper(writer.run)
+    shipper.ship()
+    rings = writer.directory / "rings.jsonl"
+    future = time.time_ns() + 10**9  # of the clock of another machine
+    os.utime(rings, ns=(future, future))
+    assert compress(rings)
+    shipper.ship()
+    assert index_of(folder_url, writer.run).files["attempts/0001/rings.jsonl"].size > 0
+    os.utime(rings.with_name("rings.jsonl.zst"), ns=(future - 2 * 10**9, future - 2 * 10**9))
+    shipper.ship()
+    assert [name for name in index_of(folder_url, writer.run).files if "rings" in name] == [
+        "attempts/0001/rings.jsonl.zst"
+    ]
+    assert objects(folder_url, writer.run, "attempts/0001/rings.jsonl") == []
 
 
 def test_removed_checkpoints_go_and_removed_evidence_stays(folder_url, write_run, here):

@@ -134,12 +134,14 @@ class RunCopier:
             refuse_another(self._run, self._store, before)
         self._replaced = []
         known = before.files if before else {}
-        names = {each.name for each in found}
-        files = {name: file for name, file in known.items() if not (may_vanish(name) or f"{name}{COMPRESSED}" in names)}
+        files = {name: file for name, file in known.items() if not may_vanish(name)}
         for each in found:
             copied = self._copied(each, known.get(each.name))
             if copied:
                 files[each.name] = copied
+        for name in known.keys() - {each.name for each in found}:
+            if f"{name}{COMPRESSED}" in files:  # it is copied, and replaces the plain file
+                files.pop(name, None)
         gone = known.keys() - files.keys()
         self._replaced += [part_name(self._base, name, chunk) for name in gone for chunk in known[name].chunks]
         changed = [name for name, file in files.items() if known.get(name) != file]
