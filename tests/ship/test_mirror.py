@@ -132,6 +132,16 @@ def test_a_run_of_its_own_is_never_replaced_by_a_mirror(folder_url, write_run, p
         bring(folder_url, project, writer.run)
 
 
+def test_a_mirror_that_was_killed_before_its_mark_goes_on(folder_url, write_run, here):
+    run = whole(write_run).run
+    pass_over(folder_url, run)
+    folder = here.run(run.path.name)
+    folder.mkdir(parents=True)
+    (folder / ".mirror.json.tmp").touch()
+    assert bring(folder_url, here, run).files == 9
+    assert RunDirectory(folder).state() == "finished"
+
+
 def test_a_project_is_chosen_by_name(folder_url, write_run):
     writer = write_run().start().lay(1)
     with pytest.raises(NotFoundError, match="holds these projects: none"):

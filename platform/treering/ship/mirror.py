@@ -88,19 +88,21 @@ class MirrorOf:
         """
         run = RunFolder(here.run(name))
         mark = run.mirror
-        if mark is None and run.path.exists():
+        if mark is None and run.path.exists() and look(run.path):  # an empty folder is left by a killed pass
             raise UserError(f"{run.path}: is a run of this project, and no mirror; mirror into a folder of its own")
         if mark is not None and mark.project != self.project:
             raise UserError(f"{run.path}: is a mirror of project {mark.project}, and not of {self.project}")
         index = self._index(name)
         if mark is None:
             mark = self._mark(index, complete=False)
-            run.path.mkdir(parents=True)
+            run.path.mkdir(parents=True, exist_ok=True)
             mark.write(run.mirror_file)
+        files = num_bytes = 0
         with one_shipper(run, "mirror"):
             for _try in range(_TRIES):
                 pass_ = _Pass(self._store, run.path, index, mark)
                 pass_.bring()
+                files, num_bytes = files + pass_.files, num_bytes + pass_.num_bytes
                 newer = self._index(name) if pass_.missing else index
                 if newer == index:
                     break
@@ -108,7 +110,7 @@ class MirrorOf:
             mark = self._mark(index, rewritten=pass_.rewritten, missing=pass_.missing)
             if mark != run.mirror:
                 mark.write(run.mirror_file)
-        return MirrorReport(name, mark, pass_.files, pass_.num_bytes)
+        return MirrorReport(name, mark, files, num_bytes)
 
     def _index(self, name: str) -> CopiedRun:
         index = read_index(self._store, run_base(self.project, name))
