@@ -7,10 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from run_writer import run_writers
 
+from treering.errors import UserError
+from treering.project import Project
 from treering.record.start import start
 from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering_dashboard.frames.buckets import Envelope
+from treering_dashboard.frames.reads import compare_reads
 from treering_dashboard.frames.recorded import read_recorded
 from treering_dashboard.frames.summary import summarize
 from treering_dashboard.panels.axis import axis_of
@@ -107,6 +111,16 @@ def test_the_tokens_of_several_ranks_are_added_up() -> None:
     assert axis_of("tokens", [frames, replace(part, all_ranks=False)]).title == (
         "Consumed tokens, of some runs of rank 0 alone"
     )
+
+
+def test_runs_without_a_common_step_with_samples_are_both_named(tmp_path: Path) -> None:
+    with start("plain") as run:
+        run.step(loss=1.0)
+    with run_writers(Project(tmp_path)) as write:
+        own = write().start().lay(2).end().run
+        expected = f"runs {run.id} and {own.id}: found no step whose samples both runs report, expected at least one; "
+        with pytest.raises(UserError, match=expected + "pass tokens= to run.step in the recorded run"):
+            compare_reads(directory(run), own)
 
 
 def test_a_changed_ring_ends_the_path_and_is_named() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from treering.config.corpora import CorpusConfig
+from treering.config.corpora import CorpusConfig, FilterRules
 from treering.data.curate.pipeline import curate
 from treering.data.words import jaccard, shingles
 from treering.errors import UserError
@@ -141,9 +141,32 @@ def test_an_empty_corpus_is_named_and_leaves_the_old_result(tiny: Any) -> None:
     curate(tiny.corpora(), tiny.config, tiny.project, quiet)
     before = tree(tiny.project.curated)
     tiny.rows = [{"id": "short", "text": "Too short."}]
-    with pytest.raises(UserError, match=r"corpus own: none of 1 documents passes the filter \(min_characters 1\)"):
+    expected = (
+        r"corpus own: none of 1 documents passes the filter, expected at least one: curation\.prose\.min_characters "
+        r"\(\d+\) drops 1\. Change curation\.prose\.min_characters in the experiment's file, or give the corpus `rules`"
+    )
+    with pytest.raises(UserError, match=expected):
         curate(tiny.corpora(), tiny.config, tiny.project, quiet)
     assert tree(tiny.project.curated) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "expected"),
+    [
+        ("Stoplessly wandering.", {"min_characters": 1, "min_words": 0, "min_stop_words": 3},
+         r"corpora: own: rules\.min_stop_words \(3\) drops 1\. Change corpora: own: rules\.min_stop_words in the "
+         r"experiment's file$"),
+        ("Tout le monde parle de la pluie et du beau temps.", {"min_characters": 1, "min_words": 0,
+         "min_stop_words": 0, "languages": ("en", "de")}, r"rules\.languages \(en, de\) drops 1"),
+        ("", {}, r"corpus own: found no text in 1 documents after extraction as prose, expected at least one"),
+    ],
+)  # fmt: skip
+def test_the_field_that_drops_all_documents_is_named(tiny: Any, text: str, settings: Any, expected: str) -> None:
+    tiny.rows = [{"id": "one", "text": text}]
+    corpora = tiny.corpora()
+    corpora[0] = corpora[0].model_copy(update={"rules": FilterRules(**settings) if settings else None})
+    with pytest.raises(UserError, match=expected):
+        curate(corpora, tiny.config, tiny.project, quiet)
 
 
 def test_declared_corpora_are_left_out(tiny: Any) -> None:

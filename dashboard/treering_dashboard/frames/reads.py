@@ -72,7 +72,10 @@ def compare_reads(a: AnyRun, b: AnyRun) -> DataComparison | RecordedDifference |
     one, other = _batches(a), _batches(b)
     common = sorted(one.keys() & other.keys())
     if not common:
-        raise UserError("found no step of which both report the samples, expected one; pass tokens= to run.step")
+        raise UserError(
+            f"runs {a.id} and {b.id}: found no step whose samples both runs report, expected at least one; pass "
+            "tokens= to run.step in the recorded run"
+        )
     return BatchComparison(len(common), next((step for step in common if one[step] != other[step]), None))
 
 

@@ -106,11 +106,7 @@ def take_corpus(corpus: CorpusConfig, rules: FilterRules, dedup: DedupConfig, ra
 
         count = write_rows(work / f"{corpus.name}.parquet", decide(), RAW_SCHEMA)
     if not rows:
-        why = ", ".join(f"{rule} {number}" for (_, rule), number in dropped.most_common(3)) or "its sources hold none"
-        raise UserError(
-            f"corpus {corpus.name}: none of {count} documents passes the filter ({why}), expected at least one;"
-            " loosen the rules of its kind under curation, or give the corpus rules of its own"
-        )
+        raise UserError(_nothing_kept(corpus, rules, count, dropped))
     Signatures(
         np.array(offsets, dtype=np.int64),
         np.array(rows, dtype=np.int64),
@@ -128,6 +124,31 @@ def take_corpus(corpus: CorpusConfig, rules: FilterRules, dedup: DedupConfig, ra
         dict(dropped),
         {step: f"sha256:{state.hexdigest()}" for step, state in streams.items()},
     )
+
+
+def _nothing_kept(corpus: CorpusConfig, rules: FilterRules, count: int, dropped: Counter[tuple[str, str]]) -> str:
+    """Why no document of a corpus is left: the config fields that dropped them, most documents first."""
+    if not count:
+        return f"corpus {corpus.name}: found no document in its sources, expected at least one; give it files with text"
+    by_rule = Counter({rule: number for (step, rule), number in dropped.items() if step == "filter"})
+    if not by_rule:
+        return (
+            f"corpus {corpus.name}: found no text in {count:,} documents after extraction as {corpus.kind}, expected "
+            f"at least one with text; check `kind` of the corpus and the documents"
+        )
+    place = f"curation.{corpus.kind}" if corpus.rules is None else f"corpora: {corpus.name}: rules"
+    fields = [
+        f"{place}.{rule} ({_setting(getattr(rules, rule))}) drops {number:,}" for rule, number in by_rule.most_common(3)
+    ]
+    own = ", or give the corpus `rules` of its own" if corpus.rules is None else ""
+    return (
+        f"corpus {corpus.name}: none of {count:,} documents passes the filter, expected at least one: "
+        f"{'; '.join(fields)}. Change {place}.{by_rule.most_common(1)[0][0]} in the experiment's file{own}"
+    )
+
+
+def _setting(value: Any) -> str:
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
 def _sha256(text: str) -> bytes:
