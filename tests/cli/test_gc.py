@@ -1,6 +1,7 @@
 """`treering gc`: what is offered, what is never offered, what is lost, and what a kill leaves."""
 
 import json
+import shutil
 import time
 
 import pytest
@@ -123,6 +124,16 @@ def test_columns_and_indexes_are_deleted_where_they_are_named(rewound, treering,
     assert not columns.exists()
     assert not any((tmp_path / ".treering/index").iterdir())
     assert treering("show", rewound.run.id)[0] == 0
+
+
+@pytest.mark.parametrize("command", [["gc", "--yes"], ["archive"]])
+def test_a_published_copy_is_refused(rewound, treering, tmp_path, command):
+    published = tmp_path / "published"
+    shutil.copytree(rewound.run.path, published)
+    code, _, err = treering(command[0], str(published), *command[1:])
+    expected = f"{published}: a published copy, which DVC tracks; expected the run itself: `treering {command[0]} "
+    assert (code, expected + rewound.run.id in " ".join(err.split())) == (2, True), err
+    assert (published / "superseded-0001/step-00000020").is_dir()
 
 
 @pytest.mark.usefixtures("rewound")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from treering.config.canonical import short
 from treering.config.resolved import CONFIG_FILE, RUN_ID_LENGTH
-from treering.errors import EvidenceError, NotFoundError
+from treering.errors import EvidenceError, NotFoundError, UserError
 from treering.files import read_text
 from treering.runlog.directory import (
     CheckpointDirectory,
@@ -137,6 +137,22 @@ def named_run(folder: Path, name: str) -> RunDirectory | RecordedRunDirectory:
     """
     recorded = find_recorded(folder, name)
     return find_run(folder, name) if recorded is None else recorded[0]
+
+
+def named_original(folder: Path, name: str, command: str) -> RunDirectory | RecordedRunDirectory:
+    """The run that a person names as to `named_run`, for a command that changes its folder.
+
+    Raises:
+        NotFoundError: none or several fit.
+        UserError: it is a published copy of a run.
+        EvidenceError: the record of the named checkpoint was changed.
+    """
+    run = named_run(folder, name)
+    if isinstance(run, RunDirectory) and run.is_cut:
+        raise UserError(
+            f"{run.path}: a published copy, which DVC tracks; expected the run itself: `treering {command} {run.id}`"
+        )
+    return run
 
 
 def runs_of_any_trainer(folder: Path) -> list[RunFolder]:

@@ -24,16 +24,13 @@ def archive(run: RunArgument, undo: UndoOption = False, json: JsonOption = False
         UserError: the run is running, or it is a published copy.
     """
     from treering.errors import UserError
-    from treering.runlog.directory import RunDirectory
-    from treering.runlog.find import named_run
+    from treering.runlog.find import named_original
     from treering.runlog.journal import Archived, is_archived, login_name
     from treering.runlog.mirror import refuse_mirror
     from treering.runlog.ring_file import COMPRESSED, compress
 
-    folder = named_run(project().runs, run)
+    folder = named_original(project().runs, run, "archive")
     refuse_mirror(folder.path)
-    if isinstance(folder, RunDirectory) and folder.is_cut:
-        raise UserError(f"{folder.path}: a published copy, which DVC tracks; archive its run, {folder.id}")
     if folder.state() == "running":
         raise UserError(f"{folder.path}: the run is running; archive it after its end")
     if is_archived(folder.journal) == undo:

@@ -51,11 +51,11 @@ def gc(
         treering gc 0123 --kind superseded --kind columns --yes
 
     Raises:
-        UserError: a kind is unknown, or there is no terminal to ask on.
+        UserError: a kind is unknown, a run is a published copy, or there is no terminal to ask on.
         Exit: the question was answered with no.
     """
     from treering.errors import UserError
-    from treering.runlog.find import named_run
+    from treering.runlog.find import named_original
     from treering.runlog.garbage import LOST, delete, find_garbage
 
     kinds = tuple(kind or _DEFAULT)
@@ -63,7 +63,7 @@ def gc(
     if unknown:
         raise UserError(f"gc: found --kind {unknown[0]}, expected one of {', '.join(LOST)}")
     here = project()
-    named = [named_run(here.runs, name) for name in runs] if runs else None
+    named = [named_original(here.runs, name, "gc") for name in runs] if runs else None
     found = find_garbage(here, named, [each for each in LOST if each in kinds])
     total = sum(each.size for each in found.things)
     if not json:
