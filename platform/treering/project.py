@@ -95,6 +95,11 @@ class Project:
         return self.root / "treering.yaml"
 
     @property
+    def references(self) -> Path:
+        """Published scores of other models, a YAML file each."""
+        return self.root / "experiments" / "references"
+
+    @property
     def metrics(self) -> Path:
         """Metrics files that `dvc metrics` reads."""
         return self.root / "metrics"

@@ -12,12 +12,14 @@ from treering.collect.code import rule_of
 from treering.config.canonical import short
 from treering.errors import EvidenceError
 from treering.metrics.alarms import RULES
+from treering.metrics.compare import scores
 from treering.metrics.efficiency import efficiency, peak_of_attempt, split
 from treering.metrics.energy import AttemptSpan, run_energy
 from treering.metrics.flops import ModelShape
 from treering.metrics.parameters import Parameters
 from treering.metrics.path_summary import PathSummary, summary_of_path
 from treering.metrics.ranks import rank_speeds
+from treering.metrics.references import Reference, beside
 from treering.metrics.sensors import sensors
 from treering.metrics.state import condition
 from treering.runlog.ancestry import PathSegment
@@ -141,8 +143,12 @@ def unlisted_runs(folder: Path) -> list[str]:
     ]
 
 
-def run_page(run: RunDirectory) -> dict[str, Any]:
+def run_page(run: RunDirectory, references: Sequence[Reference] = ()) -> dict[str, Any]:
     """Everything that `treering show` prints, as JSON values.
+
+    Args:
+        run: the run.
+        references: published scores of other models, which stand beside the newest evaluation where they may.
 
     Raises:
         EvidenceError: the run's config or log does not hold.
@@ -156,6 +162,7 @@ def run_page(run: RunDirectory) -> dict[str, Any]:
     newest = attempts[-1] if attempts else None
     speed = throughput(path.newest, newest, shape)
     tflops = speed["tflops_per_device"] if speed is not None else None
+    evaluations = run.evaluations()
     return {
         "run": run_line(run, path).to_json(),
         "path_to_run": str(run.path),
@@ -189,7 +196,21 @@ def run_page(run: RunDirectory) -> dict[str, Any]:
             }
             for checkpoint in run.checkpoints()
         ],
-        "evaluations": [evaluation.model_dump(mode="json") for evaluation in run.evaluations()],
+        "evaluations": [evaluation.model_dump(mode="json") for evaluation in evaluations],
+        "published": [
+            {
+                "model": each.reference.model,
+                "task": each.own.task,
+                "shots": each.own.shots,
+                "metric": each.own.metric,
+                "published": each.published,
+                "own": each.own.value,
+                "step": evaluations[-1].step,
+                "citation": each.reference.citation,
+                "caveat": each.reference.caveat,
+            }
+            for each in beside(scores(evaluations[-1]) if evaluations else (), references)
+        ],
     }
 
 

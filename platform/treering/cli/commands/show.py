@@ -31,6 +31,7 @@ def show(run: RunArgument, full: FullOption = False, json: JsonOption = False) -
         treering show 0123 --full
     """
     from treering.metrics.recorded_summary import recorded_page
+    from treering.metrics.references import read_references
     from treering.metrics.run_summary import run_page
     from treering.runlog.find import find_recorded, find_run
 
@@ -42,7 +43,7 @@ def show(run: RunArgument, full: FullOption = False, json: JsonOption = False) -
         else:
             print_recorded_page(recorded_run, full=full)
         return
-    page = run_page(find_run(project().runs, run))
+    page = run_page(find_run(project().runs, run), read_references(project().references) if full or json else ())
     if json:
         print_json(plain_numbers(page))
         return
@@ -121,6 +122,7 @@ def _print_page(page: dict[str, Any]) -> None:
     print_alarms(page["spikes"])
     _print_checkpoints(page)
     _print_scores(page["evaluations"])
+    _print_published(page["published"])
 
 
 def _print_speed(speed: dict[str, Any] | None) -> None:
@@ -236,6 +238,30 @@ def _print_scores(evaluations: list[dict[str, Any]]) -> None:
         print_table(
             ("scores at step", "score", "shots", "value", "±"), rows, numbers=("scores at step", "shots", "value", "±")
         )
+
+
+def _print_published(published: list[dict[str, Any]]) -> None:
+    """Prints scores of other models beside those of the newest evaluation, with their citations."""
+    if not published:
+        return
+    rows = [
+        [
+            each["model"],
+            f"{each['task']} {each['metric']}",
+            str(each["shots"]),
+            number_text(each["published"]),
+            number_text(each["own"]),
+        ]
+        for each in published
+    ]
+    console.print()
+    print_table(
+        ("published", "score", "shots", "theirs", f"step {published[0]['step']:,}"), rows, numbers=("shots", "theirs")
+    )
+    for model, citation, caveat in dict.fromkeys(
+        (each["model"], each["citation"], each["caveat"]) for each in published
+    ):
+        console.print(f"{model}: {citation}; {caveat}")
 
 
 def _from_here(path: str) -> str:
