@@ -13,7 +13,7 @@ citation: arXiv 0000.00000
 caveat: own prompts
 scores:
   - {{task: {task}, shots: 0, metric: acc, value: 0.5}}
-  - {{task: {task}, shots: 3, metric: acc, value: 0.75}}
+  - {{task: {task}, shots: 7, metric: acc, value: 0.75}}
 """
 
 
