@@ -11,6 +11,9 @@ from treering.project import Project
 from treering.runlog.chronicle import record_left, record_set_aside
 from treering.runlog.journal import CheckpointRemoved, Promoted
 from treering.runlog.removal import rename_for_removal
+from treering.runlog.telemetry.ingest import ingest
+from treering.runlog.telemetry.live import LiveWriter
+from treering.runlog.telemetry.reading import TelemetryFolder
 
 
 @pytest.fixture
@@ -134,6 +137,34 @@ def test_a_published_copy_is_refused(rewound, treering, tmp_path, command):
     expected = f"{published}: a published copy, which DVC tracks; expected the run itself: `treering {command[0]} "
     assert (code, expected + rewound.run.id in " ".join(err.split())) == (2, True), err
     assert (published / "superseded-0001/step-00000020").is_dir()
+
+
+def test_the_readings_of_a_finished_run_are_deleted_and_the_roll_up_stays(rewound, treering):
+    folder = rewound.directory / "telemetry"
+    collector = LiveWriter(folder, 0)
+    for second in range(90):
+        collector.append(1_764_000_000.0 + second, [0], [0], {"device/power": [300.0]})
+    collector.close_segment()
+    ingest(folder, {0})
+    rewound.end("interrupted", "by hand")
+    assert asked(treering, "--kind", "telemetry", "--yes")["things"] == [], "the run may go on"
+    rewound.end("finished")
+    (minutes,) = (folder / "minutes").iterdir()
+    whole = minutes.read_bytes()
+    minutes.write_bytes(b"torn")
+    answer = asked(treering, "--kind", "telemetry", "--yes")
+    assert (answer["things"], "the roll-up of 00000000" in answer["kept"][0]) == ([], True)
+    minutes.write_bytes(whole)
+    energy = str(TelemetryFolder(folder).energy()[0].devices)
+    answer = asked(treering, "--kind", "telemetry", "--yes")
+    assert offered(answer) == [("telemetry", "telemetry/parts")]
+    assert answer["things"][0]["lost"].startswith("the sensors' single readings: ")
+    assert not (folder / "parts").exists()
+    assert [each.count for each in TelemetryFolder(folder).minutes()] == [60, 30]
+    assert str(TelemetryFolder(folder).energy()[0].devices) == energy != "{}"
+    (folder / ".parts.deleted").mkdir()  # of a call that was killed
+    assert offered(asked(treering, "--kind", "telemetry", "--yes")) == [("telemetry", "telemetry/.parts.deleted")]
+    assert not (folder / ".parts.deleted").exists()
 
 
 @pytest.mark.usefixtures("rewound")

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from treering.runlog.telemetry.live import LiveWriter, Segment, parse, segments
 from treering.runlog.telemetry.minutes import Place
 from treering.runlog.telemetry.parts import PART_ROWS, PartName, part_names, read_part, sources
 from treering.runlog.telemetry.reading import TelemetryFolder
+from treering.runlog.telemetry.rolled_up import not_rolled_up, record_rolled_up
 
 START = 1_764_000_000.0  # begins a minute
 
@@ -65,6 +67,36 @@ def test_readings_are_the_same_live_and_in_parts(tmp_path):
     assert ingest(tmp_path, {0, 8}) == 2 * 60 * 2
     assert np.array_equal(list(content(tmp_path).values()), list(before.values()), equal_nan=True)
     assert segments(tmp_path) == []
+
+
+def test_the_roll_up_and_the_energy_outlive_the_readings(tmp_path):
+    minutes(tmp_path, 3)
+    ingest(tmp_path, {0})
+    before = TelemetryFolder(tmp_path)
+    rolled, (energy, _), rows = before.minutes(), before.energy(), len(before.read().readings)
+    assert not_rolled_up(tmp_path) == ""
+    record_rolled_up(tmp_path)
+    after = TelemetryFolder(tmp_path)
+    assert (after.minutes(), len(after.read().readings), after.read().left_out) == (rolled, rows, 0), "still there"
+    shutil.rmtree(tmp_path / "parts")
+    assert after.exists()
+    assert after.minutes() == rolled
+    assert str(after.energy()[0].devices) == str(energy.devices)
+    assert (len(after.read().readings), after.read().left_out) == (0, rows)
+    assert after.read(until=START - 1).left_out == 0
+    assert after.read(since=START + 3600).left_out == 0
+
+
+@pytest.mark.parametrize("fault", ["minutes", "totals.json"])
+def test_readings_that_are_not_rolled_up_stay(tmp_path, fault):
+    minutes(tmp_path, 1)
+    ingest(tmp_path, {0})
+    if fault == "minutes":
+        next((tmp_path / "minutes").iterdir()).write_bytes(b"torn")
+        assert "the roll-up of 00000000-00000000." in not_rolled_up(tmp_path)
+    else:
+        (tmp_path / fault).unlink()
+        assert "the energy of the newest readings is not in totals.json yet" in not_rolled_up(tmp_path)
 
 
 def test_a_live_reading_has_the_digits_that_it_has_in_a_part(tmp_path):

@@ -9,6 +9,7 @@ ranks of how many have readings, and the rank that computes longest. The newest 
 read one by one; earlier ones by the minute, from the roll-up.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -98,8 +99,9 @@ def read_telemetry(run: AnyRun, curves: Curves) -> Telemetry:
         readings = found.readings
         values = {column(key): series for key, series in readings.values.items()}
         frames.append(pd.DataFrame({"time": readings.times, "of": attempt.number, **values}))
-        if found.left_out and len(readings):
-            frames.append(_by_minute(attempt.telemetry, float(readings.times.min())).assign(of=attempt.number))
+        if found.left_out:
+            until = float(readings.times.min()) if len(readings) else math.inf
+            frames.append(_by_minute(attempt.telemetry, until).assign(of=attempt.number))
         ranks.update(np.unique(readings.ranks[readings.ranks >= 0]).tolist())
         events = attempt.telemetry.events()
         reasons |= events.reasons

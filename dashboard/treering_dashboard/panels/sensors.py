@@ -47,7 +47,9 @@ def sensor_charts(telemetry: Telemetry, frames: RunFrames, axis: XAxis) -> None:
 
 
 def _ranks(telemetry: Telemetry) -> str:
-    """How many ranks were read, of how many."""
+    """How many ranks were read, of how many; the roll-up alone does not say."""
+    if telemetry.by_minute and not telemetry.ranks:
+        return "all ranks"
     if telemetry.world_size and telemetry.ranks != telemetry.world_size:
         return f"{count(telemetry.ranks)} of {plural(telemetry.world_size, 'rank')}"
     return plural(telemetry.ranks, "rank")

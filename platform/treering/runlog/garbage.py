@@ -17,7 +17,7 @@ from treering.project import Project
 from treering.runlog.columns.attempt import COLUMNS
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.find import find_runs, runs_of_any_trainer
-from treering.runlog.folders import RunFolder
+from treering.runlog.folders import TELEMETRY, RunFolder
 from treering.runlog.journal import Promoted
 from treering.runlog.lock import acquire, is_held
 from treering.runlog.removal import (
@@ -27,8 +27,10 @@ from treering.runlog.removal import (
     rename_for_removal,
     renamed_for_removal,
 )
+from treering.runlog.telemetry.parts import PARTS
+from treering.runlog.telemetry.rolled_up import not_rolled_up, record_rolled_up
 
-Kind = Literal["unfinished", "superseded", "abandoned", "conversion", "columns", "index"]
+Kind = Literal["unfinished", "superseded", "abandoned", "conversion", "columns", "index", "telemetry"]
 
 LOST: Final[dict[Kind, str]] = {
     "unfinished": "nothing: an interrupted save, conversion or removal left it",
@@ -38,6 +40,8 @@ LOST: Final[dict[Kind, str]] = {
     "longer list it",
     "conversion": "nothing: `treering checkpoint convert` makes it again",
     "columns": "nothing: the next reader makes them again from the rings",
+    "telemetry": "the sensors' single readings: charts draw minutes, TFLOP/s a watt and the ranks' own clocks are "
+    "missing, MLflow gets no more of them; the roll-up by minute, energy and XID errors stay",
     "index": "trace --text and contamination need `treering index` again",
 }
 """What the project can no longer answer once a thing of a kind is deleted."""
@@ -93,6 +97,8 @@ def find_garbage(project: Project, runs: Sequence[RunFolder] | None, kinds: Iter
             continue
         try:
             things += [each for each in _of_run(run, started_from, kept) if each.kind in wanted]
+            if "telemetry" in wanted:
+                things += _telemetry(run, kept)
         except EvidenceError as error:
             kept.append(f"{run.path}: {error}")
     if runs is None and "index" in wanted:
@@ -125,6 +131,8 @@ def delete(things: Sequence[Garbage], done: Callable[[Garbage], None]) -> None:
                 rename_for_removal(each.run, each.checkpoint, f"treering gc: {each.kind}")
                 delete_renamed(each.run)
             else:
+                if each.kind == "telemetry":
+                    record_rolled_up(each.path.parent)
                 _delete_folder(each.path)
         finally:
             os.close(lock)
@@ -148,6 +156,23 @@ def _of_run(run: RunFolder, started_from: Mapping[str, str], kept: list[str]) ->
             yield _thing(kind, checkpoint.path, run, checkpoint)
     for path in sorted(run.conversions_folder.glob("step-*")):
         yield _thing("conversion", path, run)
+
+
+def _telemetry(run: RunFolder, kept: list[str]) -> Iterator[Garbage]:
+    """The single readings of a finished run that are rolled up."""
+    if run.state() != "finished" or run.mirror_file.exists():
+        return
+    for attempt in run.attempt_folders():
+        folder = attempt / TELEMETRY
+        left = folder / f".{PARTS}.deleted"
+        if left.is_dir():
+            yield _thing("telemetry", left, run)
+        if not (folder / PARTS).is_dir():
+            continue
+        if reason := not_rolled_up(folder):
+            kept.append(f"{folder / PARTS}: {reason}")
+        else:
+            yield _thing("telemetry", folder / PARTS, run)
 
 
 def _off_path(run: RunDirectory) -> Iterator[tuple[Kind, CheckpointDirectory]]:

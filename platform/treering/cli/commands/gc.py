@@ -20,7 +20,8 @@ KindOption = Annotated[
     typer.Option(
         "--kind",
         metavar="KIND",
-        help="unfinished, superseded, abandoned, conversion, columns or index; repeatable. Default: the first four.",
+        help="unfinished, superseded, abandoned, conversion, columns, telemetry or index; repeatable. Default: the "
+        "first four.",
     ),
 ]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")]

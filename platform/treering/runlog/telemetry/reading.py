@@ -16,7 +16,7 @@ from treering.runlog.telemetry.events import Events, read_events
 from treering.runlog.telemetry.live import LiveFile, Segment, segments
 from treering.runlog.telemetry.old_form import bytes_of_each, old_files, read_old, read_old_events
 from treering.runlog.telemetry.readings import Readings
-from treering.runlog.telemetry.totals import COLUMNS, Totals
+from treering.runlog.telemetry.totals import COLUMNS, ROLLED_UP_FILE, Totals
 
 if TYPE_CHECKING:
     from treering.runlog.telemetry.minutes import Minute
@@ -36,7 +36,8 @@ class Telemetry:
     Attributes:
         readings: the rows.
         damaged: parts that cannot be read.
-        left_out: earlier rows that are not read, since there are more than asked for; the roll-up has them.
+        left_out: rows that are not read, since there are more than asked for or they were deleted; the roll-up has
+            them.
         cut: whether a file of an earlier version is longer than what is read of it.
     """
 
@@ -94,6 +95,9 @@ class TelemetryFolder:
                     found += read_minutes(self.path, name, metrics)
                 except (DamagedPartError, FileNotFoundError):
                     found += minutes_of(self._part(name, metrics) or Readings.empty())
+            for name in self._deleted(names):
+                with suppress(DamagedPartError, FileNotFoundError):
+                    found += read_minutes(self.path, name, metrics)
             old = old_files(self.path)
             found += minutes_of(read_old(old, metrics, OLD_BYTES, OLD_ALL_BYTES)) if old else []
             return joined(found)
@@ -106,7 +110,7 @@ class TelemetryFolder:
         def read() -> tuple[Totals, int]:
             live, names = self._look()
             totals, damaged = Totals(), 0
-            if names:
+            if names or self._deleted(names):
                 from treering.runlog.telemetry.ingest import totals_of  # noqa: PLC0415 - loads Arrow
 
                 totals, damaged = totals_of(self.path, names)
@@ -130,7 +134,8 @@ class TelemetryFolder:
 
     def exists(self) -> bool:
         """Whether any reading was ever written."""
-        return bool(segments(self.path) or old_files(self.path)) or (self.path / "parts").is_dir()
+        files = bool(segments(self.path) or old_files(self.path))
+        return files or any((self.path / name).is_dir() for name in ("parts", "minutes"))
 
     def _read(
         self,
@@ -149,6 +154,8 @@ class TelemetryFolder:
         since = max(since, max([*ends, *(name.until / 1000 for name in names)], default=0.0) - newest_s)
         live = Readings.joined(each.only(columns).between(since, until) for each in files)
         damaged, left_out, rows = 0, 0, len(live)
+        for name in self._deleted(names):
+            left_out += name.rows if name.until / 1000 > since and name.since / 1000 <= until else 0
         parts: list[Readings] = []
         for name in reversed(names):
             if name.until / 1000 <= since or name.since / 1000 > until:
@@ -188,6 +195,14 @@ class TelemetryFolder:
                 with suppress(DamagedPartError):
                     taken = sources(self.path, names[-1])
         return [file.readings for segment, file in self._live.items() if segment not in taken], names
+
+    def _deleted(self, names: "Collection[PartName]") -> "list[PartName]":
+        """The parts whose readings were deleted, without those that are there."""
+        if not (self.path / ROLLED_UP_FILE).exists():
+            return []
+        from treering.runlog.telemetry.rolled_up import rolled_up  # noqa: PLC0415 - loads Arrow
+
+        return [name for name in rolled_up(self.path) if name not in names]
 
     def _part(self, name: "PartName", columns: Collection[str] | None) -> Readings | None:
         """A part, None where it is damaged.

@@ -16,6 +16,8 @@ from treering.files import read_text
 from treering.runlog.telemetry.readings import NONE, Floats, Readings
 
 TOTALS_FILE: Final = "totals.json"
+ROLLED_UP_FILE: Final = "rolled-up.json"
+"""Names the parts whose single readings were deleted, see `treering.runlog.telemetry.rolled_up`."""
 ENERGY: Final = "device/energy"
 POWER: Final = "device/power"
 COLUMNS: Final = (ENERGY, POWER)
