@@ -275,6 +275,28 @@ def test_a_damaged_run_keeps_its_rows_and_its_problem_is_known_until_it_is_read_
     assert rows(database, UnreadRow) == []
 
 
+def test_what_could_not_be_read_is_known_until_it_is_read_or_gone(project, write_run, database):
+    good, bad = write_run().start().lay(3).end(), write_run(seed=2).start().lay(3).end()
+    header = bad.directory / "header.json"
+    text = header.read_text()
+    header.write_text(text.replace("node-1", "node-2"))
+    with pytest.raises(EvidenceError, match=r"header\.json"):
+        ship(project, bad.run)
+    ship(project, good.run)  # alone, as `treering ship RUN` does
+    assert [row["name"] for row in rows(database, UnreadRow)] == [bad.run.path.name]
+    header.write_text(text)
+    made = target(project)
+    for run in (good.run, bad.run):
+        made.shipper(run).ship()
+    assert rows(database, UnreadRow) == []
+    header.write_text("{}")
+    with pytest.raises(EvidenceError, match=r"header\.json"):
+        ship(project, bad.run)
+    shutil.rmtree(bad.run.path)
+    ship(project, good.run)
+    assert rows(database, UnreadRow) == []
+
+
 def test_two_shippers_at_once_do_it_once(project, write_run, database, url, tmp_path):
     writer = write_run().start().lay(10).save().evaluate(10).lay(10).save().end()
     begin, errors = threading.Barrier(4), []

@@ -56,7 +56,8 @@ class LedgerTarget:
         self.ledger = Ledger(Database(url))
         self.source = Source(project_name(project), socket.gethostname(), str(project.root.resolve()))
         self._known: set[str] | None = None
-        self._problems: dict[str, str] = {}
+        self._looked: dict[str, str | None] = {}
+        self._noted: set[str] = set()
         self._seen_at = -_HEARTBEAT_S
 
     @property
@@ -119,14 +120,12 @@ class LedgerTarget:
         Raises:
             StoreError: the database does not answer.
         """
-        before = self._problems.get(run)
-        if problem is None:
-            self._problems.pop(run, None)
-        else:
-            self._problems[run] = problem
-        if problem == before and time.monotonic() - self._seen_at < _HEARTBEAT_S:
+        is_known = self._looked.get(run) == problem and (problem is not None or run not in self._noted)
+        self._looked[run] = problem
+        if is_known and time.monotonic() - self._seen_at < _HEARTBEAT_S:
             return
-        self.ledger.saw(self.source, self._problems)
+        here = {path.name for path in self.project.runs.iterdir()}
+        self._noted = self.ledger.saw(self.source, self._looked, here)
         self._seen_at = time.monotonic()
 
 

@@ -3,7 +3,7 @@
 import json
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast
 
@@ -169,11 +169,11 @@ class Ledger:
                 if corpus.digest in known:
                     continue
                 known.add(corpus.digest)
-                values = asdict(corpus)
+                values = {**storable(asdict(corpus))}
                 licences = values.pop("licences")
                 connection.execute(insert(CorpusRow).values(key=values.pop("digest"), **values))
                 rows = [
-                    {"corpus": corpus.digest, "licence": licence, "documents": documents, "tokens": tokens}
+                    storable({"corpus": corpus.digest, "licence": licence, "documents": documents, "tokens": tokens})
                     for licence, (documents, tokens) in licences.items()
                 ]
                 if rows:
@@ -188,28 +188,37 @@ class Ledger:
         with self.database.reading() as connection:
             return set(connection.execute(select(CorpusRow.key)).scalars())
 
-    def saw(self, source: Source, problems: dict[str, str]) -> None:
-        """Notes that a shipper looked at a project's folder now.
+    def saw(self, source: Source, looked: Mapping[str, str | None], here: Collection[str]) -> set[str]:
+        """Notes that a shipper looked at a project's folder now, and which runs' folders it could not read.
 
         Args:
             source: the folder.
-            problems: why a run could not be read, by the name of its folder; replaces what was noted before.
+            looked: why a run could not be read, None where it could, by the name of its folder. What was noted of other
+                runs stays.
+            here: names of the folders that the project has; what was noted of others goes.
+
+        Returns:
+            The names of the runs that are noted now.
 
         Raises:
             StoreError: the database does not answer.
         """
         now = time.time()
+        noted = select(UnreadRow.name).where(UnreadRow.source == source.key)
         with self.database.writing(_SOURCES_LOCK) as connection:
             values = {**asdict(source), "seen_at": now}
             if not connection.execute(update(SourceRow).where(SourceRow.key == source.key).values(values)).rowcount:
                 connection.execute(insert(SourceRow).values(key=source.key, **values))
-            connection.execute(delete(UnreadRow).where(UnreadRow.source == source.key))
+            kept = {name for name in connection.execute(noted).scalars() if name in here and name not in looked}
+            connection.execute(delete(UnreadRow).where(UnreadRow.source == source.key, UnreadRow.name.not_in(kept)))
             rows = [
-                {"source": source.key, "name": name, "problem": problem, "at": now}
-                for name, problem in problems.items()
+                storable({"source": source.key, "name": name, "problem": problem, "at": now})
+                for name, problem in looked.items()
+                if problem is not None and name in here
             ]
             if rows:
                 connection.execute(insert(UnreadRow), rows)
+        return kept | {str(row["name"]) for row in rows}
 
     def find_run(self, prefix: str) -> LedgerRun:
         """The one run whose id begins with a prefix.

@@ -1,6 +1,7 @@
 """What shippers give to the ledger: the rows of one run, of one corpus, and where they come from."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -32,6 +33,7 @@ FROM_RUN: Final = "run"
 FROM_LEDGER: Final = "ledger"
 """Origins of notes and tags: the run's journal, or people without access to it."""
 
+_NO_CHARACTER: Final = re.compile("[\0\ud800-\udfff]")
 _LARGEST: Final = 2**63 - 1
 _NEEDED: Final = frozenset({"at", "started_at", "updated_at"})
 
@@ -150,7 +152,7 @@ def storable(row: Row) -> Row:
 
 def _storable(name: str, value: Any) -> Any:
     if isinstance(value, str):
-        return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+        return _NO_CHARACTER.sub("\ufffd", value)
     if isinstance(value, int):
         return value if isinstance(value, bool) else max(-_LARGEST, min(value, _LARGEST))
     if isinstance(value, float) and not math.isfinite(value):
