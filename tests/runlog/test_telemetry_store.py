@@ -1,5 +1,6 @@
 """Telemetry on disk: live files become parts, whatever kills the process meanwhile; roll-up, energy, damage."""
 
+import errno
 import json
 import os
 import random
@@ -12,7 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from treering.files import open_regular
 from treering.runlog.telemetry import ingest as ingest_module
+from treering.runlog.telemetry import live as live_module
 from treering.runlog.telemetry.ingest import ingest
 from treering.runlog.telemetry.live import LiveWriter, Segment, parse, segments
 from treering.runlog.telemetry.minutes import Place
@@ -254,6 +257,25 @@ def test_the_newest_part_may_be_damaged_when_the_next_one_comes(tmp_path):
     assert ingest(tmp_path, {0}) == 120
     found = TelemetryFolder(tmp_path).read()
     assert (found.damaged, len(found.readings)) == (1, 120)
+
+
+def test_a_live_file_that_cannot_be_opened_now_stays_for_the_next_time(tmp_path, monkeypatch):
+    minutes(tmp_path, 2)
+    expected = content(tmp_path).keys()
+    opened = iter([OSError(errno.EMFILE, "Too many open files")])
+
+    def open_once(path):
+        for error in opened:
+            raise error
+        return open_regular(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(live_module, "open_regular", open_once)
+        assert ingest(tmp_path, {0}) == 120
+    assert content(tmp_path).keys() == expected
+    assert ingest(tmp_path, {0}) == 120
+    assert content(tmp_path).keys() == expected
+    assert segments(tmp_path) == []
 
 
 def test_the_roll_up_names_whose_reading_was_lowest_and_highest(tmp_path):

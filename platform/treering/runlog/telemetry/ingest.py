@@ -82,8 +82,10 @@ def _batches(folder: Path, waiting: Sequence[Segment]) -> Iterator[tuple[Reading
     taken: list[Segment] = []
     for segment in waiting:
         file = LiveFile()
-        with suppress(OSError):
+        try:
             file.look(folder, segment)
+        except OSError:  # it stays, for the next time
+            continue
         pieces.append(file.readings)
         taken.append(segment)
         if sum(map(len, pieces)) >= _BATCH_ROWS:
