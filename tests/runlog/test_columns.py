@@ -140,6 +140,7 @@ def test_columns_equal_the_rings_however_often_they_were_extended(tmp_path, seri
         check(AttemptColumns(attempt), attempt)
     if step:
         columns = AttemptColumns(attempt)
+        assert (columns.newest(1, 0), columns.ring(0)) == ([], None), "there is no step 0"
         rings = check(columns, attempt, last_step=step // 2)
         for count in (1, 7, 8, 100):
             assert not rings or [r.digest for r in columns.newest(count, rings[-1].step)] == [

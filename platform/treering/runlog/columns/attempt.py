@@ -228,13 +228,14 @@ class AttemptColumns:
                 return found
         from treering.runlog.columns.reading import line_bounds  # noqa: PLC0415 - see above
 
-        bounds = self._read(lambda head: line_bounds(self._store, head, last_step or head.last_step, count))
+        step = head.last_step if last_step is None else last_step
+        bounds = self._read(lambda head: line_bounds(self._store, head, step, count))
         if bounds is None:
             return []
         with open_rings(self._log.path) as file:
             file.seek(bounds[0])
             lines = file.read(bounds[1] - bounds[0]).split(b"\n")[:-1]
-        where = f"{self._log.path}, up to step {last_step or head.last_step}"
+        where = f"{self._log.path}, up to step {step}"
         return [self._log.kind.from_line(line.decode(errors="surrogateescape"), where) for line in lines]
 
     def ring(self, step: int) -> Any | None:
