@@ -26,6 +26,7 @@ def test_compare_says_where_data_config_and_scores_differ(lay_run) -> None:
     assert scores.iloc[0].tolist()[:3] == ["cloze", "0", "acc"]
     assert scores.iloc[0].iloc[3].startswith("0.441 ± 0.035")
     assert "within noise" in scores.iloc[0].iloc[4]
+    assert "score the checkpoints again" in texts(app)
     assert "The blends differ" in texts(app)
     held_out = next(table for table in tables if "Corpus" in table).set_index("Corpus")
     losses = [RunDirectory(run).evaluations()[-1].perplexity["factbook"]["loss"] for run in (base, blend)]

@@ -3,7 +3,6 @@
 import math
 from dataclasses import dataclass
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +14,6 @@ from treering.metrics.compare import (
     compare_data,
     differences,
     flatten,
-    score_difference,
     scores,
 )
 from treering.runlog.records import Evaluation
@@ -83,24 +81,6 @@ def test_another_blend_differs_in_tokens_at_the_first_step() -> None:
 def test_another_batch_schedule_differs_in_samples_where_the_ramp_parts() -> None:
     found = compare_data(reads("x", [4, 4, 8]), reads("x", [4, 4, 4]))
     assert (found.equal_steps, found.first) == (2, DataDifference(3, "samples", (8, 16), (8, 12)))
-
-
-def score(value: float, stderr: float) -> Score:
-    return Score("cloze", 0, "acc", value, stderr, 200)
-
-
-def test_a_difference_is_judged_by_both_errors() -> None:
-    found = score_difference(score(0.40, 0.03), score(0.52, 0.04))
-    assert (found.value, found.stderr) == (pytest.approx(0.12), pytest.approx(0.05))
-    assert found.z == pytest.approx(2.4)
-    assert found.significant
-    assert not score_difference(score(0.40, 0.03), score(0.49, 0.04)).significant
-
-
-def test_without_errors_nothing_is_significant() -> None:
-    found = score_difference(score(0.1, math.nan), score(0.9, 0.01))
-    assert math.isnan(found.z)
-    assert not found.significant
 
 
 def test_scores_pair_each_metric_with_its_error_and_leave_counts_out() -> None:

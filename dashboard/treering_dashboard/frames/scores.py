@@ -15,7 +15,6 @@ _PERPLEXITY_COLUMNS = ["step", "tokens", "corpus", "perplexity", "loss"]
 NOT_SAID: Final = -1
 """Shots of a score that another trainer reported."""
 STDERR: Final = "_stderr"
-_HEADLINES = ("acc", "acc_norm", "exact_match", "em", "f1", "mcc")
 
 
 def score_frame(evaluations: Sequence[Evaluation]) -> pd.DataFrame:
@@ -62,16 +61,3 @@ def perplexity_frame(evaluations: Sequence[Evaluation]) -> pd.DataFrame:
         for corpus, found in evaluation.perplexity.items()
     ]
     return pd.DataFrame(rows, columns=_PERPLEXITY_COLUMNS)
-
-
-def headline(metrics: Sequence[str]) -> str:
-    """The metric of a task if only one is drawn: accuracy if the task has it, else the first."""
-    by_name = {metric.partition(",")[0]: metric for metric in reversed(metrics)}
-    return next((by_name[name] for name in _HEADLINES if name in by_name), metrics[0])
-
-
-def headline_scores(evaluation: Evaluation) -> list[Score]:
-    """One score for each task and number of shots."""
-    found = scores(evaluation)
-    chosen = {task: headline([s.metric for s in found if s.task == task]) for task in evaluation.scores}
-    return [score for score in found if score.metric == chosen[score.task]]

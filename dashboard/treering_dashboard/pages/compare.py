@@ -9,6 +9,7 @@ runs differ, and its first step leads to the batch of either side.
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 import pandas as pd
@@ -16,15 +17,17 @@ import streamlit as st
 
 from treering.config.canonical import DIGEST_PREFIX, short
 from treering.errors import EvidenceError
-from treering.metrics.compare import Score, comparable, comparable_recorded, differences, score_difference
+from treering.metrics.compare import Score, comparable, comparable_recorded, differences, headline_scores
+from treering.metrics.verdicts import TaskVerdict, judge_evaluations, judge_scores
 from treering.runlog.directory import RunDirectory
 from treering.runlog.metric_catalog import describe
 from treering.runlog.recorded_directory import RecordedRunDirectory
+from treering.runlog.records import Evaluation
 from treering_dashboard import links
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.reads import COSTLY_BYTES, ring_bytes
 from treering_dashboard.frames.rings import VALIDATION, RunFrames
-from treering_dashboard.frames.scores import NOT_SAID, headline_scores, reported_scores
+from treering_dashboard.frames.scores import NOT_SAID, reported_scores
 from treering_dashboard.frames.smoothing import WEIGHT, smooth
 from treering_dashboard.frames.summary import AnyRun
 from treering_dashboard.panels.address import SWITCH, among, check_address, check_all, gone
@@ -252,46 +255,75 @@ def _cell(value: object) -> str:
 
 
 def _scores(runs: Sequence[AnyRun]) -> None:
-    by_run, names = [], []
+    last, names = [], []
     for run in runs:
-        step, scores, problem = _last_scores(run)
-        if problem:
-            error_box("An evaluation's record does not hold.", problem)
+        found = _last_scores(run)
+        if found.problem:
+            error_box("An evaluation's record does not hold.", found.problem)
             return
-        names.append(f"{run_label(run)} at {step}" if scores else run_label(run))
-        by_run.append({(score.task, score.shots, score.metric): score for score in scores})
+        names.append(f"{run_label(run)} at {found.step}" if found.scores else run_label(run))
+        last.append(found)
+    by_run = [{(score.task, score.shots, score.metric): score for score in found.scores} for found in last]
     keys = list(dict.fromkeys(key for scores in by_run for key in scores))
     if not keys:
         st.caption("None of these runs has been evaluated. `treering evaluate` scores the checkpoints of our trainer.")
         return
+    judged = [{}, *({_key(each): each for each in _judge(last[0], other)} for other in last[1:])]
     rows = []
     for task, shots, metric in keys:
         row = {"Task": task, "Shots": NOTHING if shots == NOT_SAID else str(shots), "Metric": metric}
-        base = by_run[0].get((task, shots, metric))
-        for name, found in zip(names, by_run, strict=True):
-            score = found.get((task, shots, metric))
-            text = NOTHING if score is None else _with_error(score.value, score.stderr)
-            if score is not None and base is not None and score is not base:
-                difference = score_difference(base, score)
-                text += f"  ({difference.value:+.3f}"
-                if not math.isnan(difference.stderr):
-                    text += f", {'beyond' if difference.significant else 'within'} noise"
-                text += ")"
-            row[name] = text
+        for name, scored, verdicts in zip(names, by_run, judged, strict=True):
+            score, verdict = scored.get((task, shots, metric)), verdicts.get((task, shots, metric))
+            row[name] = NOTHING if score is None else _with_error(score.value, score.stderr)
+            if verdict is not None:
+                row[name] += f"  ({_effect(verdict)})"
         rows.append(row)
     table(pd.DataFrame(rows), "Scores with standard errors", rows=14)
-    st.caption("± one standard error. Beyond noise: more than 1.96 standard errors of the difference.")
+    st.caption(
+        "± one standard error. In brackets: difference to the first run with its 95 % interval. Beyond noise: the risk "
+        "that any score of a comparison is flagged without a difference is at most 5 % (McNemar's exact test or paired "
+        "bootstrap over the same items, Holm's correction)."
+    )
+    doubts = dict.fromkeys(each.doubt for verdicts in judged for each in verdicts.values() if each.doubt)
+    for doubt in doubts:
+        say(f"{doubt}.")
 
 
-def _last_scores(run: AnyRun) -> tuple[int, list[Score], EvidenceError | None]:
-    """The scores of the newest evaluated step; of another trainer, all that it reported."""
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """The scores of a run's newest evaluated step; of another trainer, all that it reported of that step."""
+
+    step: int
+    scores: list[Score]
+    evaluation: Evaluation | None
+    problem: EvidenceError | None
+
+
+def _last_scores(run: AnyRun) -> _Last:
     if isinstance(run, RecordedRunDirectory):
         scored, problem = cached.scored(run)
         step = max((each.step for each in scored), default=0)
-        return step, reported_scores([each for each in scored if each.step == step]), problem
+        return _Last(step, reported_scores([each for each in scored if each.step == step]), None, problem)
     evaluations, problem = cached.evaluations(run)
     newest = evaluations[-1] if evaluations else None
-    return (newest.step, headline_scores(newest), problem) if newest else (0, [], problem)
+    return _Last(newest.step, headline_scores(newest), newest, problem) if newest else _Last(0, [], None, problem)
+
+
+def _judge(first: _Last, second: _Last) -> list[TaskVerdict]:
+    if first.evaluation is not None and second.evaluation is not None:
+        return judge_evaluations(first.evaluation, second.evaluation)
+    return judge_scores(first.scores, second.scores)
+
+
+def _key(verdict: TaskVerdict) -> tuple[str, int, str]:
+    return verdict.first.task, verdict.first.shots, verdict.first.metric
+
+
+def _effect(verdict: TaskVerdict) -> str:
+    effect = verdict.effect
+    if math.isnan(effect.low):
+        return f"{effect.value:+.3f}"
+    return f"{effect.value:+.3f}, {effect.low:+.3f} to {effect.high:+.3f}: {verdict.words}"
 
 
 def _with_error(value: float, stderr: float) -> str:

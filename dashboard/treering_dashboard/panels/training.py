@@ -14,11 +14,12 @@ import numpy as np
 import pandas as pd
 
 from treering.foreign import shown
+from treering.metrics.compare import headline
 from treering.runlog.metric_catalog import METRICS, Metric, describe
 from treering_dashboard.frames.buckets import downsample
 from treering_dashboard.frames.curves import Drawn
 from treering_dashboard.frames.rings import VALIDATION, RunFrames
-from treering_dashboard.frames.scores import headline, shots_text
+from treering_dashboard.frames.scores import shots_text
 from treering_dashboard.frames.telemetry import Telemetry, column
 from treering_dashboard.panels.axis import Placement
 from treering_dashboard.panels.charts import GREY, OKABE_ITO, PLAIN, Line, Panel, Stroke, strokes

@@ -1,8 +1,6 @@
-"""What differs between runs: config by dotted path, the first step whose data differ, scores with their errors.
+"""What differs between runs: config by dotted path, the first step whose data differ; the scores of an evaluation.
 
-Reads run directories; the compare page and the command line print what this finds. A difference of scores is judged
-against the standard errors of both, as if the items were drawn independently: both runs answer the same items, so the
-true error of the difference is smaller, and what this calls significant is so.
+Reads run directories; the compare page and the command line print what this finds. `metrics.verdicts` judges scores.
 """
 
 import math
@@ -21,6 +19,7 @@ ABSENT: Final = "—"
 _NAMES = ("corpus", "operation", "name")
 _NO_METRICS = ("items", "examples", "truncated")
 _STDERR = "_stderr"
+_HEADLINES = ("acc", "acc_norm", "exact_match", "em", "f1", "mcc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,28 +219,14 @@ def _stderr_key(metric: str) -> str:
     return f"{name}{_STDERR}{comma}{chosen}"
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreDifference:
-    """Second score minus first.
-
-    Attributes:
-        value: the difference.
-        stderr: its standard error, sqrt(a^2 + b^2).
-        z: difference over standard error; NaN where there is none.
-    """
-
-    value: float
-    stderr: float
-    z: float
-
-    @property
-    def significant(self) -> bool:
-        """Whether it is beyond 1.96 standard errors (two-sided 5 %)."""
-        return abs(self.z) > 1.96
+def headline(metrics: Sequence[str]) -> str:
+    """The metric of a task if only one is shown: accuracy if the task has it, else the first."""
+    by_name = {metric.partition(",")[0]: metric for metric in reversed(metrics)}
+    return next((by_name[name] for name in _HEADLINES if name in by_name), metrics[0])
 
 
-def score_difference(first: Score, second: Score) -> ScoreDifference:
-    """How far `second` is above `first`, and whether that is more than noise."""
-    value = second.value - first.value
-    stderr = math.hypot(first.stderr, second.stderr)
-    return ScoreDifference(value, stderr, value / stderr if stderr > 0 else math.nan)
+def headline_scores(evaluation: Evaluation) -> list[Score]:
+    """One score for each task and number of shots."""
+    found = scores(evaluation)
+    chosen = {task: headline([s.metric for s in found if s.task == task]) for task in evaluation.scores}
+    return [score for score in found if score.metric == chosen[score.task]]

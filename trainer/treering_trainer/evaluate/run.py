@@ -80,6 +80,7 @@ def stored_record(records: Path, checkpoint: CheckpointDirectory, inputs: Inputs
         and record.settings == inputs.settings
         and record.tasks == inputs.task_digests
         and record.corpora == inputs.corpus_digests
+        and record.items is not None  # a comparison of checkpoints needs results by item
     )
     return record if same else None
 

@@ -1,0 +1,113 @@
+"""Simulated comparisons with and without an effect: false alarms, effects found, intervals that cover the truth."""
+
+import math
+
+import numpy as np
+import pytest
+
+from treering.metrics.effects import ALPHA, holm, paired, unpaired
+
+
+def answers(values):
+    return {str(number): float(value) for number, value in enumerate(values)}
+
+
+def accuracies(random, items, effect=0.0):
+    """Two checkpoints of 40 % accuracy that agree on most items; the second one gains `effect`."""
+    first = random.random(items) < 0.4
+    changed = random.random(items)
+    return answers(first), answers(np.where(changed < 0.1, ~first, first) | (random.random(items) < effect / 0.58))
+
+
+def neutral(random, items):
+    """Two checkpoints of the same accuracy: as many items are gained as lost, on average."""
+    first, swap = random.random(items) < 0.4, random.random(items)
+    second = np.where(swap < 0.2, random.random(items) < 0.4, first)
+    return answers(first), answers(second)
+
+
+def test_the_exact_test_of_mcnemar():
+    first = answers([0] * 10 + [1] * 2 + [1] * 50)
+    second = answers([1] * 10 + [0] * 2 + [1] * 50)
+    found = paired(first, second)
+    assert found.p == pytest.approx(2 * (1 + 12 + 66) / 2**12)
+    assert (found.value, found.pairs, found.method) == (8 / 62, 62, "mcnemar")
+    assert found.low < found.value < found.high
+
+
+def test_pairs_find_what_two_standard_errors_cannot():
+    first = answers([0] * 20 + [1] * 4 + [0] * 88 + [1] * 88)
+    second = answers([1] * 20 + [0] * 4 + [0] * 88 + [1] * 88)
+    found = paired(first, second)
+    error = math.sqrt(0.25 / 200)
+    assert found.p < 0.002
+    assert unpaired(0.46, error, 0.54, error).p == pytest.approx(0.1096, abs=1e-4)
+    assert found.detectable < unpaired(0.46, error, 0.54, error).detectable
+
+
+def test_equal_answers_are_no_effect_and_few_items_can_show_little():
+    found = paired(answers([0, 1, 1, 0, 1]), answers([0, 1, 1, 0, 1]))
+    assert (found.value, found.p) == (0, 1)
+    assert found.low < 0 < found.high
+    assert found.detectable >= 6 / 5
+    assert paired(answers([0] * 5), answers([1] * 5)).p == 0.0625
+
+
+def test_only_common_items_are_compared():
+    found = paired({"a": 0, "b": 1, "c": 0}, {"b": 1, "c": 1, "d": 0})
+    assert (found.pairs, found.value) == (2, 0.5)
+
+
+def test_a_single_pair_and_a_constant_difference_of_losses():
+    alone = paired({"a": 0.5}, {"a": 0.7})
+    assert (alone.p, math.isnan(alone.low), math.isnan(alone.detectable)) == (1, True, True)
+    shifted = paired(answers([0.5, 0.25, 2]), answers([1, 0.75, 2.5]))
+    assert (shifted.value, shifted.low, shifted.high, shifted.p) == (0.5, 0.5, 0.5, 0.25)
+    assert paired(answers([0.5, 0.25]), answers([0.5, 0.25])).p == 1
+
+
+def test_the_bootstrap_gives_the_same_numbers_again_whatever_the_order_of_the_items():
+    random = np.random.default_rng(0)
+    first, second = answers(random.random(50)), answers(random.random(50))
+    assert paired(first, second) == paired(dict(reversed(first.items())), second)
+
+
+def test_holm_against_the_published_procedure():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.5, 0.9]) == [1, 1]
+    assert holm([]) == []
+
+
+@pytest.mark.slow
+def test_of_a_thousand_pairs_without_effect_at_most_five_percent_are_flagged():
+    random = np.random.default_rng(1)
+    flagged = covered = 0
+    for _ in range(1000):
+        tasks = [paired(*neutral(random, items)) for items in (80, 150, 200, 400, 1000)]
+        losses = random.normal(3, 1, 60)
+        tasks.append(paired(answers(losses), answers(losses + random.gamma(1, 0.1, 60) - 0.1)))
+        flagged += min(holm([task.p for task in tasks])) <= ALPHA
+        covered += sum(task.low <= 0 <= task.high for task in tasks)
+    assert flagged <= 50
+    assert 0.94 <= covered / 6000 <= 0.97
+
+
+@pytest.mark.slow
+def test_an_effect_of_the_detectable_size_is_found_four_times_of_five():
+    random = np.random.default_rng(2)
+    found = covered = 0
+    for _ in range(400):
+        losses, noise = random.normal(3, 1, 100), random.normal(0, 0.2, 100)
+        detectable = (1.96 + 0.8416) * 0.2 / 10
+        effect = paired(answers(losses), answers(losses - detectable + noise))
+        found += effect.p <= ALPHA
+        covered += effect.low <= -detectable <= effect.high
+    assert 0.74 <= found / 400 <= 0.86
+    assert 0.92 <= covered / 400 <= 0.98
+
+
+def test_planted_effects_on_accuracies_are_found():
+    random = np.random.default_rng(3)
+    found = [paired(*accuracies(random, 1000, 0.08)) for _ in range(100)]
+    flagged = [min(holm([effect.p, *(paired(*neutral(random, 100)).p for _ in range(4))])) <= ALPHA for effect in found]
+    assert sum(flagged) >= 95
