@@ -30,6 +30,7 @@ def test_two_checkpoints_of_one_run_are_compared_item_by_item(root, treering):
     assert (cloze["doubt"], lastword["effect"]["value"]) == ("", 0)
     text = treering("compare", run.id + "@2", run.id)[1]
     assert "held-out loss 5.0000 nat/token" in text
+    assert "Everything that can move numbers is the same." in text
     row = next(line for line in text.splitlines() if line.startswith("cloze"))
     assert row.split()[:6] == ["cloze", "0", "acc", "0.4600", "0.5400", "+0.0800"]
     assert row.endswith("beyond noise")
@@ -70,3 +71,16 @@ def test_a_run_without_evaluations(root, treering):
     code, _, errors = treering("compare", run.id, run.id)
     assert code == 2
     assert "`treering evaluate` scores them all" in errors
+
+
+def test_environments_are_compared_by_package_and_variable(root, treering):
+    old = {"digest": "a", "packages": {"torch": "2.12.0"}, "numeric_packages": {"torch": "2.12.0"}, "variables": {}}
+    new = {"digest": "b", "packages": {"torch": "2.13.0"}, "numeric_packages": {"torch": "2.13.0"}, "variables": {}}
+    first, second = lay_run(root, 1, environment=old), lay_run(root, 2, environment=new)
+    for run in (first, second):
+        evaluate(run, 5.0, {"cloze": BEFORE})
+    found = json.loads(treering("compare", first.id, second.id, "--json")[1])["environment"]
+    assert (found["same_digest"], len(found["differences"])) == (False, 1)
+    text = treering("compare", first.id, second.id)[1]
+    assert ["package", "torch", "2.12.0", "2.13.0", "yes"] in [line.split() for line in text.splitlines()]
+    assert "The devices and drivers were not compared" in text

@@ -124,6 +124,18 @@ def test_a_step_that_the_next_run_has_no_checkpoint_of(audited):
     assert "step-00000007" in texts(app)
 
 
+def test_environments_differ_by_package(audited, other):
+    run = first_run(audited, other)
+    for each, version in ((run.attempts()[-1], "2.12.0"), (other.attempts()[0], "2.13.0")):
+        packages = {"packages": {"torch": version}, "numeric_packages": {"torch": version}}
+        header = each.header
+        header.model_copy(update={"environment": {**header.environment, **packages}}).write(each.header_file)
+    app = page("differences", run=run.path.name, other_run=other.path.name)
+    shown = table(app, "Can move numbers")
+    assert shown.iloc[0].tolist() == ["package", "torch", "2.12.0", "2.13.0", "yes"]
+    assert "devices and drivers were not compared" in texts(app)
+
+
 @pytest.mark.slow
 def test_the_same_checkpoint_twice_is_the_same_data(audited):
     run = find_runs(audited.runs)[0]

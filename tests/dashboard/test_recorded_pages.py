@@ -142,7 +142,7 @@ def test_compare_names_the_first_step_with_other_data() -> None:
     assert rows["How"].tolist() == ["the same samples in 6 steps", "4 of 4 steps were fed other samples"]
     scores = table(app, "Metric")
     assert scores["Shots"].tolist() == [NOTHING]
-    assert scores.iloc[0].tolist()[-1] == "0.400 ± 0.010  (-0.200, beyond noise)"
+    assert scores.iloc[0].tolist()[-1] == "0.400 ± 0.010  (-0.200, -0.228 to -0.172: beyond noise)"
     assert table(app, "Path")["Path"].tolist()[:2] == ["experiment", "config"]
     assert titles(app).count("Loss") == 1
 

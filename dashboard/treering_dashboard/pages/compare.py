@@ -35,6 +35,7 @@ from treering_dashboard.panels.answer import asked, error_box
 from treering_dashboard.panels.axis import Placement, XAxis, choose_axis
 from treering_dashboard.panels.charts import OKABE_ITO, PLAIN, Line, Marks, Panel, draw_stack
 from treering_dashboard.panels.choice import all_runs_or_stop, keep_choice, run_label
+from treering_dashboard.panels.environments import environment_of, environments
 from treering_dashboard.panels.foreign import say
 from treering_dashboard.panels.reads import read_both
 from treering_dashboard.panels.state import problem_box
@@ -98,6 +99,7 @@ def page() -> None:
     with right:
         st.markdown("###### Config and what ran: only differences")
         _config(picked)
+        _environments(picked)
         if any(isinstance(run, RunDirectory) for run in picked):
             st.markdown("###### Held-out loss by corpus at the last evaluated checkpoint")
             _held_out(picked)
@@ -247,6 +249,15 @@ def _config(runs: Sequence[AnyRun]) -> None:
         for each in found
     ]
     table(pd.DataFrame(rows), "Dotted paths at which the configs differ", rows=14)
+
+
+def _environments(runs: Sequence[AnyRun]) -> None:
+    for run in runs[1:]:
+        st.markdown("###### Environments of the newest attempts")
+        try:
+            environments(*((run_label(each), environment_of(each)) for each in (runs[0], run)))
+        except EvidenceError as error:
+            error_box("A header does not hold, so environments cannot be compared.", error)
 
 
 def _cell(value: object) -> str:

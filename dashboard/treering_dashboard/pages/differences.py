@@ -1,9 +1,9 @@
 """What two checkpoints read differently: the first step that differs and why, blends, samples of only one of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 import streamlit as st
@@ -17,6 +17,7 @@ from treering_dashboard.frames import cached
 from treering_dashboard.frames.audits import difference_of
 from treering_dashboard.panels.answer import asked, command, error_box, open_ends
 from treering_dashboard.panels.choice import choose_checkpoint, keep_choice, runs_or_stop, stop_without_checkpoint
+from treering_dashboard.panels.environments import environments
 from treering_dashboard.panels.foreign import figure, say
 from treering_dashboard.panels.tables import table
 from treering_dashboard.panels.text import count, plural
@@ -44,6 +45,8 @@ def page() -> None:
         question = f"difference {a.path} {b.path}"
         if asked(question, f"Compare {count(samples)} samples", costly=samples > MANY_SAMPLES):
             _difference(difference_of(a, b))
+        st.markdown("###### Environments")
+        environments(*((name, _environment(each)) for name, each in (("A", a), ("B", b))))
     except TreeringError as error:
         error_box("These two cannot be compared: a record on the way to one of them does not hold.", error)
     command(f"treering diff {cached.from_root(a.path)} {cached.from_root(b.path)}")
@@ -101,6 +104,11 @@ def _difference(found: CheckpointDifference) -> None:
     st.caption("A sample is a place in a corpus, counted once however often it was read; reads count each time.")
     open_ends("Corpora that do not go on where they stopped", join_lines(found.joins))
     open_ends("Not looked into", [text for text in found.missing if text not in gaps])
+
+
+def _environment(checkpoint: CheckpointDirectory) -> Mapping[str, Any]:
+    environment: Mapping[str, Any] = checkpoint.run.attempt(checkpoint.manifest.attempt).header.environment
+    return environment
 
 
 def corpora_frame(found: CheckpointDifference) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from treering.runlog.records import Evaluation
 Items = Mapping[str, float]
 """Value by the id of the item."""
 
-_EVALUATE_AGAIN: Final = "score the checkpoints again with `treering evaluate`"
+_EVALUATE_AGAIN: Final = "; score the checkpoints again with `treering evaluate`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,14 @@ def judge_evaluations(first: Evaluation, second: Evaluation) -> list[TaskVerdict
         return lambda score: found.get(score.task, {}).get(str(score.shots), {}).get(score.metric, {})
 
     other = {task for task in first.tasks.keys() & second.tasks.keys() if first.tasks[task] != second.tasks[task]}
-    verdicts = judge_scores(headline_scores(first), headline_scores(second), items_of(first), items_of(second), other)
+    verdicts = judge_scores(
+        headline_scores(first),
+        headline_scores(second),
+        items_of(first),
+        items_of(second),
+        other,
+        remedy=_EVALUATE_AGAIN,
+    )
     if first.harness == second.harness:
         return verdicts
     versions = f"The harness was {first.harness} and {second.harness}, expected one version"
@@ -86,6 +93,8 @@ def judge_scores(
     first_items: Callable[[Score], Items] = lambda _: {},
     second_items: Callable[[Score], Items] = lambda _: {},
     other_items: frozenset[str] | set[str] = frozenset(),
+    *,
+    remedy: str = "",
 ) -> list[TaskVerdict]:
     """Compares the scores that both have.
 
@@ -95,6 +104,7 @@ def judge_scores(
         first_items: the results by item behind a score of the first.
         second_items: the same of the second.
         other_items: tasks whose items are not the same.
+        remedy: how to get results by item.
     """
     known = {(score.task, score.shots, score.metric): score for score in second}
     pairs = [(a, known[key]) for a in first if (key := (a.task, a.shots, a.metric)) in known]
@@ -104,7 +114,7 @@ def judge_scores(
         if a.task in other_items:
             why = "The items of the task differ, so only standard errors are compared; evaluate both with one task file"
         elif not ours.keys() & theirs.keys():
-            why = f"There are no results by item, so only standard errors are compared; {_EVALUATE_AGAIN}"
+            why = f"There are no results by item, so only standard errors are compared{remedy}"
         else:
             left_out = len(ours.keys() ^ theirs.keys())
             why = f"{left_out} items that only one of them answered are left out" if left_out else ""

@@ -1,6 +1,6 @@
 """`treering compare`: whether two checkpoints differ by more than noise."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -8,7 +8,11 @@ from treering.cli.options import JsonOption, project
 from treering.cli.output import console, print_json, print_table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from treering.metrics.environments import EnvironmentComparison
     from treering.metrics.verdicts import TaskVerdict
+    from treering.runlog.directory import RunDirectory
     from treering.runlog.records import Evaluation
 
 First = Annotated[
@@ -35,13 +39,16 @@ def compare(a: First, b: Second, json: JsonOption = False) -> None:
         treering compare 430e51@80 430e51@320 --json
     """
     from treering.cli.numbers import plain_numbers
+    from treering.metrics.environments import compare_environments
     from treering.metrics.verdicts import judge_evaluations
 
-    first, second = _evaluation(a), _evaluation(b)
+    (run, first), (other, second) = _evaluation(a), _evaluation(b)
     found = judge_evaluations(first, second)
+    environments = compare_environments(_environment(run), _environment(other))
     if json:
         sides = {name: {"run": each.run, "step": each.step} for name, each in (("a", first), ("b", second))}
-        print_json(plain_numbers({**sides, "scores": [each.to_json() for each in found]}))
+        scores = [each.to_json() for each in found]
+        print_json(plain_numbers({**sides, "scores": scores, "environment": environments.to_json()}))
         return
     for name, each in (("A", first), ("B", second)):
         console.print(
@@ -49,6 +56,7 @@ def compare(a: First, b: Second, json: JsonOption = False) -> None:
         )
     console.print()
     print_verdicts(found)
+    print_environments(environments)
 
 
 def print_verdicts(verdicts: "list[TaskVerdict]") -> None:
@@ -79,6 +87,30 @@ def print_verdicts(verdicts: "list[TaskVerdict]") -> None:
         console.print("", f"{doubt}.")
 
 
+def print_environments(found: "EnvironmentComparison") -> None:
+    """Prints what differs between two environments, first what can move numbers."""
+    console.heading("Environments of the newest attempts")
+    if found.same_digest:
+        console.print("Everything that can move numbers is the same.")
+    if found.differences:
+        print_table(
+            ("kind", "name", "A", "B", "can move numbers"),
+            [
+                [each.kind, each.name, each.first or "-", each.second or "-", "yes" if each.numeric else "no"]
+                for each in found.differences
+            ],
+        )
+    else:
+        console.print("No difference was found.")
+    for doubt in found.doubts:
+        console.print(f"{doubt}.")
+
+
+def _environment(run: "RunDirectory") -> "Mapping[str, Any]":
+    attempts = run.attempts()
+    return attempts[-1].header.environment if attempts else {}
+
+
 def _id(evaluation: "Evaluation") -> str:
     from treering.config.canonical import short
     from treering.config.resolved import RUN_ID_LENGTH
@@ -86,8 +118,8 @@ def _id(evaluation: "Evaluation") -> str:
     return short(evaluation.run, RUN_ID_LENGTH)
 
 
-def _evaluation(name: str) -> "Evaluation":
-    """The evaluation of a checkpoint that a person names.
+def _evaluation(name: str) -> "tuple[RunDirectory, Evaluation]":
+    """The run and the evaluation of a checkpoint that a person names.
 
     Raises:
         NotFoundError: the run has no evaluation of that step.
@@ -107,4 +139,4 @@ def _evaluation(name: str) -> "Evaluation":
     if not chosen:
         steps = ", ".join(str(each.step) for each in found)
         raise NotFoundError(f"{run.path}: step {step} is not evaluated, expected one of {steps}")
-    return chosen[0]
+    return run, chosen[0]
