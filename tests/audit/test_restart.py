@@ -3,15 +3,19 @@
 import multiprocessing
 import os
 import signal
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import reporting_trainer
 
+from treering.audit.recorded.content import Content
 from treering.audit.recorded.difference import compare_recorded
+from treering.audit.recorded.feed import Feeds
 from treering.audit.recorded.report import audit_recorded
 from treering.audit.report import Level
-from treering.runlog.recorded_directory import RecordedRunDirectory
+from treering.errors import EvidenceError
+from treering.runlog.recorded_directory import RecordedAttempt, RecordedRunDirectory
 
 FORK = multiprocessing.get_context("fork")
 
@@ -49,6 +53,42 @@ def test_an_unbroken_run_is_recorded_and_not_accused(tmp_path):
     assert found.level is Level.RECORDED
     assert (found.holds, found.steps, found.samples, found.different_samples) == (True, 30, 120, 40)
     assert found.restarts == ()
+
+
+def test_an_audit_reads_every_ring_once_however_often_it_is_needed(tmp_path, monkeypatch):
+    run = train(tmp_path, die_at=17)
+    opened = Counter()
+    rings = RecordedAttempt.rings
+
+    def counted(attempt, rank=0):
+        opened[attempt.number, rank] += 1
+        return rings(attempt, rank)
+
+    monkeypatch.setattr(RecordedAttempt, "rings", counted)
+    seen = []
+
+    def content(segments, by_segment):
+        seen.extend(
+            (segment.last_step, [each.step for each in feeds])
+            for segment, feeds in zip(segments, by_segment, strict=True)
+        )
+        return Content(24, (), "an order")
+
+    found = audit_recorded(run, content=content)
+    assert opened == {(1, 0): 1, (2, 0): 1}
+    assert seen == [(10, list(range(1, 11))), (None, list(range(11, 25)))]
+    assert found.restarts[0].compared_steps == 7, "of the steps behind the segment's end"
+
+
+def test_a_ring_behind_the_end_of_the_path_is_read_only_where_it_counts(tmp_path):
+    run = train(tmp_path, die_at=17)
+    first, second = run.attempts()
+    file = first.rings_file
+    file.write_text(file.read_text().replace('"step":15,', '"step":16,', 1))
+    feeds = Feeds()
+    assert [feed.step for feed in feeds.of(first, 10)] == list(range(1, 11))
+    with pytest.raises(EvidenceError, match="line 15: "):
+        feeds.abandoned([first, second], second)
 
 
 def test_a_restart_that_fed_the_same_samples_is_proven(tmp_path):

@@ -13,11 +13,16 @@ from treering.runlog.columns.ranks import SUMMED_RANKS
 if TYPE_CHECKING:
     from treering.audit.recorded.content import Content
     from treering.audit.recorded.difference import RecordedDifference
+    from treering.audit.recorded.feed import StepFeed
     from treering.audit.recorded.report import RecordedAudit
     from treering.runlog.recorded_directory import RecordedRunDirectory, RecordedSegment
 
 
-def blend_content(run: "RecordedRunDirectory", segments: "Sequence[RecordedSegment]") -> "Content":
+def blend_content(
+    run: "RecordedRunDirectory",
+    segments: "Sequence[RecordedSegment]",
+    by_segment: "Sequence[Sequence[StepFeed]]",
+) -> "Content":
     """The samples of a path of a run that reads by a blend, recomputed from the project's corpora.
 
     Raises:
@@ -32,7 +37,8 @@ def blend_content(run: "RecordedRunDirectory", segments: "Sequence[RecordedSegme
     catalog = find_corpora(project(), [blend])
     for finding in catalog.missing.values():
         raise EvidenceError(finding.text)
-    return check_content(run, segments, blend, [catalog.corpora[each.digest or ""] for each in blend.components])
+    corpora = [catalog.corpora[each.digest or ""] for each in blend.components]
+    return check_content(run, segments, by_segment, blend, corpora)
 
 
 def print_recorded_audit(found: "RecordedAudit") -> None:

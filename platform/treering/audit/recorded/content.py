@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from treering.audit.recorded.feed import StepFeed
 from treering.audit.report import Finding
 from treering.config.canonical import short
 from treering.config.resolved_blend import ResolvedBlend
@@ -10,7 +11,6 @@ from treering.data.corpus.corpus import Corpus
 from treering.data.order.batch import batch_digest, read_samples, sample_digests
 from treering.data.order.treering1 import DataOrder
 from treering.runlog.recorded_directory import RecordedRunDirectory, RecordedSegment
-from treering.runlog.recorded_ring import RecordedRing
 
 _SHOWN = 3
 
@@ -31,7 +31,11 @@ class Content:
 
 
 def check_content(
-    run: RecordedRunDirectory, segments: Sequence[RecordedSegment], blend: ResolvedBlend, corpora: Sequence[Corpus]
+    run: RecordedRunDirectory,
+    segments: Sequence[RecordedSegment],
+    by_segment: Sequence[Sequence[StepFeed]],
+    blend: ResolvedBlend,
+    corpora: Sequence[Corpus],
 ) -> Content:
     """Recomputes the digests of every sample on a path.
 
@@ -40,15 +44,16 @@ def check_content(
     Args:
         run: the run.
         segments: of the path.
+        by_segment: what the steps of each were fed.
         blend: whose order the trainer reads.
         corpora: one for each component, in the blend's order.
 
     Raises:
-        EvidenceError: a ring was changed, removed or put in, or a corpus is damaged.
+        EvidenceError: a header is missing or was changed, or a corpus is damaged.
     """
     order = DataOrder(blend)
     bound, findings, consumed = 0, [], order.first_sample
-    for segment in segments:
+    for segment, feeds in zip(segments, by_segment, strict=True):
         header = segment.attempt.header
         place = str(segment.attempt.header_file)
         if header.data is None or header.data["blend"] != blend.digest:
@@ -63,12 +68,12 @@ def check_content(
             )
             findings.append(Finding("batch", text, place))
         consumed = first
-        for step, rings in steps_of(segment):
-            count = rings[0].samples or 0
+        for feed in feeds:
+            step, count = feed.step, feed.counts[0] or 0
             end = consumed + count * header.world_size
             digests = sample_digests(read_samples(order, corpora, consumed, end)) if count else []
             expected = [batch_digest(digests[rank :: header.world_size]) for rank in range(header.world_size)]
-            wrong = [rank for rank, ring in enumerate(rings) if ring.batch_digest != expected[rank]]
+            wrong = [rank for rank, digest in enumerate(feed.digests) if digest != expected[rank]]
             if not count:
                 findings.append(Finding("batch", f"step {step:,}: did not report its tokens", step=step))
             elif wrong:
@@ -85,17 +90,6 @@ def shortened(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     if more <= 0:
         return tuple(findings)
     return (*findings[:_SHOWN], Finding("batch", f"and {more:,} more steps with other samples than the order has"))
-
-
-def steps_of(segment: RecordedSegment) -> list[tuple[int, list[RecordedRing]]]:
-    """The rings of each step of a segment, by rank; the steps that every rank has reported."""
-    ranks = segment.attempt.ranks()
-    found: dict[int, list[RecordedRing]] = {}
-    for rank in ranks:
-        for ring in segment.attempt.rings(rank):
-            if segment.contains(ring.step) and (rank == 0 or ring.step in found):
-                found.setdefault(ring.step, []).append(ring)
-    return [(step, rings) for step, rings in found.items() if len(rings) == len(ranks)]
 
 
 def _different(run: RecordedRunDirectory, step: int, ranks: Sequence[int], start: int, end: int) -> Finding:

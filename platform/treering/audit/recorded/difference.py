@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any
 
-from treering.audit.recorded.feed import StepFeed, feeds_along, reporting_ranks
+from treering.audit.recorded.feed import Feeds, StepFeed, reporting_ranks
 from treering.errors import UserError
 from treering.runlog.recorded_directory import RecordedRunDirectory, RecordedSegment
 
@@ -88,7 +88,7 @@ def compare_recorded(run: RecordedRunDirectory, other: RecordedRunDirectory) -> 
 
 def _fed(path: Sequence[RecordedSegment]) -> dict[int, StepFeed]:
     """What the steps of a path were fed, where they report it."""
-    feeds = chain.from_iterable(feeds_along(path))
+    feeds = chain.from_iterable(Feeds().along(path))
     return {feed.step: feed for feed in feeds if feed.samples}
 
 

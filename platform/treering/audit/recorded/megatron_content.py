@@ -15,32 +15,33 @@ from numpy.typing import NDArray
 
 from treering.audit.megatron.launch import OrderedLaunch, index_of
 from treering.audit.megatron.run import AuditedRun
-from treering.audit.recorded.content import Content, shortened, steps_of
+from treering.audit.recorded.content import Content, shortened
+from treering.audit.recorded.feed import StepFeed
 from treering.audit.report import Finding
 from treering.data.corpus.indexed import TokenFile
 from treering.data.order.batch import batch_digest, sample_digests
 from treering.record.samples import fingerprint
-from treering.runlog.recorded_directory import RecordedRunDirectory, RecordedSegment
-from treering.runlog.recorded_ring import RecordedRing
+from treering.runlog.recorded_directory import RecordedRunDirectory
 
 
 def check_megatron_content(
-    run: RecordedRunDirectory, segments: Sequence[RecordedSegment], megatron: AuditedRun
+    run: RecordedRunDirectory, by_segment: Sequence[Sequence[StepFeed]], megatron: AuditedRun
 ) -> Content:
     """Recomputes the digests of every sample on a path by Megatron's order.
 
     Args:
         run: the run.
-        segments: of the path.
+        by_segment: what the steps of a path were fed.
         megatron: the run as its checkpoint, or a description of its launch, has it.
 
     Raises:
-        EvidenceError: a ring was changed, removed or put in, or a token file is missing or damaged.
+        EvidenceError: a token file is missing or damaged.
     """
     order = f"Megatron's order of lineage {megatron.lineage}, by {megatron.source}"
     bound, findings = 0, list(megatron.findings)
     readers: dict[int, _LaunchReader] = {}
-    for step, rings in (each for segment in segments for each in steps_of(segment)):
+    for feed in chain.from_iterable(by_segment):
+        step = feed.step
         if step > megatron.iteration:
             known = f"{megatron.source} describes the run to step {megatron.iteration:,}"
             text = f"step {step:,} and later: {known}; name a newer checkpoint, or the launch itself"
@@ -50,9 +51,9 @@ def check_megatron_content(
         if launch.done not in readers:
             readers[launch.done] = _LaunchReader(launch)
         lo, hi = launch.sample_range(step)
-        if not all(ring.samples for ring in rings):
+        if not all(feed.counts):
             findings.append(Finding("batch", f"step {step:,}: did not report its tokens", step=step))
-        elif _are_fed(rings, sample_digests(readers[launch.done].tokens(lo, hi))):
+        elif _are_fed(feed, sample_digests(readers[launch.done].tokens(lo, hi))):
             bound += 1
         else:
             text = (
@@ -64,13 +65,13 @@ def check_megatron_content(
     return Content(bound, shortened(findings), order)
 
 
-def _are_fed(rings: Sequence[RecordedRing], digests: Sequence[str]) -> bool:
+def _are_fed(feed: StepFeed, digests: Sequence[str]) -> bool:
     """Whether the ranks of a step were fed exactly the samples with these digests, whichever rank was fed which."""
     named = {fingerprint(digest): digest for digest in digests}
-    fed = [[named.get(each, "") for each in ring.sample_fingerprints] for ring in rings]
+    fed = [[named.get(each, "") for each in samples] for samples in feed.by_rank()]
     if Counter(chain.from_iterable(fed)) != Counter(digests):
         return False
-    return all(batch_digest(own) == ring.batch_digest for own, ring in zip(fed, rings, strict=True))
+    return all(batch_digest(own) == digest for own, digest in zip(fed, feed.digests, strict=True))
 
 
 class _LaunchReader:

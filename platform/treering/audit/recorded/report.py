@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from treering.audit.expected_file import ExpectedFile, file_problem
 from treering.audit.recorded.content import Content
-from treering.audit.recorded.feed import AbandonedFeeds, StepFeed, feeds_along, reporting_ranks
+from treering.audit.recorded.feed import Feeds, StepFeed, reporting_ranks
 from treering.audit.recorded.restart import Restart, judge_restart
 from treering.audit.report import Finding, Judged, Level
 from treering.errors import EvidenceError
@@ -23,6 +23,9 @@ _NOT_PROVEN: Final = (
     "That the model was trained on these samples: the record is the trainer's own report.",
     "That nobody trained outside the record or rewrote all of it consistently: the record is not signed.",
 )
+
+
+Recompute = Callable[[Sequence[RecordedSegment], Sequence[Sequence[StepFeed]]], Content]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +87,15 @@ class RecordedAudit(Judged):
 def audit_recorded(
     run: RecordedRunDirectory,
     checkpoint: RecordedCheckpoint | None = None,
-    content: Callable[[Sequence[RecordedSegment]], Content] | None = None,
+    content: Recompute | None = None,
 ) -> RecordedAudit:
     """Checks the record of a run, and compares what its attempts were fed.
 
     Args:
         run: the run.
         checkpoint: end of the path; default the newest step.
-        content: recomputes the samples of a path from the corpora; None: not asked for.
+        content: recomputes the samples of a path, given its segments and what their steps were fed, from the corpora;
+            None: not asked for.
 
     Raises:
         EvidenceError: the run's own document is missing or was changed.
@@ -105,11 +109,12 @@ def audit_recorded(
     try:
         segments = _path(run, checkpoint)
         ranks = reporting_ranks(segments)
-        by_segment = list(feeds_along(segments))
+        read = Feeds()
+        by_segment = list(read.along(segments))
         feeds = list(chain.from_iterable(by_segment))
-        restarts = list(_restarts(run, segments, by_segment))
+        restarts = list(_restarts(run, segments, by_segment, read))
         if content is not None:
-            found = content(segments)
+            found = content(segments, by_segment)
             findings += found.findings
     except EvidenceError as error:
         findings.append(Finding.from_error(error, "ring"))
@@ -157,14 +162,17 @@ def _path(run: RecordedRunDirectory, checkpoint: RecordedCheckpoint | None) -> l
 
 
 def _restarts(
-    run: RecordedRunDirectory, segments: Sequence[RecordedSegment], by_segment: Sequence[Sequence[StepFeed]]
+    run: RecordedRunDirectory,
+    segments: Sequence[RecordedSegment],
+    by_segment: Sequence[Sequence[StepFeed]],
+    read: Feeds,
 ) -> Iterator[Restart]:
     """The restarts on a path, each with the path before it."""
     before: list[StepFeed] = []
-    abandoned = AbandonedFeeds(run)
+    attempts = run.attempts()
     for segment, resumed in zip(segments, by_segment, strict=True):
         attempt = segment.attempt
-        lost = abandoned.before(attempt)
+        lost = read.abandoned(attempts, attempt)
         if (before or lost) and resumed:
             yield judge_restart(attempt.number, attempt.header.resumed_step, before, resumed, lost)
         before += resumed

@@ -25,6 +25,7 @@ from treering.progress import progress_bars
 
 if TYPE_CHECKING:
     from treering.audit.recorded.content import Content
+    from treering.audit.recorded.feed import StepFeed
     from treering.audit.recovered import CheckpointEvidence
     from treering.audit.report import AuditReport
     from treering.errors import TreeringError
@@ -209,6 +210,7 @@ def _check_usage(
 def _recomputed(
     run: "RecordedRunDirectory",
     segments: "Sequence[RecordedSegment]",
+    by_segment: "Sequence[Sequence[StepFeed]]",
     *,
     megatron_run: Path | None,
     data_root: "Sequence[str]",
@@ -228,20 +230,20 @@ def _recomputed(
         from treering.audit.recorded.megatron_content import check_megatron_content
 
         megatron = AuditedRun.open(megatron_run, verify=True, moved=parse_moved(data_root), lineage=lineage)
-        return check_megatron_content(run, segments, megatron)
+        return check_megatron_content(run, by_segment, megatron)
     if not run.blend_file.exists():
         raise UserError(
             f"audit: run {run.id} reports its samples and no data order, so --verify has nothing to recompute; read "
             "the samples through treering.BlendDataset, and pass it as treering.start(data=...), or, where Megatron "
             "trained, name its checkpoint with --megatron-run"
         )
-    return blend_content(run, segments)
+    return blend_content(run, segments, by_segment)
 
 
 def _audit_recorded(
     checkpoint: str,
     others: "Sequence[object]",
-    content: "Callable[[RecordedRunDirectory, Sequence[RecordedSegment]], Content] | None",
+    content: "Callable[..., Content] | None",
     *,
     json: bool,
 ) -> bool:
