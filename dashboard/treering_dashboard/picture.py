@@ -40,7 +40,7 @@ CHROMIUM_FLAGS: Final = (
 WIDTH, HEIGHT = 1440, 950
 
 _START_S = 60.0
-_APP = Path(__file__).parent / "site" / "app.py"
+_SERVER = Path(__file__).parent / "site" / "server.py"
 
 
 def find_chromium() -> str | None:
@@ -59,7 +59,7 @@ def serve(project: Project) -> Iterator[str]:
         StoreError: the server ended or did not answer in time.
     """
     port = _free_port()
-    command = [sys.executable, "-m", "streamlit", "run", str(_APP), "--server.port", str(port)]
+    command = [sys.executable, "-m", "streamlit", "run", str(_SERVER), "--server.port", str(port)]
     command += ["--server.address", "127.0.0.1", "--server.headless", "true"]
     environment = {**os.environ, "TREERING_ROOT": str(project.root)}
     server = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -19,6 +19,7 @@ from treering.audit.promotion import required_level
 from treering.config.load import load_experiment, validate_section
 from treering.config.megatron import MegatronRun
 from treering.config.schema import Experiment
+from treering.config.settings import Settings, read_settings
 from treering.project import Project
 from treering.runlog.recorded_directory import POINTER_FILE
 
@@ -110,9 +111,11 @@ def test_no_reason_is_left_over():
 def test_yaml_resolves(block, tmp_path):
     """Sections of an experiment are put into the demo's, entries of a list behind its own."""
     document = yaml.safe_load(block.text)
-    if set(document) == {"promotion"}:
+    if set(document) <= set(Settings.model_fields):
         (tmp_path / "treering.yaml").write_text(block.text)
-        assert [required_level(Project(tmp_path), alias).level for alias in document["promotion"]]
+        assert read_settings(Project(tmp_path)).model_dump(exclude_unset=True, mode="json") == document
+        for alias, level in document.get("promotion", {}).items():
+            assert required_level(Project(tmp_path), alias).level == level
         return
     if not set(document) <= set(Experiment.model_fields):
         validate_section(tmp_path / "megatron-run.yaml", MegatronRun, document)

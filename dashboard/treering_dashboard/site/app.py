@@ -1,4 +1,4 @@
-"""Entry point of the dashboard: `streamlit run dashboard/treering_dashboard/site/app.py`. Navigation only.
+"""The script of the dashboard, which `server.py` serves: sign-in and navigation only.
 
 It has its own folder, since Streamlit would take a folder `pages` beside the script for pages.
 """
@@ -9,6 +9,7 @@ import streamlit as st
 
 import treering_dashboard
 from treering_dashboard import links
+from treering_dashboard.frames import cached
 from treering_dashboard.frames.ledger import has_ledger
 from treering_dashboard.pages import (
     audit,
@@ -24,11 +25,13 @@ from treering_dashboard.pages import (
     trace,
 )
 from treering_dashboard.panels.state import stall_banner
+from treering_dashboard.site.sign_in import sign_in
 
 LOGO = str(Path(treering_dashboard.__file__).with_name("logo.svg"))
 
 st.set_page_config(page_title="Treering", page_icon=LOGO, layout="wide")
 st.logo(LOGO, size="medium")
+sign_in(cached.project())
 # The top bar shows the pages of the unnamed section one by one, the others under the section's name.
 SECTIONS = {
     "": [

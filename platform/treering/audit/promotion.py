@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from treering.audit.report import Finding, Level
-from treering.config.load import read_mapping, validate_section
-from treering.config.model import Section
+from treering.config.settings import read_settings
 from treering.errors import ConfigError, EvidenceError, UserError
 from treering.project import Project
 
@@ -16,12 +15,6 @@ DEFAULT_LEVEL: Final = Level.CONTENT_BOUND
 
 _ALIAS: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NOT_IN_MLFLOW: Final = re.compile(r"(?i)latest|v\d+")
-
-
-class Policy(Section):
-    """The project's settings, `treering.yaml`."""
-
-    promotion: dict[str, str] = {}  # noqa: RUF012 - pydantic copies it
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +47,13 @@ def required_level(project: Project, alias: str) -> Required:
     file = project.settings
     if not file.exists():
         return Required(alias, DEFAULT_LEVEL, f"the default, since {file.name} is missing")
-    policy = validate_section(file, Policy, read_mapping(file, "the project's settings"))
-    for name, level in policy.promotion.items():
+    promotion = read_settings(project).promotion
+    for name, level in promotion.items():
         if level not in set(Level):
             raise ConfigError(str(file), f"promotion.{name}", repr(level), f"one of {', '.join(Level)}")
-    if alias not in policy.promotion:
+    if alias not in promotion:
         return Required(alias, DEFAULT_LEVEL, f"the default, since {file} does not name the alias")
-    return Required(alias, Level(policy.promotion[alias]), f"promotion.{alias} in {file}")
+    return Required(alias, Level(promotion[alias]), f"promotion.{alias} in {file}")
 
 
 def check_promotion(

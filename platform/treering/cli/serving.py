@@ -24,37 +24,41 @@ _LAST_LINES_S = 5.0
 """Seconds to wait until the last lines of an ended process are in its log."""
 
 
-def choose_port(wanted: int | None, default: int, option: str) -> int:
-    """Chooses a port: the wanted port, or the default port, or any free port.
+def choose_port(wanted: int | None, default: int, option: str, address: str = HOST) -> int:
+    """Chooses a port of an address: the wanted port, or the default port, or any free port.
 
     Raises:
         UserError: the wanted port is taken.
     """
     if wanted is not None:
-        if not _is_free(wanted):
+        if not _is_free(wanted, address):
             raise UserError(
-                f"{option}: found port {wanted} of {HOST} taken, expected a free port; leave {option} out to get one"
+                f"{option}: found port {wanted} of {address} taken, expected a free port; leave {option} out to get one"
             )
         return wanted
-    return default if _is_free(default) else _any_free_port()
+    return default if _is_free(default, address) else _any_free_port(address)
 
 
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
+def _is_free(port: int, address: str) -> bool:
+    with _socket(address) as probe:
         # As servers do: a port whose last connection is only waiting to time out is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((HOST, port))
+            probe.bind((address, port))
         except OSError:
             return False
     return True
 
 
-def _any_free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
+def _any_free_port(address: str) -> int:
+    with _socket(address) as probe:
+        probe.bind((address, 0))
         port: int = probe.getsockname()[1]
     return port
+
+
+def _socket(address: str) -> socket.socket:
+    return socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
 
 
 class Guard:

@@ -27,6 +27,7 @@ _GIT_IGNORED: Final = (
     "/.published.*/",
     "/runs/",
     "/.treering/",
+    "/.streamlit/secrets.toml",
     "/mlflow.db",
     "/treering.db",
     "/mlartifacts/",

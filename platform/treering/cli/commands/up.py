@@ -17,6 +17,7 @@ from treering.ending import heeded
 from treering.foreign import say
 
 if TYPE_CHECKING:
+    from treering.cli.access import Access
     from treering.cli.serving import Service, Services
     from treering.project import Project
 
@@ -44,14 +45,31 @@ DashboardPort = Annotated[
     ),
 ]
 
+HostOption = Annotated[
+    str, typer.Option("--host", metavar="NAME", help="Name or address of this machine that the dashboard listens on.")
+]
+PublicUrl = Annotated[
+    str | None,
+    typer.Option("--public-url", metavar="URL", help="What people open, where a proxy stands before the dashboard."),
+]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Serve others without a sign-in.")]
+
 
 def up(
     port: DashboardPort = None,
     mlflow_port: MlflowPort = None,
     public_key: PublicKeyOption = None,
+    *,
+    host: HostOption = "127.0.0.1",
+    public_url: PublicUrl = None,
+    insecure: Insecure = False,
     json: JsonOption = False,
 ) -> None:
     """Serve the dashboard and MLflow on 127.0.0.1 until Ctrl-C, and keep MLflow up to date meanwhile.
+
+    `--host` and `--public-url` serve the dashboard to others, who sign in by an identity provider (OpenID Connect) and
+    must be on the project's list; without a provider that is refused unless `--insecure` is said. MLflow stays on
+    127.0.0.1.
 
     SIGTERM and a closed terminal end it as well. In a background job of a script, Ctrl-C has no effect; after `nohup`,
     a closed terminal has no effect. Use `kill PID` there.
@@ -62,21 +80,25 @@ def up(
     Exit codes:
         0: ended by Ctrl-C or a signal
         1: a server ended by itself; the error shows the end of its log
+        2: others could reach the dashboard without a sign-in, or an option is wrong
         4: the database does not answer
 
     Examples:
         treering up
         treering up --port 8600 --public-key signer.pub.pem
+        treering up --public-url https://runs.example.org
     """
+    from treering.cli.access import access
     from treering.cli.serving import Services
 
     here = project()
     trusted_keys(public_key)
+    reached = access(here, host, public_url, insecure=insecure)
     for sign in heeded(signal.SIGTERM, signal.SIGHUP):  # SIGHUP: the terminal was closed
         signal.signal(sign, _interrupt)
     with Services(here.root) as services:
         try:
-            _serve(services, here, port, mlflow_port, public_key or (), json=json)
+            _serve(services, here, (port, mlflow_port), public_key or (), reached, json=json)
         except KeyboardInterrupt:
             _say("ending …", json)
         finally:
@@ -88,9 +110,9 @@ def up(
 def _serve(
     services: "Services",
     here: "Project",
-    port: int | None,
-    mlflow_port: int | None,
+    ports: tuple[int | None, int | None],
     public_keys: Sequence[Path],
+    reached: "Access",
     *,
     json: bool,
 ) -> None:
@@ -98,8 +120,13 @@ def _serve(
     from treering.cli.serving import HOST, choose_port
     from treering.redact import without_user_info
 
-    dashboard_port = choose_port(port, DASHBOARD_PORT, "--port")
-    dashboard_url = f"http://{HOST}:{dashboard_port}"
+    port, mlflow_port = ports
+    dashboard_port = choose_port(port, DASHBOARD_PORT, "--port", reached.address)
+    listens = HOST if reached.address == "0.0.0.0" else reached.address  # noqa: S104 - looked for, not listened on
+    local_url = f"http://{f'[{listens}]' if ':' in listens else listens}:{dashboard_port}"
+    dashboard_url = reached.public_url or local_url
+    for note in reached.notes:
+        say(f"note: {note}")
     external = os.environ.get("MLFLOW_TRACKING_URI", "")
     if external.startswith(("http://", "https://")):
         mlflow_url = without_user_info(external)
@@ -110,9 +137,10 @@ def _serve(
     _say("starting the dashboard …", json)
     services.start(
         "dashboard",
-        _dashboard_command(dashboard_port),
-        health=f"{dashboard_url}/_stcore/health",
-        environment=dashboard_environment(mlflow_page, public_keys),
+        _dashboard_command(here, reached, dashboard_port),
+        health=f"{local_url}/_stcore/health",
+        # Others cannot open an MLflow that only this machine reaches.
+        environment=dashboard_environment(mlflow_page if external or reached.is_local else "", public_keys),
     )
     if json:
         print_json({"dashboard": dashboard_url, "mlflow": mlflow_url})
@@ -197,17 +225,19 @@ def dashboard_environment(mlflow_page: str, public_keys: Sequence[Path]) -> dict
     return {"TREERING_MLFLOW_URL": mlflow_page, **({"TREERING_PUBLIC_KEYS": keys} if keys else {})}
 
 
-def _dashboard_command(port: int) -> list[str]:
-    from treering.cli.serving import HOST
+def _dashboard_command(here: "Project", reached: "Access", port: int) -> list[str]:
+    from treering.cli.access import secrets_file
 
+    names = [word for host in reached.hosts for word in ("--server.allowedHosts", host)]
     return [
-        sys.executable, "-m", "streamlit", "run", str(_dashboard_app()), "--server.address", HOST,
+        sys.executable, "-m", "streamlit", "run", str(_dashboard_server()), "--server.address", reached.address,
         "--server.port", str(port), "--server.headless", "true", "--browser.gatherUsageStats", "false",
+        "--secrets.files", str(secrets_file(here)), *names,
     ]  # fmt: skip
 
 
-def _dashboard_app() -> Path:
-    """The script of the dashboard, found without importing its package.
+def _dashboard_server() -> Path:
+    """The server of the dashboard, found without importing its package.
 
     Raises:
         UserError: the dashboard is not installed.
@@ -215,7 +245,7 @@ def _dashboard_app() -> Path:
     from treering.errors import UserError
 
     found = importlib.util.find_spec("treering_dashboard")
-    app = Path(found.origin).parent / "site" / "app.py" if found and found.origin else None
+    app = Path(found.origin).parent / "site" / "server.py" if found and found.origin else None
     if app is None or not app.exists() or importlib.util.find_spec("streamlit") is None:
         raise UserError(
             f"the dashboard is not installed: {app or 'treering_dashboard'} or streamlit is missing, expected the "
