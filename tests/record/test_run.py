@@ -20,6 +20,7 @@ from treering.errors import EvidenceError, NotFoundError, RunLockedError, UserEr
 from treering.record.samples import StepSamples
 from treering.record.settings import json_settings
 from treering.record.start import start
+from treering.runlog.find import find_recorded
 from treering.runlog.journal import AttemptEnded, Noted, Scored, Tagged
 from treering.runlog.recorded_directory import RecordedAttempt, RecordedRunDirectory
 
@@ -218,6 +219,21 @@ def test_a_checkpoint_is_on_record_and_points_to_its_run():
     pointer = json.loads(Path("ckpt/treering.json").read_text())
     assert Path("ckpt", pointer["folder"]).resolve() == run.path.resolve()
     assert json.loads(Path("model.pt.treering.json").read_text())["step"] == 2
+
+
+def test_a_step_may_have_several_checkpoints():
+    run = start("plain")
+    run.step(loss=1.0)
+    for name in ("best", "last", "best"):
+        Path(name).mkdir(exist_ok=True)
+        Path(name, "weights.bin").write_bytes(name.encode())
+        run.checkpoint(name)
+    assert sorted(Path(each.path).name for each in directory(run).checkpoints()) == ["best", "last"]
+    for name in ("best", "last"):
+        found, checkpoint = find_recorded(Path("runs"), name)
+        assert (found.id, checkpoint.path) == (run.id, str(Path(name).absolute()))
+    run.interrupt("a test")
+    assert start("plain").last_checkpoint == Path("best").absolute(), "the newest one"
 
 
 def test_scores_notes_and_tags_are_in_the_journal():

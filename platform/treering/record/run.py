@@ -122,7 +122,8 @@ class Run:
     def checkpoint(self, path: str | Path, *, digest: bool = True) -> None:
         """Reports a checkpoint that the trainer has written after the last step; on other ranks than 0 does nothing.
 
-        A small file `treering.json` is put into the checkpoint's folder, by which `treering audit` finds the run.
+        A small file `treering.json` is put into the checkpoint's folder, by which `treering audit` finds the run. A
+        step may have several checkpoints; one that is reported again replaces its record.
 
         Args:
             path: folder or file of the checkpoint.
@@ -150,7 +151,7 @@ class Run:
             created_at=time.time(),
             files=tuple(_files(folder, digest=digest)),
         )
-        file = self._directory.checkpoint_file(self.attempt, self._step)
+        file = _record_file(self._directory.checkpoint_file(self.attempt, self._step), str(folder))
         file.parent.mkdir(exist_ok=True)
         identity = record.write(file)
         pointer = folder / POINTER_FILE if folder.is_dir() else folder.with_name(f"{folder.name}.{POINTER_FILE}")
@@ -295,9 +296,22 @@ def _checkpoint_path(run: RecordedRunDirectory, parent: ResumePoint | None) -> P
     if parent is None:
         return None
     try:
-        return Path(RecordedCheckpoint.read(run.checkpoint_file(parent.attempt, parent.step))[0].path)
-    except EvidenceError:  # the step was reported without a checkpoint
+        found = [each for each in run.checkpoints() if (each.attempt, each.step) == (parent.attempt, parent.step)]
+    except EvidenceError:  # `treering audit` names it
         return None
+    return Path(max(found, key=lambda each: each.created_at).path) if found else None
+
+
+def _record_file(first: Path, path: str) -> Path:
+    """The file for the record of a checkpoint: `first`, unless another checkpoint of the step has it.
+
+    Args:
+        first: the file of the step's first checkpoint.
+        path: of the checkpoint.
+    """
+    there = [*first.parent.glob(first.name), *first.parent.glob(f"{first.stem}-*{first.suffix}")]
+    same = (file for file in there if RecordedCheckpoint.read(file)[0].path == path)
+    return next(same, first.with_stem(f"{first.stem}-{len(there) + 1}") if there else first)
 
 
 def _files(folder: Path, *, digest: bool) -> list[RecordedFile]:
