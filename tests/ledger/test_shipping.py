@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sqlalchemy
-from ledger_rows import all_rows, rows
+from ledger_rows import all_rows, rows, settle
 from run_writer import BATCH, SEQUENCE, STARTED_AT
 
 from treering.data.order.treering1 import DataOrder
@@ -43,12 +43,6 @@ def ship(project, run, url=None):
     report = made.shipper(run).ship()
     made.ledger.database.close()
     return report
-
-
-def settle(folder):
-    """The files were written an hour ago."""
-    for path in (folder, *folder.rglob("*")):
-        os.utime(path, (time.time() - 3600,) * 2)
 
 
 def test_a_run_becomes_rows(project, write_run, database):

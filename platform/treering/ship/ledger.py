@@ -15,7 +15,7 @@ from treering.project import Project
 from treering.runlog.directory import RunDirectory
 from treering.runlog.folders import RunFolder
 from treering.runlog.recorded_directory import RecordedRunDirectory
-from treering.ship.rows.corpora import count_corpora
+from treering.ship.rows.corpora import count_corpora, digests_here
 from treering.ship.rows.own import OwnRun
 from treering.ship.rows.recorded import OtherRun
 from treering.ship.target import Difference, ShipReport
@@ -56,6 +56,7 @@ class LedgerTarget:
         self.ledger = Ledger(Database(url))
         self.source = Source(project_name(project), socket.gethostname(), str(project.root.resolve()))
         self._known: set[str] | None = None
+        self._has_added = False
         self._looked: dict[str, str | None] = {}
         self._noted: set[str] = set()
         self._seen_at = -_HEARTBEAT_S
@@ -109,6 +110,18 @@ class LedgerTarget:
             self.ledger.add_corpora(counted)
             self._known |= {each.digest for each in counted}
         return len(counted)
+
+    def add_late_corpora(self) -> int:
+        """Once: counts the licences of corpora that came here after the runs that read them had been shipped.
+
+        Raises:
+            StoreError: the database does not answer.
+        """
+        if self._has_added:
+            return 0
+        count = self.add_corpora(self.ledger.without_licences(digests_here(self.project)))
+        self._has_added = True
+        return count
 
     def saw(self, run: str, problem: str | None) -> None:
         """Notes that this shipper lives, at most once a minute, and what it could not read, at once.
@@ -171,9 +184,10 @@ class LedgerShipper:
                 return ShipReport(LedgerTarget.name, name, state)
             if not self._force:
                 self._position = ledger.position(self._key)
+        corpora = self._target.add_late_corpora()
         if position is not None and position == self._position:
-            return ShipReport(LedgerTarget.name, name, state, self._key)
-        corpora = self._target.add_corpora(
+            return ShipReport(LedgerTarget.name, name, state, self._key, {"corpus row": corpora})
+        corpora += self._target.add_corpora(
             {part.digest for blend in self._reader.blends() for part in blend.components if part.digest is not None}
         )
         record = self._reader.record(state, position or "")

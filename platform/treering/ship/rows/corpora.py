@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 
 import numpy as np
 import pyarrow.compute as pc
@@ -12,6 +13,15 @@ from treering.data.corpus.manifest import read_manifest
 from treering.errors import EvidenceError
 from treering.project import Project
 from treering.store.ledger.records import CorpusRecord
+
+
+def digests_here(project: Project) -> set[str]:
+    """Digests of the project's corpora, without those whose manifest does not hold."""
+    found = set()
+    for path in project.corpora.glob(f"*/*/{MANIFEST}"):
+        with suppress(EvidenceError):
+            found.add(str(read_manifest(path)["digest"]))
+    return found
 
 
 def count_corpora(project: Project, wanted: Collection[str]) -> Iterator[CorpusRecord]:

@@ -18,6 +18,7 @@ from treering.store.ledger.models import (
     CorpusRow,
     LicenceRow,
     NoteRow,
+    ReadRow,
     RunRow,
     SourceRow,
     TagRow,
@@ -187,6 +188,18 @@ class Ledger:
         """
         with self.database.reading() as connection:
             return set(connection.execute(select(CorpusRow.key)).scalars())
+
+    def without_licences(self, corpora: Collection[str]) -> set[str]:
+        """Those of some corpora, by digest, that checkpoints in the ledger read, and whose licences are not known.
+
+        Raises:
+            StoreError: the database does not answer.
+        """
+        self.database.make()
+        unknown = set(corpora) - self.known_corpora()
+        with self.database.reading() as connection:
+            read = select(ReadRow.corpus).where(ReadRow.corpus.in_(unknown)).distinct()
+            return set(connection.execute(read).scalars()) if unknown else set()
 
     def saw(self, source: Source, looked: Mapping[str, str | None], here: Collection[str]) -> set[str]:
         """Notes that a shipper looked at a project's folder now, and which runs' folders it could not read.
