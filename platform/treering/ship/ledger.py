@@ -5,7 +5,6 @@ from the folder, and the tables that differ are written. So a pass that is kille
 is made twice changes nothing.
 """
 
-import os
 import socket
 import time
 from typing import Final
@@ -24,13 +23,7 @@ from treering.store.ledger.ledger import Ledger
 from treering.store.ledger.models import CheckpointRow, ScoreRow
 from treering.store.ledger.records import RunRecord, Source
 
-PROJECT_VARIABLE: Final = "TREERING_PROJECT"
 _HEARTBEAT_S: Final = 60.0
-
-
-def project_name(project: Project) -> str:
-    """`TREERING_PROJECT`, or the name of the project's folder."""
-    return os.environ.get(PROJECT_VARIABLE) or project.root.resolve().name
 
 
 def reader_of(run: RunFolder) -> OwnRun | OtherRun:
@@ -54,7 +47,7 @@ class LedgerTarget:
     def __init__(self, project: Project, url: str) -> None:
         self.project = project
         self.ledger = Ledger(Database(url))
-        self.source = Source(project_name(project), socket.gethostname(), str(project.root.resolve()))
+        self.source = Source(project.name, socket.gethostname(), str(project.root.resolve()))
         self._known: set[str] | None = None
         self._has_added = False
         self._looked: dict[str, str | None] = {}
