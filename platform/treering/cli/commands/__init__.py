@@ -40,7 +40,7 @@ COMMANDS = {
     "Registry and dashboard": {
         "promote": "Give a checkpoint an alias, if its audit reaches the level that the project asks for.",
         "migrate": "Bring the tables of the ledger up to date with this version of Treering.",
-        "ship": "Bring MLflow up to date with the run logs; what MLflow has already is not sent again.",
+        "ship": "Bring MLflow, the ledger and the copies up to date with the run logs; nothing is sent twice.",
         "mirror": "Bring the runs of a project here from a store, to look at and to audit; fetch only what is new.",
         "rebuild": "Make again what MLflow, other targets and the columns hold otherwise than the run logs give.",
         "up": "Serve the dashboard and MLflow on 127.0.0.1 until Ctrl-C, and keep MLflow up to date meanwhile.",

@@ -1,4 +1,4 @@
-"""`treering ship`: brings MLflow up to date with the run logs."""
+"""`treering ship`: brings MLflow, the ledger and the copies up to date with the run logs."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -23,17 +23,19 @@ FollowOption = Annotated[
 
 
 def ship(run: ShipArgument = None, follow: FollowOption = False, json: JsonOption = False) -> None:
-    """Bring MLflow up to date with the run logs; what MLflow has already is not sent again.
+    """Bring MLflow, the ledger and the copies up to date with the run logs; nothing is sent twice.
 
-    MLflow is the server of `MLFLOW_TRACKING_URI`, or `mlflow.db` of this project. The command prints where it ships to,
-    what was new in each run, and which runs it skipped. With `--follow`, it runs beside a training, waits for a server
-    that is down, and ends when nothing trains any more. A target that is down does not delay another one.
+    MLflow is the server of `MLFLOW_TRACKING_URI`, or `mlflow.db` of this project; the ledger is the database of
+    `TREERING_DATABASE_URL`, or `treering.db`; copies go to `TREERING_STORE_URL`, where that is set. The command prints
+    where it ships to, what was new in each run, and which runs it skipped. With `--follow`, it runs beside a training,
+    waits for a server that is down, and ends when nothing trains any more. A target that is down does not delay another
+    one.
 
     Exit codes:
         0: everything arrived
-        2: the URI is wrong, or the driver of the database is missing
+        2: a URL is wrong, or the driver of the database is missing
         3: a run was skipped, because its log does not hold
-        4: MLflow did not answer
+        4: a target did not answer
 
     Examples:
         treering ship
