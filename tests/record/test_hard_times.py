@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from kills import num_kills
 
 from treering.errors import RunLockedError
 from treering.record.start import start
@@ -23,7 +24,7 @@ from treering.runlog.columns.attempt import AttemptColumns
 from treering.runlog.find import find_recorded_runs
 from treering.runlog.ring_file import compress
 
-KILLS = int(os.environ.get("TREERING_KILLS", "6"))
+KILLS = num_kills(6)
 ACK = struct.Struct("<QQd")
 
 
