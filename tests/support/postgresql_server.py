@@ -7,9 +7,10 @@ import socket
 import subprocess
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 import sqlalchemy
 
@@ -22,11 +23,49 @@ def binaries():
 
 
 class Server:
-    """A server that runs, and its process."""
+    """A server that runs, and its process.
 
-    def __init__(self, process, port):
-        self.process = process
+    Args:
+        folder: with its data; its log is made there.
+        run_as: whom its processes belong to, as arguments of `Popen`.
+    """
+
+    def __init__(self, folder, run_as):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
         self.address = f"127.0.0.1:{port}"
+        self._log, self._run_as = folder / "log", run_as
+        self._command = [
+            binaries() / "postgres", "-D", folder / "data", "-p", str(port), "-c", "listen_addresses=127.0.0.1",
+            "-c", "fsync=off", "-c", f"unix_socket_directories={folder}",
+        ]  # fmt: skip
+
+    def start(self):
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(self._command, stdout=log, stderr=log, cwd=self._log.parent, **self._run_as)
+        deadline = time.monotonic() + 60
+        while "ready to accept connections" not in self._log.read_text():
+            assert self.process.poll() is None, self._log.read_text()
+            assert time.monotonic() < deadline, self._log.read_text()
+            time.sleep(0.1)
+
+    def send(self, number):
+        """Sends a signal to all processes of the server."""
+        server = psutil.Process(self.process.pid)
+        for process in (server, *server.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+
+    def kill(self):
+        """Ends all processes of the server at once, as a crash would."""
+        server = psutil.Process(self.process.pid)
+        processes = [server, *server.children(recursive=True)]
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.process.wait()
+        psutil.wait_procs(processes, timeout=30)
 
 
 @contextmanager
@@ -59,26 +98,14 @@ def _served(folder, user, password):
             shutil.chown(each, "postgres", "postgres")
     begin = [programs / "initdb", "-D", data, "-U", user, "-A", "scram-sha-256", "--pwfile", secret, "--no-sync"]
     subprocess.run(begin, check=True, capture_output=True, timeout=120, **run_as)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [
-        programs / "postgres", "-D", data, "-p", str(port), "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off",
-        "-c", f"unix_socket_directories={folder}",
-    ]  # fmt: skip
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, **run_as)
+    server = Server(folder, run_as)
+    server.start()
     try:
-        deadline = time.monotonic() + 60
-        while "ready to accept connections" not in (folder / "log").read_text():
-            assert process.poll() is None, (folder / "log").read_text()
-            assert time.monotonic() < deadline, (folder / "log").read_text()
-            time.sleep(0.1)
-        yield Server(process, port)
+        yield server
     finally:
-        process.send_signal(signal.SIGCONT)
-        process.send_signal(signal.SIGQUIT)
-        process.wait(timeout=30)
+        server.send(signal.SIGCONT)
+        server.process.send_signal(signal.SIGQUIT)
+        server.process.wait(timeout=30)
 
 
 def create_database(address, name):

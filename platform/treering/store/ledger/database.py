@@ -1,7 +1,7 @@
 """Opens the ledger's database: SQLite in the project's folder, or PostgreSQL by `TREERING_DATABASE_URL`.
 
-Every failure of the database comes out as `StoreError` or `UserError`. A database that is locked or slow is waited for
-at most `PATIENCE_S` seconds.
+Every failure of the database comes out as `StoreError` or `UserError`. A database that is locked is waited for at most
+`PATIENCE_S` seconds, a statement three times as long, and a server that hangs a little longer.
 """
 
 import os
@@ -191,6 +191,7 @@ def _engine(url: sqlalchemy.URL) -> Engine:
     patience = {} if "connect_timeout" in url.query else {"connect_timeout": PATIENCE_S // 2}
     limits = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
     engine = sqlalchemy.create_engine(url, connect_args={**limits, **patience})
+    event.listen(engine, "do_connect", _connect_postgresql)
     event.listen(engine, "connect", _prepare_postgresql)
     return engine
 
@@ -204,6 +205,12 @@ def _begin_sqlite(connection: Connection) -> None:
     """Begins a transaction that writes with the lock: two of them wait for each other instead of failing."""
     writes = connection.get_execution_options().get(_WRITES)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _connect_postgresql(_dialect: Any, _record: Any, words: list[Any], named: dict[str, Any]) -> Any:
+    from treering.store.ledger.patient_connection import PatientConnection  # noqa: PLC0415 - SQLite needs no psycopg
+
+    return PatientConnection.connect(*words, **named)
 
 
 def _prepare_postgresql(connection: Any, _record: Any) -> None:
