@@ -76,6 +76,7 @@ RUNS: Final = Address("Runs", "all", "table_rows", first=True)
 TYPED_RUNS: Final = Address("Runs", "runs", "table_rows", hidden=True)
 """`/runs`, as a person types it: leads to `RUNS`."""
 RUN: Final = Address("Run", "run", "monitoring")
+SCALING: Final = Address("Scaling", "scaling", "trending_up")
 COMPARE: Final = Address("Compare", "compare", "compare_arrows")
 AUDIT: Final = Address("Audit", "audit", "fact_check")
 BATCH: Final = Address("Batch", "batch", "stacks")

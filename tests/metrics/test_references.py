@@ -17,7 +17,7 @@ def own(task, shots, metric):
 
 def test_the_project_holds_the_published_tables():
     found = {each.model: each for each in read_references(PUBLISHED)}
-    assert list(found) == ["GPT-3 175B", "Megatron-LM 8.3B", "MT-NLG 530B"]
+    assert list(found) == ["GPT-3 175B", "Megatron-LM 8.3B", "MT-NLG 530B", "PTD-P"]
     mt_nlg = {(each.task, each.shots): each.value for each in found["MT-NLG 530B"].scores}
     assert (mt_nlg["lambada_openai", 15], mt_nlg["hellaswag", 20], mt_nlg["race", 1]) == (0.872, 0.824, 0.4842)
     assert found["GPT-3 175B"].citation.startswith("arXiv 2005.14165")
@@ -40,7 +40,7 @@ def test_a_score_stands_beside_the_same_task_shots_and_metric_alone():
     ("text", "message"),
     [
         ("model: A\ncitation: B\nscores: []\n", r"mine\.yaml: .*caveat"),
-        ("model: A\ncitation: B\ncaveat: C\nscores: []\n", r"mine\.yaml: scores"),
+        ("model: A\ncitation: B\ncaveat: C\nspeeds: [{model: X, devices: 0}]\n", r"mine\.yaml: speeds\.0\.devices"),
         (
             "model: A\ncitation: B\ncaveat: C\nscores: [{task: x, shots: -1, metric: acc, value: 0.1}]\n",
             r"mine\.yaml: scores\.0\.shots",

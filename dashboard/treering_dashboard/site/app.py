@@ -20,6 +20,7 @@ from treering_dashboard.pages import (
     megatron,
     run,
     runs,
+    scaling,
     search,
     takedown,
     trace,
@@ -38,6 +39,7 @@ SECTIONS = {
         links.RUNS.page(runs.page),
         links.RUN.page(run.page),
         links.COMPARE.page(compare.page),
+        links.SCALING.page(scaling.page),
         links.TYPED_RUNS.page(links.open_runs),
     ],
     "Data": [

@@ -1,7 +1,7 @@
-"""Published scores of other models, in `experiments/references/*.yaml`, one file a model.
+"""Published scores and speeds of other trainings, in `experiments/references/*.yaml`, one file a publication.
 
-They stand beside a run's own scores only where task, number of examples and metric are the same; even then prompts and
-harness were the publication's, which each file says as its caveat.
+A score stands beside a run's own only where task, number of examples and metric are the same; even then prompts and
+harness were the publication's, which each file says as its caveat. Speeds count FLOPs by `ptdp-2021`.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import Field
 
 from treering.config.load import read_mapping, validate_section
-from treering.config.model import Section
+from treering.config.model import PositiveInt, Section
 from treering.metrics.compare import Score
 
 
@@ -25,13 +25,25 @@ class PublishedScore(Section):
     value: float = Field(allow_inf_nan=False, description="in the metric's own unit: accuracies from 0 to 1")
 
 
-class Reference(Section):
-    """A model with its published scores."""
+class PublishedSpeed(Section):
+    """One training on one number of devices."""
 
     model: str = Field(min_length=1, description="name of the model")
-    citation: str = Field(min_length=1, description="where the scores are published")
-    caveat: str = Field(min_length=1, description="what was not as in this project's evaluation")
-    scores: tuple[PublishedScore, ...] = Field(min_length=1, description="the scores")
+    devices: PositiveInt = Field(description="how many trained")
+    device: str = Field(min_length=1, description="which, as its driver names it")
+    batch: PositiveInt = Field(description="global batch size, samples")
+    tflops: float = Field(gt=0, allow_inf_nan=False, description="TFLOP/s of a device by ptdp-2021, recompute counted")
+    seconds: float | None = Field(None, gt=0, allow_inf_nan=False, description="of a step")
+
+
+class Reference(Section):
+    """A publication with its scores and speeds."""
+
+    model: str = Field(min_length=1, description="name of the model, or of the series of models")
+    citation: str = Field(min_length=1, description="where the numbers are published")
+    caveat: str = Field(min_length=1, description="what was not as in this project")
+    scores: tuple[PublishedScore, ...] = Field((), description="scores of the model")
+    speeds: tuple[PublishedSpeed, ...] = Field((), description="how fast its trainings were")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +62,7 @@ class Beside:
 
 
 def read_references(folder: Path) -> list[Reference]:
-    """The published scores of a project, in the order of the files' names; none where there is no folder.
+    """The publications of a project, in the order of the files' names; none where there is no folder.
 
     Args:
         folder: `experiments/references`.
@@ -59,7 +71,7 @@ def read_references(folder: Path) -> list[Reference]:
         ConfigError: a file is not a reference; names the file and the field.
     """
     files = sorted(folder.glob("*.yaml"))
-    return [validate_section(file, Reference, read_mapping(file, "published scores of a model")) for file in files]
+    return [validate_section(file, Reference, read_mapping(file, "published scores or speeds")) for file in files]
 
 
 def beside(own: Sequence[Score], references: Sequence[Reference]) -> list[Beside]:
