@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -16,10 +17,15 @@ import pytest
 import torch
 from signal_states import started_with
 
+from treering.audit.evidence.evaluations import check_evaluations
+from treering.audit.evidence.records import read_records
 from treering.data.corpus.corpus import Corpus
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
+from treering.runlog.records import Evaluation
+from treering_trainer.evaluate import harness
 from treering_trainer.evaluate import run as scoring_run
 from treering_trainer.evaluate.__main__ import main
+from treering_trainer.evaluate.tasks import TaskFile
 
 pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 
@@ -77,6 +83,40 @@ def test_every_task_has_every_number_of_shots_with_standard_errors(scored_run, e
     # 32 tokens hold an example or two of this text beside the item, and never three.
     assert 0 < record.scores["lambada"]["1"]["examples"] <= 1
     assert record.scores["lambada"]["1"]["examples"] < record.scores["lambada"]["3"]["examples"] < 3
+
+
+def test_each_item_has_the_log_likelihood_of_its_right_answer(scored_run, evaluated):  # noqa: ARG001
+    record = RunDirectory(scored_run).evaluations()[-1]
+    for task, metrics in (("cloze", {"acc", "acc_norm"}), ("lambada", {"acc"})):
+        for shots, items in record.items[task].items():
+            assert items.keys() == {*metrics, "log_likelihood"}
+            assert items["log_likelihood"].keys() == items["acc"].keys()
+            assert all(value < 0 for value in items["log_likelihood"].values())
+            if task == "lambada":
+                mean = np.mean(list(items["log_likelihood"].values()))
+                assert record.scores[task][shots]["perplexity"] == pytest.approx(np.exp(-mean), rel=1e-9)
+
+
+def test_a_log_likelihood_is_that_of_the_right_choice():
+    file = TaskFile("task", "choice", ({"gold": 0}, {"gold": 1}), "")
+    answers = [(-1.0, True), (-2.0, False)]
+    found = [harness._log_likelihood(file, {"doc_id": number, "filtered_resps": answers}) for number in (0, 1)]
+    assert found == [-1.0, -2.0]
+
+
+def test_an_item_that_does_not_give_its_perplexity_is_found(scored_project, scored_run, evaluated, tmp_path):  # noqa: ARG001
+    run = RunDirectory(shutil.copytree(scored_run, tmp_path / scored_run.name))
+    run.evaluation_journal_file.unlink()
+    path = run.evaluations_folder / "step-00000010.json"
+    record, _ = Evaluation.read(path)
+    check = lambda: list(check_evaluations(read_records(run, scored_project, str), str))  # noqa: E731
+    assert not any("log_likelihood" in finding.text for finding in check())
+    values = record.items["lambada"]["1"]["log_likelihood"]
+    values[next(iter(values))] -= 1e-3
+    record.write(path)
+    (text,) = [finding.text for finding in check() if "log_likelihood" in finding.text]
+    assert "scores.lambada.1.perplexity is " in text
+    assert "exp of minus the mean of log_likelihood of its 12 items" in text
 
 
 def entropy(frequencies):

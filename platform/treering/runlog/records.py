@@ -222,6 +222,10 @@ class ConversionManifest(Record):
     files: tuple[FileRecord, ...]
 
 
+LOG_LIKELIHOOD = "log_likelihood"
+"""Beside the metrics in an evaluation's `items`: the log-likelihood of each item's right answer."""
+
+
 class Evaluation(Record, GrowingSection):
     """Scores of one checkpoint.
 
@@ -242,7 +246,9 @@ class Evaluation(Record, GrowingSection):
     corpora: dict[str, Digest] = Field(default_factory=dict, description="digest of each held-out corpus")
     scores: dict[str, dict[str, dict[str, float]]]
     items: dict[str, dict[str, dict[str, dict[str, float]]]] | None = Field(
-        None, description="task -> number of shots -> metric -> id of the item -> value, where the harness gives them"
+        None,
+        description="task -> number of shots -> metric, or log_likelihood (of the right answer, nats) -> id of the "
+        "item -> value, where the harness gives them",
     )
     perplexity: dict[str, dict[str, float]] = Field(
         description="held-out corpus -> loss and unigram_entropy (nats a token), perplexity, tokens"

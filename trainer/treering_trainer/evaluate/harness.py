@@ -12,6 +12,7 @@ from lm_eval.api.model import TemplateLM
 from tokenizers import Tokenizer
 
 from treering.errors import UserError
+from treering.runlog.records import LOG_LIKELIHOOD
 from treering_trainer.checkpointing.inference import LanguageModel
 from treering_trainer.evaluate.scoring import Continuation, Score, score_continuations, truncate
 from treering_trainer.evaluate.tasks import TaskFile, build_task, item_id
@@ -112,7 +113,8 @@ class TaskScores:
 
     Attributes:
         metrics: each metric with its `_stderr`, and `items`, `examples`, `truncated` as in `runlog.records.Evaluation`.
-        items: accuracies by metric and id of the item; their means are the metrics.
+        items: by metric and id of the item: accuracies, whose means are the metrics, and `log_likelihood`, that of the
+            right answer in nats.
     """
 
     metrics: dict[str, float]
@@ -156,4 +158,11 @@ def run_task(lm: CheckpointLM, file: TaskFile, shots: int, max_items: int) -> Ta
         for metric in metrics
         if metric in _MEANS
     }
+    items[LOG_LIKELIHOOD] = {item_id(file, int(sample["doc_id"])): _log_likelihood(file, sample) for sample in samples}
     return TaskScores(metrics, items)
+
+
+def _log_likelihood(file: TaskFile, sample: dict[str, Any]) -> float:
+    """Log-likelihood of an item's target, or of its right choice."""
+    right = file.items[int(sample["doc_id"])].get("gold", 0)
+    return float(sample["filtered_resps"][right][0])

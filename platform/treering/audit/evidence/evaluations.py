@@ -12,10 +12,12 @@ from treering.errors import EvidenceError
 from treering.runlog.chronicle import pending_evaluation
 from treering.runlog.directory import checkpoint_name
 from treering.runlog.journal import Evaluated, Line
-from treering.runlog.records import Evaluation
+from treering.runlog.records import LOG_LIKELIHOOD, Evaluation
 
 _ROUNDING = 1e-9
 _MEANS = ("acc", "acc_norm")
+_PERPLEXITY = "perplexity"
+_MAX_EXPONENT = 709.0  # exp(710) is infinite
 
 
 def check_evaluations(records: RunRecords, note: Callable[[str], None]) -> Iterator[Finding]:
@@ -130,9 +132,15 @@ def _check_scores(records: RunRecords, each: Scored) -> Iterator[Finding]:
             scores = record.scores.get(task, {}).get(shots, {})
             for metric, items in by_metric.items():
                 mean = math.fsum(items.values()) / len(items) if items else math.nan
-                if metric in _MEANS and items and not abs(scores.get(metric, math.nan) - mean) <= _ROUNDING:
+                if metric in _MEANS and items:
+                    score, expected, what = metric, mean, "the mean"
+                elif metric == LOG_LIKELIHOOD and items and _PERPLEXITY in scores:
+                    score, expected, what = _PERPLEXITY, math.exp(min(-mean, _MAX_EXPONENT)), "exp of minus the mean"
+                else:
+                    continue
+                if not math.isclose(scores.get(score, math.nan), expected, rel_tol=_ROUNDING, abs_tol=_ROUNDING):
                     text = (
-                        f"{file}: scores.{task}.{shots}.{metric} is {scores.get(metric)}, expected {mean}, the mean of "
-                        f"its {len(items)} items in the same file"
+                        f"{file}: scores.{task}.{shots}.{score} is {scores.get(score)}, expected {expected}, {what} of "
+                        f"{metric} of its {len(items)} items in the same file"
                     )
                     yield Finding("record", text, file=str(file))
