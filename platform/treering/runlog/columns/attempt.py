@@ -102,7 +102,8 @@ class AttemptColumns:
             try:
                 return read(head)
             except DamagedPartError:
-                if self._store.head() == head:  # no other process replaced the part
+                found = self._store.head()
+                if found is not None and found.parts == head.parts:  # no other process replaced the part
                     self._forget()
         return read(self.head())
 

@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
@@ -65,6 +65,13 @@ class Summary:
             other.last,
             other.last_step,
         )
+
+    def is_same(self, other: "Summary | None") -> bool:
+        """Whether another summary says the same; a newest value that is NaN is the same as NaN, and equals nothing."""
+        if other is None:
+            return False
+        same = self.last == other.last or (math.isnan(self.last) and math.isnan(other.last))
+        return same and replace(self, last=0.0) == replace(other, last=0.0)
 
 
 @dataclass(frozen=True, slots=True)
