@@ -1,10 +1,11 @@
-"""What an outage of MLflow costs a training: the time of its steps, beside a training that nobody ships.
+"""What an outage of MLflow, PostgreSQL or S3 costs a training: the time of its steps, beside one that nobody ships.
 
     .venv/bin/python experiments/benchmarks/outages.py --json experiments/benchmarks/results/outages.json
 
 A loop reports its steps by `treering.start`, and a follower ships it from a process of its own to a real MLflow server,
-through a proxy that makes the trouble. `locked`: another connection holds the server's SQLite database. The follower
-has the lower priority, as always. Rounds of all kinds alternate; figures are medians over the rounds, and ratios to a
+a ledger in a real PostgreSQL and a real S3 server, through proxies that make the trouble of one of them. `locked`:
+another connection holds MLflow's SQLite database. `hung`: the server takes connections and is silent. The follower has
+the lower priority, as always. Rounds of all kinds alternate; figures are medians over the rounds, and ratios to a
 training without a follower. In the end the trouble is over, and everything must have arrived.
 """
 
@@ -28,12 +29,21 @@ from typing import Any
 import numpy as np
 from troubled_server import TroubledServer
 
+from treering.project import Project
 from treering.record.start import start
 from treering.runlog.find import find_recorded_runs
 from treering.ship.follow import ship_once
-from treering.ship.mlflow_target import MlflowTarget
+from treering.ship.target import Projection, targets
 
-KINDS = ("no follower", "none", "slow", "error", "down", "locked")
+sys.path.append(str(Path(__file__).parents[2] / "tests" / "support"))
+from faulty_proxy import FaultyProxy
+from postgresql_server import create_database, postgresql_server
+from s3_server import S3Server
+
+KINDS = (
+    *("no follower", "none", "mlflow slow", "mlflow error", "mlflow down", "mlflow locked"),
+    *("postgresql slow", "postgresql down", "postgresql hung", "s3 slow", "s3 500", "s3 down", "s3 hung"),
+)
 
 
 @contextmanager
@@ -76,21 +86,56 @@ def train(folder: Path, name: str, steps: int) -> list[float]:
     return seconds
 
 
-def one_round(root: Path, kind: str, number: int, proxy: TroubledServer, steps: int) -> dict[str, Any]:
+@contextmanager
+def servers(folder: Path) -> Iterator[dict[str, TroubledServer | FaultyProxy]]:
+    """Real servers behind proxies, which the environment names."""
+    s3 = S3Server(folder / "s3")
+    s3.start()
+    try:
+        s3.make_bucket("bucket")
+        with (
+            mlflow_server(folder) as port,
+            TroubledServer(port) as mlflow,
+            postgresql_server("ledger", "secret") as postgresql,
+        ):
+            create_database(f"postgresql://ledger:secret@{postgresql.address}", "ledger")
+            proxies = {
+                "mlflow": mlflow,
+                "postgresql": FaultyProxy(int(postgresql.address.split(":")[1])),
+                "s3": FaultyProxy(s3.port),
+            }
+            os.environ |= {
+                **s3.environment,
+                "AWS_ENDPOINT_URL": proxies["s3"].url,
+                "MLFLOW_TRACKING_URI": mlflow.url,
+                "TREERING_DATABASE_URL": f"postgresql://ledger:secret@127.0.0.1:{proxies['postgresql'].port}/ledger",
+                "TREERING_STORE_URL": "s3://bucket/copies",
+            }
+            yield proxies
+    finally:
+        s3.kill()
+
+
+def one_round(
+    root: Path, kind: str, number: int, proxies: dict[str, TroubledServer | FaultyProxy], steps: int
+) -> dict[str, Any]:
     """The steps of one training, and whether everything arrived when the trouble was over."""
     project = root / f"{kind}-{number}".replace(" ", "-")
     project.mkdir()
-    environment = {**os.environ, "TREERING_DATABASE_URL": f"sqlite:///{project / 'treering.db'}"}
-    proxy.trouble = kind if kind in {"slow", "error", "down"} else "none"
-    lock = sqlite3.connect(root / "mlflow.db", isolation_level=None, timeout=60) if kind == "locked" else None
-    if lock is not None:
-        lock.execute("BEGIN EXCLUSIVE")
+    server, _, trouble = kind.partition(" ")
+    lock = sqlite3.connect(root / "mlflow.db", isolation_level=None, timeout=60) if trouble == "locked" else None
     follower = None
     if kind != "no follower":
         command = [sys.executable, "-m", "treering.ship.follow", str(project)]
         with (project / "ship.log").open("wb") as log:
-            follower = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+            follower = subprocess.Popen(command, stdout=log, stderr=log)
         time.sleep(5)  # its imports are not part of an outage
+    if lock is not None:
+        lock.execute("BEGIN EXCLUSIVE")
+    elif server == "mlflow":
+        proxies[server].trouble = trouble
+    elif server in proxies:
+        proxies[server].fault = trouble
     try:
         seconds = train(project, f"outage-{number}", steps)
     finally:
@@ -99,12 +144,12 @@ def one_round(root: Path, kind: str, number: int, proxy: TroubledServer, steps: 
             follower.wait()
         if lock is not None:
             lock.close()
-        proxy.trouble = "none"
-    from treering.project import Project
-
+        proxies["mlflow"].trouble = "none"
+        proxies["postgresql"].fault = proxies["s3"].fault = "none"
     ship_once(Project(project))
     (run,) = find_recorded_runs(project / "runs")
-    arrived = MlflowTarget(proxy.url).difference(run) is None
+    held = [each for each in targets(Project(project)) if isinstance(each, Projection)]
+    arrived = len(held) == 3 and all(each.difference(run) is None for each in held)
     return {"median_s": statistics.median(seconds), "p99_s": float(np.quantile(seconds, 0.99)), "arrived": arrived}
 
 
@@ -116,12 +161,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     arguments = parser.parse_args()
     rounds: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
-    with tempfile.TemporaryDirectory() as folder, mlflow_server(Path(folder)) as port, TroubledServer(port) as proxy:
-        os.environ |= {"MLFLOW_TRACKING_URI": proxy.url}
-        os.environ["TREERING_DATABASE_URL"] = f"sqlite:///{folder}/treering.db"
+    with tempfile.TemporaryDirectory() as folder, servers(Path(folder)) as proxies:
         for number in range(arguments.rounds):
             for kind in KINDS:
-                rounds[kind].append(one_round(Path(folder), kind, number, proxy, arguments.steps))
+                rounds[kind].append(one_round(Path(folder), kind, number, proxies, arguments.steps))
     found = {}
     alone = statistics.median(each["median_s"] for each in rounds["no follower"])
     for kind, every in rounds.items():
@@ -132,7 +175,7 @@ def main() -> None:
             "ratio": median / alone,
             "everything_arrived": all(each["arrived"] for each in every),
         }
-        print(f"{kind:<12} {found[kind]}", flush=True)
+        print(f"{kind:<16} {found[kind]}", flush=True)
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=2) + "\n")
 

@@ -1,4 +1,4 @@
-"""A proxy of an HTTP server on this machine that can be down, slow, full of errors, or cut connections.
+"""A proxy of an HTTP server on this machine that can be down, slow, silent, full of errors, or cut connections.
 
 It passes bytes on as they are: a request to S3 signs its headers, and the host among them.
 """
@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from typing import Literal
 
-Fault = Literal["none", "down", "slow", "500", "cut"]
+Fault = Literal["none", "down", "slow", "500", "cut", "hung"]
 
 ERROR = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 SLOW_S = 0.3
@@ -60,6 +60,9 @@ class FaultyProxy:
                         return
                     case "slow":
                         time.sleep(SLOW_S)
+                    case "hung":
+                        while self.fault == "hung":
+                            time.sleep(0.05)
                 server.sendall(asked)
 
     def _answers(self, server: socket.socket, client: socket.socket) -> None:
