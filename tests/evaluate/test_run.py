@@ -85,6 +85,19 @@ def test_every_task_has_every_number_of_shots_with_standard_errors(scored_run, e
     assert record.scores["lambada"]["1"]["examples"] < record.scores["lambada"]["3"]["examples"] < 3
 
 
+def test_the_command_says_how_many_examples_fitted(scored_run, evaluated):
+    output, _ = evaluated
+    numbers = RunDirectory(scored_run).evaluations()[-1].scores["lambada"]
+    assert f"lambada, 3-shot: {numbers['3']['examples']:.2f} examples a prompt on average, since" in output
+    assert "0-shot" not in output
+
+
+def test_cut_contexts_are_counted_and_what_fits_is_not_said():
+    numbers = {"items": 12.0, "examples": 1.0, "truncated": 2.0}
+    found = scoring_run.shortfalls(SimpleNamespace(scores={"cloze": {"1": numbers, "0": numbers | {"truncated": 0.0}}}))
+    assert found == ["cloze, 1-shot: 2 of 12 contexts were cut on the left, since they are longer than the sequence"]
+
+
 def test_each_item_has_the_log_likelihood_of_its_right_answer(scored_run, evaluated):  # noqa: ARG001
     record = RunDirectory(scored_run).evaluations()[-1]
     for task, metrics in (("cloze", {"acc", "acc_norm"}), ("lambada", {"acc"})):

@@ -98,7 +98,7 @@ def _evaluate(
     device = find_hardware().device
     set_accelerator(device)
     from treering_trainer.evaluate.inputs import read_inputs  # noqa: PLC0415
-    from treering_trainer.evaluate.run import describe, evaluate_checkpoints  # noqa: PLC0415
+    from treering_trainer.evaluate.run import describe, evaluate_checkpoints, shortfalls  # noqa: PLC0415
     from treering_trainer.evaluate.tables import write_tables  # noqa: PLC0415
 
     inputs = read_inputs(project, resolved, experiment.evaluation)
@@ -112,6 +112,8 @@ def _evaluate(
             carry_evaluations(RunDirectory(records.parent), project.published)
     for record in found:
         say(describe(record))
+    for line in shortfalls(found[-1]):  # the same at every step: it depends on the items and the sequence
+        say(f"  {line}")
     say(f"evaluated in {time.monotonic() - started:.0f} s; records in {records}")
     return found
 

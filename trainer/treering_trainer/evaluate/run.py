@@ -192,3 +192,21 @@ def describe(record: Evaluation) -> str:
     )
     found = ", ".join((f"held-out loss {record.validation_loss:.3f}", *scores))
     return f"step {record.step}: {found} ({short(record.checkpoint)})"
+
+
+def shortfalls(record: Evaluation) -> list[str]:
+    """Where prompts held fewer examples than asked for, or contexts were cut: a line for each such score."""
+    found = []
+    for task, by_shots in record.scores.items():
+        for shots, numbers in sorted(by_shots.items(), key=lambda entry: int(entry[0])):
+            if numbers["examples"] < int(shots):
+                found.append(
+                    f"{task}, {shots}-shot: {numbers['examples']:.2f} examples a prompt on average, "
+                    "since the sequence or the task holds no more"
+                )
+            if numbers["truncated"]:
+                found.append(
+                    f"{task}, {shots}-shot: {numbers['truncated']:.0f} of {numbers['items']:.0f} contexts were cut on "
+                    "the left, since they are longer than the sequence"
+                )
+    return found
