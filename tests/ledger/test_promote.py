@@ -115,6 +115,28 @@ def test_a_signature_is_asked_for_and_checked(project, run, treering):
     assert code == 3
     assert "found level content-bound, expected attested by promotion.production in" in err
     assert "`treering attest` signs a checkpoint" in err
+    for name in ("mine", "other"):
+        assert treering("keygen", f"{name}.pem")[0] == 0
+    assert treering("attest", run.id, "--key", "mine.pem", "--verify")[0] == 0
+    code, _, err = treering("promote", run.id, "--alias", "production")
+    assert (code, "found level content-bound, expected attested" in err) == (3, True)
+    code, _, err = treering("promote", run.id, "--alias", "production", "--public-key", "other.pub.pem")
+    assert (code, "found level content-bound with 1 findings, expected attested" in err) == (3, True)
+    assert promoted(run) == []
+    code, out, err = treering("promote", run.id, "--alias", "production", "--public-key", "mine.pub.pem")
+    assert (code, "level attested, attested was asked for by promotion.production in" in out) == (0, True), err
+    assert [(each.level, each.required) for each in promoted(run)] == [("attested", "attested")]
+
+
+def test_a_signature_replaces_no_replay(project, run, treering):
+    project.settings.write_text("promotion: {production: replayed}\n")
+    assert treering("keygen", "mine.pem")[0] == 0
+    assert treering("attest", run.id, "--key", "mine.pem", "--verify")[0] == 0
+    code, _, err = treering("promote", run.id, "--alias", "production", "--public-key", "mine.pub.pem")
+    assert code == 3
+    assert "found level attested without replayed, expected replayed by promotion.production in" in err
+    assert "`treering promote --replay K` also trains K steps again" in err
+    assert promoted(run) == []
 
 
 def test_a_mirror_is_refused_before_anything_is_read(run, treering):

@@ -1,6 +1,7 @@
 """Steps that are trained again: the same to the last bit, or found out."""
 
 import json
+import shutil
 
 import pytest
 from typer.testing import CliRunner
@@ -13,6 +14,7 @@ from treering.audit.replay import replay_steps, replayed
 from treering.audit.report import NOT_REPLAYED, Level
 from treering.cli import app
 from treering.errors import TrainingError
+from treering.project import Project
 from treering.runlog.directory import RunDirectory
 
 pytestmark = [pytest.mark.trainer, pytest.mark.slow]
@@ -86,6 +88,23 @@ def test_what_was_replayed_is_signed_and_not_lent(project, reference, tmp_path, 
         shown = CliRunner().invoke(app, arguments, catch_exceptions=False).stdout
         assert "level replayed" in shown
         assert "steps 3, 10 (seed 1): 5 of 5 steps that ran again are the same to the last bit" in shown
+
+
+def test_a_replay_promotes_where_the_policy_asks_for_it(project, reference, tmp_path, monkeypatch, treering):
+    here = Project(shutil.copytree(project.root, tmp_path / "project"))
+    run = RunDirectory(shutil.copytree(reference.path, here.runs / reference.path.name))
+    here.settings.write_text("promotion: {production: replayed}\n")
+    monkeypatch.chdir(here.root)
+    monkeypatch.delenv("TREERING_DATABASE_URL", raising=False)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    code, _, err = treering("promote", run.id, "--alias", "production")
+    assert (code, "found level content-bound, expected replayed" in err) == (3, True)
+    code, out, err = treering("promote", run.id, "--alias", "production", "--replay", "1", "--json")
+    assert code == 0, err
+    promoted = json.loads(out)
+    assert (promoted["level"], promoted["required"]) == ("replayed", "replayed")
+    assert promoted["checkpoint"] == run.checkpoints()[-1].digest
+    assert run.journal.lines()[-1].entry.level == "replayed"
 
 
 def test_a_replay_without_the_corpora_says_why(reference, tmp_path, monkeypatch, capfd):

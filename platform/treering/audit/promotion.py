@@ -57,30 +57,36 @@ def required_level(project: Project, alias: str) -> Required:
 
 
 def check_promotion(
-    checkpoint: str, required: Required, reached: Level, findings: Sequence[Finding], not_proven: Sequence[str]
+    checkpoint: str,
+    required: Required,
+    reached: Sequence[Level],
+    findings: Sequence[Finding],
+    not_proven: Sequence[str],
 ) -> None:
     """Refuses a checkpoint whose audit does not reach the level.
 
     Args:
         checkpoint: its folder.
         required: what the alias asks for.
-        reached: the highest level that the audit reached.
+        reached: the levels that the audit reached, lowest first: a signature replaces no level below it.
         findings: what does not hold.
         not_proven: what stays open.
 
     Raises:
         EvidenceError: the checkpoint does not reach the level, or something does not hold.
     """
-    order = list(Level)
-    if not findings and order.index(reached) >= order.index(required.level):
+    if not findings and required.level in reached:
         return
+    found = str(reached[-1])
+    if list(Level).index(reached[-1]) > list(Level).index(required.level):
+        found += f" without {required.level}"
     why = findings[0].text if findings else not_proven[0] if not_proven else ""
     more = f" (and {len(findings) - 1} more findings)" if len(findings) > 1 else ""
     raise EvidenceError(
-        f"{checkpoint}: not promoted to {required.alias}: found level {reached}"
+        f"{checkpoint}: not promoted to {required.alias}: found level {found}"
         f"{f' with {len(findings)} findings' if findings else ''}, expected {required.level} by {required.by}: {why}"
         f"{more}; {_remedy(required.level)}",
-        found=str(reached),
+        found=found,
         expected=str(required.level),
         remedy=_remedy(required.level),
     )

@@ -38,7 +38,7 @@ class _Judged:
     step: int
     digest: str
     place: str
-    level: "Level"
+    levels: "tuple[Level, ...]"
     findings: "tuple[Finding, ...]"
     not_proven: tuple[str, ...]
 
@@ -80,14 +80,14 @@ def promote(
         return
     required = required_level(project(), alias)
     judged = _judged(checkpoint, required, public_key, replay)
-    check_promotion(judged.place, required, judged.level, judged.findings, judged.not_proven)
+    check_promotion(judged.place, required, judged.levels, judged.findings, judged.not_proven)
     entry = Promoted(
         at=time.time(),
         by=login_name(),
         alias=alias,
         step=judged.step,
         checkpoint=judged.digest,
-        level=str(judged.level),
+        level=str(judged.levels[-1]),
         required=str(required.level),
     )
     judged.run.journal.append(entry)
@@ -96,7 +96,7 @@ def promote(
         print_json({"run": judged.run.id, **entry.model_dump(mode="json"), "arrived": arrived, "later": later})
         return
     console.print(
-        f"{judged.place}: promoted to {alias}, level {judged.level}, {required.level} was asked for by {required.by}",
+        f"{judged.place}: promoted to {alias}, level {entry.level}, {required.level} was asked for by {required.by}",
         *(f"arrived in {each}" for each in arrived),
         *(f"not yet in {name}: {problem}; `treering ship` brings it" for name, problem in later.items()),
     )
@@ -158,7 +158,7 @@ def _judged_own(found: "CheckpointDirectory", public_key: Any, replay: int | Non
         found.step,
         found.digest,
         str(found.path),
-        report.levels[-1],
+        report.levels,
         (*report.findings, *findings),
         open_ends,
     )
@@ -171,6 +171,7 @@ def _judged_recorded(run: "RecordedRunDirectory", checkpoint: "RecordedCheckpoin
         NotFoundError: the run has no checkpoint.
     """
     from treering.audit.recorded.report import audit_recorded
+    from treering.audit.report import Level
     from treering.errors import NotFoundError
     from treering.runlog.recorded_records import RecordedCheckpoint
 
@@ -183,7 +184,8 @@ def _judged_recorded(run: "RecordedRunDirectory", checkpoint: "RecordedCheckpoin
     found, digest = wanted[-1]
     content = partial(blend_content, run) if verify and run.blend_file.exists() else None
     report = audit_recorded(run, found, content)
-    return _Judged(run, found.step, digest, found.path, report.level, report.findings, report.not_proven)
+    levels = tuple(Level)[: list(Level).index(report.level) + 1]
+    return _Judged(run, found.step, digest, found.path, levels, report.findings, report.not_proven)
 
 
 def _carry(run: "RunDirectory | RecordedRunDirectory") -> tuple[list[str], dict[str, str]]:
