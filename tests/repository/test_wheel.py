@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from treering.collect.code import code_digest
+from treering.store.ledger.schema import REVISIONS
 
 pytestmark = pytest.mark.slow
 
@@ -83,6 +84,20 @@ def test_the_dashboard_is_served_from_a_wheel_and_nothing_holds_a_password(start
     assert SENTINEL not in " ".join([json.dumps(served), output, errors, *lines, *logs])
     settings = "treering_dashboard/site/.streamlit/config.toml"
     assert (installed / settings).read_text() == (ROOT / "dashboard" / settings).read_text()
+
+
+def test_a_wheel_has_the_migrations_and_makes_the_ledger(start, installed, tmp_path, monkeypatch):
+    monkeypatch.delenv("TREERING_DATABASE_URL", raising=False)
+    folder = Path("treering/store/ledger/migrations/versions")
+    of_wheel, of_clone = (
+        sorted(path.name for path in (root / folder).glob("*.py")) for root in (installed, ROOT / "platform")
+    )
+    assert [name[:4] for name in of_wheel] == list(REVISIONS)
+    assert of_wheel == of_clone
+    for done in ("made", "current"):
+        printed, error = start("-c", TREERING, "migrate", "--json").communicate(timeout=60)
+        answer = {"ledger": f"ledger sqlite:///{tmp_path}/treering.db", "schema": REVISIONS[-1], "done": done}
+        assert json.loads(printed) == answer, error
 
 
 def test_a_wheel_has_help_and_the_code_digest_of_the_clone(start, installed):
