@@ -20,32 +20,49 @@ SHOWN_ID = 8
 """Characters of a run's id in the list; more if two runs have the same prefix."""
 
 
+QueryArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="QUERY", help="Terms that must all hold; put -- before a query that begins with -."),
+]
 AllOption = Annotated[bool, typer.Option("--all", help="List archived runs as well.")]
 
 
-def runs(json: JsonOption = False, every: AllOption = False) -> None:
+def runs(query: QueryArgument = None, *, json: JsonOption = False, every: AllOption = False) -> None:
     """List the runs of this project by their run logs; the run with the newest activity is last.
 
     Archived runs are left out, and counted below the list.
 
+    A query has the terms of `treering search`, about these fields:
+
+    experiment run state trainer tag tag.KEY note step tokens loss
+
+    model.NAME optimizer.NAME schedule.NAME blend.NAME seed ..., and config.NAME for any value of the config
+
     Examples:
         treering runs
+        treering runs 'model.num_layers>=24 tag:ablation -state:broken'
         treering runs --all --json
     """
     from treering.metrics.recorded_summary import recorded_line
     from treering.metrics.run_summary import run_line, unlisted_runs
     from treering.runlog.find import find_recorded_runs, find_runs, run_is_archived
+    from treering.store.ledger.search.folders import Asked, fits, folder_query, unknown_names
 
+    terms = folder_query(" ".join(query or ()))
     here = project().runs
     own, recorded = find_runs(here), find_recorded_runs(here)
     archived = {run.path for run in own if run_is_archived(run)}
     archived |= {run.path for run in recorded if run_is_archived(run)}
-    lines = [run_line(run) for run in own if every or run.path not in archived]
-    lines += [recorded_line(run) for run in recorded if every or run.path not in archived]
+    asked = [Asked.of(run, run_line(run)) for run in own if every or run.path not in archived]
+    asked += [Asked.of(run, recorded_line(run)) for run in recorded if every or run.path not in archived]
+    lines = [each.line for each in asked if fits(each, terms)]
     archived_ids = {path.name for path in archived}
     lines.sort(key=lambda line: -math.inf if line.age_s is None else -line.age_s)
     notes = [f"{line.id}: {note}" for line in lines for note in _notes(line)]
     notes += unlisted_runs(here)
+    notes += unknown_names(terms, asked)
+    if len(lines) < len(asked):
+        notes.append(f"{counted(len(asked) - len(lines), 'run')} that the query does not fit not listed")
     notes += [f"{line.id}: archived" for line in lines if line.id in archived_ids]
     if archived and not every:
         notes.append(f"{counted(len(archived), 'archived run')} not listed; `treering runs --all` lists all runs")

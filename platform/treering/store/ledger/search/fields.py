@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Kind = Literal["text", "number", "date"]
+Kind = Literal["text", "number", "date", "value"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +12,7 @@ class Field:
     """A field of a query.
 
     Attributes:
-        kind: what its value is.
+        kind: what its value is; a `value` is a text, and behind > >= < <= a number.
         of: whether it is about a run, or about each checkpoint.
         meaning: what it says, for people.
         part: what a name behind the field and a dot names; empty where there is none.
@@ -50,3 +50,13 @@ FIELDS: Final[Mapping[str, Field]] = {
 
 ALIASES: Final[Mapping[str, str]] = {"license": "licence"}
 """Other spellings of a field."""
+
+_SECTIONS: Final = ("model", "optimizer", "schedule", "blend", "parallel", "kernels", "checkpoint", "precision", "seed")
+
+FOLDER_FIELDS: Final[Mapping[str, Field]] = {
+    **{name: FIELDS[name] for name in ("experiment", "run", "state", "trainer", "tag", "note", "step", "tokens")},
+    "loss": Field("number", "run", "training loss of the newest step"),
+    "config": Field("value", "run", "a value of the run's config", part="its name", needs_part=True),
+    **{name: Field("value", "run", f"a value of the config's {name}", part="its name") for name in _SECTIONS},
+}
+"""What a query can ask of the run folders on this machine."""

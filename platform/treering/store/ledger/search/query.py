@@ -1,4 +1,4 @@
-"""The language of `treering search`.
+"""The language of `treering search` and `treering runs`.
 
     query   terms with blanks between them; all of them must hold
     term    [-] field operator value, or [-] word
@@ -14,6 +14,7 @@ A word alone is searched in names, tags and notes. Inside quotes `*` and `?` are
 import math
 import re
 from calendar import monthrange
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, NoReturn, cast
@@ -71,13 +72,18 @@ class Term:
         return self.field in {"corpus", "licence"}
 
 
-def parse(query: str) -> tuple[Term, ...]:
+def parse(query: str, fields: Mapping[str, Field] = FIELDS, command: str = "search") -> tuple[Term, ...]:
     """The terms of a query.
+
+    Args:
+        query: what a person typed.
+        fields: what the query can ask about.
+        command: the command whose help lists these fields.
 
     Raises:
         UserError: it is not a query; the text points at the column and says what was expected there.
     """
-    reader = _Reader(query)
+    reader = _Reader(query, fields, command)
     terms = []
     while not reader.at_end():
         terms.append(reader.term())
@@ -87,8 +93,10 @@ def parse(query: str) -> tuple[Term, ...]:
 class _Reader:
     """Reads a query from left to right."""
 
-    def __init__(self, query: str) -> None:
+    def __init__(self, query: str, fields: Mapping[str, Field], command: str) -> None:
         self._query = query
+        self._fields = fields
+        self._command = command
         self._at = 0
 
     def at_end(self) -> bool:
@@ -115,15 +123,16 @@ class _Reader:
         if operator != ":" and field.kind == "text":
             self._at = sign.start()
             self._fail(f": or !=, since {name[1]} is a text")
-        values, spans = self._values(field)
+        kind = field.kind if field.kind != "value" else "text" if operator == ":" else "number"
+        values, spans = self._values(kind)
         known = ALIASES.get(name[1], name[1])
         negated ^= sign[0] == "!="
         return Term(begin + 1, self._query[begin : self._at], negated, known, part, operator, values, spans)
 
     def _field(self, name: str) -> Field:
-        field = FIELDS.get(ALIASES.get(name, name))
+        field = self._fields.get(ALIASES.get(name, name))
         if field is None:
-            self._fail(f"one of the fields {', '.join(FIELDS)}; a word with such a sign in it stands in quotes")
+            self._fail(f"one of the fields {', '.join(self._fields)}; a word with such a sign in it stands in quotes")
         self._at += len(name)
         return field
 
@@ -137,19 +146,19 @@ class _Reader:
             self._fail(f"an operator: {name} has no parts")
         return self._text(_PART, field.part)
 
-    def _values(self, field: Field) -> tuple[tuple[str, ...], tuple[tuple[float, float], ...]]:
+    def _values(self, kind: str) -> tuple[tuple[str, ...], tuple[tuple[float, float], ...]]:
         values: list[str] = []
         spans: list[tuple[float, float]] = []
         while True:
             begin = self._at
-            value = self._text(_BARE, {"text": "a text", "number": "a number", "date": "a date"}[field.kind])
-            if field.kind == "text":
+            value = self._text(_BARE, {"text": "a text", "number": "a number", "date": "a date"}[kind])
+            if kind == "text":
                 values.append(value)
             else:
-                span = _number(value) if field.kind == "number" else _date(value)
+                span = _number(value) if kind == "number" else _date(value)
                 if span is None:
                     self._at = begin
-                    wanted = "a number such as 0.7 or 1e9" if field.kind == "number" else "a date such as 2026-11-05"
+                    wanted = "a number such as 0.7 or 1e9" if kind == "number" else "a date such as 2026-11-05"
                     self._fail(wanted)
                 spans.append(span)
             if not self._next(","):
@@ -189,8 +198,8 @@ class _Reader:
         rest = self._query[self._at :].split()
         found = repr(rest[0]) if rest and not self._query[self._at].isspace() else "nothing"
         raise UserError(
-            f"query, column {self._at + 1}: found {found}, expected {expected}; `treering search --help` lists the "
-            f"fields\n  {self._query}\n  {' ' * self._at}^"
+            f"query, column {self._at + 1}: found {found}, expected {expected}; `treering {self._command} --help` "
+            f"lists the fields\n  {self._query}\n  {' ' * self._at}^"
         )
 
 
