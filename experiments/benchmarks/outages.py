@@ -2,8 +2,9 @@
 
     .venv/bin/python experiments/benchmarks/outages.py --json experiments/benchmarks/results/outages.json
 
-A loop reports its steps by `treering.start`, and a follower ships it from a process of its own to a real MLflow server,
-a ledger in a real PostgreSQL and a real S3 server, through proxies that make the trouble of one of them. `locked`:
+A loop reports its steps by `treering.start`, in a process of its own with one BLAS thread, and a follower ships it from
+another to a real MLflow server, a ledger in a real PostgreSQL and a real S3 server, through proxies that make the
+trouble of one of them. `locked`:
 another connection holds MLflow's SQLite database. `hung`: the server takes connections and is silent. The follower has
 the lower priority, as always. Rounds of all kinds alternate; figures are medians over the rounds, and ratios to a
 training without a follower. In the end the trouble is over, and everything must have arrived.
@@ -22,7 +23,9 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +140,8 @@ def one_round(
     elif server in proxies:
         proxies[server].fault = trouble
     try:
-        seconds = train(project, f"outage-{number}", steps)
+        with ProcessPoolExecutor(1, get_context("spawn")) as trainer:  # without the threads of the proxies
+            seconds = trainer.submit(train, project, f"outage-{number}", steps).result()
     finally:
         if follower is not None:
             follower.kill()
@@ -160,6 +164,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="trainings of each kind")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     arguments = parser.parse_args()
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # for the processes that train
     rounds: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
     with tempfile.TemporaryDirectory() as folder, servers(Path(folder)) as proxies:
         for number in range(arguments.rounds):
