@@ -68,7 +68,14 @@ def test_numbers_and_choices_that_do_not_fit_are_named(audited):
     refused("batch", "No such before", "before", [*numbers, "51"], run=name)
     refused("trace", "No such limit", "limit", [*numbers, "1001"])
     refused("takedown", "No such limit", "limit", [*numbers, "1001"])
-    for where, key in (("run", "x"), ("run", "steps"), ("run", "replaced"), ("batch", "view"), ("batch", "alone")):
+    for where, key in (
+        ("run", "x"),
+        ("run", "steps"),
+        ("run", "replaced"),
+        ("run", "smooth"),
+        ("batch", "view"),
+        ("batch", "alone"),
+    ):
         refused(where, f"No such {key}", key, hostile, run=name)
     refused("trace", "No such by", "by", hostile)
     refused("trace", "No such licence", "licence", hostile, by="licence")

@@ -177,6 +177,22 @@ def test_a_restart_is_two_segments_and_its_replaced_steps_are_off_until_asked_fo
     assert rows(layers(view, "line")[-1], data)["step"].tolist() == list(range(101, 118))
 
 
+@pytest.mark.slow
+def test_smoothing_is_off_until_asked_for_and_hides_no_mark(lay_run) -> None:
+    name = lay_run(restart_after=100, lost_steps=17, nan_at=77).name
+    view, data = panel(page("run", run=name, x="step"), "Loss")
+    raw = rows(layers(view, "line")[0], data)
+    view, data = panel(page("run", run=name, x="step", smooth="true"), "Loss, smoothed 0.9")
+    faint, average = (rows(layer, data) for layer in layers(view, "line")[:2])
+    assert faint["y"].tolist() == raw["y"].tolist()
+    by_step = average.set_index("step")["y"]
+    kept = raw.set_index("step")["y"]
+    assert [by_step[1], by_step[101]] == [kept[1], kept[101]]
+    assert by_step[2] == pytest.approx((0.9 * kept[1] + kept[2]) / 1.9)
+    (cross,) = [layer for layer in layers(view, "point") if layer["mark"].get("shape") == "cross"]
+    assert rows(cross, data)["step"].tolist() == [77]
+
+
 def test_a_value_that_is_no_number_has_its_own_mark(lay_run) -> None:
     app = page("run", run=lay_run(nan_at=77).name)
     table = next(frame.value for frame in app.dataframe if "Background" in frame.value).set_index("Step")

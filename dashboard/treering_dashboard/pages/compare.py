@@ -1,9 +1,9 @@
 """Two or more runs side by side: curves over one x, what differs in config and data, scores with their errors.
 
 If the compared blends differ, training and validation loss are means over differently weighted corpora; the page says
-so and shows the held-out loss of each corpus beside it. Smoothing is off by default and only for comparisons: a
-time-weighted, de-biased average, with the raw curve faint below it. The page leads to *Differences* if the data of two
-runs differ, and its first step leads to the batch of either side.
+so and shows the held-out loss of each corpus beside it. Smoothing is off by default: a time-weighted, de-biased
+average, with the raw curve faint below it. The page leads to *Differences* if the data of two runs differ, and its
+first step leads to the batch of either side.
 """
 
 import math
@@ -28,7 +28,7 @@ from treering_dashboard.frames import cached
 from treering_dashboard.frames.reads import COSTLY_BYTES, ring_bytes
 from treering_dashboard.frames.rings import VALIDATION, RunFrames
 from treering_dashboard.frames.scores import NOT_SAID, reported_scores
-from treering_dashboard.frames.smoothing import WEIGHT, smooth
+from treering_dashboard.frames.smoothing import WEIGHT
 from treering_dashboard.frames.summary import AnyRun
 from treering_dashboard.panels.address import SWITCH, among, check_address, check_all, gone
 from treering_dashboard.panels.answer import asked, error_box
@@ -41,7 +41,15 @@ from treering_dashboard.panels.reads import read_both
 from treering_dashboard.panels.state import problem_box
 from treering_dashboard.panels.tables import table
 from treering_dashboard.panels.text import NOTHING, number, size
-from treering_dashboard.panels.training import FEW_POINTS, MOST_OTHERS, curve, loss_line, y_format
+from treering_dashboard.panels.training import (
+    FEW_POINTS,
+    MOST_OTHERS,
+    averaged,
+    curve,
+    loss_line,
+    smoothed_title,
+    y_format,
+)
 
 LEFT = ("train/loss", "train/grad_norm")
 RIGHT = ("optim/learning_rate", "speed/tokens_per_second")
@@ -176,19 +184,13 @@ def _panel(key: str, runs: Sequence[AnyRun], frames: Sequence[RunFrames], x: Pla
         metrics.append(frame.path.describe(key))
         drawn = frame.path.drawn([key], [x.column])
         values += drawn.envelopes[key].hi.tolist()
-        latest = number(frame.path.latest(key))
-        line = curve(drawn, key, x)
-        if smoothed:
-            lines.append(Line(line, "", "", colour, muted=True))
-            found = smooth(line["x"].to_numpy(), line["y"].to_numpy(), line["segment"].to_numpy())
-            line = line.assign(y=found).drop(columns=["lo", "hi", "bad"])
-            latest = number(float(found[-1]))
-        lines.append(Line(line, run_label(run)[:8], latest, colour))
+        line = Line(curve(drawn, key, x), run_label(run)[:8], number(frame.path.latest(key)), colour)
+        lines += averaged(line) if smoothed else [line]
     if not metrics:
         return Panel("", "", ())
     metric = metrics[0]
     unit = metric.unit if all(each.unit == metric.unit for each in metrics) else ""
-    title = f"{metric.title}, smoothed {WEIGHT}" if smoothed else metric.title
+    title = smoothed_title(metric) if smoothed else metric.title
     log = metric.logarithmic and any(line.has_numbers for line in lines)
     return Panel(title, unit, tuple(lines), log=log, y_format=y_format(metric, values))
 

@@ -13,6 +13,7 @@ from treering_dashboard.frames import cached
 from treering_dashboard.frames.buckets import MAX_BUCKETS
 from treering_dashboard.frames.rings import RunFrames
 from treering_dashboard.frames.scores import perplexity_frame, reported_frame, score_frame
+from treering_dashboard.frames.smoothing import WEIGHT
 from treering_dashboard.frames.summary import AnyRun, RunSummary
 from treering_dashboard.panels.address import SWITCH, check_address
 from treering_dashboard.panels.answer import error_box
@@ -43,7 +44,7 @@ REFRESH_S = 5
 def page() -> None:
     """Draws the page; the part below the controls looks again by itself while the run is alive."""
     runs = all_runs_or_stop()
-    check_address(replaced=SWITCH)
+    check_address(replaced=SWITCH, smooth=SWITCH)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         run = choose_run(runs)
         axis = choose_axis([cached.frames(run)])
@@ -51,12 +52,20 @@ def page() -> None:
         show_replaced = len(cached.frames(run).replaced) > 0 and st.toggle(
             "Replaced steps", key="replaced", bind="query-params", help="Steps that a restart went back behind, in grey"
         )
+        smoothed = st.toggle(
+            "Smoothed",
+            key="smooth",
+            bind="query-params",
+            help=f"Loss and gradient norm: time-weighted moving average, weight {WEIGHT}, over the faint curve",
+        )
     alive = cached.summary(run).alive
     live = st.fragment(_live, run_every=REFRESH_S if alive else None, key="live")
-    live(run, axis, was_alive=alive, window=window, show_replaced=show_replaced)
+    live(run, axis, was_alive=alive, window=window, show_replaced=show_replaced, smoothed=smoothed)
 
 
-def _live(run: AnyRun, axis: XAxis, *, was_alive: bool, window: int | None, show_replaced: bool) -> None:
+def _live(
+    run: AnyRun, axis: XAxis, *, was_alive: bool, window: int | None, show_replaced: bool, smoothed: bool
+) -> None:
     summary, frames = cached.summary(run), cached.frames(run)
     if summary.alive != was_alive:
         st.rerun()
@@ -66,7 +75,7 @@ def _live(run: AnyRun, axis: XAxis, *, was_alive: bool, window: int | None, show
         error_box("The run that this one starts from is missing.", summary.missing)
     shown = frames if window is None else frames.last(window)
     if frames.num_steps:
-        _charts(run, shown, axis, show_replaced=show_replaced)
+        _charts(run, shown, axis, show_replaced=show_replaced, smoothed=smoothed)
         _stretches(shown)
     elif summary.state == "empty":
         st.info(
@@ -103,13 +112,13 @@ def _head(summary: RunSummary) -> None:
         state_line(summary)
 
 
-def _charts(run: AnyRun, frames: RunFrames, axis: XAxis, *, show_replaced: bool) -> None:
+def _charts(run: AnyRun, frames: RunFrames, axis: XAxis, *, show_replaced: bool, smoothed: bool) -> None:
     x = Placement.of(axis, [frames.path, frames.replaced] if show_replaced else [frames.path])
     marks = Marks(restart_marks(frames, x), incident_marks(frames, x))
     health, evaluation, throughput = st.columns(3, gap="medium")
     with health:
         st.markdown("###### Training health")
-        panels = metric_panels(frames, HEALTH, x, show_replaced=show_replaced)
+        panels = metric_panels(frames, HEALTH, x, show_replaced=show_replaced, smoothed=smoothed)
         if panels:
             draw_stack(panels, x, marks, key="health", alt_text=_described("Training health", frames))
         else:

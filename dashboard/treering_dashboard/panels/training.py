@@ -20,6 +20,7 @@ from treering_dashboard.frames.buckets import downsample
 from treering_dashboard.frames.curves import Drawn
 from treering_dashboard.frames.rings import VALIDATION, RunFrames
 from treering_dashboard.frames.scores import shots_text
+from treering_dashboard.frames.smoothing import WEIGHT, smooth
 from treering_dashboard.frames.telemetry import Telemetry, column
 from treering_dashboard.panels.axis import Placement
 from treering_dashboard.panels.charts import GREY, OKABE_ITO, PLAIN, Line, Panel, Stroke, strokes
@@ -52,14 +53,24 @@ LARGE = 1e5
 _COLOURS = dict(zip((*HEALTH, *THROUGHPUT), (OKABE_ITO[0],) * 4 + (OKABE_ITO[2],) * 4, strict=True))
 
 
-def metric_panels(frames: RunFrames, keys: Sequence[str], x: Placement, *, show_replaced: bool) -> list[Panel]:
-    """One panel for each metric that the rings have."""
+def metric_panels(
+    frames: RunFrames, keys: Sequence[str], x: Placement, *, show_replaced: bool, smoothed: bool = False
+) -> list[Panel]:
+    """One panel for each metric that the rings have.
+
+    Args:
+        frames: of the run.
+        keys: of the metrics.
+        x: the page's axis.
+        show_replaced: whether steps that a restart did again are drawn.
+        smoothed: whether noisy metrics have a moving average over their curve.
+    """
     held = [key for key in keys if key in frames.path and not math.isnan(_newest(frames, key))]
     if not held:
         return []
     path = frames.path.drawn(held, [x.column])
     replaced = frames.replaced.drawn(held, [x.column]) if show_replaced and len(frames.replaced) else None
-    return [_metric_panel(key, path, replaced, frames, x) for key in held]
+    return [_metric_panel(key, path, replaced, frames, x, smoothed=smoothed and key in JUDGED) for key in held]
 
 
 def _newest(frames: RunFrames, key: str) -> float:
@@ -127,20 +138,37 @@ def _same(frames: RunFrames, one: str, other: str) -> bool:
     return bool(np.allclose(a, b, rtol=1e-9, equal_nan=True))
 
 
-def _metric_panel(key: str, path: Drawn, replaced: Drawn | None, frames: RunFrames, x: Placement) -> Panel:
+def smoothed_title(metric: Metric) -> str:
+    """The title of a panel of averages, with their weight."""
+    return f"{metric.title}, smoothed {WEIGHT}"
+
+
+def averaged(line: Line) -> list[Line]:
+    """The curve faint with its band, and its moving average over it, of which the newest value is shown."""
+    data = line.data
+    average = smooth(data["x"].to_numpy(), data["y"].to_numpy(), data["segment"].to_numpy())
+    smoothed = data.assign(y=average).drop(columns=["lo", "hi", "bad"])
+    faint = replace(line, label="", latest="", muted=True)
+    return [faint, replace(line, data=smoothed, latest=number(float(average[-1])), points=False)]
+
+
+def _metric_panel(
+    key: str, path: Drawn, replaced: Drawn | None, frames: RunFrames, x: Placement, *, smoothed: bool
+) -> Panel:
     metric = frames.path.describe(key)
     lines = []
     is_loss = key == "train/loss"
     newest = frames.path.latest(key)
     latest = size(newest) if metric.unit == "bytes" else number(newest, "" if is_loss else metric.unit)
     line = Line(curve(path, key, x), "training" if is_loss else "", latest, _COLOURS.get(key, OKABE_ITO[3]))
-    lines.append(replace(line, points=_is_sparse(line.data)))
+    line = replace(line, points=_is_sparse(line.data))
+    lines += averaged(line) if smoothed else [line]
     if is_loss:
         lines += validation_lines(frames, x)
     if replaced is not None:
         lines.append(Line(curve(replaced, key, x), "", "", GREY, muted=True))
     return Panel(
-        metric.title,
+        smoothed_title(metric) if smoothed else metric.title,
         metric.unit,
         tuple(lines),
         log=metric.logarithmic and lines[0].has_numbers,
