@@ -74,3 +74,17 @@ def test_what_was_set_beside_the_file_tells_runs_apart(lay_run) -> None:
     table = page("runs").dataframe[0].value
     assert table.set_index("Run").loc[run.name, "Set"] == "seed=2  optimizer.peak_learning_rate=0.001"
     assert "seed=2  ·  optimizer.peak_learning_rate=0.001" in texts(page("run", run=run.name))
+
+
+@pytest.mark.slow
+def test_the_query_in_the_address_filters_the_runs(lay_run) -> None:
+    lay_run(seed=1)
+    wanted = lay_run(seed=2, status="interrupted", stop_at=240)
+    app = page("runs", q="seed>1 state:interrupted")
+    assert not app.exception
+    assert list(app.dataframe[0].value["Run"]) == [wanted.name]
+    assert "1 run of 2" in texts(app)
+    assert "no run has the config value model.layer" in texts(page("runs", q="model.layer>1"))
+    refused = page("runs", q="modl.x>2")
+    assert "column 1: found 'modl.x>2', expected one of the fields experiment" in texts(refused)
+    assert not refused.dataframe

@@ -2,14 +2,19 @@
 
 import math
 import os
+from collections.abc import Sequence
 
 import pandas as pd
 import streamlit as st
 
+from treering.errors import UserError
+from treering.store.ledger.search.folders import Asked, fits, folder_query, unknown_names
+from treering.store.ledger.search.query import Term
 from treering_dashboard import links
 from treering_dashboard.frames import cached
-from treering_dashboard.frames.summary import STATES, RunSummary
-from treering_dashboard.panels.address import SWITCH, among, check_address, check_all
+from treering_dashboard.frames.summary import STATES, AnyRun, RunSummary
+from treering_dashboard.panels.address import SWITCH, among, check_address, check_all, text
+from treering_dashboard.panels.answer import error_box
 from treering_dashboard.panels.choice import all_runs_or_stop, unlisted
 from treering_dashboard.panels.foreign import say, shown_frame
 from treering_dashboard.panels.state import SIGNS, sign_text, state_column
@@ -29,14 +34,27 @@ def page() -> None:
     """Draws the table; a click on a row opens the run, two ticked rows are compared."""
     runs = all_runs_or_stop()
     summaries = [cached.summary(run) for run in runs]
-    check_address(archived=SWITCH)
+    check_address(archived=SWITCH, q=text)
+    query = st.text_input(
+        "Query",
+        key="q",
+        bind="query-params",
+        label_visibility="collapsed",
+        placeholder="model.num_layers>=24 tag:ablation -state:broken",
+        help="The terms of `treering runs QUERY`: experiment, run, state, tag, note, step, tokens, loss, config values",
+    )
+    try:
+        terms = folder_query(query or "")
+    except UserError as error:
+        error_box("The query does not say what to list.", error)
+        return
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         tags = _choose_tags(summaries)
         archived = any(s.archived for s in summaries) and st.toggle(
             "Archived runs", key="archived", bind="query-params", help="Runs that `treering archive` put away"
         )
     live = st.fragment(_table, run_every=REFRESH_S if any(s.alive for s in summaries) else None, key="live")
-    live(tags, archived=archived)
+    live(tags, terms, archived=archived)
     unlisted()
 
 
@@ -57,9 +75,14 @@ def _choose_tags(summaries: list[RunSummary]) -> list[str]:
     )
 
 
-def _table(tags: list[str], *, archived: bool) -> None:
-    every = [cached.summary(run) for run in cached.all_runs()]
+def _table(tags: list[str], terms: Sequence[Term], *, archived: bool) -> None:
+    read = [(run, cached.summary(run)) for run in cached.all_runs()]
+    every = [s for _run, s in read]
+    asked = [_asked(run, s) for run, s in read] if terms else []
     summaries = [s for s in every if set(tags) <= set(s.tags) and (archived or not s.archived)]
+    if terms:
+        fitting = {each.id for each in asked if fits(each, terms)}
+        summaries = [s for s in summaries if s.id in fitting]
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         alive, stalled = sum(s.alive for s in summaries), sum(s.state == "stalled" for s in summaries)
         of_them = f", {stalled} of them stalled" if stalled else ""
@@ -69,8 +92,10 @@ def _table(tags: list[str], *, archived: bool) -> None:
         registry = os.environ.get(REGISTRY_VARIABLE, "")
         if registry.startswith(("http://", "https://")):
             st.page_link(registry, label="MLflow", icon=":material/open_in_new:")
+    for line in unknown_names(terms, asked):
+        say(line)
     if not summaries:
-        st.info("No run that is not archived has all of these tags.", icon=":material/filter_alt:")
+        st.info("No run that is not archived fits the query and has all of these tags.", icon=":material/filter_alt:")
         return
     event = st.dataframe(
         shown_frame(runs_frame(summaries)),
@@ -96,6 +121,11 @@ def _table(tags: list[str], *, archived: bool) -> None:
         st.page_link(links.RUN.link, label="Open the run", query_params={"run": chosen[0]})
     elif chosen:
         st.page_link(links.COMPARE.link, label=f"Compare {count(len(chosen))} runs", query_params={"runs": chosen})
+
+
+def _asked(run: AnyRun, summary: RunSummary) -> Asked:
+    numbers = {"step": summary.step, "tokens": summary.tokens, "loss": summary.loss}
+    return Asked.of(run, summary.experiment, summary.state, numbers)
 
 
 def runs_frame(summaries: list[RunSummary]) -> pd.DataFrame:

@@ -14,6 +14,7 @@ from treering.cli.output import console, print_json, print_table
 if TYPE_CHECKING:
     from treering.metrics.run_summary import RunLine
     from treering.project import Project
+    from treering.store.ledger.search.folders import AnyRun, Asked
 
 
 SHOWN_ID = 8
@@ -46,16 +47,18 @@ def runs(query: QueryArgument = None, *, json: JsonOption = False, every: AllOpt
     from treering.metrics.recorded_summary import recorded_line
     from treering.metrics.run_summary import run_line, unlisted_runs
     from treering.runlog.find import find_recorded_runs, find_runs, run_is_archived
-    from treering.store.ledger.search.folders import Asked, fits, folder_query, unknown_names
+    from treering.store.ledger.search.folders import fits, folder_query, unknown_names
 
     terms = folder_query(" ".join(query or ()))
     here = project().runs
     own, recorded = find_runs(here), find_recorded_runs(here)
     archived = {run.path for run in own if run_is_archived(run)}
     archived |= {run.path for run in recorded if run_is_archived(run)}
-    asked = [Asked.of(run, run_line(run)) for run in own if every or run.path not in archived]
-    asked += [Asked.of(run, recorded_line(run)) for run in recorded if every or run.path not in archived]
-    lines = [each.line for each in asked if fits(each, terms)]
+    shown = [(run, run_line(run)) for run in own if every or run.path not in archived]
+    others = [(run, recorded_line(run)) for run in recorded if every or run.path not in archived]
+    asked = [_asked(run, line) for run, line in shown] + [_asked(run, line) for run, line in others]
+    every_line = [line for _run, line in shown] + [line for _run, line in others]
+    lines = [line for line, each in zip(every_line, asked, strict=True) if fits(each, terms)]
     archived_ids = {path.name for path in archived}
     lines.sort(key=lambda line: -math.inf if line.age_s is None else -line.age_s)
     notes = [f"{line.id}: {note}" for line in lines for note in _notes(line)]
@@ -71,12 +74,19 @@ def runs(query: QueryArgument = None, *, json: JsonOption = False, every: AllOpt
         return
     if lines:
         columns = ("run", "experiment", "state", "step", "loss", "val. loss", "tokens", "saves", "age")
-        shown = _shown_length([line.id for line in lines])
-        print_table(columns, [_row(line, shown) for line in lines], numbers=columns[3:])
+        length = _shown_length([line.id for line in lines])
+        print_table(columns, [_row(line, length) for line in lines], numbers=columns[3:])
     elif not notes:
         console.print(no_runs_text(project()))
     if notes:
         console.print("", *notes)
+
+
+def _asked(run: "AnyRun", line: "RunLine") -> "Asked":
+    from treering.store.ledger.search.folders import Asked
+
+    numbers = {"step": line.step, "tokens": line.consumed_tokens, "loss": line.loss}
+    return Asked.of(run, line.experiment, line.state, numbers)
 
 
 def _shown_length(ids: list[str]) -> int:

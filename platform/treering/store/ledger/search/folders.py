@@ -1,4 +1,4 @@
-"""A query over the run folders on this machine: `treering runs QUERY`; no database is asked."""
+"""A query over the run folders on this machine, of `treering runs` and the dashboard: no database is asked."""
 
 import difflib
 from collections.abc import Collection, Mapping, Sequence
@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from treering.errors import EvidenceError
-from treering.metrics.run_summary import RunLine
 from treering.runlog.directory import RunDirectory
 from treering.runlog.journal import notes_and_tags
 from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering.store.ledger.search.fields import FOLDER_FIELDS
 from treering.store.ledger.search.query import WORD, Term, fold, parse, pattern
+
+AnyRun = RunDirectory | RecordedRunDirectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,22 +20,28 @@ class Asked:
     """What a query asks of one run.
 
     Attributes:
-        line: the run in a list.
+        id: of the run.
+        experiment: its name.
+        state: as in the list of runs.
+        numbers: `step`, `tokens` and `loss` of the newest step; None where it is not known.
         trainer: `treering`, or `recorded` for other trainers.
         tags: of the run.
         notes: their texts.
         config: values by dotted name; empty where the config cannot be read.
     """
 
-    line: RunLine
+    id: str
+    experiment: str
+    state: str
+    numbers: Mapping[str, float | None]
     trainer: str
     tags: Sequence[str]
     notes: Sequence[str]
     config: Mapping[str, Any]
 
     @classmethod
-    def of(cls, run: RunDirectory | RecordedRunDirectory, line: RunLine) -> "Asked":
-        """Reads what the line does not have; what is damaged counts as empty, since the line names the damage."""
+    def of(cls, run: AnyRun, experiment: str, state: str, numbers: Mapping[str, float | None]) -> "Asked":
+        """Reads what a list of runs does not have; what is damaged counts as empty, since the list names the damage."""
         try:
             noted, tags = notes_and_tags(each.entry for each in run.journal.lines())
             notes = [each.text for each in noted]
@@ -45,7 +52,7 @@ class Asked:
         except EvidenceError:
             config = {}
         trainer = "treering" if isinstance(run, RunDirectory) else "recorded"
-        return cls(line, trainer, tags, notes, config)
+        return cls(run.path.name, experiment, state, numbers, trainer, tags, notes, config)
 
 
 def folder_query(query: str) -> tuple[Term, ...]:
@@ -78,7 +85,7 @@ def _nearest(name: str, known: Collection[str]) -> str:
     return f"; did you mean {near[0]}?" if near else "; `treering show RUN --full` lists the values of a run"
 
 
-def _config(run: RunDirectory | RecordedRunDirectory) -> dict[str, Any]:
+def _config(run: AnyRun) -> dict[str, Any]:
     if isinstance(run, RecordedRunDirectory):
         return dict(run.record.config)
     values = run.resolved.model_dump(mode="json")
@@ -101,22 +108,20 @@ def _config_name(term: Term) -> str:
 
 
 def _holds(asked: Asked, term: Term) -> bool:
-    line = asked.line
     if term.field == WORD:
-        names = (line.id, line.experiment, *asked.tags, *asked.notes)
+        names = (asked.id, asked.experiment, *asked.tags, *asked.notes)
         return _any(names, term, inside=True)
     if _is_config(term):
         value = asked.config.get(_config_name(term))
         return any(_value_fits(each, term) for each in (value if isinstance(value, list) else [value]))
-    numbers = {"step": line.step, "tokens": line.consumed_tokens, "loss": line.loss}
-    if term.field in numbers:
-        number = numbers[term.field]
+    if term.field in asked.numbers:
+        number = asked.numbers[term.field]
         return number is not None and _compares(number, term)
     if term.field == "run":
-        return any(pattern(f"{each}*").fullmatch(fold(line.id)) is not None for each in term.values)
+        return any(pattern(f"{each}*").fullmatch(fold(asked.id)) is not None for each in term.values)
     texts: dict[str, Sequence[str]] = {
-        "experiment": (line.experiment,),
-        "state": (line.state,),
+        "experiment": (asked.experiment,),
+        "state": (asked.state,),
         "trainer": (asked.trainer,),
         "tag": _tags(asked.tags, term.part),
         "note": asked.notes,
