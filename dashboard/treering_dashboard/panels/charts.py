@@ -247,7 +247,7 @@ def _panel(panel: Panel, x: Placement, marks: Marks, number: int, *, lowest: boo
                 tooltip=[
                     alt.Tooltip("rule:N", title="Alarm"),
                     alt.Tooltip("step:Q", title="At step"),
-                    alt.Tooltip("value:Q", title=panel.title, format=".3~g"),
+                    alt.Tooltip("value:Q", title="Value", format=".3~g"),
                     alt.Tooltip("background:Q", title="Compared with", format=".3~g"),
                 ],
             )
