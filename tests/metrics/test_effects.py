@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from treering.metrics.effects import ALPHA, holm, paired, unpaired
+from treering.metrics.effects import ALPHA, holm, paired, unpaired, welch
 
 
 def answers(values):
@@ -78,6 +78,17 @@ def test_holm_against_the_published_procedure():
     assert holm([]) == []
 
 
+def test_welch_against_a_worked_example():
+    """The numbers of `scipy.stats.ttest_ind([4.45, 4.47, 4.44], [4.52, 4.49, 4.50], equal_var=False)`."""
+    found = welch([4.52, 4.49, 4.50], [4.45, 4.47, 4.44])
+    assert found.value == pytest.approx(-0.05)
+    assert found.p == pytest.approx(0.01601097, abs=1e-8)
+    assert (found.low, found.high) == (pytest.approx(-0.08462836, abs=1e-8), pytest.approx(-0.01537164, abs=1e-8))
+    assert math.isnan(welch([4.5], [4.4, 4.5]).low)
+    same = welch([4.5, 4.5], [4.4, 4.4])
+    assert (same.p, math.isnan(same.low)) == (1, True)
+
+
 @pytest.mark.slow
 def test_of_a_thousand_pairs_without_effect_at_most_five_percent_are_flagged():
     random = np.random.default_rng(1)
@@ -111,3 +122,13 @@ def test_planted_effects_on_accuracies_are_found():
     found = [paired(*accuracies(random, 1000, 0.08)) for _ in range(100)]
     flagged = [min(holm([effect.p, *(paired(*neutral(random, 100)).p for _ in range(4))])) <= ALPHA for effect in found]
     assert sum(flagged) >= 95
+
+
+@pytest.mark.slow
+def test_seeds_without_effect_are_seldom_flagged_and_planted_effects_found():
+    random = np.random.default_rng(4)
+    equal = [welch(random.normal(4.5, 0.01, 3), random.normal(4.5, 0.01, 3)) for _ in range(1000)]
+    assert sum(effect.p <= ALPHA for effect in equal) <= 60
+    assert sum(effect.low <= 0 <= effect.high for effect in equal) >= 940
+    planted = [welch(random.normal(4.5, 0.01, 3), random.normal(4.45, 0.01, 3)) for _ in range(200)]
+    assert sum(effect.p <= ALPHA for effect in planted) >= 180

@@ -1,11 +1,11 @@
 """Statistics of a difference: effect, 95 % interval, p-value, and the smallest effect that would have been found.
 
-Two checkpoints that answer the same items are compared in pairs, item by item: what is hard for both cancels out.
-`metrics.verdicts` reads the results by item.
+Two checkpoints that answer the same items are compared in pairs, item by item: what is hard for both cancels out. Runs
+with different seeds are compared by Welch's test. Numbers come from `metrics.verdicts` and `metrics.groups`.
 
 Sources: exact test of McNemar (Psychometrika 12, 1947); interval of Agresti and Min (Statistics in Medicine 24, 2005),
-which adds 1/2 to each cell; symmetric bootstrap-t (Hall, Annals of Statistics 16, 1988); Holm
-(Scandinavian Journal of Statistics 6, 1979).
+which adds 1/2 to each cell; symmetric bootstrap-t (Hall, Annals of Statistics 16, 1988); Welch (Biometrika 34, 1947);
+Holm (Scandinavian Journal of Statistics 6, 1979).
 """
 
 import math
@@ -28,7 +28,7 @@ RESAMPLES: Final = 4999
 _SEED: Final = 20_260_101
 _CHUNK: Final = 2_000_000
 
-Method = Literal["mcnemar", "bootstrap", "unpaired"]
+Method = Literal["mcnemar", "bootstrap", "unpaired", "welch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,8 @@ class Effect:
         high: its upper end.
         p: two-sided p-value before correction; 1 where nothing can be said.
         detectable: smallest true difference that is found with a probability of 80 %; NaN where there is no error.
-        method: `mcnemar` (exact) or `bootstrap` over pairs of items; `unpaired` from two standard errors.
+        method: `mcnemar` (exact) or `bootstrap` over pairs of items; `unpaired` from two standard errors; `welch` over
+            seeds.
         pairs: items that both answered; 0 where the comparison is not over pairs.
     """
 
@@ -120,6 +121,22 @@ def unpaired(first: float, first_stderr: float, second: float, second_stderr: fl
     half = _normal(1 - ALPHA / 2) * stderr
     p = math.erfc(abs(value) / stderr / math.sqrt(2))
     return Effect(value, value - half, value + half, p, _detectable(stderr, tests), "unpaired")
+
+
+def welch(first: Sequence[float], second: Sequence[float], tests: int = 1) -> Effect:
+    """Compares the means of two groups of seeds; with fewer than two in either, the noise is not known."""
+    value = float(np.mean(second) - np.mean(first))
+    if min(len(first), len(second)) < 2:
+        return Effect(value, math.nan, math.nan, 1.0, math.nan, "welch")
+    parts = [float(np.var(values, ddof=1)) / len(values) for values in (first, second)]
+    stderr = math.sqrt(sum(parts))
+    if stderr == 0:  # seeds that change nothing show no noise
+        return Effect(value, math.nan, math.nan, 1.0, math.nan, "welch")
+    freedom = stderr**4 / sum(part**2 / (len(v) - 1) for part, v in zip(parts, (first, second), strict=True))
+    p = min(1.0, 2 * float(special.stdtr(freedom, -abs(value) / stderr)))
+    half = float(special.stdtrit(freedom, 1 - ALPHA / 2)) * stderr
+    needed = float(special.stdtrit(freedom, 1 - ALPHA / 2 / tests) + special.stdtrit(freedom, POWER)) * stderr
+    return Effect(value, value - half, value + half, p, needed, "welch")
 
 
 def _detectable(stderr: float, tests: int) -> float:

@@ -1,4 +1,4 @@
-"""`treering compare`: whether two checkpoints differ by more than noise."""
+"""`treering compare`: whether runs or checkpoints differ by more than noise."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,52 +11,123 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from treering.metrics.environments import EnvironmentComparison
+    from treering.metrics.groups import GroupComparison
     from treering.metrics.verdicts import TaskVerdict
     from treering.runlog.directory import RunDirectory
     from treering.runlog.records import Evaluation
 
-First = Annotated[
-    str,
+Runs = Annotated[
+    list[str] | None,
     typer.Argument(
-        metavar="A", help="A run, by its folder or a prefix of its id, at its newest evaluated step; or RUN@STEP."
+        metavar="RUN...",
+        help="Runs, by folder or a prefix of the id; default: all of the project. Or two checkpoints as RUN@STEP.",
     ),
 ]
-Second = Annotated[str, typer.Argument(metavar="B", help="What to compare with it, in the same form.")]
 
 
-def compare(a: First, b: Second, json: JsonOption = False) -> None:
-    """Compare two checkpoints on the same items, and say which differences are more than noise.
+def compare(names: Runs = None, json: JsonOption = False) -> None:
+    """Compare runs by the noise of seeds, or two checkpoints item by item.
 
-    Each score is compared item by item: accuracies by McNemar's exact test, other scores by a paired bootstrap. Holm's
-    correction over all scores keeps the risk of any false alarm at 5 %. The column `detectable` is the smallest true
-    difference that the number of items shows with a probability of 80 %.
+    Runs that differ in their seeds alone are one group. Held-out losses of groups are compared by Welch's test; with
+    one seed the noise is unknown. The first run's group is what others are compared with.
+
+    Two runs or two checkpoints are compared item by item as well: accuracies by McNemar's exact test, other scores by
+    a paired bootstrap. The column `detectable` is the smallest true difference that is found four times of five.
+    Holm's correction keeps the risk of any false alarm at 5 %.
 
     Exit codes:
         3: the evidence is missing or does not hold
 
     Examples:
-        treering compare 430e51 c6afcc
+        treering compare 430e51 c6afcc 77b0a1
         treering compare 430e51@80 430e51@320 --json
     """
     from treering.cli.numbers import plain_numbers
-    from treering.metrics.environments import compare_environments
-    from treering.metrics.verdicts import judge_evaluations
+    from treering.errors import UserError
 
-    (run, first), (other, second) = _evaluation(a), _evaluation(b)
-    found = judge_evaluations(first, second)
-    environments = compare_environments(_environment(run), _environment(other))
+    named = [_named(name) for name in names] if names else [(run, None) for run in _all_runs()]
+    steps = [step for _, step in named if step is not None]
+    if len(named) < 2 or (steps and len(named) != 2):
+        expected = "two checkpoints" if steps else "two runs or more"
+        raise UserError(f"compare: found {len(named)}, expected {expected}; `treering runs` lists the runs")
+    groups = None if steps else _groups([run for run, _ in named])
+    pair = _Pair(*named) if len(named) == 2 else None
     if json:
-        sides = {name: {"run": each.run, "step": each.step} for name, each in (("a", first), ("b", second))}
-        scores = [each.to_json() for each in found]
-        print_json(plain_numbers({**sides, "scores": scores, "environment": environments.to_json()}))
-        return
-    for name, each in (("A", first), ("B", second)):
-        console.print(
-            f"{name}  run {_id(each)}, step {each.step:,}, held-out loss {each.validation_loss:.4f} nat/token"
+        print_json(
+            plain_numbers(
+                {
+                    "groups": None if groups is None else groups.to_json(),
+                    **(pair.to_json() if pair is not None else {}),
+                }
+            )
         )
-    console.print()
-    print_verdicts(found)
-    print_environments(environments)
+        return
+    if groups is not None:
+        print_groups(groups)
+    if pair is not None:
+        pair.print()
+
+
+def print_groups(found: "GroupComparison") -> None:
+    """Prints the groups, what of them is the best, and a verdict on each against the first."""
+    for group in found.groups:
+        ids = ", ".join(run.id[:8] for run in group.runs)
+        seeds = ", ".join(map(str, group.seeds))
+        console.print(f"{group.name}  {group.band}; runs {ids} (seeds {seeds})")
+    if len(found.groups) == 1:
+        console.print("", "One group: the configs differ in their seeds alone, so there is nothing to compare with.")
+        return
+    measure = found.measure if found.step is None else f"{found.measure}, step {found.step:,}, nat/token"
+    console.print(f"   {measure}", "")
+    for line in (found.sentence, *(verdict.sentence for verdict in found.against_first)):
+        if line:
+            console.print(line)
+
+
+class _Pair:
+    """Two checkpoints, their verdicts and their environments."""
+
+    def __init__(self, first: "tuple[RunDirectory, int | None]", second: "tuple[RunDirectory, int | None]") -> None:
+        from treering.metrics.environments import compare_environments
+        from treering.metrics.verdicts import judge_evaluations
+
+        a, b = _evaluation(*first), _evaluation(*second)
+        self.sides = a, b
+        self.verdicts = [] if a is None or b is None else judge_evaluations(a, b)
+        self.environments = compare_environments(*(_environment(run) for run, _ in (first, second)))
+
+    def to_json(self) -> dict[str, Any]:
+        """The answer as JSON values."""
+        sides = {
+            name: each and {"run": each.run, "step": each.step} for name, each in zip("ab", self.sides, strict=True)
+        }
+        scores = [each.to_json() for each in self.verdicts]
+        return {**sides, "scores": scores, "environment": self.environments.to_json()}
+
+    def print(self) -> None:
+        """Prints the answer."""
+        console.heading("Scores item by item")
+        for name, each in zip("AB", self.sides, strict=True):
+            if each is None:
+                console.print(f"{name}  no checkpoint is evaluated; `treering evaluate` scores them all")
+                continue
+            loss = f"held-out loss {each.validation_loss:.4f} nat/token"
+            console.print(f"{name}  run {_id(each)}, step {each.step:,}, {loss}")
+        console.print()
+        print_verdicts(self.verdicts)
+        print_environments(self.environments)
+
+
+def _groups(runs: "list[RunDirectory]") -> "GroupComparison":
+    from treering.metrics.groups import compare_groups
+
+    return compare_groups(runs)
+
+
+def _all_runs() -> "list[RunDirectory]":
+    from treering.runlog.find import find_runs, run_is_archived
+
+    return [run for run in find_runs(project().runs) if not run_is_archived(run)]
 
 
 def print_verdicts(verdicts: "list[TaskVerdict]") -> None:
@@ -118,25 +189,40 @@ def _id(evaluation: "Evaluation") -> str:
     return short(evaluation.run, RUN_ID_LENGTH)
 
 
-def _evaluation(name: str) -> "tuple[RunDirectory, Evaluation]":
-    """The run and the evaluation of a checkpoint that a person names.
+def _named(name: str) -> "tuple[RunDirectory, int | None]":
+    """The run, and the step of the checkpoint, that a person names.
 
     Raises:
-        NotFoundError: the run has no evaluation of that step.
-        UserError: the step is not a number.
+        UserError: the step is not a number, or the run is of another trainer.
     """
-    from treering.errors import NotFoundError, UserError
-    from treering.runlog.find import find_run
+    from treering.errors import UserError
+    from treering.runlog.directory import RunDirectory
+    from treering.runlog.find import named_run
 
     run_name, at, step = name.rpartition("@")
     if at and not step.isdecimal():
         raise UserError(f"{name!r}: found step {step!r}, expected a number, as in RUN@300")
-    run = find_run(project().runs, run_name if at else name)
+    run = named_run(project().runs, run_name if at else name)
+    if not isinstance(run, RunDirectory):
+        raise UserError(
+            f"{run.path}: found a run of another trainer, expected one of Treering's; the page Compare shows both kinds"
+        )
+    return run, int(step) if at else None
+
+
+def _evaluation(run: "RunDirectory", step: int | None) -> "Evaluation | None":
+    """The evaluation of a step; without a step the newest one, None where there is none.
+
+    Raises:
+        NotFoundError: the step is not evaluated.
+    """
+    from treering.errors import NotFoundError
+
     found = run.evaluations()
-    if not found:
-        raise NotFoundError(f"{run.path}: no checkpoint of the run is evaluated; `treering evaluate` scores them all")
-    chosen = [each for each in found if each.step == int(step)] if at else found[-1:]
+    if step is None:
+        return found[-1] if found else None
+    chosen = [each for each in found if each.step == step]
     if not chosen:
-        steps = ", ".join(str(each.step) for each in found)
+        steps = ", ".join(str(each.step) for each in found) or "none: `treering evaluate` scores all checkpoints"
         raise NotFoundError(f"{run.path}: step {step} is not evaluated, expected one of {steps}")
-    return run, chosen[0]
+    return chosen[0]
