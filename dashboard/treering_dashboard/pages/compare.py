@@ -18,6 +18,7 @@ import streamlit as st
 from treering.config.canonical import DIGEST_PREFIX, short
 from treering.errors import EvidenceError
 from treering.metrics.compare import Score, comparable, comparable_recorded, differences, headline_scores
+from treering.metrics.environments import environment_of
 from treering.metrics.verdicts import TaskVerdict, judge_evaluations, judge_scores
 from treering.runlog.directory import RunDirectory
 from treering.runlog.metric_catalog import describe
@@ -35,7 +36,7 @@ from treering_dashboard.panels.answer import asked, error_box
 from treering_dashboard.panels.axis import Placement, XAxis, choose_axis
 from treering_dashboard.panels.charts import OKABE_ITO, PLAIN, Line, Marks, Panel, draw_stack
 from treering_dashboard.panels.choice import all_runs_or_stop, keep_choice, run_label
-from treering_dashboard.panels.environments import environment_of, environments
+from treering_dashboard.panels.environments import environments
 from treering_dashboard.panels.foreign import say
 from treering_dashboard.panels.reads import read_both
 from treering_dashboard.panels.state import problem_box

@@ -7,20 +7,9 @@ import pandas as pd
 import streamlit as st
 
 from treering.metrics.environments import compare_environments
-from treering_dashboard.frames.summary import AnyRun
 from treering_dashboard.panels.foreign import say
 from treering_dashboard.panels.tables import table
 from treering_dashboard.panels.text import NOTHING
-
-
-def environment_of(run: AnyRun) -> Mapping[str, Any]:
-    """The environment of a run's newest attempt.
-
-    Raises:
-        EvidenceError: the header does not hold.
-    """
-    attempts = run.attempts()
-    return attempts[-1].header.environment if attempts else {}
 
 
 def environments(first: tuple[str, Mapping[str, Any]], second: tuple[str, Mapping[str, Any]]) -> None:

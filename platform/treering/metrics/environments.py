@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from treering.collect.environment import numeric_variables
+from treering.runlog.directory import RunDirectory
+from treering.runlog.recorded_directory import RecordedRunDirectory
 
 _SYSTEM: Final = ("os", "kernel", "machine", "libc", "cpu", "cores", "threads")
 _PARTS: Final = {"packages": "packages", "devices": "devices and drivers", "variables": "variables"}
@@ -50,6 +52,16 @@ class EnvironmentComparison:
     def to_json(self) -> dict[str, Any]:
         """The comparison as JSON values."""
         return asdict(self)
+
+
+def environment_of(run: RunDirectory | RecordedRunDirectory) -> Mapping[str, Any]:
+    """The environment of a run's newest attempt, empty before the first.
+
+    Raises:
+        EvidenceError: the header does not hold.
+    """
+    attempts = run.attempts()
+    return attempts[-1].header.environment if attempts else {}
 
 
 def compare_environments(first: Mapping[str, Any], second: Mapping[str, Any]) -> EnvironmentComparison:

@@ -5,7 +5,7 @@ test over their seeds. A group of one seed has no noise to compare with, and the
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean, stdev
@@ -14,12 +14,9 @@ from typing import Any, Final
 from treering.config.canonical import DIGEST_PREFIX, digest_json, short
 from treering.config.resolved import Resolved
 from treering.errors import EvidenceError
-from treering.metrics.compare import DataComparison, compare_data, differences
+from treering.metrics.compare import compare_data, differences
 from treering.metrics.effects import ALPHA, Effect, holm, welch
 from treering.runlog.directory import RunDirectory
-
-DataOf = Callable[[RunDirectory, RunDirectory], DataComparison]
-"""Compares what two runs read."""
 
 _SHOWN: Final = 4
 """Changes of a config that a sentence names."""
@@ -190,12 +187,11 @@ class GroupComparison:
         }
 
 
-def compare_groups(runs: Sequence[RunDirectory], data_of: DataOf | None = None) -> GroupComparison:
+def compare_groups(runs: Sequence[RunDirectory]) -> GroupComparison:
     """Groups runs by their configs without seeds, and compares the groups.
 
     Args:
         runs: the runs; the group of the first one is what others are compared with.
-        data_of: how to compare what two runs read; by default their rings are read.
 
     Raises:
         EvidenceError: a config or an evaluation does not hold.
@@ -212,7 +208,7 @@ def compare_groups(runs: Sequence[RunDirectory], data_of: DataOf | None = None) 
     effects = [welch(a.losses, b.losses, len(pairs)) if losses else None for a, b in pairs]
     adjusted = holm([1.0 if effect is None else effect.p for effect in effects])
     verdicts = tuple(
-        GroupVerdict(a, b, _change(a, b), effect, p, _data(a, b, data_of or _read_both) if a is groups[0] else "")
+        GroupVerdict(a, b, _change(a, b), effect, p, _data(a, b) if a is groups[0] else "")
         for (a, b), effect, p in zip(pairs, effects, adjusted, strict=True)
     )
     return GroupComparison(groups, step, measure, verdicts)
@@ -269,14 +265,14 @@ def _value(value: Any) -> str:
     return short(value) if isinstance(value, str) and value.startswith(DIGEST_PREFIX) else str(value)
 
 
-def _data(first: Group, second: Group, data_of: DataOf) -> str:
+def _data(first: Group, second: Group) -> str:
     """Whether the runs of two groups read the same, in a sentence; runs of equal seeds are compared."""
     partners = {_seeds_of(run): run for run in second.runs}
     pairs = [(run, partners[_seeds_of(run)]) for run in first.runs if _seeds_of(run) in partners]
     steps = []
     for a, b in pairs or [(first.runs[0], second.runs[0])]:
         try:
-            found = data_of(a, b)
+            found = compare_data(a.path_rings(), b.path_rings())
         except EvidenceError as error:
             return f"Whether they read the same data is not known: {error}."
         if found.first is not None:
@@ -295,10 +291,6 @@ def _seeds_of(run: RunDirectory) -> tuple[int, int]:
 
 def _orders_differ(a: RunDirectory, b: RunDirectory) -> bool:
     return a.resolved.blend.seed != b.resolved.blend.seed
-
-
-def _read_both(a: RunDirectory, b: RunDirectory) -> DataComparison:
-    return compare_data(a.path_rings(), b.path_rings())
 
 
 def _seeds(number: int) -> str:

@@ -8,8 +8,6 @@ from treering.cli.options import JsonOption, project
 from treering.cli.output import console, print_json, print_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from treering.metrics.environments import EnvironmentComparison
     from treering.metrics.groups import GroupComparison
     from treering.metrics.verdicts import TaskVerdict
@@ -88,13 +86,13 @@ class _Pair:
     """Two checkpoints, their verdicts and their environments."""
 
     def __init__(self, first: "tuple[RunDirectory, int | None]", second: "tuple[RunDirectory, int | None]") -> None:
-        from treering.metrics.environments import compare_environments
+        from treering.metrics.environments import compare_environments, environment_of
         from treering.metrics.verdicts import judge_evaluations
 
         a, b = _evaluation(*first), _evaluation(*second)
         self.sides = a, b
         self.verdicts = [] if a is None or b is None else judge_evaluations(a, b)
-        self.environments = compare_environments(*(_environment(run) for run, _ in (first, second)))
+        self.environments = compare_environments(*(environment_of(run) for run, _ in (first, second)))
 
     def to_json(self) -> dict[str, Any]:
         """The answer as JSON values."""
@@ -175,11 +173,6 @@ def print_environments(found: "EnvironmentComparison") -> None:
         console.print("No difference was found.")
     for doubt in found.doubts:
         console.print(f"{doubt}.")
-
-
-def _environment(run: "RunDirectory") -> "Mapping[str, Any]":
-    attempts = run.attempts()
-    return attempts[-1].header.environment if attempts else {}
 
 
 def _id(evaluation: "Evaluation") -> str:

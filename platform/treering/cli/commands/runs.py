@@ -56,16 +56,18 @@ def runs(query: QueryArgument = None, *, json: JsonOption = False, every: AllOpt
     archived |= {run.path for run in recorded if run_is_archived(run)}
     shown = [(run, run_line(run)) for run in own if every or run.path not in archived]
     others = [(run, recorded_line(run)) for run in recorded if every or run.path not in archived]
-    asked = [_asked(run, line) for run, line in shown] + [_asked(run, line) for run, line in others]
-    every_line = [line for _run, line in shown] + [line for _run, line in others]
-    lines = [line for line, each in zip(every_line, asked, strict=True) if fits(each, terms)]
+    lines = [*(line for _run, line in shown), *(line for _run, line in others)]
+    listed, asked = len(lines), []
+    if terms:  # without a query, no config and no journal is read
+        asked = [_asked(run, line) for run, line in shown] + [_asked(run, line) for run, line in others]
+        lines = [line for line, each in zip(lines, asked, strict=True) if fits(each, terms)]
     archived_ids = {path.name for path in archived}
     lines.sort(key=lambda line: -math.inf if line.age_s is None else -line.age_s)
     notes = [f"{line.id}: {note}" for line in lines for note in _notes(line)]
     notes += unlisted_runs(here)
     notes += unknown_names(terms, asked)
-    if len(lines) < len(asked):
-        notes.append(f"{counted(len(asked) - len(lines), 'run')} that the query does not fit not listed")
+    if len(lines) < listed:
+        notes.append(f"{counted(listed - len(lines), 'run')} that the query does not fit not listed")
     notes += [f"{line.id}: archived" for line in lines if line.id in archived_ids]
     if archived and not every:
         notes.append(f"{counted(len(archived), 'archived run')} not listed; `treering runs --all` lists all runs")
