@@ -4,7 +4,6 @@ The identity provider speaks OpenID Connect over HTTP on 127.0.0.1; server and C
 """
 
 import re
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -13,6 +12,7 @@ from contextlib import contextmanager
 
 import oidc_provider_mock
 import pytest
+from ports import free_port
 
 from treering.cli.access import Access, access
 from treering.errors import ConfigError, UserError
@@ -30,12 +30,6 @@ client_id = "treering"
 client_secret = "any"
 server_metadata_url = "{provider}/.well-known/openid-configuration"
 """
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture

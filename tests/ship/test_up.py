@@ -13,6 +13,7 @@ from pathlib import Path
 import mlflow
 import psutil
 import pytest
+from ports import free_port
 from signal_states import started_with
 
 from treering.cli.commands.up import dashboard_environment, training_runs_page
@@ -28,12 +29,6 @@ def taken():
         holder.bind(("127.0.0.1", 0))
         holder.listen()
         yield holder.getsockname()[1]
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def answers(url):

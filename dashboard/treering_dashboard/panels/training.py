@@ -144,7 +144,7 @@ def smoothed_title(metric: Metric) -> str:
 
 
 def averaged(line: Line) -> list[Line]:
-    """The curve faint with its band, and its moving average over it, of which the newest value is shown."""
+    """Two lines: the curve, drawn faint with its band, and its moving average, whose newest value the header shows."""
     data = line.data
     average = smooth(data["x"].to_numpy(), data["y"].to_numpy(), data["segment"].to_numpy())
     smoothed = data.assign(y=average).drop(columns=["lo", "hi", "bad"])
