@@ -1,10 +1,16 @@
 """Energy of a run: by counters and power, over all attempts, with price, factor and doubt."""
 
+import json
+import time
+
 import pytest
 
-from treering.config.operation import TelemetryConfig
+from treering.cli.commands.show import show
+from treering.config.operation import ElectricityConfig, TelemetryConfig
+from treering.errors import ConfigError
 from treering.metrics.energy import AttemptSpan, run_energy
 from treering.metrics.sensors import sensors
+from treering.record.start import start
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.telemetry.events import append_event
 from treering.runlog.telemetry.live import LiveWriter
@@ -12,6 +18,7 @@ from treering.runlog.telemetry.live import LiveWriter
 SECONDS = 3600
 POWER_W = 500.0
 PRICED = TelemetryConfig(price_per_kwh=0.2, currency="EUR", co2e_g_per_kwh=400)
+UNPRICED = ElectricityConfig()
 
 
 def attempt(tmp_path, number=1, *, devices=2, seconds=SECONDS, step=10, counters=(0,), **columns):
@@ -29,7 +36,7 @@ def attempt(tmp_path, number=1, *, devices=2, seconds=SECONDS, step=10, counters
     return AttemptDirectory(folder)
 
 
-def span(found, devices=2, config=None, ended_at=1000.0 + SECONDS):
+def span(found, devices=2, config=UNPRICED, ended_at=1000.0 + SECONDS):
     return AttemptSpan(found, 1000.0, ended_at, devices, config)
 
 
@@ -113,3 +120,27 @@ def test_errors_and_lost_readings_of_all_attempts(tmp_path):
     assert found["xids"] == [
         {"attempt": number, "at": 6.0, "node": 8, "device": 3, "code": 79, "host": f"dgx{number}"} for number in (1, 2)
     ]
+
+
+def test_a_recorded_run_has_the_price_of_the_project(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TREERING_ROOT", str(tmp_path))
+    with start("loop") as run:
+        run.step(loss=1.0)
+    writer, before = LiveWriter(run.path / "attempts" / "0001" / "telemetry", 0), time.time() - 60
+    for moment in range(0, 61, 10):
+        writer.append(before + moment, [0], [0], {"device/power": [POWER_W]})
+    show(run.path.name, json=True)
+    unpriced = json.loads(capsys.readouterr().out)["energy"]
+    assert (unpriced["cost"], unpriced["co2e_kg"]) == (None, None)
+    (tmp_path / "treering.yaml").write_text(
+        "electricity: {price_per_kwh: 0.2, currency: EUR, co2e_g_per_kwh: 400}\n", encoding="utf-8"
+    )
+    show(run.path.name, json=True)
+    priced = json.loads(capsys.readouterr().out)["energy"]
+    assert priced["kwh"] == pytest.approx(POWER_W * 60 / 3.6e6)
+    assert (priced["cost"], priced["currency"]) == (pytest.approx(0.2 * priced["kwh"]), "EUR")
+    assert priced["co2e_kg"] == pytest.approx(0.4 * priced["kwh"])
+    (tmp_path / "treering.yaml").write_text("electricity: {price_per_kwh: 0.2}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"treering\.yaml.*electricity.*currency beside it"):
+        show(run.path.name, json=True)

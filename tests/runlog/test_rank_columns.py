@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from treering.cli.commands import show as show_command
+from treering.config.operation import ElectricityConfig
 from treering.metrics.recorded_summary import ReportedTokens, path_tokens, recorded_page, reported_tokens
 from treering.project import Project
 from treering.record.start import start
@@ -86,7 +87,7 @@ def test_where_not_all_ranks_report_the_tokens_are_those_of_rank_0(fault, monkey
         monkeypatch.setattr(ranks_module, "SUMMED_RANKS", 1)
     assert reported_tokens(found) == ReportedTokens(3, all_ranks=False)
     assert path_tokens(found) is None
-    assert recorded_page(found)["run"]["consumed_tokens"] is None
+    assert recorded_page(found, ElectricityConfig())["run"]["consumed_tokens"] is None
 
 
 def test_show_says_whose_tokens_they_are(capsys):

@@ -14,7 +14,9 @@ from typing import Any, Final
 import streamlit as st
 
 from treering.audit.documents.exposure_index import project_runs
+from treering.config.operation import ElectricityConfig
 from treering.config.resolved import CONFIG_FILE
+from treering.config.settings import read_settings
 from treering.errors import EvidenceError
 from treering.metrics.path_summary import summary_of_path
 from treering.metrics.recorded_summary import path_tokens, recorded_energy
@@ -162,19 +164,21 @@ def energy(run: AnyRun) -> tuple[dict[str, Any] | None, dict[str, Any]]:
 
     Raises:
         EvidenceError: a record of the run does not hold.
+        ConfigError: `treering.yaml` does not hold.
     """
     recorded = isinstance(run, RecordedRunDirectory)
-    return _energy(str(run.path), version(run), version(run, _SENSORS), recorded=recorded)
+    electricity = read_settings(project()).electricity
+    return _energy(str(run.path), version(run), version(run, _SENSORS), electricity, recorded=recorded)
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
 def _energy(
-    path: str, version: Version, seen: Version, *, recorded: bool
+    path: str, version: Version, seen: Version, electricity: ElectricityConfig, *, recorded: bool
 ) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     del version, seen  # part of the key alone
     if recorded:
         other = RecordedRunDirectory(Path(path))
-        return recorded_energy(other, path_tokens(other)), sensors(other.attempts())
+        return recorded_energy(other, path_tokens(other), electricity), sensors(other.attempts())
     run = RunDirectory(Path(path))
     summary = summary_of_path(run)
     tflops = [ring.tflops_per_device for ring in summary.newest if ring.tflops_per_device is not None]

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from treering.errors import EvidenceError
+from treering.errors import ConfigError, EvidenceError
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.rings import RunFrames
 from treering_dashboard.frames.summary import AnyRun
@@ -61,6 +61,9 @@ def energy_figures(run: AnyRun) -> None:
         energy, sensors = cached.energy(run)
     except EvidenceError:
         return  # the page names what does not hold
+    except ConfigError as error:
+        say("The energy is not shown.", str(error))
+        return
     if energy is not None:
         st.markdown("###### Energy")
         if energy["kwh"] is None:

@@ -139,12 +139,11 @@ class EvaluationConfig(Section):
     perplexity_samples: PositiveInt = Field(64, description="held-out samples of each corpus")
 
 
-class TelemetryConfig(GrowingSection):
-    """What a node's sensors say while it trains."""
+class ElectricityConfig(GrowingSection):
+    """What electricity costs and emits."""
 
     added = frozenset({"price_per_kwh", "currency", "co2e_g_per_kwh"})
 
-    interval_s: Annotated[float, Field(gt=0)] = 1.0
     price_per_kwh: Annotated[float, Field(gt=0)] | None = Field(
         None, description="of electricity, for the cost in `treering show`; needs currency"
     )
@@ -161,6 +160,12 @@ class TelemetryConfig(GrowingSection):
             )
             raise contradiction(given, str(getattr(self, given)), f"{missing} beside it: alone it has no effect")
         return self
+
+
+class TelemetryConfig(ElectricityConfig):
+    """What a node's sensors say while it trains."""
+
+    interval_s: Annotated[float, Field(gt=0)] = 1.0
 
 
 class SpikeConfig(Section):

@@ -1,9 +1,10 @@
-"""The project's own settings, `treering.yaml`: who may see the dashboard, and what a promotion asks for."""
+"""The project's settings, `treering.yaml`: who sees the dashboard, what a promotion asks for, what electricity costs."""
 
 from pydantic import Field
 
 from treering.config.load import read_mapping, validate_section
 from treering.config.model import Section
+from treering.config.operation import ElectricityConfig
 from treering.project import Project
 
 
@@ -20,6 +21,9 @@ class Settings(Section):
 
     promotion: dict[str, str] = Field(default={}, description="the level of the audit that an alias asks for, by alias")
     dashboard: DashboardSettings = DashboardSettings()
+    electricity: ElectricityConfig = Field(
+        ElectricityConfig(), description="of runs of other trainers; an experiment has its own under telemetry"
+    )
 
 
 def read_settings(project: Project) -> Settings:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from treering.config.operation import TelemetryConfig
+from treering.config.operation import ElectricityConfig
 from treering.runlog.folders import AttemptFolder
 from treering.runlog.telemetry.totals import POWER, DeviceTotal
 
@@ -28,14 +28,14 @@ class AttemptSpan:
         started_at: Unix seconds.
         ended_at: when it ended, or was last seen.
         devices: how many devices it computes on; None where that is not on record.
-        config: its price and factor; None where nothing can be configured.
+        electricity: its price and factor.
     """
 
     attempt: AttemptFolder[Any]
     started_at: float
     ended_at: float
     devices: int | None
-    config: TelemetryConfig | None = None
+    electricity: ElectricityConfig
 
 
 def run_energy(
@@ -122,7 +122,7 @@ class _Total:
         else:
             self.expected = max(self.expected, span.devices)
             self._device_s += span.devices * max(0.0, span.ended_at - span.started_at)
-        self._price((counted + integrated) / _J_OF_KWH, span.config)
+        self._price((counted + integrated) / _J_OF_KWH, span.electricity)
 
     @property
     def seen_share(self) -> float | None:
@@ -159,14 +159,15 @@ class _Total:
             texts.append(f"CO2e leaves out {self._unfactored_kwh:.3g} kWh of attempts without a factor")
         return [*texts, "hosts, network and cooling are not in it"]
 
-    def _price(self, kwh: float, config: TelemetryConfig | None) -> None:
-        if config is not None and config.price_per_kwh is not None and config.currency is not None:
-            self._costs[config.currency] = self._costs.get(config.currency, 0.0) + kwh * config.price_per_kwh
+    def _price(self, kwh: float, electricity: ElectricityConfig) -> None:
+        if electricity.price_per_kwh is not None and electricity.currency is not None:
+            costs = self._costs.get(electricity.currency, 0.0)
+            self._costs[electricity.currency] = costs + kwh * electricity.price_per_kwh
         else:
             self._unpriced_kwh += kwh
-        if config is not None and config.co2e_g_per_kwh is not None:
+        if electricity.co2e_g_per_kwh is not None:
             self.with_factor = True
-            self.co2e_g += kwh * config.co2e_g_per_kwh
+            self.co2e_g += kwh * electricity.co2e_g_per_kwh
         else:
             self._unfactored_kwh += kwh
 

@@ -4,6 +4,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+from treering.config.operation import ElectricityConfig
 from treering.errors import EvidenceError
 from treering.metrics.energy import AttemptSpan, run_energy
 from treering.metrics.run_summary import RunLine
@@ -92,8 +93,12 @@ def path_tokens(run: RecordedRunDirectory) -> int | None:
     return found.count if found is not None and found.all_ranks else None
 
 
-def recorded_page(run: RecordedRunDirectory) -> dict[str, Any]:
+def recorded_page(run: RecordedRunDirectory, electricity: ElectricityConfig) -> dict[str, Any]:
     """Everything that `treering show` prints of a recorded run, as JSON values.
+
+    Args:
+        run: the run.
+        electricity: the project's price and factor.
 
     Raises:
         EvidenceError: the run's record does not hold.
@@ -127,7 +132,7 @@ def recorded_page(run: RecordedRunDirectory) -> dict[str, Any]:
         "path_to_run": str(run.path),
         "tokens": None if tokens is None else asdict(tokens),
         "config": run.record.config,
-        "energy": recorded_energy(run, line.consumed_tokens),
+        "energy": recorded_energy(run, line.consumed_tokens, electricity),
         "sensors": sensors(run.attempts()),
         "metrics": last.metrics if last else {},
         "tags": tags,
@@ -144,23 +149,26 @@ def recorded_page(run: RecordedRunDirectory) -> dict[str, Any]:
     }
 
 
-def recorded_energy(run: RecordedRunDirectory, tokens: int | None) -> dict[str, Any] | None:
+def recorded_energy(
+    run: RecordedRunDirectory, tokens: int | None, electricity: ElectricityConfig
+) -> dict[str, Any] | None:
     """The energy of a run, see `run_energy`.
 
     Args:
         run: the run.
         tokens: of the steps on its path; None where they are not known.
+        electricity: the project's price and factor.
 
     Raises:
         EvidenceError: a header does not hold.
     """
-    return run_energy([_span(attempt) for attempt in run.attempts()], tokens)
+    return run_energy([_span(attempt, electricity) for attempt in run.attempts()], tokens)
 
 
-def _span(attempt: RecordedAttempt) -> AttemptSpan:
+def _span(attempt: RecordedAttempt, electricity: ElectricityConfig) -> AttemptSpan:
     header, end, last = attempt.header, attempt.end, attempt.ring_log.last()
     seen = last.ended_at if last is not None else header.started_at
-    return AttemptSpan(attempt, header.started_at, end.ended_at if end is not None else seen, None)
+    return AttemptSpan(attempt, header.started_at, end.ended_at if end is not None else seen, None, electricity)
 
 
 def _first_of(ring: RecordedRing | None, names: tuple[str, ...]) -> float | None:

@@ -30,6 +30,7 @@ def show(run: RunArgument, full: FullOption = False, json: JsonOption = False) -
         treering show 0123
         treering show 0123 --full
     """
+    from treering.config.settings import read_settings
     from treering.metrics.recorded_summary import recorded_page
     from treering.metrics.references import read_references
     from treering.metrics.run_summary import run_page
@@ -37,7 +38,7 @@ def show(run: RunArgument, full: FullOption = False, json: JsonOption = False) -
 
     recorded = find_recorded(project().runs, run)
     if recorded is not None:
-        recorded_run = recorded_page(recorded[0])
+        recorded_run = recorded_page(recorded[0], read_settings(project()).electricity)
         if json:
             print_json(plain_numbers(recorded_run))
         else:
