@@ -1,4 +1,4 @@
-"""The project's settings, `treering.yaml`: who sees the dashboard, what a promotion asks for, what electricity costs."""
+"""The project's settings, `treering.yaml`: who sees the dashboard, what a promotion asks for, the price of power."""
 
 from pydantic import Field
 
