@@ -17,7 +17,7 @@ def own(task, shots, metric):
 
 def test_the_project_holds_the_published_tables():
     found = {each.model: each for each in read_references(PUBLISHED)}
-    assert list(found) == ["GPT-3 175B", "Megatron-LM 8.3B", "MT-NLG 530B", "PTD-P"]
+    assert list(found) == ["Gopher 280B", "GPT-3 175B", "Megatron-LM 8.3B", "MT-NLG 530B", "PTD-P"]
     mt_nlg = {(each.task, each.shots): each.value for each in found["MT-NLG 530B"].scores}
     assert (mt_nlg["lambada_openai", 15], mt_nlg["hellaswag", 20], mt_nlg["race", 1]) == (0.872, 0.824, 0.4842)
     assert found["GPT-3 175B"].citation.startswith("arXiv 2005.14165")
@@ -30,6 +30,7 @@ def test_a_score_stands_beside_the_same_task_shots_and_metric_alone():
     scores = [own("hellaswag", 0, "acc,none"), own("hellaswag", 0, "acc_norm"), own("hellaswag", 5, "acc")]
     found = beside([*scores, own("cloze", 0, "acc"), own("lambada_standard", 0, "acc")], references)
     assert [(each.reference.model, each.own.task, each.published) for each in found] == [
+        ("Gopher 280B", "hellaswag", 0.792),
         ("GPT-3 175B", "hellaswag", 0.789),
         ("MT-NLG 530B", "hellaswag", 0.802),
         ("Megatron-LM 8.3B", "lambada_standard", 0.665),
