@@ -16,7 +16,7 @@ from treering.runlog.directory import (
 )
 from treering.runlog.document import read_document
 from treering.runlog.folders import ATTEMPTS, CHECKPOINTS, RunFolder
-from treering.runlog.journal import is_archived
+from treering.runlog.journal import Archived, Journal
 from treering.runlog.recorded_directory import POINTER_FILE, RECORD_FILE, RecordedRunDirectory
 from treering.runlog.recorded_records import RecordedCheckpoint
 
@@ -38,6 +38,15 @@ def find_recorded_runs(folder: Path) -> list[RecordedRunDirectory]:
     """All runs of other trainers below a folder, newest activity last."""
     found = [RecordedRunDirectory(path.parent) for path in folder.glob(f"*/{RECORD_FILE}")]
     return sorted(found, key=_last_report)
+
+
+def is_archived(journal: Journal) -> bool:
+    """Whether a person archived the run; a run whose journal does not hold is listed."""
+    try:
+        entries = [line.entry for line in journal.lines()]
+    except EvidenceError:
+        return False
+    return next((entry.archived for entry in reversed(entries) if isinstance(entry, Archived)), False)
 
 
 def run_is_archived(run: RunDirectory | RecordedRunDirectory) -> bool:

@@ -181,15 +181,6 @@ def notes_and_tags(entries: Iterable[Entry]) -> tuple[list[Noted], list[str]]:
     return notes, list(tags)
 
 
-def is_archived(journal: "Journal") -> bool:
-    """Whether a person archived the run; a run whose journal does not hold is listed."""
-    try:
-        entries = [line.entry for line in journal.lines()]
-    except EvidenceError:
-        return False
-    return next((entry.archived for entry in reversed(entries) if isinstance(entry, Archived)), False)
-
-
 def login_name() -> str:
     """The login name of the person whose process this is, for notes and tags."""
     return os.environ.get("USER") or os.environ.get("LOGNAME") or str(os.getuid())

@@ -24,8 +24,8 @@ def archive(run: RunArgument, undo: UndoOption = False, json: JsonOption = False
         UserError: the run is running, or it is a published copy.
     """
     from treering.errors import UserError
-    from treering.runlog.find import named_original
-    from treering.runlog.journal import Archived, is_archived, login_name
+    from treering.runlog.find import is_archived, named_original
+    from treering.runlog.journal import Archived, login_name
     from treering.runlog.mirror import refuse_mirror
     from treering.runlog.ring_file import COMPRESSED, compress
 
