@@ -55,6 +55,7 @@ _RECORDS = (
     JOURNAL,
     MIRROR_FILE,
     f"{EVALUATIONS}/*.json",
+    f"{EVALUATIONS}/*/*.json",
 )
 _SENSORS = (
     "attempts/*/telemetry/rank-*.jsonl",

@@ -129,14 +129,31 @@ class ValidationConfig(Section):
     samples: PositiveInt = Field(description="held-out samples of each corpus, the same ones every time")
 
 
-class EvaluationConfig(Section):
+class PromptsConfig(Section):
+    """Prompts that every checkpoint continues."""
+
+    file: str = Field(min_length=1, description="text with one prompt a line, or JSON Lines with id and prompt")
+    max_tokens: PositiveInt = Field(64, description="tokens of a continuation, at most")
+    temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        0.0, description="divides the logits; 0 takes the most probable token"
+    )
+    top_p: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0, description="draw from the most probable tokens that together reach this probability"
+    )
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(0, description="of the draws; each prompt has the next number")
+
+
+class EvaluationConfig(GrowingSection):
     """Scores of every checkpoint on tasks made of held-out documents."""
+
+    added = frozenset({"prompts"})
 
     shots: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         (0, 1, 4), description="examples in the prompt; as many of them as the sequence holds"
     )
     max_items: PositiveInt = Field(200, description="items of each task")
     perplexity_samples: PositiveInt = Field(64, description="held-out samples of each corpus")
+    prompts: PromptsConfig | None = Field(None, description="prompts whose continuations are kept beside the scores")
 
 
 class ElectricityConfig(GrowingSection):

@@ -10,9 +10,12 @@ from pathlib import Path
 
 from treering.errors import EvidenceError
 from treering.files import rename_durably
+from treering.runlog.analyses import Analysis
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import CheckpointDirectory, RunDirectory, checkpoint_name
+from treering.runlog.document import read_document
 from treering.runlog.journal import (
+    Analysed,
     AttemptEnded,
     CheckpointRemoved,
     CheckpointSaved,
@@ -105,14 +108,7 @@ def write_evaluation(folder: Path, record: Evaluation) -> Evaluation:
     Raises:
         EvidenceError: the journal was changed.
     """
-    journal = Journal.of(folder, record.run)
-    if not journal.exists:
-        for path in sorted(folder.glob("step-*.json")):
-            try:
-                earlier, digest = Evaluation.read(path)
-            except EvidenceError:  # `treering verify` names it
-                continue
-            journal.append(_evaluated(earlier, digest, found=True))
+    journal = _journal(folder, record.run)
     chained = record.model_copy(update={"anchored": True})
     final = folder / f"{checkpoint_name(record.step)}.json"
     pending = pending_evaluation(final)
@@ -122,25 +118,71 @@ def write_evaluation(folder: Path, record: Evaluation) -> Evaluation:
     return chained
 
 
+def write_analysis(folder: Path, record: Analysis) -> None:
+    """Writes an analysis of a checkpoint and its entry in the journal of evaluations.
+
+    Args:
+        folder: the run's `evaluations/`.
+        record: the analysis.
+
+    Raises:
+        EvidenceError: the journal was changed.
+    """
+    journal = _journal(folder, record.run)
+    final = folder / record.analysis / f"{checkpoint_name(record.step)}.json"
+    final.parent.mkdir(exist_ok=True)
+    pending = pending_evaluation(final)
+    digest = record.write(pending)
+    journal.append(
+        Analysed(
+            at=time.time(),
+            step=record.step,
+            checkpoint=record.checkpoint,
+            analysis=record.analysis,
+            record=digest,
+        )
+    )
+    rename_durably(pending, final)
+
+
+def _journal(folder: Path, recipe: str) -> Journal:
+    """The journal of evaluations; a new one begins with the records of earlier versions.
+
+    Raises:
+        EvidenceError: the journal was changed.
+    """
+    journal = Journal.of(folder, recipe)
+    if not journal.exists:
+        for path in sorted(folder.glob("step-*.json")):
+            try:
+                earlier, digest = Evaluation.read(path)
+            except EvidenceError:  # `treering verify` names it
+                continue
+            journal.append(_evaluated(earlier, digest, found=True))
+    return journal
+
+
 def pending_evaluation(final: Path) -> Path:
     """Where an evaluation is until its entry is written."""
     return final.with_name(f".{final.name}.pending")
 
 
 def finish_evaluations(folder: Path, recipe: str) -> None:
-    """Gives evaluations their names whose writer was killed after their entry was written, and removes others.
+    """Gives evaluations and analyses their names whose writer was killed after their entry, and removes others.
 
     Raises:
         EvidenceError: the journal was changed.
     """
-    known = {line.entry.evaluation for line in Journal.of(folder, recipe).lines() if isinstance(line.entry, Evaluated)}
-    for path in folder.glob(".step-*.json.pending"):
+    entries = [line.entry for line in Journal.of(folder, recipe).lines()]
+    known = {each.evaluation for each in entries if isinstance(each, Evaluated)}
+    known |= {each.record for each in entries if isinstance(each, Analysed)}
+    for path in (*folder.glob(".step-*.json.pending"), *folder.glob("*/.step-*.json.pending")):
         try:
-            entered = Evaluation.read(path)[1] in known
+            entered = read_document(path)[1] in known
         except EvidenceError:
             entered = False
         if entered:
-            rename_durably(path, folder / path.name.removeprefix(".").removesuffix(".pending"))
+            rename_durably(path, path.with_name(path.name.removeprefix(".").removesuffix(".pending")))
         else:
             path.unlink()
 

@@ -5,7 +5,7 @@
               attempts/0001/{header.json, rings.jsonl, incidents.jsonl, end.json, telemetry/rank-N.jsonl, logs/}
               checkpoints/step-00000300/{manifest.json, …}
               universal/step-00000300/{manifest.json, …}    the same checkpoint, converted for another layout
-              evaluations/{step-00000300.json, journal.jsonl}
+              evaluations/{step-00000300.json, continuations/step-00000300.json, journal.jsonl}
               journal.jsonl
 
 The published checkpoint has the same form, cut to one checkpoint and the rings of its ancestry; the runs that it
@@ -214,6 +214,10 @@ class RunDirectory(RunFolder):
     def evaluation_files(self) -> list[Path]:
         """The records of the evaluations, by step."""
         return sorted(self.evaluations_folder.glob("step-*.json"))
+
+    def analysis_files(self, analysis: str) -> list[Path]:
+        """The records of one kind beside the evaluations, such as `continuations`, by step."""
+        return sorted((self.evaluations_folder / analysis).glob("step-*.json"))
 
     @property
     def journal(self) -> Journal:

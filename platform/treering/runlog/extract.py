@@ -6,8 +6,8 @@ from pathlib import Path
 from treering.config.resolved import ANCESTORS
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import CheckpointDirectory, RunDirectory, evaluations_beside
+from treering.runlog.document import read_document
 from treering.runlog.journal import JOURNAL
-from treering.runlog.records import Evaluation
 
 
 def extract_run(run: RunDirectory, checkpoint: CheckpointDirectory, target: Path) -> None:
@@ -51,10 +51,12 @@ def carry_evaluations(run: RunDirectory, published: Path) -> None:
     target = evaluations_beside(published)
     shutil.rmtree(target, ignore_errors=True)
     digests = {checkpoint.digest for checkpoint in RunDirectory(published).checkpoints()}
-    records = [
-        path for path in run.evaluations_folder.glob("step-*.json") if Evaluation.read(path)[0].checkpoint in digests
-    ]
+    folder = run.evaluations_folder
+    found = (*folder.glob("step-*.json"), *folder.glob("*/step-*.json"))
+    records = [path for path in found if read_document(path)[0].get("checkpoint") in digests]
     if records:
         target.mkdir()
-        for path in (*records, *run.evaluations_folder.glob(JOURNAL)):
-            shutil.copy2(path, target / path.name)
+        for path in (*records, *folder.glob(JOURNAL)):
+            copy = target / path.relative_to(folder)
+            copy.parent.mkdir(exist_ok=True)
+            shutil.copy2(path, copy)

@@ -4,9 +4,8 @@
               evaluations/journal.jsonl   one entry for each evaluation
 
 Each line is one entry in canonical JSON with `prev`, the digest of the entry before, and `digest`, its own. `prev` of
-the first entry is the digest of the run's recipe. The training and the evaluations of a run have a journal each, so
-that training never waits for an evaluation. A torn last line is removed before the next entry; several processes may
-append.
+the first entry is the digest of the run's recipe. Training and evaluations have a journal each, so that training never
+waits for an evaluation. A torn last line is removed before the next entry; several processes may append.
 """
 
 import fcntl
@@ -88,6 +87,17 @@ class Evaluated(Section):
     found: bool = False
 
 
+class Analysed(Section):
+    """Something else than scores was recorded of a checkpoint: continuations, or a measurement of bias."""
+
+    kind: Literal["analysed"] = "analysed"
+    at: float
+    step: PositiveInt
+    checkpoint: Digest
+    analysis: str = Field(description="the record's folder in evaluations/")
+    record: Digest
+
+
 class Scored(Section):
     """The trainer of a recorded run reported scores of the model after a step."""
 
@@ -145,6 +155,7 @@ Entry = (
     | CheckpointSetAside
     | AttemptEnded
     | Evaluated
+    | Analysed
     | Scored
     | Noted
     | Tagged

@@ -75,9 +75,10 @@ def set_aside(run: RunDirectory, checkpoint: CheckpointDirectory, attempt: int) 
     record_set_aside(run, checkpoint, folder)
     rename_durably(checkpoint.path, target)
     shutil.rmtree(checkpoint.conversion, ignore_errors=True)  # no attempt continues from it
-    scores = run.evaluations_folder / f"{checkpoint.path.name}.json"
-    if scores.exists():
-        (folder / EVALUATIONS).mkdir(exist_ok=True)
-        rename_durably(scores, folder / EVALUATIONS / scores.name)
+    name = f"{checkpoint.path.name}.json"
+    for scores in (*run.evaluations_folder.glob(name), *run.evaluations_folder.glob(f"*/{name}")):
+        aside = folder / EVALUATIONS / scores.relative_to(run.evaluations_folder)
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        rename_durably(scores, aside)
     sync_directory(folder)
     return target

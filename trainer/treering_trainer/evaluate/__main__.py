@@ -97,15 +97,28 @@ def _evaluate(
 
     device = find_hardware().device
     set_accelerator(device)
+    from treering_trainer.evaluate.analyses.prompts import continue_checkpoints, read_prompts  # noqa: PLC0415
     from treering_trainer.evaluate.inputs import read_inputs  # noqa: PLC0415
     from treering_trainer.evaluate.run import describe, evaluate_checkpoints, shortfalls  # noqa: PLC0415
     from treering_trainer.evaluate.tables import write_tables  # noqa: PLC0415
 
     inputs = read_inputs(project, resolved, experiment.evaluation)
+    kept = experiment.evaluation.prompts
+    prompts = None if kept is None else read_prompts(kept, project.root)
     parts = ", ".join((*inputs.task_digests, "perplexity"))
     say(f"evaluate run {resolved.run_id}: {len(checkpoints)} checkpoints, {parts}")
     started = time.monotonic()
     found = evaluate_checkpoints(checkpoints, inputs, records, say, device)
+    if prompts is not None:
+        continue_checkpoints(
+            checkpoints,
+            prompts,
+            records,
+            tokenizer=inputs.tokenizer,
+            end_of_document=inputs.end_of_document,
+            say=say,
+            device=device,
+        )
     if wanted is None and publish:
         write_tables(project, resolved.run_id, found)
         if RunDirectory(project.published).path.exists() and RunDirectory(project.published).id == resolved.run_id:

@@ -13,6 +13,7 @@ contradict each other the chains are believed first (rings, journals), then what
   its published copy.
 - A conversion's manifest: with its folder, the checkpoint that it was made from, the header that loaded it.
 - An evaluation: with its name, its checkpoint, the mean of its items, its entry in the journal of evaluations.
+- An analysis, such as continuations: with its name, its checkpoint, its entry in the journal of evaluations.
 - A journal: with its own chain, the headers and manifests that name an entry, its published copy.
 
 Reported as missing: a checkpoint without an entry of its removal; rings at the end of an ended attempt; an attempt;
@@ -26,6 +27,7 @@ killed process. A folder behind a symbolic link is read as any other.
 
 from collections.abc import Callable, Iterator
 
+from treering.audit.evidence.analyses import check_analyses
 from treering.audit.evidence.attempts import check_attempts
 from treering.audit.evidence.checkpoints import check_checkpoints, check_conversions, check_missing
 from treering.audit.evidence.copies import check_copies
@@ -52,6 +54,7 @@ def check_run(run: RunDirectory, project: Project, note: Callable[[str], None]) 
             check_checkpoints(records, note),
             check_conversions(records, note),
             check_evaluations(records, note),
+            check_analyses(records),
             check_missing(records, note),
             check_copies(records, project),
         )

@@ -9,6 +9,7 @@ from treering.audit.evidence.record_fields import differs
 from treering.audit.evidence.records import COPY, RunRecords, Scored, is_current
 from treering.audit.report import Finding
 from treering.errors import EvidenceError
+from treering.runlog.analyses import Analysis
 from treering.runlog.chronicle import pending_evaluation
 from treering.runlog.directory import checkpoint_name
 from treering.runlog.journal import Evaluated, Line
@@ -100,6 +101,11 @@ def _check_missing_evaluations(
         yield Finding("record", text, file=str(file))
 
 
+def folder_aside(evaluations: Path) -> Path | None:
+    """The folder `superseded-NNNN` around a folder of evaluations; None for the run's own evaluations."""
+    return evaluations.parent if evaluations.parent.name.startswith("superseded-") else None
+
+
 def _evaluation_of(line: Line) -> str | None:
     return line.entry.evaluation if isinstance(line.entry, Evaluated) else None
 
@@ -111,10 +117,18 @@ def _has_digest(file: Path, digest: str) -> bool:
         return False
 
 
-def _check_scores(records: RunRecords, each: Scored) -> Iterator[Finding]:
-    record, file = each.record, each.file
+def check_of_checkpoint(
+    records: RunRecords, file: Path, record: Evaluation | Analysis, aside: Path | None
+) -> Iterator[Finding]:
+    """What a record says of the checkpoint that it is about.
+
+    Args:
+        records: of the run.
+        file: of the record.
+        record: an evaluation or an analysis.
+        aside: the folder `superseded-NNNN` that holds it, None for a record in its place.
+    """
     yield from differs(file, "run", record.run, records.recipe, "the run that its folder belongs to")
-    aside = each.file.parent.parent if each.file.parent.parent.name.startswith("superseded-") else None
     of_step = [
         saved
         for saved in records.saved
@@ -127,6 +141,11 @@ def _check_scores(records: RunRecords, each: Scored) -> Iterator[Finding]:
         yield from differs(file, "checkpoint", record.checkpoint, saved.digest, str(saved.file))
         by = str(saved.file)
         yield from differs(file, "consumed_tokens", record.consumed_tokens, saved.manifest.consumed_tokens, by)
+
+
+def _check_scores(records: RunRecords, each: Scored) -> Iterator[Finding]:
+    record, file = each.record, each.file
+    yield from check_of_checkpoint(records, file, record, folder_aside(file.parent))
     for task, by_shots in (record.items or {}).items():
         for shots, by_metric in by_shots.items():
             scores = record.scores.get(task, {}).get(shots, {})

@@ -1,6 +1,6 @@
 """Everything that is read of one run before its records are compared with each other."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from treering.config.canonical import short
 from treering.config.resolved import RUN_ID_LENGTH, Resolved
 from treering.errors import EvidenceError
 from treering.project import Project
+from treering.runlog.analyses import ANALYSES, Analysis
 from treering.runlog.directory import EVALUATIONS, MANIFEST_FILE, CheckpointDirectory, RunDirectory
 from treering.runlog.folders import CHECKPOINTS
 from treering.runlog.journal import CheckpointRemoved, Journal, Line
@@ -43,6 +44,15 @@ class Scored:
     digest: str
 
 
+@dataclass(frozen=True, slots=True)
+class Analysed:
+    """An analysis of a checkpoint that could be read."""
+
+    file: Path
+    record: Analysis
+    digest: str
+
+
 @dataclass(slots=True)
 class RunRecords:
     """Everything that was read of a run.
@@ -55,6 +65,7 @@ class RunRecords:
         saved: checkpoints with a manifest, those that were set aside as well.
         unreadable: folders of checkpoints without one that can be read.
         scored: evaluations that can be read.
+        analysed: analyses of checkpoints that can be read.
         conversions: by step.
         journal: entries of the run's journal.
         evaluated: entries of the journal of evaluations.
@@ -69,6 +80,7 @@ class RunRecords:
     saved: list[Saved] = field(default_factory=list)
     unreadable: set[str] = field(default_factory=set)
     scored: list[Scored] = field(default_factory=list)
+    analysed: list[Analysed] = field(default_factory=list)
     conversions: dict[int, tuple[ConversionManifest, str]] = field(default_factory=dict)
     journal: list[Line] = field(default_factory=list)
     evaluated: list[Line] = field(default_factory=list)
@@ -103,6 +115,7 @@ def read_records(run: RunDirectory, project: Project, note: Callable[[str], None
             records.scored.append(Scored(path, *Evaluation.read(path)))
         except EvidenceError as error:
             records.found.append(Finding.from_error(error, "record"))
+    _read_analyses(records, places)
     for path in sorted(run.conversions_folder.glob(f"step-*/{MANIFEST_FILE}")):
         try:
             records.conversions[int(path.parent.name.removeprefix("step-"))] = ConversionManifest.read(path)
@@ -116,6 +129,15 @@ def read_records(run: RunDirectory, project: Project, note: Callable[[str], None
         records.journal = _journal(records, run.path, note)
         records.evaluated = _journal(records, run.evaluations_folder, note)
     return records
+
+
+def _read_analyses(records: RunRecords, places: Sequence[Path]) -> None:
+    files = [(kind, path) for kind in ANALYSES for place in places for path in (place / kind.analysis).glob("*.json")]
+    for kind, path in sorted(files, key=lambda each: each[1]):
+        try:
+            records.analysed.append(Analysed(path, *kind.read(path)))
+        except EvidenceError as error:
+            records.found.append(Finding.from_error(error, "record"))
 
 
 def _wanted(records: RunRecords) -> dict[int, set[int]]:

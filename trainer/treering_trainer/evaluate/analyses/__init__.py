@@ -1,0 +1,1 @@
+"""What is recorded of checkpoints beside their scores; outside the digest of the scoring, so scores stay valid."""
