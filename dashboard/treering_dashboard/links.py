@@ -77,6 +77,7 @@ TYPED_RUNS: Final = Address("Runs", "runs", "table_rows", hidden=True)
 """`/runs`, as a person types it: leads to `RUNS`."""
 RUN: Final = Address("Run", "run", "monitoring")
 SCALING: Final = Address("Scaling", "scaling", "trending_up")
+CLUSTER: Final = Address("Cluster", "cluster", "grid_view")
 COMPARE: Final = Address("Compare", "compare", "compare_arrows")
 CONTINUATIONS: Final = Address("Continuations", "continuations", "notes")
 AUDIT: Final = Address("Audit", "audit", "fact_check")

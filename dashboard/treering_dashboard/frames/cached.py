@@ -119,6 +119,11 @@ def file_version(folder: Path, *patterns: str) -> Version:
     return tuple(found)
 
 
+def sensors_version(run: AnyRun) -> Version:
+    """Names, sizes and times of what the sensors of a run wrote."""
+    return version(run, _SENSORS)
+
+
 def corpora_version() -> Version:
     """All files of the corpora, manifests and tokenizer among them."""
     return file_version(project().corpora, "*", "*/*/*")
@@ -150,7 +155,7 @@ def summary(run: AnyRun) -> RunSummary:
 def telemetry(run: AnyRun) -> Telemetry:
     """What sensors saw, as of now."""
     recorded = isinstance(run, RecordedRunDirectory)
-    return _telemetry(str(run.path), version(run), version(run, _SENSORS), recorded=recorded)
+    return _telemetry(str(run.path), version(run), sensors_version(run), recorded=recorded)
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
@@ -169,7 +174,7 @@ def energy(run: AnyRun) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     """
     recorded = isinstance(run, RecordedRunDirectory)
     electricity = read_settings(project()).electricity
-    return _energy(str(run.path), version(run), version(run, _SENSORS), electricity, recorded=recorded)
+    return _energy(str(run.path), version(run), sensors_version(run), electricity, recorded=recorded)
 
 
 @st.cache_data(max_entries=16, show_spinner=False)

@@ -14,6 +14,7 @@ from treering_dashboard.frames.ledger import has_ledger
 from treering_dashboard.pages import (
     audit,
     batch,
+    cluster,
     compare,
     contamination,
     continuations,
@@ -39,6 +40,7 @@ SECTIONS = {
     "": [
         links.RUNS.page(runs.page),
         links.RUN.page(run.page),
+        links.CLUSTER.page(cluster.page),
         links.COMPARE.page(compare.page),
         links.CONTINUATIONS.page(continuations.page),
         links.SCALING.page(scaling.page),
