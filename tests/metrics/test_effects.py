@@ -1,6 +1,8 @@
 """Simulated comparisons with and without an effect: false alarms, effects found, intervals that cover the truth."""
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -43,6 +45,22 @@ def test_pairs_find_what_two_standard_errors_cannot():
     assert found.p < 0.002
     assert unpaired(0.46, error, 0.54, error).p == pytest.approx(0.1096, abs=1e-4)
     assert found.detectable < unpaired(0.46, error, 0.54, error).detectable
+
+
+def test_the_demos_cloze_items_at_steps_80_and_320():
+    """Answers to 200 items without examples, as the demo's evaluation recorded them: unpaired z 0.77, paired z 2.36."""
+    kept = json.loads((Path(__file__).parents[1] / "fixtures/demo_cloze.json").read_text())
+    first, second = (answers(map(int, kept[f"step {step}"])) for step in (80, 320))
+    found = paired(first, second)
+    assert (found.value, found.pairs) == (pytest.approx(0.035), 200)
+    assert found.p == pytest.approx(2 * (1 + 9) / 2**9)  # 8 items gained, one lost
+    differences = np.array([second[item] - first[item] for item in first])
+    assert found.value / (differences.std() / math.sqrt(200)) == pytest.approx(2.366, abs=1e-3)
+    errors = kept["stderr 80"], kept["stderr 320"]
+    alone = unpaired(np.mean(list(first.values())), errors[0], np.mean(list(second.values())), errors[1])
+    assert alone.value / math.hypot(*errors) == pytest.approx(0.768, abs=1e-3)
+    assert (found.p <= ALPHA, alone.p <= ALPHA) == (True, False)
+    assert found.low > 0 > alone.low
 
 
 def test_equal_answers_are_no_effect_and_few_items_can_show_little():

@@ -20,6 +20,7 @@ from treering.config.load import load_experiment, validate_section
 from treering.config.megatron import MegatronRun
 from treering.config.schema import Experiment
 from treering.config.settings import Settings, read_settings
+from treering.config.sweep import SweepConfig
 from treering.project import Project
 from treering.runlog.recorded_directory import POINTER_FILE
 
@@ -116,6 +117,9 @@ def test_yaml_resolves(block, tmp_path):
         assert read_settings(Project(tmp_path)).model_dump(exclude_unset=True, mode="json") == document
         for alias, level in document.get("promotion", {}).items():
             assert required_level(Project(tmp_path), alias).level == level
+        return
+    if set(document) == set(SweepConfig.model_fields):
+        assert validate_section(tmp_path / "sweep.yaml", SweepConfig, document)
         return
     if not set(document) <= set(Experiment.model_fields):
         validate_section(tmp_path / "megatron-run.yaml", MegatronRun, document)

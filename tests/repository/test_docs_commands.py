@@ -26,6 +26,7 @@ NOT_RUN = {
     "treering fetch": "it downloads wheels; tests/data/test_fetch.py reads a registry of its own",
     "treering launch experiments/demo.yaml --hostfile hosts": "it starts ranks on other nodes; with --dry-run it runs",
     "treering launch experiments/demo.yaml --slurm": "it submits a job to Slurm; tests/launch has a Slurm of its own",
+    "treering train --sweep": "it trains six runs; tests/trainer/test_sweep.py trains twelve",
     "treering report": "it needs what every stage of the pipeline leaves; tests/report makes such a project",
     "treering train …": "it is no complete command",
     "treering audit --megatron-run": "it needs a run of Megatron; tests/audit/test_megatron_run.py makes some",
@@ -108,6 +109,7 @@ def root(scored_project, tmp_path):
     (root / "experiments").mkdir()
     shutil.move(root / "scored.yaml", root / "experiments/demo.yaml")
     shutil.copy(ROOT / "experiments/mt-nlg-530b.yaml", root / "experiments")
+    shutil.copytree(ROOT / "experiments/ablations", root / "experiments/ablations")
     (root / "prompt.txt").write_text("bal ")
     document = json.loads((root / "data/curated/train/letters.jsonl").read_text().splitlines()[0])
     (root / "quote.txt").write_text(document["text"])

@@ -82,7 +82,10 @@ class Zygote:
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())
 
-    def start(self, project, runs, *options, config="tiny.yaml", code_root=None, environ=None, ignored=(), **faults):
+    def start(
+        self, project, runs, *options,
+        config="tiny.yaml", code_root=None, environ=None, ignored=(), sweep=False, **faults,
+    ):  # fmt: skip
         log = self.folder / f"launch-{len(self.started)}.log"
         request = {
             "cwd": str(project.root),
@@ -92,6 +95,7 @@ class Zygote:
             "ignored": list(ignored),
             "faults": faults,
             "code_root": str(code_root or self.sources),
+            "sweep": sweep,
         }
         self.started.append(Training(self, self.ask({"start": request})["pid"], runs, log))
         return self.started[-1]

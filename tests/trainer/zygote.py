@@ -1,7 +1,8 @@
 """Imports the trainer once and forks a launcher for each request: many trainings in seconds.
 
 One JSON request a line on standard input, one JSON answer a line on standard output:
-    {"start": {"cwd", "arguments", "log", "environ", "ignored", "faults", "code_root"}} -> {"pid"}
+    {"start": {"cwd", "arguments", "log", "environ", "ignored", "faults", "code_root", "sweep"}}
+        -> {"pid"}
     {"wait": pid} -> {"code"} (minus the signal, if one killed it)
 """
 
@@ -28,7 +29,7 @@ from treering.runlog.writer import RingWriter  # noqa: E402
 from treering_trainer.checkpointing import checkpoint, cleanup, publish, relayout, resume  # noqa: E402, F401
 from treering_trainer.core import batch_reader, engine, loop, universal  # noqa: E402
 from treering_trainer.monitor import heartbeat  # noqa: E402
-from treering_trainer.launch import nodes, prepare, start, worker  # noqa: E402, F401
+from treering_trainer.launch import nodes, prepare, start, sweep, worker  # noqa: E402, F401
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 from signal_states import started_with  # noqa: E402
@@ -338,7 +339,7 @@ def start_training(request):
             FAULTS[name](**arguments)
         if request["code_root"]:
             prepare.CODE_ROOT = Path(request["code_root"])
-        code = launch.main(request["arguments"])
+        code = (sweep if request["sweep"] else launch).main(request["arguments"])
     finally:
         os._exit(code)
 

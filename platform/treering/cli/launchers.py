@@ -10,6 +10,8 @@ from treering.cli.output import console, print_json
 from treering.files import read_text, reason, write_durably
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from treering.launch.hostfile import Host
     from treering.launch.start import Start
 
@@ -66,8 +68,13 @@ def launch_over_hosts(
     os.execvpe(words[0], words, {**os.environ, **shared, "DS_ENV_FILE": str(names)})  # noqa: S606 - becomes the launcher
 
 
-def write_batch_job(start: "Start", text: str, output: Path | None, *, submit: bool, dry_run: bool, json: bool) -> None:
-    """Keeps the script of a batch job, prints where it is, and submits it if asked.
+def write_batch_job(
+    start: "Start", text: str, output: Path | None, *, submit: bool, dry_run: bool
+) -> dict[str, str | None]:
+    """Keeps the script of a batch job, and submits it if asked; a dry run only says what would be kept.
+
+    Returns:
+        Run, layout, path and text of the script, and the number of the job if it was submitted.
 
     Raises:
         UserError: `--output` cannot be written.
@@ -78,21 +85,24 @@ def write_batch_job(start: "Start", text: str, output: Path | None, *, submit: b
     path = kept(start, text, "sbatch")
     document = {"run": start.run.name, "layout": start.layout, "script": str(path), "text": text, "job": None}
     if dry_run:
-        print_json(document) if json else sys.stdout.write(text)
-        return
+        return document
     keep(start, text, "sbatch")
     if output is not None:
         try:
             write_durably(output, text)
         except OSError as error:
             raise UserError(f"--output {output}: found {error.strerror}, expected a file to write") from None
-    if submit:
-        document["job"] = _submit(path)
-    if json:
-        print_json(document)
+    return {**document, "job": _submit(path) if submit else None}
+
+
+def print_batch_job(document: "Mapping[str, str | None]", *, dry_run: bool) -> None:
+    """Prints where a script is, and its job or the command that submits the script; of a dry run the script itself."""
+    if dry_run:
+        sys.stdout.write(document["text"] or "")
         return
-    console.print(f"run {start.run.name}: {start.layout} (TP x PP x DP)", f"script {path}")
-    console.print(f"job {document['job']}" if submit else f"submit it: sbatch {path}")
+    console.print(f"run {document['run']}: {document['layout']} (TP x PP x DP)", f"script {document['script']}")
+    job = document["job"]
+    console.print(f"submit it: sbatch {document['script']}" if job is None else f"job {job}")
 
 
 def _submit(script: Path) -> str:

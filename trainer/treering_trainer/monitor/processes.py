@@ -218,13 +218,11 @@ def die_with_parent(parent: int) -> None:
         os._exit(EXIT_RESTART)
 
 
-def fork_rank(run: Callable[[], int], log: Path, variables: dict[str, str]) -> int:
-    """Forks one rank.
+def fork(run: Callable[[], int]) -> int:
+    """Forks a process that dies with this one.
 
     Args:
-        run: what the rank does; returns its exit code.
-        log: file for everything that it prints.
-        variables: added to its environment.
+        run: what the process does; returns its exit code.
 
     Returns:
         The process id.
@@ -238,14 +236,32 @@ def fork_rank(run: Callable[[], int], log: Path, variables: dict[str, str]) -> i
     code = 1
     try:
         die_with_parent(parent)
-        os.environ.update(variables)
-        redirect(log)
         code = run()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         # Skips the interpreter's exit, which would run the parent's exit handlers a second time.
         os._exit(code)
+
+
+def fork_rank(run: Callable[[], int], log: Path, variables: dict[str, str]) -> int:
+    """Forks one rank.
+
+    Args:
+        run: what the rank does; returns its exit code.
+        log: file for everything that it prints.
+        variables: added to its environment.
+
+    Returns:
+        The process id.
+    """
+
+    def rank() -> int:
+        os.environ.update(variables)
+        redirect(log)
+        return run()
+
+    return fork(rank)
 
 
 def redirect(log: Path) -> None:

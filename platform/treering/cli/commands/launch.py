@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from treering.cli.commands.train import ContinueOption, NoPublishOption, RunsOption, TimeLimitOption
-from treering.cli.launchers import launch_over_hosts, read_hostfile, write_batch_job
+from treering.cli.launchers import launch_over_hosts, print_batch_job, read_hostfile, write_batch_job
 from treering.cli.options import DEFAULT_CONFIG, ConfigArgument, JsonOption, SetOption, project
+from treering.cli.output import print_json
+from treering.cli.sweep import SweepOption, print_plan
 from treering.cli.trainer import Value, option_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from treering.config.resolved import Resolved
+    from treering.launch.start import Start
     from treering.project import Project
 
 HostfileOption = Annotated[
@@ -91,6 +94,7 @@ def launch(
     no_publish: NoPublishOption = False,
     runs: RunsOption = None,
     time_limit: TimeLimitOption = None,
+    sweep: SweepOption = None,
     dry_run: DryOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -100,7 +104,8 @@ def launch(
     hostfile or the script is kept in `runs/<id>/launch/`, and every attempt that it starts records its text.
 
     With `--hostfile`, the command becomes DeepSpeed's launcher and has its exit code. With `--slurm`, it prints the
-    path of the script. The job of that script saves a checkpoint before its time limit, and requeues itself.
+    path of the script. The job of that script saves a checkpoint before its time limit, and requeues itself. With
+    `--slurm --sweep`, each run of the sweep that is not finished gets a job; a run that is training gets none.
 
     Exit codes:
         0: the training is finished, or the script is written
@@ -110,9 +115,9 @@ def launch(
     Examples:
         treering launch experiments/demo.yaml --hostfile hosts --dry-run
         treering launch experiments/demo.yaml --slurm --nodes 2 --time 4h --dry-run
+        treering launch --slurm --nodes 1 --sweep sweep.yaml --submit
     """
     from treering.config.duration import parse_duration
-    from treering.launch.start import Start
 
     of_slurm = {
         "--nodes": nodes, "--tasks-per-node": tasks_per_node, "--partition": partition, "--account": account,
@@ -120,21 +125,20 @@ def launch(
     }  # fmt: skip
     of_hosts = {"--master-address": master_address, "--time-limit": time_limit}
     _check_usage(of_slurm, of_hosts, slurm=slurm, hosts=hostfile is not None)
+    if sweep is not None:
+        _check_sweep({"CONFIG": config != DEFAULT_CONFIG, "--hostfile": hostfile, "--output": output})
     here = project()
-    resolved = _resolve(config, here, overrides or [], runs, no_publish=no_publish, dry_run=dry_run)
     options: dict[str, Value] = {
         "--set": overrides, "--continue-changed": continue_changed, "--no-publish": no_publish, "--runs": runs,
     }  # fmt: skip
-    folder = (runs or here.runs).resolve() / resolved.run_id
-
-    def start(layout: str) -> Start:
-        return Start(here.root.resolve(), config, folder, layout, python, tuple(option_words(options)))
-
+    start = _Starts(here, (runs or here.runs).resolve(), python)
     if hostfile is not None:
+        resolved = _resolve(config, here, overrides or [], runs, no_publish=no_publish, dry_run=dry_run)
         text, hosts = read_hostfile(hostfile)
         layout = _check_layout(str(config), resolved, len(hosts), hosts[0].slots, device)
         options["--time-limit"] = None if time_limit is None else parse_duration(time_limit)
-        launch_over_hosts(start(layout), text, hosts, launcher, master_address, dry_run=dry_run, json=json)
+        begin = start(config, resolved, layout, options)
+        launch_over_hosts(begin, text, hosts, launcher, master_address, dry_run=dry_run, json=json)
         return
     from treering.launch.slurm import Job, render
 
@@ -148,8 +152,61 @@ def launch(
         container=container,
         options=(*option_words({"--partition": partition, "--account": account}), *(sbatch or ())),
     )
-    job_start = start(_check_layout(str(config), resolved, nodes, ranks, device))
-    write_batch_job(job_start, render(job_start, job), output, submit=submit, dry_run=dry_run, json=json)
+    if sweep is not None:
+        plan = print_plan(sweep, overrides, runs, json=json, dry_run=False)
+        waiting = [run for run in plan.left if run.state != "running"]
+        starts = [
+            start(
+                plan.experiment,
+                run.resolved,
+                _check_layout(str(sweep), run.resolved, nodes, ranks, device),
+                {**options, "--set": list(run.overrides), "--no-publish": True},
+            )
+            for run in waiting
+        ]
+        jobs = [write_batch_job(each, render(each, job), None, submit=submit, dry_run=dry_run) for each in starts]
+        if json:
+            print_json({"runs": jobs})
+        elif not dry_run:
+            for each in jobs:
+                print_batch_job(each, dry_run=False)
+        return
+    resolved = _resolve(config, here, overrides or [], runs, no_publish=no_publish, dry_run=dry_run)
+    begin = start(config, resolved, _check_layout(str(config), resolved, nodes, ranks, device), options)
+    text = render(begin, job)
+    document = write_batch_job(begin, text, output, submit=submit, dry_run=dry_run)
+    if json:
+        print_json(document)
+    else:
+        print_batch_job(document, dry_run=dry_run)
+
+
+class _Starts:
+    """Makes what is started of a run."""
+
+    def __init__(self, here: "Project", runs: Path, python: str) -> None:
+        self._here, self._runs, self._python = here, runs, python
+
+    def __call__(self, config: Path, resolved: "Resolved", layout: str, options: "Mapping[str, Value]") -> "Start":
+        from treering.launch.start import Start
+
+        folder = self._runs / resolved.run_id
+        return Start(self._here.root.resolve(), config, folder, layout, self._python, tuple(option_words(options)))
+
+
+def _check_sweep(others: "Mapping[str, object]") -> None:
+    """Refuses what a sweep has no use for.
+
+    Raises:
+        UserError: names it.
+    """
+    from treering.errors import UserError
+
+    if found := [name for name, value in others.items() if value]:
+        raise UserError(
+            f"launch --sweep: found {found[0]}, expected --slurm and the sweep's file, which names the experiment; "
+            "`treering train --sweep` trains on this machine"
+        )
 
 
 def _check_usage(

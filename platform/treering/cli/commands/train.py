@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from treering.cli.options import DEFAULT_CONFIG, ConfigArgument, SetOption, project
-from treering.cli.trainer import become_trainer
+from treering.cli.options import DEFAULT_CONFIG, ConfigArgument, JsonOption, SetOption, project
+from treering.cli.sweep import SweepOption, print_plan
+from treering.cli.trainer import Value, become_trainer
 from treering.errors import UserError
 
 ContinueOption = Annotated[
@@ -46,6 +47,7 @@ StopAfterOption = Annotated[
         "--stop-after", min=1, metavar="STEP", help="Stop after this step with a checkpoint and exit code 75."
     ),
 ]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="With --sweep: only print what would be trained.")]
 RunsOption = Annotated[
     Path | None, typer.Option("--runs", metavar="DIR", help="The folder of the runs; default: runs/.")
 ]
@@ -60,6 +62,9 @@ def train(  # noqa: PLR0917 - one argument an option
     runs: RunsOption = None,
     time_limit: TimeLimitOption = None,
     stop_after: StopAfterOption = None,
+    sweep: SweepOption = None,
+    dry_run: DryRunOption = False,
+    json: JsonOption = False,
 ) -> None:
     """Train the run of an experiment, or continue it from its newest checkpoint.
 
@@ -70,8 +75,11 @@ def train(  # noqa: PLR0917 - one argument an option
 
     The section `hooks` of the config names hooks of installed packages; docs/trainer.md shows an example.
 
+    With `--sweep`, the file names the experiment and a grid of values. The plan is printed, then the runs are trained
+    one after another, as with `--no-publish`. Finished runs are skipped. The same command goes on after a stop.
+
     Exit codes:
-        0: the training is finished
+        0: the training is finished; with `--sweep`, all are
         3: evidence is missing or does not hold
         5: the training failed
         75: start the same command again: it was stopped or killed, or another process trains this run
@@ -80,9 +88,10 @@ def train(  # noqa: PLR0917 - one argument an option
     Examples:
         treering train experiments/demo.yaml
         treering train experiments/demo.yaml --set parallel.tensor=2 --time-limit 23h
+        treering train --sweep experiments/ablations/learning_rate.yaml --dry-run
 
     Raises:
-        UserError: both `--continue-changed` and `--start-over` were given.
+        UserError: options that do not go together were given.
     """
     from treering.collect.launcher import rank_variables
     from treering.config.duration import parse_duration
@@ -90,7 +99,9 @@ def train(  # noqa: PLR0917 - one argument an option
 
     if continue_changed and start_over:
         raise UserError("train: found both --continue-changed and --start-over, expected one of them")
-    options = {
+    if sweep is None and (dry_run or json):
+        raise UserError("train: found --dry-run or --json without --sweep, expected --sweep SWEEP beside it")
+    options: dict[str, Value] = {
         "--set": overrides,
         "--continue-changed": continue_changed,
         "--start-over": start_over,
@@ -100,6 +111,20 @@ def train(  # noqa: PLR0917 - one argument an option
         "--runs": runs,
     }
     rank = {**os.environ, **rank_variables(os.environ)}.get("RANK", "0")
+    if sweep is not None:
+        given = {"CONFIG": config != DEFAULT_CONFIG, "--start-over": start_over, "--stop-after": stop_after is not None}
+        if found := [name for name, value in given.items() if value]:
+            raise UserError(f"train --sweep: found {found[0]}, expected the sweep's file alone to say what is trained")
+        if "RANK" in os.environ:
+            raise UserError(
+                "train --sweep: found RANK, which an outer launcher such as torchrun sets, expected one process; "
+                "`treering launch --sweep` writes a batch job for each run"
+            )
+        print_plan(sweep, overrides, runs, json=json, dry_run=dry_run)
+        if dry_run:
+            return
+        del options["--no-publish"], options["--start-over"], options["--stop-after"]
+        options["--json"] = json
     if runs is None and rank == "0":
         start_companion(project(), os.getpid())  # MLflow follows the run log; the training never waits for MLflow
-    become_trainer("launch", options, str(config))
+    become_trainer("launch" if sweep is None else "launch.sweep", options, str(sweep or config))
