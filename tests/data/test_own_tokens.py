@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, models
 
 from treering.config.corpora import CorpusConfig, CurationConfig, TokenizerConfig
 from treering.data.corpus.corpus import Corpus, token_digest
@@ -171,13 +170,6 @@ def test_a_tokenizer_of_your_own_that_does_not_fit(project: Project, config: dic
     lay(project, documents())
     with pytest.raises(UserError, match=message):
         made(project, **config)
-
-
-def test_a_tokenizer_that_is_not_byte_level(project: Project) -> None:
-    lay(project, documents())
-    Tokenizer(models.WordLevel({"a": 0}, "a")).save(str(project.root / "tokens/tokenizer.json"))
-    with pytest.raises(UserError, match=r"has decoder NoneType, expected a byte-level tokenizer"):
-        made(project)
 
 
 def test_tokens_need_a_fetch(project: Project) -> None:

@@ -146,7 +146,7 @@ def test_every_form_of_data(treering, folder):
         (["--data", "mixed"], "the folder holds jsonl and parquet, expected one of"),
         (["--data", "pairs"], "the folder holds pairs of tokens, expected one pair: `--data pairs/x`"),
         (["--data", "notes.md"], "--data notes.md: the form is unknown by the ending, expected one of .jsonl"),
-        (["--data", "pairs/x"], "corpus x is tokens already, expected the tokenizer.json that made them"),
+        (["--data", "pairs/x"], "corpus x is tokens already, expected the tokenizer that made them"),
         (["--data", "pairs/x", "--tokenizer", "t.json"], "t.json does not exist, expected a tokenizer"),
         (["--data", "texts", "--data", "texts"], "--data texts: given twice, expected each path once"),
         (["bad name", "--data", "texts"], "the name is 'bad name', expected letters, digits, dots"),
@@ -256,7 +256,8 @@ def test_the_stages_are_those_of_the_clone_with_the_code_by_its_digest():
         data = [path for path in stage.get("deps", []) if path not in code]
         assert sorted(code) == sorted(STAGE_SOURCES[name]), name
         other = theirs["stages"][name]
-        version = {"data/version.json": [f"stages.{name}", *(["data"] if name == "fetch" else [])]}
+        files = {"fetch": ["data"], "tokenize": ["tokenizer"]}.get(name, [])
+        version = {"data/version.json": [f"stages.{name}", *files]}
         assert other["params"] == [*stage.get("params", []), version], name
         assert other.get("deps", []) == data, name
         for key in ("cmd", "outs", "metrics"):

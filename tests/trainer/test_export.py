@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from treering.cli import app
+from treering.data.corpus.own_tokenizer import read_own_tokenizer
 from treering.data.corpus.tokenize import load_tokenizer
 from treering.errors import NotFoundError, UserError
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
@@ -20,6 +21,7 @@ from treering.runlog.export import Export
 from treering_trainer.checkpointing.inference import load_model
 from treering_trainer.checkpointing.weights import open_weights, read_weights
 from treering_trainer.export.__main__ import main
+from treering_trainer.export.huggingface import write_huggingface
 from treering_trainer.export.shards import OutputTensor, parse_size, write_shards
 
 pytestmark = [pytest.mark.trainer, pytest.mark.slow]
@@ -84,6 +86,27 @@ def test_transformers_computes_the_same_logits(which, export, project, tmp_path,
     assert theirs.generation_config.suppress_tokens == list(range(400, 512))
     drawn = theirs.generate(tokens[:, :4], do_sample=True, temperature=100.0, max_new_tokens=20, pad_token_id=0)
     assert int(drawn.max()) < 400
+
+
+def test_a_sentencepiece_model_goes_along_with_its_conversion(reference, tmp_path):
+    from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
+    from transformers import AutoTokenizer
+
+    model = io.BytesIO()
+    texts = [f"balcen {number:03d} and comun dal" for number in range(300)]
+    SentencePieceTrainer.train(sentence_iterator=iter(texts), model_writer=model, vocab_size=400, model_type="bpe",
+                               byte_fallback=True, bos_id=-1, hard_vocab_limit=False, minloglevel=2)  # fmt: skip
+    (tmp_path / "own.model").write_bytes(model.getvalue())
+    (tmp_path / "tokenizer.json").write_text(read_own_tokenizer(tmp_path / "own.model", "</s>"))
+    (tmp_path / "out").mkdir()
+    write_huggingface(tmp_path / "out", reference.checkpoints()[-1], "fp32", tmp_path / "tokenizer.json")
+    ours = SentencePieceProcessor(model_file=str(tmp_path / "out" / "tokenizer.model"))
+    theirs = AutoTokenizer.from_pretrained(tmp_path / "out")
+    for text in ("balcen 017", " comun  </s> dal", "é🌲\nbal"):
+        assert theirs(text)["input_ids"] == ours.encode(text)
+        assert theirs.decode(ours.encode(text)) == ours.decode(ours.encode(text))
+    assert theirs.eos_token_id == ours.eos_id()
+    assert "converted from the SentencePiece model" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_safetensors_hold_the_weights_by_the_names_of_megatron_core(export, shared, tmp_path):

@@ -13,7 +13,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from treering.data.corpus.token_bytes import Spelling
 from treering.data.corpus.tokenize import load_tokenizer
+from treering.data.corpus.tokenizer import open_tokenizer
 from treering.errors import TrainingError, UserError
 from treering.runlog.directory import RunDirectory
 from treering_trainer.checkpointing.inference import load_model
@@ -38,6 +40,11 @@ def tokenizer(project):
     return load_tokenizer(project.tokenizer)
 
 
+@pytest.fixture(scope="module")
+def spelling(project):
+    return Spelling.of(open_tokenizer(project.tokenizer))
+
+
 @pytest.fixture
 def say(project, reference):
     """Generates as `treering generate` does, but in this process; gives what went to standard output and error."""
@@ -55,12 +62,12 @@ def say(project, reference):
     return run
 
 
-def test_every_token_is_what_the_whole_model_says_at_its_position(decoder, tokenizer, reference):
+def test_every_token_is_what_the_whole_model_says_at_its_position(decoder, tokenizer, spelling, reference):
     prompt = tokenizer.encode("balcen 017").ids
     model = load_model(reference.checkpoints()[-1])
     # Beyond the 32 positions the oldest tokens are left out.
     for sampling in (GREEDY, Sampling()):
-        sample = generate(decoder, tokenizer, prompt, end_of_document=-1, max_tokens=45, sampling=sampling, seed=1)
+        sample = generate(decoder, spelling, prompt, end_of_document=-1, max_tokens=45, sampling=sampling, seed=1)
         assert len(sample.tokens) == 45
         assert sample.text == tokenizer.decode(sample.tokens)
         assert sample.finish == "length"
@@ -167,8 +174,8 @@ def test_a_damaged_checkpoint_says_nothing(say, reference, tmp_path):
     assert said.text == ""
 
 
-def test_a_sample_ends_with_its_document(decoder, tokenizer):
-    draw = partial(generate, decoder, tokenizer, [0], max_tokens=12, sampling=Sampling(), seed=2)
+def test_a_sample_ends_with_its_document(decoder, tokenizer, spelling):
+    draw = partial(generate, decoder, spelling, [0], max_tokens=12, sampling=Sampling(), seed=2)
     free = draw(end_of_document=-1)
     place = next(i for i, token in enumerate(free.tokens) if i > 3 and token not in free.tokens[:i])
     ended = draw(end_of_document=free.tokens[place])
@@ -176,8 +183,8 @@ def test_a_sample_ends_with_its_document(decoder, tokenizer):
     assert ended.text == tokenizer.decode(free.tokens[:place])
 
 
-def test_a_sample_ends_before_a_stop_text(decoder, tokenizer):
-    draw = partial(generate, decoder, tokenizer, [0], end_of_document=-1, max_tokens=12, sampling=Sampling(), seed=2)
+def test_a_sample_ends_before_a_stop_text(decoder, spelling):
+    draw = partial(generate, decoder, spelling, [0], end_of_document=-1, max_tokens=12, sampling=Sampling(), seed=2)
     free = draw()
     stop = free.text[5:8]
     shown = []
@@ -187,10 +194,10 @@ def test_a_sample_ends_before_a_stop_text(decoder, tokenizer):
     assert len(stopped.tokens) < 12
 
 
-def test_characters_are_shown_whole(tokenizer):
+def test_characters_are_shown_whole(tokenizer, spelling):
     tokens = tokenizer.encode("a🌲ö").ids
     assert len(tokens) == 7  # bytes
-    stream = TextStream(tokenizer)
+    stream = TextStream(spelling)
     assert [stream.push(token) for token in tokens] == ["a", "", "", "", "🌲", "", "ö"]
     for token in tokens[1:4]:
         assert stream.push(token) == ""
@@ -200,11 +207,11 @@ def test_characters_are_shown_whole(tokenizer):
     )  # now it is certain that those bytes are not a character
 
 
-def test_what_may_begin_a_stop_text_waits(tokenizer):
-    stream = TextStream(tokenizer, ["##END"])
+def test_what_may_begin_a_stop_text_waits(tokenizer, spelling):
+    stream = TextStream(spelling, ["##END"])
     assert [stream.push(tokenizer.encode(char).ids[0]) for char in "a#b###E"] == ["a", "", "#b", "", "", "#", ""]
     assert stream.finish() == "##E"
-    stream = TextStream(tokenizer, ["##END", "b"])
+    stream = TextStream(spelling, ["##END", "b"])
     assert [stream.push(tokenizer.encode(char).ids[0]) for char in "##Eb"] == ["", "", "", "##E"]
     assert stream.stopped
     assert stream.finish() == ""

@@ -303,18 +303,23 @@ class CurationConfig(Section):
         return {"prose": self.prose, "html": self.html, "code": self.code}[corpus.kind]
 
 
+_LEAST_ENTRIES = 257
+"""Of a tokenizer that is trained: 256 bytes, and the end of a document."""
+
+
 class TokenizerConfig(Section):
     """A byte-level BPE, trained on the curated training text, or your own.
 
     Attributes:
-        vocabulary_size: entries, the end-of-document token and the 256 bytes included; those of `file` where it is
-            given. Up to 65,536, corpora hold two bytes a token, and four bytes above.
+        vocabulary_size: entries, the end-of-document token and the 256 bytes included, so at least 257; those of `file`
+            where it is given. Up to 65,536, corpora hold two bytes a token, and four bytes above.
         min_frequency: merges that occur less often are not learned.
         end_of_document: the token that ends every document.
-        file: your own `tokenizer.json`, relative to the project's root: the one that made your Megatron corpora.
+        file: your own tokenizer, relative to the project's root: a `tokenizer.json`, a SentencePiece `.model`, GPT-2's
+            `encoder.json` beside `vocab.bpe`, or the folder of one of them; it made your Megatron corpora.
     """
 
-    vocabulary_size: int = Field(8192, ge=257, le=1 << 30)
+    vocabulary_size: int = Field(8192, ge=1, le=1 << 30)
     min_frequency: int = Field(2, ge=1)
     end_of_document: str = Field("<|endoftext|>", min_length=1)
     file: str | None = Field(None, min_length=1)
@@ -323,6 +328,8 @@ class TokenizerConfig(Section):
     def _trained_or_given(self) -> Self:
         if self.file is not None and "min_frequency" in self.model_fields_set:
             raise contradiction("min_frequency", str(self.min_frequency), "none with file: nothing is trained")
+        if self.file is None and self.vocabulary_size < _LEAST_ENTRIES:
+            raise contradiction("vocabulary_size", str(self.vocabulary_size), f"at least {_LEAST_ENTRIES}")
         return self
 
     @property

@@ -149,7 +149,7 @@ class Experiment(Section):
         tokens = [corpus.name for corpus in self.corpora if corpus.megatron is not None]
         if tokens and self.tokenizer.file is None:
             yield contradiction(
-                "tokenizer.file", "none", f"the tokenizer.json that made the tokens of corpus {', '.join(tokens)}"
+                "tokenizer.file", "none", f"the tokenizer that made the tokens of corpus {', '.join(tokens)}"
             )
 
     def _best_checkpoint(self) -> Iterator[PydanticCustomError]:

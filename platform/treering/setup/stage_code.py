@@ -5,10 +5,11 @@ from typing import Any, Final
 
 import treering
 from treering.collect.code import CODE_RULE, NUMERIC_SOURCES, code_digest, sources_root
-from treering.config.canonical import digest_json
+from treering.config.canonical import digest_bytes, digest_json
 from treering.config.load import load_experiment
+from treering.data.corpus.own_tokenizer import read_own_tokenizer
 from treering.data.sources.own_files import own_files
-from treering.errors import NotFoundError
+from treering.errors import NotFoundError, UserError
 from treering.project import Project
 
 _SOURCES: Final = "platform/treering/data/sources"
@@ -27,7 +28,10 @@ STAGE_SOURCES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "tokenize": tuple(
         f"{_CORPUS}/{name}.py"
-        for name in ("corpus", "index_header", "indexed", "manifest", "own_tokens", "table", "tokenize", "write")
+        for name in (
+            *("corpus", "index_header", "indexed", "manifest", "own_tokenizer", "own_tokens", "sentencepiece_model"),
+            *("table", "tokenize", "tokenizer", "write"),
+        )
     ),
     "blend": ("platform/treering/data/blend/corpora.py",),
     "train": (*NUMERIC_SOURCES, "trainer/treering_trainer/checkpointing/publish.py"),
@@ -49,6 +53,25 @@ def version_record() -> dict[str, Any]:
         "rule": CODE_RULE,
         "stages": {stage: code_digest(root, paths) for stage, paths in STAGE_SOURCES.items()},
     }
+
+
+def tokenizer_record(config: Path, project: Project) -> str:
+    """What stands for a tokenizer of your own: a digest of its content, or why there is none.
+
+    Args:
+        config: the experiment.
+        project: whose root the path is relative to.
+
+    Raises:
+        ConfigError: the config does not hold.
+    """
+    own = load_experiment(config).tokenizer
+    if own.file is None:
+        return "trained"
+    try:
+        return digest_bytes(read_own_tokenizer(project.root / own.file, own.end_of_document).encode())
+    except UserError:  # stage `tokenize` then says what is wrong
+        return "unreadable"
 
 
 def data_record(config: Path, project: Project) -> dict[str, str]:

@@ -7,7 +7,8 @@ from pathlib import Path
 from treering.config.load import validate_section
 from treering.config.schema import Experiment
 from treering.config.yaml_text import parse_yaml
-from treering.data.corpus.tokenize import load_tokenizer
+from treering.data.corpus.own_tokenizer import read_own_tokenizer
+from treering.data.corpus.tokenizer import parse_tokenizer
 from treering.errors import UserError
 from treering.project import Project
 from treering.setup.experiment import experiment_text
@@ -42,7 +43,7 @@ def begin(
         data: paths of the data, one a corpus.
         text_field: field of the text.
         licence: of documents that name none.
-        tokenizer: a `tokenizer.json` of your own.
+        tokenizer: a tokenizer of your own, in any form that `tokenizer.file` may have.
         end_of_document: its token that ends a document.
         minimal: without DVC.
 
@@ -64,12 +65,12 @@ def begin(
     tokens = [corpus.config.name for corpus in corpora if not corpus.config.has_text]
     if tokens and tokenizer is None:
         raise UserError(
-            f"init: corpus {tokens[0]} is tokens already, expected the tokenizer.json that made them; name it by "
-            "--tokenizer"
+            f"init: corpus {tokens[0]} is tokens already, expected the tokenizer that made them; name it by --tokenizer"
         )
     own = None
     if tokenizer is not None:
-        entries = load_tokenizer(project.root / tokenizer).get_vocab_size()
+        given = project.root / tokenizer
+        entries = parse_tokenizer(read_own_tokenizer(given, end_of_document), given).get_vocab_size()
         own = (tokenizer, entries, end_of_document)
     text = experiment_text(name, corpora, own)
     validate_section(Path(f"experiments/{name}.yaml"), Experiment, parse_yaml(text))

@@ -9,8 +9,8 @@ from typing import Any, Final
 from lm_eval import evaluator
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
-from tokenizers import Tokenizer
 
+from treering.data.corpus.tokenizer import TextTokenizer
 from treering.errors import UserError
 from treering.runlog.records import LOG_LIKELIHOOD
 from treering_trainer.checkpointing.inference import LanguageModel
@@ -37,7 +37,7 @@ class CheckpointLM(TemplateLM):
         end_of_document: token before a text without context.
     """
 
-    def __init__(self, model: LanguageModel, tokenizer: Tokenizer, end_of_document: int) -> None:
+    def __init__(self, model: LanguageModel, tokenizer: TextTokenizer, end_of_document: int) -> None:
         super().__init__()
         self.model = model
         self.codec = tokenizer

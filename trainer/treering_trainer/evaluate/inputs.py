@@ -6,15 +6,13 @@ from decimal import Decimal
 from importlib.metadata import version
 from pathlib import Path
 
-from tokenizers import Tokenizer
-
 from treering.collect.code import code_digest
 from treering.config.canonical import short
 from treering.config.operation import EvaluationConfig
 from treering.config.resolved import Resolved
 from treering.data.corpus.corpus import Corpus
 from treering.data.corpus.tokenize import load_tokenizer
-from treering.data.corpus.tokenizer import check_tokenizer
+from treering.data.corpus.tokenizer import TextTokenizer, check_tokenizer
 from treering.errors import UserError
 from treering.project import Project
 from treering_trainer.core.validation import heldout_samples
@@ -55,7 +53,7 @@ class Inputs:
         """Digest of each held-out corpus."""
         return {name: corpus.digest for name, corpus in self.corpora.items()}
 
-    def load_tokenizer(self) -> Tokenizer:
+    def load_tokenizer(self) -> TextTokenizer:
         """The tokenizer of the run's corpora."""
         return load_tokenizer(self.tokenizer)
 

@@ -6,7 +6,7 @@ from treering.runlog.export import EXPORT_RECORD
 from treering.runlog.export_format import ExportDtype
 
 
-def model_card(checkpoint: CheckpointDirectory, dtype: ExportDtype, known: int, end: str) -> str:
+def model_card(checkpoint: CheckpointDirectory, dtype: ExportDtype, known: int, end: str, note: str) -> str:
     """The text of `README.md`.
 
     Args:
@@ -14,6 +14,7 @@ def model_card(checkpoint: CheckpointDirectory, dtype: ExportDtype, known: int, 
         dtype: of the written weights.
         known: entries of the tokenizer.
         end: the token that ends a document.
+        note: how the tokenizer here differs from the run's, empty if it does not.
     """
     resolved, manifest = checkpoint.run.resolved, checkpoint.manifest
     model = resolved.recipe.model
@@ -28,6 +29,7 @@ def model_card(checkpoint: CheckpointDirectory, dtype: ExportDtype, known: int, 
             " them; `generation_config.json` suppresses them."
         )
     vocabulary += f" {code(end)} ends a document and comes before the next; spelled out in a text it is ordinary text."
+    vocabulary += f" {note}" if note else ""
     path = "\n".join(
         f"- run `{segment.run.id}`, attempt {segment.attempt.number}, to step {segment.last_step:,}"
         for segment in checkpoint.run.path_to(checkpoint)

@@ -5,14 +5,14 @@ document is `tokenizer.eos_token_id`.
 """
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 from treering.config.operation import KernelConfig
 from treering.config.resolved import Resolved
+from treering.data.corpus.sentencepiece_model import MARK, embedded_model, without_model
 from treering.data.corpus.tokenizer import end_of_document, open_tokenizer
-from treering.files import write_durably
+from treering.files import read_text, write_durably
 from treering.runlog.directory import CheckpointDirectory
 from treering.runlog.export_format import ExportDtype
 from treering_trainer.core.model import transformer_config
@@ -37,7 +37,7 @@ def write_huggingface(directory: Path, checkpoint: CheckpointDirectory, dtype: E
     text, token = end_of_document(tokenizer)
     known = open_tokenizer(tokenizer).get_vocab_size()
     padded = list(range(known, resolved.recipe.model.padded_vocab_size))
-    shutil.copyfile(tokenizer, directory / "tokenizer.json")
+    note = _write_tokenizer(directory, read_text(tokenizer))
     _write(directory / "config.json", _model_config(resolved, dtype, token))
     generation: dict[str, Any] = {"bos_token_id": token, "eos_token_id": token}
     if padded:
@@ -55,8 +55,33 @@ def write_huggingface(directory: Path, checkpoint: CheckpointDirectory, dtype: E
             "split_special_tokens": True,
         },
     )
-    card = model_card(checkpoint, dtype, known, text)
+    card = model_card(checkpoint, dtype, known, text, note)
     write_durably(directory / "README.md", card)
+
+
+def _write_tokenizer(directory: Path, text: str) -> str:
+    """Writes `tokenizer.json`, and `tokenizer.model` where the run's tokenizer is a SentencePiece model.
+
+    Returns:
+        How the written tokenizer differs from the run's, in a sentence; empty if it is the run's, byte for byte.
+    """
+    document = json.loads(without_model(text))
+    around = document.get("post_processor") or {"type": "ByteLevel"}  # ByteLevel's changes offsets alone
+    plain = around["type"] == "ByteLevel" and not document.get("truncation") and not document.get("padding")
+    if text.startswith(MARK):
+        write_durably(directory / "tokenizer.model", embedded_model(text))
+        note = (
+            "`tokenizer.json` is converted from the SentencePiece model `tokenizer.model`, which cut the corpora. It "
+            "has the same tokens, and cuts a few texts in another way, such as those with `\\r\\n`."
+        )
+    elif not plain:
+        note = "`tokenizer.json` is the run's without post-processor, truncation and padding, as it cut the corpora."
+    else:
+        write_durably(directory / "tokenizer.json", text)
+        return ""
+    document |= {"post_processor": None, "truncation": None, "padding": None}
+    write_durably(directory / "tokenizer.json", json.dumps(document, ensure_ascii=False) + "\n")
+    return note
 
 
 def _model_config(resolved: Resolved, dtype: ExportDtype, end: int) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from treering.config.canonical import short
+from treering.data.corpus.token_bytes import Spelling
 from treering.data.corpus.tokenize import load_tokenizer
-from treering.data.corpus.tokenizer import check_tokenizer, end_of_document
+from treering.data.corpus.tokenizer import check_tokenizer, end_of_document, open_tokenizer
 from treering.ending import run_command
 from treering.errors import TrainingError, UserError
 from treering.files import read_bytes
@@ -57,10 +58,9 @@ def _generate(project: Project, options: argparse.Namespace) -> None:
     tokenizer_path = options.tokenizer or project.tokenizer
     check_tokenizer(tokenizer_path, checkpoint.manifest.tokenizer, checkpoint.run.id)
     _, end = end_of_document(tokenizer_path)
-    tokenizer = load_tokenizer(tokenizer_path)
     text = _prompt(options)
     # A document begins after the end of another.
-    prompt = tokenizer.encode(text).ids or [end]
+    prompt = load_tokenizer(tokenizer_path).encode(text).ids or [end]
     _check(options)
 
     warnings.filterwarnings("ignore", module="megatron")  # about kernels that generation does not use
@@ -77,6 +77,7 @@ def _generate(project: Project, options: argparse.Namespace) -> None:
     from treering_trainer.generate.samples import generate  # noqa: PLC0415
 
     verify(checkpoint)
+    spelling = Spelling.of(open_tokenizer(tokenizer_path))
     decoder = Decoder(load_model(checkpoint).to(device))
     _note(
         f"run {checkpoint.run.id}, step {checkpoint.step}, checkpoint {short(checkpoint.digest)}, on {device}, "
@@ -90,7 +91,7 @@ def _generate(project: Project, options: argparse.Namespace) -> None:
             _print(f"--- seed {seed}\n")
         sample = generate(
             decoder,
-            tokenizer,
+            spelling,
             prompt,
             end_of_document=end,
             max_tokens=options.max_tokens,

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from tokenizers import Tokenizer
 
+from treering.data.corpus.token_bytes import Spelling
 from treering_trainer.generate.decoder import Decoder
 from treering_trainer.generate.sampling import Sampling
 from treering_trainer.generate.text import TextStream
@@ -31,7 +31,7 @@ class Sample:
 
 def generate(
     decoder: Decoder,
-    tokenizer: Tokenizer,
+    spelling: Spelling,
     prompt: Sequence[int],
     *,
     end_of_document: int,
@@ -45,7 +45,7 @@ def generate(
 
     Args:
         decoder: of the model.
-        tokenizer: the run's; rows of the padded vocabulary without a token are never drawn.
+        spelling: of the run's tokenizer; rows of the padded vocabulary without a token are never drawn.
         prompt: at least one token.
         end_of_document: the token that ends every document.
         max_tokens: largest number of tokens to draw.
@@ -55,8 +55,8 @@ def generate(
         show: called with each piece of the text.
     """
     random = torch.Generator().manual_seed(seed)
-    known = tokenizer.get_vocab_size()
-    stream = TextStream(tokenizer, stops)
+    known = len(spelling.pieces) - 1
+    stream = TextStream(spelling, stops)
     pieces: list[str] = []
 
     def give(text: str) -> None:

@@ -1,39 +1,33 @@
 """Converts tokens to text as they are drawn, without incomplete characters and without the stop text."""
 
+import codecs
 from collections.abc import Sequence
 
-from tokenizers import Tokenizer
-
-_UNKNOWN = "\N{REPLACEMENT CHARACTER}"
+from treering.data.corpus.token_bytes import Spelling
 
 
 class TextStream:
     """The text of a growing sequence of tokens.
 
-    A byte-level token may end inside a character: its bytes are kept until the character is complete. Text that may be
+    A token may end inside a character: its bytes are kept until the character is complete. Text that may be
     the beginning of a stop text is kept too.
 
     Args:
-        tokenizer: the run's.
+        spelling: of the run's tokenizer.
         stops: texts that end the sample; they are not part of the text.
     """
 
-    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str] = ()) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, spelling: Spelling, stops: Sequence[str] = ()) -> None:
+        self._spelling = spelling
         self._stops = stops
-        self._tokens: list[int] = []
+        self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
         self._text = ""
         self._given = 0
         self.stopped = False
 
     def push(self, token: int) -> str:
         """Adds a token; returns the text that is now certain."""
-        self._tokens.append(token)
-        new = self._tokenizer.decode(self._tokens)
-        if new.endswith(_UNKNOWN):
-            return ""
-        self._tokens.clear()
-        self._text += new
+        self._text += self._decode(self._spelling.pieces[token])
         found = [place for stop in self._stops if (place := self._text.find(stop, self._given)) >= 0]
         if found:
             self.stopped = True

@@ -1,6 +1,6 @@
 """What was in the batch: the documents of one step, with their text, cut from the corpora by the data order."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -208,9 +208,9 @@ class _Texts:
 
     def __init__(self, project: Project, blend: ResolvedBlend, catalog: Catalog, gaps: list[Gap]) -> None:
         self._catalog = catalog
-        self._decode: Callable[[list[int]], str] | None = None
+        self._text_of: Detokenizer | None = None
         try:
-            self._decode = _decoder(project, blend.tokenizer)
+            self._text_of = _detokenizer(project, blend.tokenizer)
         except EvidenceError as error:
             answered = "samples and documents, without text"
             gaps.append(Gap.from_error(error, answered, Level.CONTENT_BOUND, project.tokenizer))
@@ -249,8 +249,9 @@ class _Texts:
         row, first = self._rows[component, span.document]
         tokens = self._tokens.get(component)
         text = None
-        if tokens is not None and self._decode is not None:
-            text = self._decode(tokens[first + span.start : first + span.end].tolist())
+        if tokens is not None and self._text_of is not None:
+            part = tokens[first + span.start : first + span.end].tolist()
+            text = self._text_of.part(part, begins=span.start == 0)
         return BatchDocument(
             corpus=corpus.name,
             document=row["id"],
@@ -264,7 +265,7 @@ class _Texts:
         )
 
 
-def _decoder(project: Project, digest: str | None) -> Callable[[list[int]], str]:
+def _detokenizer(project: Project, digest: str | None) -> Detokenizer:
     """Turns tokens back into text with the tokenizer that cut the corpora.
 
     Raises:
@@ -281,7 +282,7 @@ def _decoder(project: Project, digest: str | None) -> Callable[[list[int]], str]
             expected=digest,
             remedy="`dvc checkout` of the matching commit",
         )
-    return Detokenizer(path).decode
+    return Detokenizer(path)
 
 
 def _sample(

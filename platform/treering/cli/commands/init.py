@@ -26,7 +26,12 @@ LicenceOption = Annotated[
 ]
 TokenizerOption = Annotated[
     str | None,
-    typer.Option("--tokenizer", metavar="FILE", help="Your own tokenizer.json; a pair of .bin and .idx needs it."),
+    typer.Option(
+        "--tokenizer",
+        metavar="FILE",
+        help="Your own tokenizer: tokenizer.json, SentencePiece's .model, or GPT-2's encoder.json beside vocab.bpe; a "
+        "pair of .bin and .idx needs it.",
+    ),
 ]
 EndOption = Annotated[
     str, typer.Option("--end-of-document", metavar="TOKEN", help="The token of your tokenizer that ends a document.")

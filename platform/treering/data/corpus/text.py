@@ -17,7 +17,7 @@ class Detokenizer:
     """The text of a corpus's documents, by the tokenizer that made their tokens.
 
     Args:
-        path: `tokenizer.json` of a byte-level tokenizer.
+        path: `tokenizer.json` of the corpora.
 
     Attributes:
         digest: of that file.
@@ -25,6 +25,7 @@ class Detokenizer:
 
     Raises:
         EvidenceError: the tokenizer is missing or unreadable.
+        UserError: its tokens have no spelling of their own.
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,13 +71,23 @@ class Detokenizer:
             found += self.spelling.texts(tokens, np.array([len(tokens)]))
         return found
 
-    def decode(self, tokens: list[int]) -> str:
-        """Text of some tokens, end-of-document tokens spelled out."""
-        return str(self._tokenizer.decode(tokens, skip_special_tokens=False))
+    def part(self, tokens: list[int], *, begins: bool) -> str:
+        """Text of a part of a document, special tokens spelled out.
+
+        Args:
+            tokens: of the part.
+            begins: whether the document begins with it.
+        """
+        named = self._tokenizer.id_to_token
+        pieces = np.take(self.spelling.pieces, tokens, mode="clip").tolist() if tokens else []
+        spelled = b"".join(piece or (named(token) or "").encode() for token, piece in zip(tokens, pieces, strict=True))
+        return (spelled.removeprefix(b" ") if begins and self.spelling.space == "start" else spelled).decode(
+            errors="replace"
+        )
 
     def token_bytes(self, corpus: Corpus, number: int) -> npt.NDArray[np.int64]:
         """Where each token of a document ends in the UTF-8 bytes of its text: int64 [num_tokens].
 
         A special token has no text.
         """
-        return np.cumsum(self.spelling.num_bytes(corpus.document_tokens(number)))
+        return self.spelling.byte_ends(corpus.document_tokens(number))

@@ -19,15 +19,19 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from treering.config.canonical import digest_file
 from treering.config.corpora import CorpusConfig, CurationConfig, TokenizerConfig
+from treering.data.corpus.own_tokenizer import read_own_tokenizer
 from treering.data.corpus.own_tokens import SPLITS, write_own_tokens
-from treering.data.corpus.tokenizer import open_tokenizer
+from treering.data.corpus.sentencepiece_model import MARK, SentencePieceTokenizer, embedded_model
+from treering.data.corpus.token_bytes import Spelling
+from treering.data.corpus.tokenizer import TextTokenizer, parse_tokenizer
 from treering.data.corpus.write import write_tokens
 from treering.errors import UserError
-from treering.files import open_regular, read_text
+from treering.files import open_regular, read_text, write_durably
 from treering.progress import Say
 from treering.project import Project
 
 _BATCH = 256
+_PROBES = ("word", "Two words of text", "one\nline more", "naïve café", "中文", "x")
 
 
 def read_documents(path: Path) -> Iterator[dict[str, Any]]:
@@ -73,34 +77,54 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     return tokenizer
 
 
-def load_tokenizer(path: Path) -> Tokenizer:
-    """Reads a tokenizer.
+def load_tokenizer(path: Path) -> TextTokenizer:
+    """Reads a tokenizer, to cut text.
 
-    Special tokens that are spelled out in a text are ordinary text: only `write_corpus` ends a document.
+    Text is nothing but text: special tokens that are spelled out in it are ordinary text, none are put around it, and
+    it is not cut to a length. Only `write_corpus` ends a document.
 
     Raises:
         UserError: the file is missing.
+        EvidenceError: it is not a readable `tokenizer.json`.
     """
     if not path.is_file():
         raise UserError(f"{path} does not exist, expected a tokenizer; `treering tokenize` makes the project's")
-    tokenizer = open_tokenizer(path)
+    return _cutter(read_text(path), path)
+
+
+def _cutter(text: str, path: Path) -> TextTokenizer:
+    tokenizer = parse_tokenizer(text, path)
+    if text.startswith(MARK):
+        return SentencePieceTokenizer(embedded_model(text))
     tokenizer.encode_special_tokens = True
+    tokenizer.post_processor = None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
     return tokenizer
 
 
-def check_own_tokenizer(path: Path, config: TokenizerConfig) -> None:
+def check_own_tokenizer(text: str, path: Path, config: TokenizerConfig) -> None:
     """Refuses a tokenizer of your own that does not fit the config, or whose tokens the audit could not spell.
 
+    Args:
+        text: as `read_own_tokenizer` gives it.
+        path: where it was read.
+        config: the section `tokenizer`.
+
     Raises:
-        UserError: it is missing, not byte-level, or has another size.
+        UserError: it has another size, or a decoder that the audit cannot repeat.
         EvidenceError: it is not a readable `tokenizer.json`.
     """
-    tokenizer = load_tokenizer(path)
-    if not isinstance(tokenizer.decoder, decoders.ByteLevel):
-        raise UserError(
-            f"tokenizer.file: {path} has decoder {type(tokenizer.decoder).__name__}, expected a byte-level tokenizer, "
-            "as those of GPT-2, Llama 3 and Qwen are: the audit spells documents by it"
-        )
+    tokenizer, decoder = _cutter(text, path), parse_tokenizer(text, path)
+    spelling = Spelling.of(decoder)
+    for probe in _PROBES:
+        ids = tokenizer.encode(probe).ids
+        (spelled,) = spelling.texts(np.array(ids, dtype=np.int64), np.array([len(ids)]))
+        if spelled not in (probe, decoded := decoder.decode(ids)):
+            raise UserError(
+                f"tokenizer.file: {path}: tokens of {probe!r} spell {spelled!r}, but its decoder gives {decoded!r}, "
+                "expected the same: the audit spells documents token by token; take a tokenizer without such a decoder"
+            )
     if tokenizer.get_vocab_size() != config.vocabulary_size:
         raise UserError(
             f"tokenizer.vocabulary_size: found {config.vocabulary_size}, expected {tokenizer.get_vocab_size()}, the "
@@ -108,7 +132,7 @@ def check_own_tokenizer(path: Path, config: TokenizerConfig) -> None:
         )
 
 
-def end_of_document_token(tokenizer: Tokenizer, config: TokenizerConfig) -> int:
+def end_of_document_token(tokenizer: TextTokenizer, config: TokenizerConfig) -> int:
     """The number of the token that ends every document.
 
     Raises:
@@ -127,7 +151,7 @@ def end_of_document_token(tokenizer: Tokenizer, config: TokenizerConfig) -> int:
 def write_corpus(
     directory: Path,
     documents: Iterable[dict[str, Any]],
-    tokenizer: Tokenizer,
+    tokenizer: TextTokenizer,
     end_of_document: int,
     about: dict[str, Any],
     *,
@@ -224,9 +248,10 @@ def _make_tokenizer(
     """Trains the tokenizer on corpora of text, or takes your own."""
     if config.file is not None:
         own = project.root / config.file
-        check_own_tokenizer(own, config)
+        text = read_own_tokenizer(own, config.end_of_document)
+        check_own_tokenizer(text, own, config)
+        write_durably(path, text)
         say(f"tokenizer        {own.name}, {config.vocabulary_size:,} entries, your own")
-        shutil.copyfile(own, path)
         return
     say(f"tokenizer        trains {config.vocabulary_size:,} entries on the training text of {len(corpora)} corpora")
     texts = (

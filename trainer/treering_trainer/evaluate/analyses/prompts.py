@@ -9,7 +9,9 @@ from pathlib import Path
 from treering.collect.code import code_digest
 from treering.config.canonical import digest_bytes, short
 from treering.config.operation import PromptsConfig
+from treering.data.corpus.token_bytes import Spelling
 from treering.data.corpus.tokenize import load_tokenizer
+from treering.data.corpus.tokenizer import open_tokenizer
 from treering.errors import EvidenceError, UserError
 from treering.files import read_bytes
 from treering.progress import Say
@@ -112,7 +114,7 @@ def continue_checkpoints(
     """
     records.mkdir(parents=True, exist_ok=True)
     finish_evaluations(records, checkpoints[0].manifest.run)
-    codec = load_tokenizer(tokenizer)
+    codec, spelling = load_tokenizer(tokenizer), Spelling.of(open_tokenizer(tokenizer))
     settings = prompts.settings
     sampling = Sampling(settings.temperature, None, settings.top_p)
     for checkpoint in checkpoints:
@@ -139,7 +141,7 @@ def continue_checkpoints(
             tokens = codec.encode(text).ids or [end_of_document]
             sample = continue_text(
                 decoder,
-                codec,
+                spelling,
                 tokens,
                 end_of_document=end_of_document,
                 max_tokens=settings.max_tokens,
