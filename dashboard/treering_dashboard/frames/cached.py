@@ -18,6 +18,8 @@ from treering.config.operation import ElectricityConfig
 from treering.config.resolved import CONFIG_FILE
 from treering.config.settings import read_settings
 from treering.errors import EvidenceError
+from treering.metrics.logbook import Logbook
+from treering.metrics.logbook import logbook as read_logbook
 from treering.metrics.path_summary import summary_of_path
 from treering.metrics.recorded_summary import path_tokens, recorded_energy
 from treering.metrics.run_summary import own_energy
@@ -57,6 +59,7 @@ _RECORDS = (
     f"{EVALUATIONS}/*.json",
     f"{EVALUATIONS}/*/*.json",
 )
+_EVENTS = (*_RECORDS, "attempts/*/telemetry/*.events.jsonl")
 _SENSORS = (
     "attempts/*/telemetry/rank-*.jsonl",
     "attempts/*/telemetry/live/*.jsonl",
@@ -150,6 +153,17 @@ def _frames(path: str, version: Version, *, recorded: bool) -> RunFrames:
 def summary(run: AnyRun) -> RunSummary:
     """The run's line as of now."""
     return summarize(run, frames(run))
+
+
+def logbook(run: AnyRun) -> Logbook:
+    """The run's logbook as of now."""
+    return _logbook(str(run.path), version(run, _EVENTS), recorded=isinstance(run, RecordedRunDirectory))
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _logbook(path: str, version: Version, *, recorded: bool) -> Logbook:
+    del version  # part of the key alone
+    return read_logbook(RecordedRunDirectory(Path(path)) if recorded else RunDirectory(Path(path)))
 
 
 def telemetry(run: AnyRun) -> Telemetry:

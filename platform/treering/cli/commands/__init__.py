@@ -31,6 +31,7 @@ COMMANDS = {
         "record": "Run any command as an attempt of a run: record its code, devices, output, metrics and end.",
         "runs": "List the runs of this project by their run logs; the run with the newest activity is last.",
         "show": "Show one run: state, progress, loss, checkpoint, alarms, energy; with `--full`, everything on record.",
+        "logbook": "List what happened to a run: starts, ends, incidents, alarms, stalls, notes, and the work lost.",
         "compare": "Compare runs by the noise of seeds, or two checkpoints item by item.",
         "spikes": "List the alarms of a run (spikes and the other health rules), or what was read before a step.",
         "search": "Find runs and checkpoints of all projects in the ledger, which `treering ship` fills.",
