@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from treering.metrics.lines.read import run_line
 from treering.record.run import Run
 from treering.record.start import start
 from treering.runlog.columns.attempt import COLUMNS
@@ -30,7 +31,6 @@ from treering.runlog.columns.rows import Series
 from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering_dashboard.frames.buckets import MAX_BUCKETS, Envelope, bucket_starts
 from treering_dashboard.frames.recorded import read_recorded
-from treering_dashboard.frames.summary import summarize
 
 SPIKE = 42.0
 LOSS = "train/loss"
@@ -106,8 +106,7 @@ def newest(run: RecordedRunDirectory) -> Envelope:
 
 def line(run: RecordedRunDirectory) -> Any:
     """The run in the list of runs."""
-    again = RecordedRunDirectory(run.path)
-    return summarize(again, read_recorded(again))
+    return run_line(RecordedRunDirectory(run.path))
 
 
 def of_rings(run: RecordedRunDirectory) -> Envelope:

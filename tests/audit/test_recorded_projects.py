@@ -13,7 +13,8 @@ from treering.audit.inventory import verify_paths
 from treering.audit.report import Level
 from treering.config.canonical import digest_json
 from treering.metrics.compare import comparable
-from treering.metrics.run_summary import run_line, run_page
+from treering.metrics.lines.read import run_line
+from treering.metrics.run_summary import run_page
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
 from treering.runlog.find import find_checkpoint

@@ -1,17 +1,16 @@
 """From real run directories to frames: restarts, spikes, what a crash would cost, evidence that does not hold."""
 
-import math
 import os
 import shutil
 
 import pandas as pd
 import pytest
 
+from treering.metrics.lines.read import run_line
 from treering.runlog.directory import RunDirectory
 from treering.runlog.lock import acquire
 from treering_dashboard.frames.curves import Curves
 from treering_dashboard.frames.rings import read_run
-from treering_dashboard.frames.summary import summarize
 
 
 def rows(curves: Curves) -> pd.DataFrame:
@@ -78,17 +77,17 @@ def test_work_at_risk_is_what_stands_behind_the_last_checkpoint(lay_run) -> None
     run = RunDirectory(lay_run(stop_at=240, status="interrupted"))
     frames = read_run(run)
     path = rows(frames.path)
-    summary = summarize(run, frames, now=path["ended_at"].iloc[-1] + 90)
+    summary = run_line(run, now=path["ended_at"].iloc[-1] + 90)
     assert (summary.state, summary.reason) == ("interrupted", "interrupted by the test")
     assert (summary.step, summary.num_steps, summary.checkpoint_step, summary.at_risk_steps) == (240, 306, 200, 40)
-    assert summary.step_age_s == pytest.approx(90)
+    assert summary.age_s == pytest.approx(90)
     assert summary.at_risk_s == pytest.approx(path["time/step"].iloc[200:].sum())
-    assert summary.tokens == path["tokens"].iloc[-1]
+    assert summary.consumed_tokens == path["tokens"].iloc[-1]
 
 
 def test_states(lay_run) -> None:
     def state(run) -> str:
-        return summarize(run, read_run(run)).state
+        return run_line(run).state
 
     assert state(RunDirectory(lay_run(seed=1))) == "finished"
     assert state(RunDirectory(lay_run(seed=2, status="failed"))) == "failed"
@@ -96,9 +95,9 @@ def test_states(lay_run) -> None:
     assert state(running) == "broken"
     held = acquire(running.lock)
     assert state(running) == "stalled"
-    assert math.isnan(summarize(running, read_run(running)).remaining_s)
+    assert run_line(running).remaining_s is None
     ended_at = list(running.path_rings())[-1].ended_at
-    alive = summarize(running, read_run(running), now=ended_at + 29)
+    alive = run_line(running, now=ended_at + 29)
     assert (alive.state, alive.remaining_s > 0) == ("running", True)
     os.close(held)
     assert state(running) == "broken"
@@ -106,7 +105,7 @@ def test_states(lay_run) -> None:
     shutil.rmtree(empty.path / "attempts")
     shutil.rmtree(empty.path / "checkpoints")
     assert state(empty) == "empty"
-    assert math.isnan(summarize(empty, read_run(empty)).loss)
+    assert run_line(empty).loss is None
 
 
 def edit_ring(run, line: int) -> None:
@@ -125,7 +124,7 @@ def test_an_edited_ring_ends_the_path_and_is_named(lay_run) -> None:
     (problem,) = frames.problems
     assert "rings.jsonl line 150: ring of step 150" in str(problem)
     assert (problem.file, problem.line) == (path / "attempts" / "0001" / "rings.jsonl", 150)
-    assert summarize(run, frames).state == "damaged"
+    assert run_line(run).state == "damaged"
 
 
 def test_an_edited_ring_before_the_point_of_return_still_shows_its_attempt(lay_run) -> None:
@@ -153,7 +152,7 @@ def test_an_edited_header_is_named(lay_run) -> None:
     frames = read_run(run)
     assert frames.num_steps == 0
     assert any("header.json" in str(problem) and "the file was changed" in str(problem) for problem in frames.problems)
-    assert summarize(run, frames).state == "damaged"
+    assert run_line(run).state == "damaged"
 
 
 def test_an_edited_config_is_named(lay_run) -> None:
@@ -161,7 +160,7 @@ def test_an_edited_config_is_named(lay_run) -> None:
     resolved = path / "resolved.json"
     resolved.write_text(resolved.read_text().replace('"seed": 7', '"seed": 8'))
     run = RunDirectory(path)
-    summary = summarize(run, read_run(run))
+    summary = run_line(run)
     assert summary.state == "damaged"
     assert any("resolved.json" in str(problem) for problem in summary.problems)
     assert summary.step == 306
@@ -172,7 +171,7 @@ def test_an_edited_manifest_is_named(lay_run) -> None:
     manifest = path / "checkpoints" / "step-00000200" / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"step": 200', '"step": 201'))
     run = RunDirectory(path)
-    summary = summarize(run, read_run(run))
+    summary = run_line(run)
     assert summary.state == "damaged"
     assert any("step-00000200" in str(problem) for problem in summary.problems)
 

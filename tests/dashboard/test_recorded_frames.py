@@ -10,13 +10,13 @@ import pytest
 from run_writer import run_writers
 
 from treering.errors import UserError
+from treering.metrics.lines.read import run_line
 from treering.project import Project
 from treering.record.start import start
 from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering_dashboard.frames.buckets import Envelope
 from treering_dashboard.frames.reads import compare_reads
 from treering_dashboard.frames.recorded import read_recorded
-from treering_dashboard.frames.summary import summarize
 from treering_dashboard.panels.axis import axis_of
 
 
@@ -68,9 +68,9 @@ def test_a_restart_keeps_what_it_replaced_and_counts_on() -> None:
     assert frames.replaced.fact("tokens").tolist() == [64, 80]
     assert [(each.step, each.attempt, each.replaced_steps) for each in frames.restarts] == [(4, 2, 2)]
     assert (np.diff(frames.path.fact("process_s")) > 0).all()
-    summary = summarize(directory(run), frames)
+    summary = run_line(directory(run))
     assert (summary.state, summary.step, summary.checkpoint_step, summary.at_risk_steps) == ("finished", 6, 3, 3)
-    assert (summary.tokens, summary.num_steps, summary.recorded) == (96, 0, True)
+    assert (summary.consumed_tokens, summary.num_steps, summary.recorded) == (96, None, True)
 
 
 def test_time_and_speed_follow_from_the_reports() -> None:
@@ -91,7 +91,7 @@ def test_of_several_ranks_the_tokens_of_one_are_no_speed() -> None:
     frames = read_recorded(directory(run))
     assert "speed/reported_tokens_per_second" not in frames.path
     assert (frames.all_ranks, frames.path.fact("tokens").tolist()) == (False, [16])
-    assert not summarize(directory(run), frames).all_ranks
+    assert not run_line(directory(run)).all_ranks
     assert axis_of("tokens", [frames]).title == "Consumed tokens, of rank 0 alone"
 
 
@@ -130,7 +130,7 @@ def test_a_changed_ring_ends_the_path_and_is_named() -> None:
     frames = read_recorded(directory(run))
     assert frames.path.fact("step").tolist() == [1, 2]
     assert "rings.jsonl line 3" in str(frames.problems[0])
-    assert summarize(directory(run), frames).state == "damaged"
+    assert run_line(directory(run)).state == "damaged"
 
 
 def test_the_pyramid_draws_what_the_rows_say() -> None:

@@ -14,8 +14,9 @@ from recorded_project import unpack
 
 from treering.audit.inventory import verify_paths
 from treering.metrics import path_summary, stored_alarms
+from treering.metrics.lines.read import run_line
 from treering.metrics.path_alarms import judge_of
-from treering.metrics.run_summary import run_line, run_page
+from treering.metrics.run_summary import run_page
 from treering.metrics.spikes import RingAlarms, SpikeRule
 from treering.metrics.stored_alarms import judge_state, set_judge_state
 from treering.project import Project
@@ -56,7 +57,8 @@ def by_columns(monkeypatch):
         monkeypatch.setattr(path_summary, "LONG_BYTES", limit)
         found = function(RunDirectory(run.path))
         found = found if isinstance(found, dict) else found.to_json()
-        found.get("run", found).pop("age_s")
+        for age in ("age_s", "checkpoint_age_s"):
+            found.get("run", found).pop(age)
         return json.loads(json.dumps(found))
 
     return call

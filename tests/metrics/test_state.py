@@ -7,7 +7,7 @@ import pytest
 import run_records
 from audited_project import lay_project
 
-from treering.metrics.run_summary import run_line
+from treering.metrics.lines.read import run_line
 from treering.metrics.state import SAVE_S, START_S, condition, rank_names
 from treering.runlog.directory import RunDirectory
 from treering.runlog.find import find_runs

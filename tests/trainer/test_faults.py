@@ -12,7 +12,8 @@ import pytest
 from trained import assert_identical, eventually, resolved, run_of
 
 from treering.metrics import state
-from treering.metrics.run_summary import run_line, run_page
+from treering.metrics.lines.read import run_line
+from treering.metrics.run_summary import run_page
 from treering.ship.projection import state_tags
 from treering_trainer.launch.ending import log_file
 

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from treering.audit.checkpoint import audit_checkpoint
 from treering.cli import app
-from treering.metrics.run_summary import run_line, run_page
+from treering.metrics.lines.read import run_line
+from treering.metrics.run_summary import run_page
 from treering.runlog.find import find_runs
 from treering.runlog.records import CheckpointManifest, ConversionManifest
 from treering_trainer.checkpointing import checkpoint, cleanup, convert

@@ -6,8 +6,10 @@ a sample lets two share a value.
 
 import os
 import statistics
+import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +20,8 @@ from treering.config.operation import ElectricityConfig
 from treering.config.resolved import CONFIG_FILE
 from treering.config.settings import read_settings
 from treering.errors import EvidenceError
+from treering.metrics.lines.line import RunLine
+from treering.metrics.lines.read import run_line
 from treering.metrics.logbook import Logbook
 from treering.metrics.logbook import logbook as read_logbook
 from treering.metrics.path_summary import summary_of_path
@@ -26,7 +30,7 @@ from treering.metrics.run_summary import own_energy
 from treering.metrics.sensors import sensors
 from treering.project import Project
 from treering.runlog.directory import EVALUATIONS, MANIFEST_FILE, RunDirectory
-from treering.runlog.find import find_recorded_runs, find_runs
+from treering.runlog.find import AnyRun, find_runs, runs_of_any_trainer
 from treering.runlog.folders import END_FILE, HEADER_FILE
 from treering.runlog.incidents import INCIDENTS_FILE
 from treering.runlog.journal import JOURNAL, Scored
@@ -35,20 +39,20 @@ from treering.runlog.recorded_directory import RECORD_FILE, RecordedRunDirectory
 from treering.runlog.records import Evaluation
 from treering.runlog.ring import RINGS_FILE
 from treering.runlog.ring_file import stored
+from treering.store.ledger.search.folders import FolderFacts
 from treering_dashboard.frames.recorded import read_recorded
 from treering_dashboard.frames.rings import RunFrames, read_run
-from treering_dashboard.frames.summary import AnyRun, RunSummary, summarize
 from treering_dashboard.frames.telemetry import Telemetry, read_telemetry
 
 ROOT_VARIABLE: Final = "TREERING_ROOT"
 
 Version = tuple[tuple[str, int, int], ...]
 
+_GROWING = (f"attempts/*/{RINGS_FILE}*", "attempts/*/ranks/*.jsonl*")  # compressed or not
 _RECORDS = (
     CONFIG_FILE,
     f"attempts/*/{HEADER_FILE}",
-    f"attempts/*/{RINGS_FILE}*",  # compressed or not
-    "attempts/*/ranks/*.jsonl*",
+    *_GROWING,
     f"attempts/*/{INCIDENTS_FILE}",
     f"attempts/*/{END_FILE}",
     f"checkpoints/*/{MANIFEST_FILE}",
@@ -90,8 +94,7 @@ def runs() -> list[RunDirectory]:
 
 def all_runs() -> list[AnyRun]:
     """All runs, recorded ones too, newest activity first."""
-    found: list[AnyRun] = [*find_runs(project().runs), *find_recorded_runs(project().runs)]
-    return sorted(found, key=_last_activity, reverse=True)
+    return sorted(runs_of_any_trainer(project().runs), key=_last_activity, reverse=True)
 
 
 def _last_activity(run: AnyRun) -> float:
@@ -109,6 +112,11 @@ def _last_activity(run: AnyRun) -> float:
 def version(run: AnyRun, records: Sequence[str] = _RECORDS) -> Version:
     """Names, sizes and times of the run's records: equal as long as nothing was written."""
     return file_version(run.path, *records)
+
+
+def version_beside(run: AnyRun) -> Version:
+    """The same of the records that do not grow with every step."""
+    return version(run, [name for name in _RECORDS if name not in _GROWING])
 
 
 def file_version(folder: Path, *patterns: str) -> Version:
@@ -150,9 +158,31 @@ def _frames(path: str, version: Version, *, recorded: bool) -> RunFrames:
     return read_recorded(RecordedRunDirectory(Path(path))) if recorded else read_run(RunDirectory(Path(path)))
 
 
-def summary(run: AnyRun) -> RunSummary:
-    """The run's line as of now."""
-    return summarize(run, frames(run))
+def summary(run: AnyRun) -> RunLine:
+    """The run's line as of now; of a run that no process trains it is kept until a file changes."""
+    now = time.time()
+    if run.is_held:
+        return run_line(run, now=now)
+    kept = _line(str(run.path), version(run), recorded=isinstance(run, RecordedRunDirectory))
+    return replace(kept, now=now)
+
+
+@st.cache_resource(max_entries=4096, show_spinner=False)
+def _line(path: str, version: Version, *, recorded: bool) -> RunLine:
+    del version  # part of the key alone
+    return run_line(RecordedRunDirectory(Path(path)) if recorded else RunDirectory(Path(path)))
+
+
+def facts(run: AnyRun) -> FolderFacts:
+    """What a query may ask of a run beside its line, kept until a record that does not grow changes."""
+    recorded = isinstance(run, RecordedRunDirectory)
+    return _facts(str(run.path), version_beside(run), project().name, recorded=recorded)
+
+
+@st.cache_resource(max_entries=4096, show_spinner=False)
+def _facts(path: str, version: Version, project: str, *, recorded: bool) -> FolderFacts:
+    del version  # part of the key alone
+    return FolderFacts(RecordedRunDirectory(Path(path)) if recorded else RunDirectory(Path(path)), project)
 
 
 def logbook(run: AnyRun) -> Logbook:

@@ -20,6 +20,7 @@ from treering.metrics.device_grid import DeviceGrid
 from treering.metrics.stragglers import RankSteps, Straggler, rank_steps, stragglers, whole_nodes
 from treering.metrics.symptoms import Symptom, symptoms
 from treering.runlog.directory import RunDirectory
+from treering.runlog.find import AnyRun
 from treering.runlog.folders import TELEMETRY, AttemptFolder
 from treering.runlog.recorded_directory import RecordedAttempt, RecordedRunDirectory
 from treering.runlog.telemetry.events import Events
@@ -27,7 +28,6 @@ from treering.runlog.telemetry.reading import Telemetry, TelemetryFolder
 from treering.runlog.telemetry.readings import Floats, Ints
 from treering.runlog.telemetry.schema import STEP_METRICS
 from treering_dashboard.frames import cached
-from treering_dashboard.frames.summary import AnyRun
 
 GRID_S: Final = 60.0
 """Seconds of readings that the grid is the mean of."""

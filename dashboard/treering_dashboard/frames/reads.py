@@ -16,13 +16,13 @@ import streamlit as st
 from treering.audit.recorded.difference import RecordedDifference
 from treering.errors import UserError
 from treering.metrics.compare import DataComparison, compare_data
+from treering.runlog.before_fault import rings_before_fault
 from treering.runlog.directory import RunDirectory
+from treering.runlog.find import AnyRun
 from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering.runlog.ring import RINGS_FILE
 from treering_dashboard.frames.audits import recorded_difference_of
 from treering_dashboard.frames.cached import Version, version
-from treering_dashboard.frames.rings import rings_left
-from treering_dashboard.frames.summary import AnyRun
 
 COSTLY_BYTES: Final = 40_000_000
 """Bytes of rings that take about a second to read."""
@@ -102,7 +102,7 @@ def _reads(run: RunDirectory) -> Iterator[_Read]:
 @st.cache_resource(max_entries=16, show_spinner="Reading what the steps were fed …")
 def _own(path: str, version: Version) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     del version  # part of the key alone
-    rings = list(chain.from_iterable(rings_left(RunDirectory(Path(path)), [])[1]))
+    rings = list(chain.from_iterable(rings_before_fault(RunDirectory(Path(path)), [])[1]))
     numbers = np.array([(ring.step, ring.sample_start, ring.sample_end) for ring in rings], np.int64).reshape(-1, 3)
     return *numbers.T, np.array([ring.batch_digest for ring in rings], "S71")
 

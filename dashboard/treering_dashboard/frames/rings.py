@@ -4,7 +4,6 @@ Reads what the trainer wrote, through the columns. Evidence that does not hold e
 `problems`: a page shows the rows before the fault, and names the fault.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
@@ -16,16 +15,15 @@ from treering.metrics.alarms import Alarm
 from treering.metrics.path_alarms import judge_of, judged
 from treering.metrics.spikes import RingAlarms
 from treering.metrics.stored_alarms import alarms_by_columns
-from treering.runlog.ancestry import PathSegment, broken_seam, path_left, segments_left
+from treering.runlog.ancestry import PathSegment, segments_left
 from treering.runlog.attempt import AttemptDirectory
+from treering.runlog.before_fault import attempt_before_fault, headless_attempts, rings_before_fault
 from treering.runlog.columns.attempt import AttemptColumns
 from treering.runlog.columns.blocks import rows_of
 from treering.runlog.columns.path import PathColumns
 from treering.runlog.directory import RunDirectory
-from treering.runlog.folders import HEADER_FILE
 from treering.runlog.incidents import Incident
 from treering.runlog.metric_catalog import describe
-from treering.runlog.ring import RINGS_FILE, Ring
 from treering_dashboard.frames.curves import ColumnSource, Curves, Offset, RowSource, Stretch
 from treering_dashboard.frames.shares import shares_of
 
@@ -127,7 +125,7 @@ class _Read:
 
 def read_run(run: RunDirectory) -> RunFrames:
     """Reads a run; broken evidence goes to `problems` and is never raised."""
-    problems = list(_headless_attempts(run))
+    problems = list(headless_attempts(run))
     try:
         found = _by_columns(run)
     except EvidenceError:  # the rings say what is wrong, and which of them are left
@@ -160,23 +158,8 @@ def _by_columns(run: RunDirectory) -> _Read:
     )
 
 
-def rings_left(run: RunDirectory, problems: list[EvidenceError]) -> tuple[list[PathSegment], list[list[Ring]], str]:
-    """The segments of the path, the rings of each up to the first fault, and what is missing before them.
-
-    Args:
-        run: the run.
-        problems: gets what does not hold.
-    """
-    try:
-        path = path_left(run)
-    except EvidenceError:  # the fault is in the run itself: the rings before it are shown
-        segments, missing = _segments(run, problems)
-        return segments, _path_rings(segments, problems, whole=not missing), missing
-    return list(path.segments), _split(list(path.segments), list(path.rings)), path.missing
-
-
 def _by_rings(run: RunDirectory, problems: list[EvidenceError]) -> _Read:
-    segments, parts, missing = rings_left(run, problems)
+    segments, parts, missing = rings_before_fault(run, problems)
     return _Read(
         segments,
         [RowSource(rows_of(rings, range(len(rings)))) for rings in parts],
@@ -210,71 +193,6 @@ def _before_first(attempt: AttemptDirectory) -> Offset:
     return offset
 
 
-def _headless_attempts(run: RunDirectory) -> Iterator[EvidenceError]:
-    """An error for each file of rings without a header beside it."""
-    for rings in sorted(run.attempts_folder.glob(f"*/{RINGS_FILE}*")):
-        header = rings.parent / HEADER_FILE
-        if not header.exists():
-            text = f"{rings}: there is no {HEADER_FILE} beside it, so the run of these rings is unknown"
-            yield EvidenceError(text, file=header, found="no file", expected="the header of the attempt")
-
-
-def _segments(run: RunDirectory, problems: list[EvidenceError]) -> tuple[list[PathSegment], str]:
-    """The path to the newest ring and what is missing before it; if it is broken, every attempt whose header holds."""
-    try:
-        return segments_left(run)
-    except EvidenceError as error:
-        problems.append(error)
-    segments = []
-    for attempt in run.attempts():
-        try:
-            attempt.header  # noqa: B018 - reading checks it
-        except EvidenceError as error:
-            problems.append(error)
-            continue
-        segments.append(PathSegment(run, attempt, None))
-    return segments, ""
-
-
-def _split(segments: list[PathSegment], rings: list[Ring]) -> list[list[Ring]]:
-    """The rings of each segment of a complete path."""
-    steps = [ring.step for ring in rings]
-    ends = [
-        bisect_right(steps, segment.last_step) if segment.last_step is not None else len(steps) for segment in segments
-    ]
-    return [rings[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
-
-
-def _path_rings(segments: list[PathSegment], problems: list[EvidenceError], *, whole: bool) -> list[list[Ring]]:
-    """Rings of each segment up to the first fault."""
-    parts: list[list[Ring]] = []
-    last: Ring | None = None
-    for segment in segments:
-        rings: list[Ring] = []
-        try:
-            broken = broken_seam(segment.attempt, last)
-            if broken and (whole or last is not None):
-                problems.append(EvidenceError(broken, file=segment.attempt.path / HEADER_FILE))
-            rings.extend(segment.rings())
-        except EvidenceError as error:
-            problems.append(error)
-            rings = rings or list(_rings_before_fault(segment.attempt, segment.last_step))
-        parts.append(rings)
-        last = rings[-1] if rings else last
-    return parts
-
-
-def _rings_before_fault(attempt: AttemptDirectory, last_step: int | None) -> Iterator[Ring]:
-    """The rings of an attempt before its first fault."""
-    try:
-        for ring in attempt.rings():
-            if last_step is not None and ring.step > last_step:
-                return
-            yield ring
-    except EvidenceError:
-        return
-
-
 def _replaced(run: RunDirectory, segments: list[PathSegment], path: Curves) -> Curves:
     """Rings of this run's attempts after the point to which a restart returned."""
     last_on_path = {segment.attempt.number: segment.last_step for segment in segments if segment.run.path == run.path}
@@ -301,7 +219,7 @@ def _source(run: RunDirectory, attempt: AttemptDirectory) -> tuple[ColumnSource 
         columns = AttemptColumns(attempt, keep=not run.is_cut)
         return ColumnSource(columns), columns.head().last_step
     except EvidenceError:
-        rings = list(_rings_before_fault(attempt, None))
+        rings = list(attempt_before_fault(attempt, None))
         return RowSource(rows_of(rings, range(len(rings)))), rings[-1].step if rings else 0
 
 

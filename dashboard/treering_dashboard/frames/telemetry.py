@@ -18,10 +18,10 @@ import pandas as pd
 
 from treering.errors import EvidenceError
 from treering.metrics.ranks import RankSpeed, rank_speeds
+from treering.runlog.find import AnyRun
 from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering.runlog.telemetry.reading import TelemetryFolder
 from treering_dashboard.frames.curves import FACTS, Curves
-from treering_dashboard.frames.summary import AnyRun
 
 MOST_ROWS: Final = 2_000_000
 """Readings of an attempt that are read one by one."""

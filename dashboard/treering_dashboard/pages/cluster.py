@@ -5,9 +5,9 @@ from typing import Final
 
 import streamlit as st
 
+from treering.runlog.find import AnyRun
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.cluster import COMPUTE, Cluster, cluster
-from treering_dashboard.frames.summary import AnyRun
 from treering_dashboard.panels.address import among, check_address
 from treering_dashboard.panels.choice import all_runs_or_stop, choose_run, keep_choice, run_label
 from treering_dashboard.panels.cluster import TITLES, faults, grid_map, steps_map, title, verdict, worst_ranks

@@ -21,6 +21,7 @@ from treering.metrics.compare import Score, comparable, comparable_recorded, dif
 from treering.metrics.environments import environment_of
 from treering.metrics.verdicts import TaskVerdict, judge_evaluations, judge_scores
 from treering.runlog.directory import RunDirectory
+from treering.runlog.find import AnyRun
 from treering.runlog.metric_catalog import describe
 from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering.runlog.records import Evaluation
@@ -30,7 +31,6 @@ from treering_dashboard.frames.reads import COSTLY_BYTES, ring_bytes
 from treering_dashboard.frames.rings import VALIDATION, RunFrames
 from treering_dashboard.frames.scores import NOT_SAID, reported_scores
 from treering_dashboard.frames.smoothing import WEIGHT
-from treering_dashboard.frames.summary import AnyRun
 from treering_dashboard.panels.address import SWITCH, among, check_address, check_all, gone
 from treering_dashboard.panels.answer import asked, error_box
 from treering_dashboard.panels.axis import Placement, XAxis, choose_axis

@@ -12,9 +12,9 @@ import streamlit as st
 from treering.metrics.logbook import ROUTINE, Event, Logbook
 from treering.metrics.logbook_text import clock, loss_text, markdown_of, total_text
 from treering.runlog.directory import RunDirectory
+from treering.runlog.find import AnyRun
 from treering_dashboard import links
 from treering_dashboard.frames import cached
-from treering_dashboard.frames.summary import AnyRun
 from treering_dashboard.panels.address import among, check_all
 from treering_dashboard.panels.answer import command
 from treering_dashboard.panels.choice import all_runs_or_stop, choose_run, run_label

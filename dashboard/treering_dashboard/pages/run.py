@@ -6,7 +6,9 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from treering.errors import EvidenceError
+from treering.metrics.lines.line import RunLine
 from treering.runlog.directory import RunDirectory
+from treering.runlog.find import AnyRun
 from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering_dashboard import links
 from treering_dashboard.frames import cached
@@ -14,7 +16,6 @@ from treering_dashboard.frames.buckets import MAX_BUCKETS
 from treering_dashboard.frames.rings import RunFrames
 from treering_dashboard.frames.scores import perplexity_frame, reported_frame, score_frame
 from treering_dashboard.frames.smoothing import WEIGHT
-from treering_dashboard.frames.summary import AnyRun, RunSummary
 from treering_dashboard.panels.address import SWITCH, check_address
 from treering_dashboard.panels.answer import error_box
 from treering_dashboard.panels.axis import Placement, XAxis, choose_axis, choose_window
@@ -89,7 +90,7 @@ def _live(
         _details(run, summary, frames, shown, axis)
 
 
-def _head(summary: RunSummary) -> None:
+def _head(summary: RunLine) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         badge(summary.state)
         if summary.archived:
@@ -189,7 +190,7 @@ def _described(what: str, frames: RunFrames) -> str:
     return f"{what} over {frames.num_steps} steps{last}"
 
 
-def _details(run: RunDirectory, summary: RunSummary, frames: RunFrames, shown: RunFrames, axis: XAxis) -> None:
+def _details(run: RunDirectory, summary: RunLine, frames: RunFrames, shown: RunFrames, axis: XAxis) -> None:
     wide, right = st.columns([2, 1], gap="medium")
     with wide:
         st.markdown("###### Incidents")
@@ -211,7 +212,7 @@ def _details(run: RunDirectory, summary: RunSummary, frames: RunFrames, shown: R
 
 
 def _recorded_details(
-    run: RecordedRunDirectory, summary: RunSummary, frames: RunFrames, shown: RunFrames, axis: XAxis
+    run: RecordedRunDirectory, summary: RunLine, frames: RunFrames, shown: RunFrames, axis: XAxis
 ) -> None:
     st.markdown("###### Attempts")
     attempt_table(run, frames)

@@ -9,10 +9,10 @@ from streamlit.navigation.page import StreamlitPage
 from treering.errors import EvidenceError
 from treering.metrics.run_summary import unlisted_runs
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
+from treering.runlog.find import AnyRun
 from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering.runlog.recorded_records import RecordedCheckpoint
 from treering_dashboard.frames import cached
-from treering_dashboard.frames.summary import AnyRun
 from treering_dashboard.panels.address import among, check_address, gone
 from treering_dashboard.panels.foreign import block, say
 

@@ -7,9 +7,9 @@ import pandas as pd
 import streamlit as st
 
 from treering.errors import ConfigError, EvidenceError
+from treering.runlog.find import AnyRun
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.rings import RunFrames
-from treering_dashboard.frames.summary import AnyRun
 from treering_dashboard.frames.telemetry import Telemetry
 from treering_dashboard.panels.axis import Placement, XAxis
 from treering_dashboard.panels.charts import Marks, draw_stack

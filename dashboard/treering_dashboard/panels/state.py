@@ -1,6 +1,5 @@
 """The state line: the first thing to look at when paged."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -9,9 +8,8 @@ import streamlit as st
 from streamlit.elements.lib.column_types import ColumnConfig
 
 from treering.errors import EvidenceError
-from treering.metrics.state import condition
+from treering.metrics.lines.line import LineState, RunLine
 from treering_dashboard.frames import cached
-from treering_dashboard.frames.summary import RunSummary, State
 from treering_dashboard.panels.answer import error_box
 from treering_dashboard.panels.foreign import figure, label, say
 from treering_dashboard.panels.text import NOTHING, age, count, duration, number, plural
@@ -48,9 +46,16 @@ HUES: Final[dict[Colour, str]] = {
 }
 """The badge's colours in Okabe and Ito's palette, for tables."""
 
-SIGNS: Final[dict[State, Sign]] = {
+SIGNS: Final[dict[LineState, Sign]] = {
     "running": Sign("running", ":material/play_circle:", "▶", "blue", ""),
     "stalled": Sign("stalled", ":material/hourglass_disabled:", "⧗", "red", "Its processes live, but no step comes."),
+    "diverging": Sign(
+        "diverging",
+        ":material/trending_up:",
+        "△",
+        "red",
+        "Its steps make the model worse. `treering batch RUN STEP` shows what it read.",
+    ),
     "finished": Sign("finished", ":material/check_circle:", "✔", "green", ""),
     "interrupted": Sign(
         "interrupted", ":material/pause_circle:", "‖", "orange", "The same command goes on from its newest checkpoint."
@@ -76,7 +81,7 @@ SIGNS: Final[dict[State, Sign]] = {
 }
 
 
-def sign_text(state: State) -> str:
+def sign_text(state: LineState) -> str:
     """Shape and word, for a table's cell."""
     return f"{SIGNS[state].glyph} {SIGNS[state].word}"
 
@@ -92,40 +97,36 @@ def state_column(colours: Mapping[str, Colour], width: int) -> ColumnConfig:
     return st.column_config.MultiselectColumn(options=list(colours), color=hues, width=width)
 
 
-def badge(state: State) -> None:
+def badge(state: LineState) -> None:
     """The state as a badge."""
     sign = SIGNS[state]
     st.badge(label(sign.word), icon=sign.icon, color=sign.colour)
 
 
 def stall_banner() -> None:
-    """Names the stalled runs of the project; nothing if there are none. Above every page."""
-    for run in cached.runs():
-        try:
-            found = condition(run)
-        except EvidenceError:
-            continue
-        if found.stall:
+    """Names the stalled and the diverging runs of the project; nothing if there are none. Above every page."""
+    for line in (cached.summary(run) for run in cached.all_runs() if run.is_held):
+        if line.state in {"stalled", "diverging"}:
             with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-                badge("stalled")
-                say(f"Run {run.path.name[:8]}: {found.stall}")
+                badge(line.state)
+                say(f"Run {line.folder[:8]} {line.experiment}: {line.reason}")
 
 
-def state_line(summary: RunSummary) -> None:
+def state_line(summary: RunLine) -> None:
     """Age of the last step, age of the last checkpoint, the cost of a crash now; then the progress."""
     cells = st.columns([1.25, 1.25, 1.25, 1, 1, 1.1, 1.25], gap="small")
     of_all = f" of {count(summary.num_steps)}" if summary.num_steps else ""
     unit = "" if summary.recorded else "nat/token"
-    speed = "not known" if math.isnan(summary.tokens_per_second) else "tokens/s"
+    speed = "not known" if summary.tokens_per_second is None else "tokens/s"
     with cells[0]:
-        figure("Last step", age(summary.step_age_s), f"step {count(summary.step)}{of_all}")
+        figure("Last step", age(summary.age_s), f"step {count(summary.step)}{of_all}")
     with cells[1]:
         saved = f"step {count(summary.checkpoint_step)}" if summary.checkpoint_step else "none yet"
         figure("Last checkpoint", age(summary.checkpoint_age_s), saved)
     with cells[2]:
         figure("Work at risk", duration(summary.at_risk_s), plural(summary.at_risk_steps, "step"))
     with cells[3]:
-        figure("Loss", number(summary.loss), unit if not math.isnan(summary.loss) else "")
+        figure("Loss", number(summary.loss), unit if summary.loss is not None else "")
     with cells[4]:
         figure("Validation loss", number(summary.validation_loss), unit)
     with cells[5]:
@@ -134,16 +135,16 @@ def state_line(summary: RunSummary) -> None:
         _progress(summary)
 
 
-def _progress(summary: RunSummary) -> None:
+def _progress(summary: RunLine) -> None:
     """How far a run is; of a trainer that reports no schedule, what it consumed."""
+    tokens = number(summary.consumed_tokens)
     if not summary.train_tokens:
         read = "read so far" if summary.all_ranks else "of rank 0 alone"
-        figure("Tokens", number(summary.tokens), "not reported" if math.isnan(summary.tokens) else read)
+        figure("Tokens", tokens, "not reported" if summary.consumed_tokens is None else read)
         return
-    done = f"{number(summary.tokens)} of {number(summary.train_tokens)} tokens"
-    share = summary.tokens / summary.train_tokens
-    left = f" · {duration(summary.remaining_s)} to go" if summary.state == "running" else ""
-    figure("Progress", f"{100 * share:.0f} %" if not math.isnan(share) else NOTHING, done + left)
+    done = f"{tokens} of {number(summary.train_tokens)} tokens"
+    left = f" · {duration(summary.remaining_s)} to go" if summary.remaining_s is not None else ""
+    figure("Progress", NOTHING if summary.progress is None else f"{100 * summary.progress:.0f} %", done + left)
 
 
 def problem_box(problems: tuple[EvidenceError, ...]) -> None:

@@ -14,10 +14,10 @@ def known(value: int | None) -> str:
     return NOTHING if value is None else str(value)
 
 
-def number(value: float, unit: str = "") -> str:
+def number(value: float | None, unit: str = "") -> str:
     """Three significant digits, thousands as k, M, G, T, small numbers as powers: `12.3 k tokens/s`, `6.00e-4`."""
-    if math.isnan(value):
-        return NOTHING if not unit else f"NaN {unit}"
+    if value is None or math.isnan(value):
+        return NOTHING if not unit or value is None else f"NaN {unit}"
     if math.isinf(value):
         return ("-∞" if value < 0 else "∞") + (f" {unit}" if unit else "")
     size = abs(value)
@@ -44,17 +44,17 @@ def _digits(value: float) -> str:
     return f"{value:.1f}" if size >= 9.995 else f"{value:.2f}" if size >= 0.9995 else f"{value:#.3g}"
 
 
-def duration(seconds: float) -> str:
+def duration(seconds: float | None) -> str:
     """A time span in the largest unit that fits, two digits: `42 s`, `3.5 min`, `21 h`."""
-    if math.isnan(seconds):
+    if seconds is None or math.isnan(seconds):
         return NOTHING
     value, unit = next(((seconds / size, unit) for size, unit in _AGES if seconds >= size), (max(0.0, seconds), "s"))
     return f"{value:.1f} {unit}" if 0 < value < 9.95 else f"{value:.0f} {unit}"
 
 
-def age(seconds: float) -> str:
+def age(seconds: float | None) -> str:
     """How long ago something happened; a clock that runs ahead of ours says `now`."""
-    if math.isnan(seconds):
+    if seconds is None or math.isnan(seconds):
         return NOTHING
     return f"{duration(seconds)} ago" if seconds >= 1 else "now"
 

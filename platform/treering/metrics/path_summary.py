@@ -4,15 +4,17 @@ A short path is read ring by ring. A long one is read through its columns: what 
 Where the columns meet a ring that does not hold, the path is read ring by ring too, so that the errors are the same.
 """
 
-from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from treering.errors import EvidenceError
-from treering.metrics.alarms import Alarm
-from treering.metrics.path_alarms import alarms_of
+from treering.metrics.alarms import LOSS, Alarm
+from treering.metrics.lines.curve import curve_by_columns, curve_of
+from treering.metrics.path_alarms import alarms_in, alarms_of
 from treering.metrics.stored_alarms import alarms_by_columns
 from treering.runlog.ancestry import PathLeft, PathSegment, path_left, segments_left
+from treering.runlog.before_fault import rings_before_fault
 from treering.runlog.columns.path import PathColumns
 from treering.runlog.directory import RunDirectory
 from treering.runlog.ring import Ring
@@ -21,8 +23,8 @@ from treering.runlog.ring_file import state_of
 NEWEST_STEPS: Final = 100
 """Throughput is the median over that many of the newest steps: start-up and single slow steps do not count."""
 
-LONG_BYTES: Final = 4 << 20
-"""Rings of that many bytes are read through columns: about 5,000 steps, which are read one by one in 0.2 s."""
+LONG_BYTES: Final = 128 << 10
+"""Rings of that many bytes are read through columns: about 150 steps, so that a list of runs is read in no time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class PathSummary:
         newest: the newest rings, at most `NEWEST_STEPS`, oldest first.
         validation_loss: the newest held-out loss, None before the first.
         alarms: of the rules of health, in the order of their steps.
+        curve: the loss in a few points, see `curve_of`.
     """
 
     segments: tuple[PathSegment, ...]
@@ -42,6 +45,7 @@ class PathSummary:
     newest: tuple[Ring, ...]
     validation_loss: float | None
     alarms: tuple[Alarm, ...]
+    curve: tuple[float, ...]
 
     @property
     def last(self) -> Ring | None:
@@ -64,17 +68,35 @@ def summary_of_path(run: RunDirectory) -> PathSummary:
     return _by_rings(run, path_left(run))
 
 
+def summary_before_fault(run: RunDirectory, problems: list[EvidenceError]) -> PathSummary:
+    """The same of a path that does not hold: of the rings before its first fault.
+
+    Args:
+        run: the run.
+        problems: gets what does not hold.
+    """
+    segments, parts, missing = rings_before_fault(run, problems)
+    rings = tuple(ring for part in parts for ring in part)
+    try:
+        alarms = alarms_in(run, rings)
+    except EvidenceError:  # the config does not hold, which the line names
+        alarms = []
+    return _summary(PathLeft(tuple(segments), rings, missing), alarms)
+
+
 def _by_rings(run: RunDirectory, path: PathLeft) -> PathSummary:
-    newest: deque[Ring] = deque(maxlen=NEWEST_STEPS)
-    validation_loss = None
-    for ring in path.rings:
-        newest.append(ring)
-        validation_loss = validation_loss if ring.validation_loss is None else ring.validation_loss
-    return PathSummary(path.segments, path.missing, tuple(newest), validation_loss, tuple(alarms_of(run, path)))
+    return _summary(path, alarms_of(run, path))
+
+
+def _summary(path: PathLeft, alarms: Sequence[Alarm]) -> PathSummary:
+    held_out = next((ring.validation_loss for ring in reversed(path.rings) if ring.validation_loss is not None), None)
+    curve = curve_of([ring.loss for ring in path.rings])
+    return PathSummary(path.segments, path.missing, path.rings[-NEWEST_STEPS:], held_out, tuple(alarms), curve)
 
 
 def _by_columns(run: RunDirectory, segments: tuple[PathSegment, ...], missing: str) -> PathSummary:
     columns = PathColumns.of_run(segments, whole=not missing)
     newest = tuple(columns.newest(NEWEST_STEPS))
     alarms = alarms_by_columns(run, segments, columns)
-    return PathSummary(segments, missing, newest, columns.last("validation/loss"), tuple(alarms))
+    held_out, curve = columns.last("validation/loss"), curve_by_columns(columns, LOSS)
+    return PathSummary(segments, missing, newest, held_out, tuple(alarms), curve)

@@ -1,55 +1,15 @@
-"""A recorded run in a line and in a page: what `treering runs` and `treering show` print of another trainer's run."""
+"""A recorded run in a page: what `treering show` prints of another trainer's run."""
 
-import time
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from treering.config.operation import ElectricityConfig
-from treering.errors import EvidenceError
 from treering.metrics.energy import AttemptSpan, run_energy
-from treering.metrics.run_summary import RunLine
+from treering.metrics.lines.read import run_line
+from treering.metrics.lines.recorded_path import recorded_path
 from treering.metrics.sensors import sensors
-from treering.runlog.columns.path import PathColumns
 from treering.runlog.journal import Scored, notes_and_tags
 from treering.runlog.recorded_directory import RecordedAttempt, RecordedRunDirectory
-from treering.runlog.recorded_ring import RecordedRing
-from treering.runlog.ring_file import state_of
-
-LONG_BYTES: Final = 256 << 10
-"""Rings of that many bytes are read through columns: some 500 steps."""
-
-_LOSS: Final = ("loss", "train/loss", "train_loss")
-_VALIDATION_LOSS: Final = ("eval_loss", "validation/loss", "val_loss")
-
-
-def recorded_line(run: RecordedRunDirectory) -> RunLine:
-    """One run in a line; a record that does not hold is the state `damaged`."""
-    checkpoints = len(run.checkpoint_files())
-    try:
-        experiment = run.record.experiment
-        attempts = run.attempts()
-        last = attempts[-1].ring_log.last() if attempts else None
-        before = attempts[-1].header.resumed_step if attempts else 0
-        state = run.state()
-        tokens = path_tokens(run)
-    except EvidenceError as error:
-        line = RunLine(run.path.name, "", "damaged", 0, None, None, None, None, 0, checkpoints, 0, None, error)
-        return replace(line, mirror=run.mirror_doubt)
-    return RunLine(
-        id=run.id,
-        experiment=experiment,
-        state=state,
-        step=last.step if last else before,
-        num_steps=None,
-        loss=_first_of(last, _LOSS),
-        validation_loss=_first_of(last, _VALIDATION_LOSS),
-        consumed_tokens=tokens,
-        attempts=len(attempts),
-        checkpoints=checkpoints,
-        incidents=0,
-        age_s=time.time() - last.ended_at if last else None,
-        mirror=run.mirror_doubt,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +33,8 @@ def reported_tokens(run: RecordedRunDirectory) -> ReportedTokens | None:
     Raises:
         EvidenceError: a record or a ring does not hold.
     """
-    segments = run.path_to_end()
-    several = any(segment.attempt.header.world_size > 1 for segment in segments)
-    if several or sum(state_of(segment.attempt.rings_file)[0] for segment in segments) >= LONG_BYTES:
-        path = PathColumns.of_recorded(segments)
-        tokens = path.tokens()
-        return None if tokens is None else ReportedTokens(tokens, path.all_ranks)
-    known = [ring.tokens for segment in segments for ring in segment.rings() if ring.tokens is not None]
-    return ReportedTokens(sum(known), all_ranks=True) if known else None
+    path = recorded_path(run)
+    return None if path.tokens is None else ReportedTokens(path.tokens, path.all_ranks)
 
 
 def path_tokens(run: RecordedRunDirectory) -> int | None:
@@ -126,7 +80,7 @@ def recorded_page(run: RecordedRunDirectory, electricity: ElectricityConfig) -> 
             }
         )
     last = segments[-1].attempt.ring_log.last() if segments else None
-    line, tokens = recorded_line(run), reported_tokens(run)
+    line, tokens = run_line(run), reported_tokens(run)
     return {
         "run": line.to_json(),
         "path_to_run": str(run.path),
@@ -169,7 +123,3 @@ def _span(attempt: RecordedAttempt, electricity: ElectricityConfig) -> AttemptSp
     header, end, last = attempt.header, attempt.end, attempt.ring_log.last()
     seen = last.ended_at if last is not None else header.started_at
     return AttemptSpan(attempt, header.started_at, end.ended_at if end is not None else seen, None, electricity)
-
-
-def _first_of(ring: RecordedRing | None, names: tuple[str, ...]) -> float | None:
-    return next((ring.metrics[name] for name in names if name in ring.metrics), None) if ring else None

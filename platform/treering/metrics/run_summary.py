@@ -1,138 +1,29 @@
-"""A run in a line and in a page: what `treering runs` and `treering show` print, from the run log alone."""
+"""A run in a page: what `treering show` prints, from the run log alone."""
 
 import statistics
-import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from treering.collect.code import rule_of
 from treering.config.canonical import short
-from treering.errors import EvidenceError
-from treering.metrics.alarms import RULES
 from treering.metrics.compare import scores
 from treering.metrics.efficiency import efficiency, peak_of_attempt, split
 from treering.metrics.energy import AttemptSpan, run_energy
 from treering.metrics.flops import ModelShape
+from treering.metrics.lines.read import run_line
 from treering.metrics.parameters import Parameters
 from treering.metrics.path_summary import PathSummary, summary_of_path
 from treering.metrics.ranks import rank_speeds
 from treering.metrics.references import Reference, beside
 from treering.metrics.sensors import sensors
-from treering.metrics.state import condition
 from treering.runlog.ancestry import PathSegment
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import RunDirectory
 from treering.runlog.find import runs_without_config
 from treering.runlog.journal import notes_and_tags
 from treering.runlog.ring import Ring
-
-
-@dataclass(frozen=True, slots=True)
-class RunLine:
-    """One run in a list.
-
-    Attributes:
-        id: the run's id in short.
-        experiment: whose run it is.
-        state: of the run; `stalled` where it runs and no step comes, with the reason in `stall`; `damaged` where its
-            log does not hold, with the reason in `damage`.
-        step: newest step on the path; `num_steps` is the schedule's end.
-        num_steps: steps of the whole schedule; None where the trainer reports no schedule.
-        loss: of that step, nats a token.
-        validation_loss: newest one on the path, None before the first.
-        consumed_tokens: up to and with that step; None where the trainer reports no tokens.
-        attempts: process starts.
-        checkpoints: complete ones on disk.
-        incidents: of all attempts.
-        age_s: seconds since the newest ring, None before the first.
-        damage: why the log does not hold, None where it holds.
-        missing: what of the path is missing; empty where it is whole.
-        stall: why the run counts as stalled, and which ranks are silent; empty where it does not.
-        alarms: how many alarms each rule of health raised on the path; rules without one are left out.
-        mirror: where a mirrored run is from, and what of it may be missing here; empty for a run that was trained here.
-    """
-
-    id: str
-    experiment: str
-    state: str
-    step: int
-    num_steps: int | None
-    loss: float | None
-    validation_loss: float | None
-    consumed_tokens: int | None
-    attempts: int
-    checkpoints: int
-    incidents: int
-    age_s: float | None
-    damage: EvidenceError | None = None
-    missing: str = ""
-    stall: str = ""
-    alarms: dict[str, int] = field(default_factory=dict)
-    mirror: str = ""
-
-    @property
-    def problem(self) -> str:
-        """Why the log does not hold, or what of the path is missing; empty where it is whole."""
-        return self.missing if self.damage is None else str(self.damage)
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields as JSON values, with the problem in words."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        del values["damage"], values["missing"]
-        return {**values, "problem": self.problem}
-
-
-def run_line(run: RunDirectory, path: PathSummary | None = None) -> RunLine:
-    """One run in a line.
-
-    Args:
-        run: the run.
-        path: the summary of its path, if it has been read already.
-
-    A config or log that does not hold is a state, not an error: one damaged run must not hide the others.
-    """
-    try:
-        resolved = run.resolved
-    except EvidenceError as error:
-        checkpoints = len(run.checkpoints())
-        line = RunLine(run.path.name, "", "damaged", 0, 0, None, None, 0, 0, checkpoints, 0, None, error)
-        return replace(line, mirror=run.mirror_doubt)
-    state, missing, stall = "damaged", "", ""
-    damage: EvidenceError | None = None
-    last: Ring | None = None
-    validation_loss, incidents = None, 0
-    alarms: Counter[str] = Counter()
-    try:
-        found = condition(run)
-        state, stall = found.state, found.stall
-        incidents = len(run.incidents())
-        path = path or summary_of_path(run)
-        missing, last, validation_loss = path.missing, path.last, path.validation_loss
-        alarms.update(alarm.rule for alarm in path.alarms)
-    except EvidenceError as error:
-        state, damage, stall = "damaged", error, ""
-    return RunLine(
-        id=run.id,
-        experiment=resolved.experiment,
-        state=state,
-        step=last.step if last else 0,
-        num_steps=resolved.schedule.num_steps,
-        loss=last.loss if last else None,
-        validation_loss=validation_loss,
-        consumed_tokens=last.consumed_tokens if last else 0,
-        attempts=len(run.attempts()),
-        checkpoints=len(run.checkpoints()),
-        incidents=incidents,
-        age_s=time.time() - last.ended_at if last else None,
-        damage=damage,
-        missing=missing,
-        stall=stall,
-        alarms={rule: alarms[rule] for rule in RULES if alarms[rule]},
-        mirror=run.mirror_doubt,
-    )
 
 
 def unlisted_runs(folder: Path) -> list[str]:
@@ -164,7 +55,7 @@ def run_page(run: RunDirectory, references: Sequence[Reference] = ()) -> dict[st
     tflops = speed["tflops_per_device"] if speed is not None else None
     evaluations = run.evaluations()
     return {
-        "run": run_line(run, path).to_json(),
+        "run": run_line(run, path=path).to_json(),
         "path_to_run": str(run.path),
         "tags": tags,
         "notes": [each.model_dump(mode="json", exclude={"kind"}) for each in notes],

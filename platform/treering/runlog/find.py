@@ -2,12 +2,13 @@
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from treering.config.canonical import short
 from treering.config.resolved import CONFIG_FILE, RUN_ID_LENGTH
 from treering.errors import EvidenceError, NotFoundError, UserError
-from treering.files import read_text
+from treering.files import read_bytes, read_text
 from treering.runlog.directory import (
     CheckpointDirectory,
     RunDirectory,
@@ -15,10 +16,15 @@ from treering.runlog.directory import (
     is_checkpoint_name,
 )
 from treering.runlog.document import read_document
-from treering.runlog.folders import ATTEMPTS, CHECKPOINTS, RunFolder
-from treering.runlog.journal import Archived, Journal
+from treering.runlog.folders import ATTEMPTS, CHECKPOINTS
+from treering.runlog.journal import Archived, Entry, Journal
 from treering.runlog.recorded_directory import POINTER_FILE, RECORD_FILE, RecordedRunDirectory
 from treering.runlog.recorded_records import RecordedCheckpoint
+
+AnyRun = RunDirectory | RecordedRunDirectory
+
+_ARCHIVED = b'"kind":"archived"'
+"""In the line of such an entry: most journals have none, and are not parsed for a list."""
 
 
 def find_runs(folder: Path) -> list[RunDirectory]:
@@ -40,16 +46,22 @@ def find_recorded_runs(folder: Path) -> list[RecordedRunDirectory]:
     return sorted(found, key=_last_report)
 
 
-def is_archived(journal: Journal) -> bool:
-    """Whether a person archived the run; a run whose journal does not hold is listed."""
-    try:
-        entries = [line.entry for line in journal.lines()]
-    except EvidenceError:
-        return False
+def archived_by(entries: Sequence[Entry]) -> bool:
+    """Whether a person archived the run, by the entries of its journal."""
     return next((entry.archived for entry in reversed(entries) if isinstance(entry, Archived)), False)
 
 
-def run_is_archived(run: RunDirectory | RecordedRunDirectory) -> bool:
+def is_archived(journal: Journal) -> bool:
+    """Whether a person archived the run; a run whose journal does not hold is listed."""
+    try:
+        if not journal.exists or _ARCHIVED not in read_bytes(journal.path):
+            return False
+        return archived_by([line.entry for line in journal.lines()])
+    except (EvidenceError, OSError):
+        return False
+
+
+def run_is_archived(run: AnyRun) -> bool:
     """Whether a person archived the run, so that lists leave it out."""
     try:
         return is_archived(run.journal)
@@ -137,7 +149,7 @@ def find_run(folder: Path, prefix: str) -> RunDirectory:
     raise NotFoundError(f"{folder}: {prefix!r} fits several runs ({names}); give more characters")
 
 
-def named_run(folder: Path, name: str) -> RunDirectory | RecordedRunDirectory:
+def named_run(folder: Path, name: str) -> AnyRun:
     """The one run of any trainer that a person names: by a prefix of its id, its folder, or a recorded checkpoint.
 
     Raises:
@@ -148,7 +160,7 @@ def named_run(folder: Path, name: str) -> RunDirectory | RecordedRunDirectory:
     return find_run(folder, name) if recorded is None else recorded[0]
 
 
-def named_original(folder: Path, name: str, command: str) -> RunDirectory | RecordedRunDirectory:
+def named_original(folder: Path, name: str, command: str) -> AnyRun:
     """The run that a person names as to `named_run`, for a command that changes its folder.
 
     Raises:
@@ -164,7 +176,7 @@ def named_original(folder: Path, name: str, command: str) -> RunDirectory | Reco
     return run
 
 
-def runs_of_any_trainer(folder: Path) -> list[RunFolder]:
+def runs_of_any_trainer(folder: Path) -> list[AnyRun]:
     """All runs below a folder: those of Treering's trainer, then the recorded ones."""
     return [*find_runs(folder), *find_recorded_runs(folder)]
 

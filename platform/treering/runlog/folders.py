@@ -147,6 +147,11 @@ class RunFolder:
         except EvidenceError as error:
             return str(error)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether processes on this machine, or on machines with its file system, train the run now."""
+        return is_held(self.lock)
+
     def state(self) -> RunState:
         """Whether the run is running, or how its newest attempt ended; `broken` where it ended without a record.
 
@@ -155,7 +160,7 @@ class RunFolder:
         mirror = self.mirror
         if mirror is not None:
             return mirror.state
-        if is_held(self.lock):
+        if self.is_held:
             return "running"
         started = [path for path in self.attempt_folders() if (path / HEADER_FILE).exists()]
         if not started:

@@ -23,7 +23,7 @@ from treering.ending import run_command
 from treering.errors import EvidenceError, StoreError
 from treering.files import reason
 from treering.project import Project
-from treering.runlog.find import named_run, runs_of_any_trainer
+from treering.runlog.find import AnyRun, named_run, runs_of_any_trainer
 from treering.runlog.folders import RunFolder
 from treering.runlog.lock import is_held
 from treering.ship.target import RunShipper, ShipReport, Target, targets
@@ -147,7 +147,7 @@ class _Training:
         self._process = _process(companion)
         self._last_alive = time.monotonic()
 
-    def runs(self) -> list[RunFolder]:
+    def runs(self) -> list[AnyRun]:
         return selected(self._project, self._prefix)
 
     def silent_s(self) -> float:
@@ -213,7 +213,7 @@ class _Following:
             self._report(result)
 
 
-def selected(project: Project, prefix: str | None) -> list[RunFolder]:
+def selected(project: Project, prefix: str | None) -> list[AnyRun]:
     """All runs of a project, of other trainers too, or the one that a person names.
 
     Raises:

@@ -29,7 +29,7 @@ COMMANDS = {
     },
     "Runs": {
         "record": "Run any command as an attempt of a run: record its code, devices, output, metrics and end.",
-        "runs": "List the runs of this project by their run logs; the run with the newest activity is last.",
+        "runs": "List the runs of this project by their run logs; the run that needs most attention is last.",
         "show": "Show one run: state, progress, loss, checkpoint, alarms, energy; with `--full`, everything on record.",
         "logbook": "List what happened to a run: starts, ends, incidents, alarms, stalls, notes, and the work lost.",
         "compare": "Compare runs by the noise of seeds, or two checkpoints item by item.",

@@ -1,25 +1,29 @@
 """`treering runs`: lists the runs of the project."""
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from treering.cli.alarms import alarm_counts
-from treering.cli.numbers import age, counted, number_text, plain_numbers, short_count
+from treering.cli.numbers import age, counted, number_text, plain_numbers
 from treering.cli.options import JsonOption, project
 from treering.cli.output import console, print_json, print_table
 
 if TYPE_CHECKING:
-    from treering.metrics.run_summary import RunLine
+    from treering.metrics.lines.line import RunLine
     from treering.project import Project
-    from treering.store.ledger.search.folders import AnyRun, Asked
 
 
 SHOWN_ID = 8
 """Characters of a run's id in the list; more if two runs have the same prefix."""
 
+_BARS = 10
+"""Characters of the curve of the loss."""
+
+_NUMBERS = ("step", "to go", "loss", "val. loss", "grad norm", "MFU", "at risk", "age")
+_RARE = ("to go", "val. loss", "grad norm", "MFU", "at risk")
+"""Columns that are there only where a run has something in them."""
 
 QueryArgument = Annotated[
     list[str] | None,
@@ -29,66 +33,65 @@ AllOption = Annotated[bool, typer.Option("--all", help="List archived runs as we
 
 
 def runs(query: QueryArgument = None, *, json: JsonOption = False, every: AllOption = False) -> None:
-    """List the runs of this project by their run logs; the run with the newest activity is last.
+    """List the runs of this project by their run logs; the run that needs most attention is last.
 
-    Archived runs are left out, and counted below the list.
+    Needs attention, in this order: stalled, diverging, broken, failed, damaged, interrupted, at risk, alarmed. Below
+    the list is why, with the step. Archived runs are left out, and counted below the list.
 
     A query has the terms of `treering search`, about these fields:
 
-    experiment run state trainer tag tag.KEY note step tokens loss
+    project experiment run state attention trainer host tag tag.KEY note started updated step tokens loss
+
+    score.TASK score.TASK.METRIC@SHOTS, of any checkpoint
 
     model.NAME optimizer.NAME schedule.NAME blend.NAME seed ..., and config.NAME for any value of the config
 
     Examples:
         treering runs
-        treering runs 'model.num_layers>=24 tag:ablation -state:broken'
+        treering runs 'model.num_layers>=24 tag:ablation -state:finished'
         treering runs --all --json
     """
-    from treering.metrics.recorded_summary import recorded_line
-    from treering.metrics.run_summary import run_line, unlisted_runs
-    from treering.runlog.find import find_recorded_runs, find_runs, run_is_archived
-    from treering.store.ledger.search.folders import fits, folder_query, unknown_names
+    from treering.metrics.lines.attention import neediest_first
+    from treering.metrics.lines.read import run_line
+    from treering.metrics.run_summary import unlisted_runs
+    from treering.runlog.find import run_is_archived, runs_of_any_trainer
+    from treering.store.ledger.search.folders import FolderFacts, doubts, fits, folder_query
 
     terms = folder_query(" ".join(query or ()))
-    here = project().runs
-    own, recorded = find_runs(here), find_recorded_runs(here)
-    archived = {run.path for run in own if run_is_archived(run)}
-    archived |= {run.path for run in recorded if run_is_archived(run)}
-    shown = [(run, run_line(run)) for run in own if every or run.path not in archived]
-    others = [(run, recorded_line(run)) for run in recorded if every or run.path not in archived]
-    lines = [*(line for _run, line in shown), *(line for _run, line in others)]
-    listed, asked = len(lines), []
-    if terms:  # without a query, no config and no journal is read
-        asked = [_asked(run, line) for run, line in shown] + [_asked(run, line) for run, line in others]
-        lines = [line for line, each in zip(lines, asked, strict=True) if fits(each, terms)]
-    archived_ids = {path.name for path in archived}
-    lines.sort(key=lambda line: -math.inf if line.age_s is None else -line.age_s)
+    here = project()
+    found = runs_of_any_trainer(here.runs)
+    archived = {run.path.name for run in found if run_is_archived(run)}
+    read = [(run, run_line(run)) for run in found if every or run.path.name not in archived]
+    lines, said = [line for _run, line in read], []
+    if terms:
+        facts = [FolderFacts(run, here.name) for run, _line in read]
+        lines = [line for line, each in zip(lines, facts, strict=True) if fits(line, each, terms)]
+        said = doubts(terms, facts)
+    lines = neediest_first(lines)[::-1]
     notes = [f"{line.id}: {note}" for line in lines for note in _notes(line)]
-    notes += unlisted_runs(here)
-    notes += unknown_names(terms, asked)
-    if len(lines) < listed:
-        notes.append(f"{counted(listed - len(lines), 'run')} that the query does not fit not listed")
-    notes += [f"{line.id}: archived" for line in lines if line.id in archived_ids]
+    notes += unlisted_runs(here.runs)
+    notes += said
+    if len(lines) < len(read):
+        notes.append(f"{counted(len(read) - len(lines), 'run')} that the query does not fit not listed")
+    notes += [f"{line.id}: archived" for line in lines if line.archived]
     if archived and not every:
         notes.append(f"{counted(len(archived), 'archived run')} not listed; `treering runs --all` lists all runs")
     if json:
-        print_json([{**plain_numbers(line.to_json()), "archived": line.id in archived_ids} for line in lines])
+        print_json([plain_numbers(line.to_json()) for line in lines])
         return
     if lines:
-        columns = ("run", "experiment", "state", "step", "loss", "val. loss", "tokens", "saves", "age")
-        length = _shown_length([line.id for line in lines])
-        print_table(columns, [_row(line, length) for line in lines], numbers=columns[3:])
+        _print(lines)
     elif not notes:
-        console.print(no_runs_text(project()))
+        console.print(no_runs_text(here))
     if notes:
         console.print("", *notes)
 
 
-def _asked(run: "AnyRun", line: "RunLine") -> "Asked":
-    from treering.store.ledger.search.folders import Asked
-
-    numbers = {"step": line.step, "tokens": line.consumed_tokens, "loss": line.loss}
-    return Asked.of(run, line.experiment, line.state, numbers)
+def _print(lines: "Sequence[RunLine]") -> None:
+    length = _shown_length([line.id for line in lines])
+    rows = [_row(line, length) for line in lines]
+    names = [name for name in rows[0] if name not in _RARE or any(row[name] for row in rows)]
+    print_table(names, [[row[name] for name in names] for row in rows], numbers=_NUMBERS)
 
 
 def _shown_length(ids: list[str]) -> int:
@@ -97,32 +100,36 @@ def _shown_length(ids: list[str]) -> int:
 
 
 def _notes(line: "RunLine") -> Iterator[str]:
-    """The notes about a run, for which the table has no column."""
-    if line.stall:
-        yield f"stalled: {line.stall}"
+    """Why a run needs attention, and what else the table has no column for."""
+    if line.reason:
+        yield line.reason
     if line.alarms:
         yield f"alarms: {alarm_counts(line.alarms)}"
     if line.incidents:
-        counted = "1 incident" if line.incidents == 1 else f"{line.incidents} incidents"
-        yield f"{counted}; `treering show RUN --full` lists them"
-    if line.problem:
+        yield f"{counted(line.incidents, 'incident')}; `treering show RUN --full` lists them"
+    if line.problem and line.problem != line.reason:
         yield line.problem
     if line.mirror:
         yield line.mirror
 
 
-def _row(line: "RunLine", shown: int) -> list[str]:
-    return [
-        line.id[:shown],
-        line.experiment,
-        line.state,
-        f"{line.step:,}" + ("" if line.num_steps is None else f"/{line.num_steps:,}"),
-        number_text(line.loss),
-        number_text(line.validation_loss),
-        "" if line.consumed_tokens is None else short_count(line.consumed_tokens),
-        str(line.checkpoints),
-        age(line.age_s),
-    ]
+def _row(line: "RunLine", shown: int) -> dict[str, str]:
+    from treering.metrics.lines.curve import bars
+
+    return {
+        "run": line.id[:shown],
+        "experiment": line.experiment,
+        "state": line.state,
+        "step": f"{line.step:,}" + ("" if line.num_steps is None else f"/{line.num_steps:,}"),
+        "to go": age(line.remaining_s),
+        "loss": number_text(line.loss),
+        "curve": bars(line.loss_curve, _BARS),
+        "val. loss": number_text(line.validation_loss),
+        "grad norm": number_text(line.grad_norm),
+        "MFU": "" if line.mfu is None else f"{100 * line.mfu:.1f}%",
+        "at risk": f"{line.at_risk_steps:,}" if line.at_risk_steps else "",
+        "age": age(line.age_s),
+    }
 
 
 def no_runs_text(here: "Project") -> str:

@@ -6,11 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from treering.config.canonical import digest_json
-from treering.runlog.directory import RunDirectory
-from treering.runlog.recorded_directory import RecordedRunDirectory
+from treering.runlog.find import AnyRun
 from treering.runlog.records import RunState
-
-AnyRun = RunDirectory | RecordedRunDirectory
 
 _COARSE_S: Final = 2.0
 """A file that changed so lately may change again within the same tick of its file system's clock."""

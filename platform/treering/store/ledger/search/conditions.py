@@ -40,7 +40,7 @@ from treering.store.ledger.models import (
     ScoreRow,
     TagRow,
 )
-from treering.store.ledger.search.query import WORD, Term, fold, pattern
+from treering.store.ledger.search.query import WORD, Term, fold, label_names, pattern
 
 Condition = ColumnElement[bool]
 Labels = list[tuple[str, str, int]]
@@ -223,11 +223,6 @@ def compare(column: Any, term: Term) -> Condition:
     # As numbers with a fraction: else PostgreSQL would round 0.5 to a step.
     bounds = [(literal(low, Float(53)), literal(high, Float(53))) for low, high in term.spans]
     return or_(*(compared[term.operator](low, high) for low, high in bounds))
-
-
-def label_names(task: str, metric: str, shots: int) -> tuple[str, ...]:
-    """How a query may name a score."""
-    return task, f"{task}.{metric}", f"{task}@{shots}", f"{task}.{metric}@{shots}"
 
 
 def _in(column: Any, values: Sequence[str]) -> Condition:

@@ -53,10 +53,25 @@ ALIASES: Final[Mapping[str, str]] = {"license": "licence"}
 
 _SECTIONS: Final = ("model", "optimizer", "schedule", "blend", "parallel", "kernels", "checkpoint", "precision", "seed")
 
+_OF_FOLDERS: Final = ("experiment", "run", "project", "trainer", "host", "tag", "note", "started", "updated", "score")
+
 FOLDER_FIELDS: Final[Mapping[str, Field]] = {
-    **{name: FIELDS[name] for name in ("experiment", "run", "state", "trainer", "tag", "note", "step", "tokens")},
+    **{name: FIELDS[name] for name in _OF_FOLDERS},
+    "state": Field("text", "run", "running, stalled, diverging, finished, interrupted, failed, broken, damaged, empty"),
+    "attention": Field("text", "run", "its level of attention, such as alarmed"),
+    "step": Field("number", "run", "its newest step"),
+    "tokens": Field("number", "run", "tokens that it has read"),
     "loss": Field("number", "run", "training loss of the newest step"),
     "config": Field("value", "run", "a value of the run's config", part="its name", needs_part=True),
     **{name: Field("value", "run", f"a value of the config's {name}", part="its name") for name in _SECTIONS},
 }
 """What a query can ask of the run folders on this machine."""
+
+EXAMPLES: Final = {
+    "search": "licence:GPL* score.hellaswag>0.7 state:running",
+    "runs": "model.num_layers>=24 tag:ablation -state:finished",
+}
+"""A query of each command."""
+
+ONLY_NOW: Final = frozenset({"stalled", "diverging", "damaged"})
+"""States that depend on the moment, or on a reading of the whole folder: the ledger does not keep them."""

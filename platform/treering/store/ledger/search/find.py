@@ -24,8 +24,8 @@ from treering.store.ledger.models import (
     TagRow,
     UnreadRow,
 )
-from treering.store.ledger.search.conditions import Condition, Conditions, Judgement, label_names
-from treering.store.ledger.search.query import Term, fold, parse, pattern
+from treering.store.ledger.search.conditions import Condition, Conditions, Judgement
+from treering.store.ledger.search.query import Term, fold, label_names, parse, pattern
 
 SORTS: Final = ("updated", "started", "project", "experiment", "step", "tokens", "score.NAME")
 """What an answer can be sorted by; `-` before it puts the largest first."""

@@ -1,58 +1,84 @@
 """A query over the run folders on this machine, of `treering runs` and the dashboard: no database is asked."""
 
 import difflib
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from treering.errors import EvidenceError
+from treering.metrics.compare import scores
+from treering.metrics.lines.line import RunLine
+from treering.metrics.lines.settings import settings_of
 from treering.runlog.directory import RunDirectory
-from treering.runlog.journal import notes_and_tags
-from treering.runlog.recorded_directory import RecordedRunDirectory
-from treering.store.ledger.search.fields import FOLDER_FIELDS
-from treering.store.ledger.search.query import WORD, Term, fold, parse, pattern
+from treering.runlog.find import AnyRun
+from treering.runlog.journal import Scored
+from treering.store.ledger.search.fields import FOLDER_FIELDS, Kind
+from treering.store.ledger.search.query import WORD, Term, fold, label_names, parse, pattern
 
-AnyRun = RunDirectory | RecordedRunDirectory
+_LISTED = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a query asks of one run.
+class FolderFacts:
+    """What a line does not say of a run, read from its folder when a term asks for it.
 
-    Attributes:
-        id: of the run.
-        experiment: its name.
-        state: as in the list of runs.
-        numbers: `step`, `tokens` and `loss` of the newest step; None where it is not known.
-        trainer: `treering`, or `recorded` for other trainers.
-        tags: of the run.
-        notes: their texts.
-        config: values by dotted name; empty where the config cannot be read.
+    What is damaged counts as empty, since the line names the damage.
+
+    Args:
+        run: the run.
+        project: name of its project.
     """
 
-    id: str
-    experiment: str
-    state: str
-    numbers: Mapping[str, float | None]
-    trainer: str
-    tags: Sequence[str]
-    notes: Sequence[str]
-    config: Mapping[str, Any]
+    def __init__(self, run: AnyRun, project: str) -> None:
+        self._run = run
+        self.project = project
 
-    @classmethod
-    def of(cls, run: AnyRun, experiment: str, state: str, numbers: Mapping[str, float | None]) -> "Asked":
-        """Reads what a list of runs does not have; what is damaged counts as empty, since the list names the damage."""
+    @cached_property
+    def settings(self) -> Mapping[str, Any]:
+        """Values of the config by dotted name."""
         try:
-            noted, tags = notes_and_tags(each.entry for each in run.journal.lines())
-            notes = [each.text for each in noted]
+            return settings_of(self._run)
         except EvidenceError:
-            notes, tags = [], []
+            return {}
+
+    @cached_property
+    def hosts(self) -> tuple[str, ...]:
+        """The machine of each attempt."""
+        return tuple(each.host for each in self._headers)
+
+    @cached_property
+    def started_at(self) -> float | None:
+        """When the run began, Unix seconds; None before its first attempt."""
+        return self._headers[0].started_at if self._headers else None
+
+    @cached_property
+    def scores(self) -> tuple[tuple[tuple[str, ...], float], ...]:
+        """The scores of all checkpoints: how a query may name each, and its value."""
+        found: list[tuple[tuple[str, ...], float]] = []
         try:
-            config = _flat(_config(run))
+            if isinstance(self._run, RunDirectory):
+                for evaluation in self._run.evaluations():
+                    found += [(label_names(s.task, s.metric, s.shots), s.value) for s in scores(evaluation)]
+                    if evaluation.validation_loss is not None:
+                        found.append((label_names("validation", "loss", None), evaluation.validation_loss))
+            else:
+                reported = [line.entry for line in self._run.journal.lines()]
+                found += [
+                    (label_names(entry.task, metric, None), value)
+                    for entry in reported
+                    if isinstance(entry, Scored)
+                    for metric, value in entry.metrics.items()
+                ]
         except EvidenceError:
-            config = {}
-        trainer = "treering" if isinstance(run, RunDirectory) else "recorded"
-        return cls(run.path.name, experiment, state, numbers, trainer, tags, notes, config)
+            return ()
+        return tuple(found)
+
+    @cached_property
+    def _headers(self) -> Sequence[Any]:
+        try:
+            return [attempt.header for attempt in self._run.attempts()]
+        except EvidenceError:
+            return []
 
 
 def folder_query(query: str) -> tuple[Term, ...]:
@@ -64,20 +90,29 @@ def folder_query(query: str) -> tuple[Term, ...]:
     return parse(query, FOLDER_FIELDS, "runs")
 
 
-def fits(asked: Asked, terms: Sequence[Term]) -> bool:
+def fits(line: RunLine, facts: FolderFacts, terms: Sequence[Term]) -> bool:
     """Whether all terms hold of a run."""
-    return all(_holds(asked, term) != term.negated for term in terms)
+    return all(_holds(line, facts, term) != term.negated for term in terms)
 
 
-def unknown_names(terms: Sequence[Term], runs: Sequence[Asked]) -> list[str]:
-    """A line for each config value that a query names and no run has, with the nearest name that one has."""
-    known = {name for run in runs for name in run.config}
-    wanted = {_config_name(term): term for term in terms if term.field in FOLDER_FIELDS and _is_config(term)}
-    return [
-        f"query, column {term.column}: no run has the config value {name}{_nearest(name, known)}"
-        for name, term in wanted.items()
-        if known and name not in known
-    ]
+def doubts(terms: Sequence[Term], runs: Collection[FolderFacts]) -> list[str]:
+    """A line for each config value or score that a query names and no run has, with those that come near."""
+    said = []
+    for term in terms:
+        if term.field == "score":
+            known = {name for run in runs for names, _ in run.scores for name in names[:2]}
+            if known and not any(_is_named(names, term.part) for run in runs for names, _ in run.scores):
+                said.append(f"query, column {term.column}: no run has the score {term.part}; {_some(known)}")
+        elif _is_config(term):
+            name, known = _config_name(term), {name for run in runs for name in run.settings}
+            if known and not any(_values(run.settings, name) for run in runs):
+                said.append(f"query, column {term.column}: no run has the config value {name}{_nearest(name, known)}")
+    return said
+
+
+def _some(known: Collection[str]) -> str:
+    more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
+    return f"there are {', '.join(sorted(known)[:_LISTED])}{more}"
 
 
 def _nearest(name: str, known: Collection[str]) -> str:
@@ -85,48 +120,74 @@ def _nearest(name: str, known: Collection[str]) -> str:
     return f"; did you mean {near[0]}?" if near else "; `treering show RUN --full` lists the values of a run"
 
 
-def _config(run: AnyRun) -> dict[str, Any]:
-    if isinstance(run, RecordedRunDirectory):
-        return dict(run.record.config)
-    values = run.resolved.model_dump(mode="json")
-    return {**values["attempt"], **values["recipe"], "blend": values["blend"]}
-
-
-def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        flat.update(_flat(value, f"{before}{name}.") if isinstance(value, Mapping) else {f"{before}{name}": value})
-    return flat
-
-
 def _is_config(term: Term) -> bool:
-    return FOLDER_FIELDS[term.field].kind == "value"
+    return _kind(term) == "value"
+
+
+def _kind(term: Term) -> Kind:
+    return FOLDER_FIELDS[term.field].kind if term.field in FOLDER_FIELDS else "text"
 
 
 def _config_name(term: Term) -> str:
     return term.part if term.field == "config" else ".".join(filter(None, (term.field, term.part)))
 
 
-def _holds(asked: Asked, term: Term) -> bool:
-    if term.field == WORD:
-        names = (asked.id, asked.experiment, *asked.tags, *asked.notes)
-        return _any(names, term, inside=True)
+def _values(settings: Mapping[str, Any], name: str) -> list[Any]:
+    """The value of a name, or the items of a list of that name."""
+    if name in settings:
+        return [settings[name]]
+    begin = f"{name}."
+    return [value for key, value in settings.items() if key.startswith(begin) and key.removeprefix(begin).isdigit()]
+
+
+def _holds(line: RunLine, facts: FolderFacts, term: Term) -> bool:
     if _is_config(term):
-        value = asked.config.get(_config_name(term))
-        return any(_value_fits(each, term) for each in (value if isinstance(value, list) else [value]))
-    if term.field in asked.numbers:
-        number = asked.numbers[term.field]
-        return number is not None and _compares(number, term)
+        return any(_value_fits(each, term) for each in _values(facts.settings, _config_name(term)))
     if term.field == "run":
-        return any(pattern(f"{each}*").fullmatch(fold(asked.id)) is not None for each in term.values)
-    texts: dict[str, Sequence[str]] = {
-        "experiment": (asked.experiment,),
-        "state": (asked.state,),
-        "trainer": (asked.trainer,),
-        "tag": _tags(asked.tags, term.part),
-        "note": asked.notes,
+        return any(pattern(f"{each}*").fullmatch(fold(line.id)) is not None for each in term.values)
+    if term.field == "score":
+        return any(_compares(value, term) for names, value in facts.scores if _is_named(names, term.part))
+    if _kind(term) in {"number", "date"}:
+        number = _number(line, facts, term.field)
+        return number is not None and not math.isnan(number) and _compares(number, term)
+    return _any(_texts(line, facts, term), term, inside=term.field in {WORD, "note"})
+
+
+def _number(line: RunLine, facts: FolderFacts, field: str) -> float | None:
+    match field:
+        case "step":
+            return line.step
+        case "tokens":
+            return line.consumed_tokens if line.all_ranks else None
+        case "loss":
+            return line.loss
+        case "started":
+            return facts.started_at
+        case _:
+            return line.ended_at
+
+
+def _texts(line: RunLine, facts: FolderFacts, term: Term) -> Iterable[str]:
+    if term.field == "host":
+        return facts.hosts
+    if term.field == "tag":
+        return _tags(line.tags, term.part)
+    notes = [note.text for note in line.notes]
+    said: dict[str, Sequence[str]] = {
+        "note": notes,
+        "trainer": ["recorded" if line.recorded else "treering"],
+        "project": [facts.project],
+        "experiment": [line.experiment],
+        "state": [line.state],
+        "attention": [line.level.name],
+        WORD: [line.id, line.experiment, *line.tags, *notes],
     }
-    return _any(texts[term.field], term, inside=term.field == "note")
+    return said[term.field]
+
+
+def _is_named(names: Sequence[str], part: str) -> bool:
+    wanted = pattern(part).fullmatch
+    return any(wanted(fold(name)) for name in names)
 
 
 def _tags(tags: Sequence[str], part: str) -> Sequence[str]:
@@ -137,7 +198,7 @@ def _tags(tags: Sequence[str], part: str) -> Sequence[str]:
     return [tag[len(key) :] for tag in tags if fold(tag).startswith(key)]
 
 
-def _any(texts: Sequence[str], term: Term, *, inside: bool = False) -> bool:
+def _any(texts: Iterable[str], term: Term, *, inside: bool = False) -> bool:
     wanted = [pattern(each, inside=inside) for each in term.values]
     return any(each.fullmatch(fold(text)) for text in texts for each in wanted)
 

@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, NoReturn, cast
 
 from treering.errors import UserError
-from treering.store.ledger.search.fields import ALIASES, FIELDS, Field
+from treering.store.ledger.search.fields import ALIASES, EXAMPLES, FIELDS, FOLDER_FIELDS, ONLY_NOW, Field
 
 Operator = Literal[":", ">", ">=", "<", "<="]
 
@@ -124,13 +124,20 @@ class _Reader:
             self._at = sign.start()
             self._fail(f": or !=, since {name[1]} is a text")
         kind = field.kind if field.kind != "value" else "text" if operator == ":" else "number"
+        begin_value = self._at
         values, spans = self._values(kind)
+        if name[1] == "state" and self._command == "search" and not ONLY_NOW.isdisjoint(values):
+            self._at = begin_value
+            self._fail(f"a state that the ledger keeps: {_elsewhere('the state of this moment', 'search')}")
         known = ALIASES.get(name[1], name[1])
         negated ^= sign[0] == "!="
         return Term(begin + 1, self._query[begin : self._at], negated, known, part, operator, values, spans)
 
     def _field(self, name: str) -> Field:
-        field = self._fields.get(ALIASES.get(name, name))
+        known = ALIASES.get(name, name)
+        field = self._fields.get(known)
+        if field is None and (known in FIELDS or known in FOLDER_FIELDS):
+            self._fail(f"a field that `treering {self._command}` knows: {_elsewhere(name, self._command)}")
         if field is None:
             self._fail(f"one of the fields {', '.join(self._fields)}; a word with such a sign in it stands in quotes")
         self._at += len(name)
@@ -199,8 +206,26 @@ class _Reader:
         found = repr(rest[0]) if rest and not self._query[self._at].isspace() else "nothing"
         raise UserError(
             f"query, column {self._at + 1}: found {found}, expected {expected}; `treering {self._command} --help` "
-            f"lists the fields\n  {self._query}\n  {' ' * self._at}^"
+            f"lists the fields; an example: {EXAMPLES[self._command]}\n  {self._query}\n  {' ' * self._at}^"
         )
+
+
+def _elsewhere(what: str, command: str) -> str:
+    """Who answers what a command cannot."""
+    if command == "search":
+        return f"{what} is not in the ledger; `treering runs QUERY` asks the run folders of a project"
+    return f"{what} is in the ledger alone; `treering search QUERY` asks it"
+
+
+def label_names(task: str, metric: str, shots: int | None) -> tuple[str, ...]:
+    """How a query may name a score.
+
+    Args:
+        task: its task.
+        metric: its metric.
+        shots: examples in the prompt; None or -1 where the trainer said none.
+    """
+    return task, f"{task}.{metric}", f"{task}@{shots}", f"{task}.{metric}@{shots}"
 
 
 def _number(text: str) -> tuple[float, float] | None:
