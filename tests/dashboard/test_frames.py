@@ -78,7 +78,7 @@ def test_work_at_risk_is_what_stands_behind_the_last_checkpoint(lay_run) -> None
     frames = read_run(run)
     path = rows(frames.path)
     summary = run_line(run, now=path["ended_at"].iloc[-1] + 90)
-    assert (summary.state, summary.reason) == ("interrupted", "interrupted by the test")
+    assert (summary.state, summary.reason) == ("interrupted", "interrupted after step 240: interrupted by the test")
     assert (summary.step, summary.num_steps, summary.checkpoint_step, summary.at_risk_steps) == (240, 306, 200, 40)
     assert summary.age_s == pytest.approx(90)
     assert summary.at_risk_s == pytest.approx(path["time/step"].iloc[200:].sum())
@@ -171,7 +171,8 @@ def test_an_edited_manifest_is_named(lay_run) -> None:
     manifest = path / "checkpoints" / "step-00000200" / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"step": 200', '"step": 201'))
     run = RunDirectory(path)
-    summary = run_line(run)
+    assert run_line(run).state == "finished", "a list reads the newest manifest alone"
+    summary = run_line(run).with_problems(read_run(run).problems)
     assert summary.state == "damaged"
     assert any("step-00000200" in str(problem) for problem in summary.problems)
 

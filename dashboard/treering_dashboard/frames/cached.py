@@ -167,6 +167,11 @@ def summary(run: AnyRun) -> RunLine:
     return replace(kept, now=now)
 
 
+def whole_summary(run: AnyRun) -> RunLine:
+    """The same with every fault of the evidence: a list reads the newest manifest, a page all of them."""
+    return summary(run).with_problems(frames(run).problems)
+
+
 @st.cache_resource(max_entries=4096, show_spinner=False)
 def _line(path: str, version: Version, *, recorded: bool) -> RunLine:
     del version  # part of the key alone

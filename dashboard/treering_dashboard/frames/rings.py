@@ -125,7 +125,7 @@ class _Read:
 
 def read_run(run: RunDirectory) -> RunFrames:
     """Reads a run; broken evidence goes to `problems` and is never raised."""
-    problems = list(headless_attempts(run))
+    problems = [*headless_attempts(run), *_damaged_manifests(run)]
     try:
         found = _by_columns(run)
     except EvidenceError:  # the rings say what is wrong, and which of them are left
@@ -141,6 +141,15 @@ def read_run(run: RunDirectory) -> RunFrames:
         missing=found.missing,
         flops_formula=next((each for each in reversed(found.formulas) if each is not None), None),
     )
+
+
+def _damaged_manifests(run: RunDirectory) -> Iterator[EvidenceError]:
+    """The errors of the checkpoints whose manifests do not hold."""
+    for checkpoint in run.checkpoints():
+        try:
+            checkpoint.manifest  # noqa: B018 - reading checks it
+        except EvidenceError as error:
+            yield error
 
 
 def _by_columns(run: RunDirectory) -> _Read:

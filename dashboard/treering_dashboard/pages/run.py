@@ -67,7 +67,7 @@ def page() -> None:
 def _live(
     run: AnyRun, axis: XAxis, *, was_alive: bool, window: int | None, show_replaced: bool, smoothed: bool
 ) -> None:
-    summary, frames = cached.summary(run), cached.frames(run)
+    summary, frames = cached.whole_summary(run), cached.frames(run)
     if summary.alive != was_alive:
         st.rerun()
     _head(summary)
@@ -103,7 +103,7 @@ def _head(summary: RunLine) -> None:
         facts = [summary.experiment or "unknown experiment", plural(summary.attempts, "attempt"), *summary.overrides]
         say("  ·  ".join(facts))
         advice = SIGNS[summary.state].advice
-        if summary.state in ("stalled", "failed", "interrupted") and summary.reason:
+        if summary.reason and summary.state != "damaged":  # the box below names all that does not hold
             say(summary.reason)
         if advice and summary.state != "failed":
             say(advice)

@@ -1,8 +1,8 @@
 """What a list says of a run: `RunLine`."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Final, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, Literal, Self
 
 from treering.errors import EvidenceError
 from treering.metrics.lines.attention import Level, level_of
@@ -150,6 +150,12 @@ class RunLine:
     def problem(self) -> str:
         """Why the log does not hold, or what of the path is missing; empty where it is whole."""
         return str(self.problems[0]) if self.problems else self.missing
+
+    def with_problems(self, problems: Sequence[EvidenceError]) -> Self:
+        """The line with more of the evidence that does not hold; each fault counts once."""
+        found = {str(error): error for error in (*self.problems, *problems)}
+        state = "damaged" if found and not self.alive else self.state
+        return replace(self, problems=tuple(found.values()), state=state)
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values: ages in place of moments, the first problem in words."""

@@ -71,10 +71,10 @@ def own_line(run: RunDirectory, now: float, path: PathSummary | None = None) -> 
     line = with_journal(_with_checkpoint(line, run, resolved, rings, problems), run, problems)
     end = _held(problems, lambda: newest.end if newest else None)
     finding: Finding | None = diverging(rings, path.alarms)
-    state: LineState = "damaged"
-    if found is not None and (found.state in {"running", "stalled"} or not problems):
-        state = "diverging" if found.state == "running" and finding is not None else found.state
-    line = replace(line, state=state, problems=_each_once(problems))
+    state: LineState = "damaged" if found is None else found.state
+    if state == "running" and finding is not None:
+        state = "diverging"
+    line = replace(line, state=state).with_problems(problems)
     if not line.alive or state == "stalled":
         line = replace(line, remaining_s=None)
     return with_reason(line, finding, path.alarms[-1:], end)
@@ -160,7 +160,3 @@ def _held(problems: list[EvidenceError], read: Callable[[], T]) -> T | None:
     except EvidenceError as error:
         problems.append(error)
         return None
-
-
-def _each_once(problems: Sequence[EvidenceError]) -> tuple[EvidenceError, ...]:
-    return tuple({str(error): error for error in reversed(problems)}.values())[::-1]

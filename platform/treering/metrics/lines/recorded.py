@@ -72,13 +72,10 @@ def recorded_line(run: RecordedRunDirectory, now: float) -> RunLine:
     line = with_journal(line, run, problems)
     judged, alarms = _judged(path) if state == "running" else ([], [])
     finding = diverging(judged, alarms)
-    if state != "running" and problems:
-        state = "damaged"
-    elif state == "running" and finding is not None:
+    if state == "running" and finding is not None:
         state = "diverging"
-    last_alarm_step = alarms[-1].step if alarms else None
-    line = replace(line, state=state, problems=tuple(problems), last_alarm_step=last_alarm_step)
-    return with_reason(line, finding, alarms[-1:], end)
+    line = replace(line, state=state, last_alarm_step=alarms[-1].step if alarms else None)
+    return with_reason(line.with_problems(problems), finding, alarms[-1:], end)
 
 
 def _with_attempts(line: RunLine, attempts: Sequence[RecordedAttempt]) -> RunLine:
