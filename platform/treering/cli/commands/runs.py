@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 SHOWN_ID = 8
 """Characters of a run's id in the list; more if two runs have the same prefix."""
 
-_BARS = 10
+_BARS = 8
 """Characters of the curve of the loss."""
 
-_NUMBERS = ("step", "to go", "loss", "val. loss", "grad norm", "MFU", "at risk", "age")
-_RARE = ("to go", "val. loss", "grad norm", "MFU", "at risk")
+_NUMBERS = ("step", "to go", "loss", "norm", "MFU", "risk", "age")
+_RARE = ("to go", "norm", "MFU", "risk")
 """Columns that are there only where a run has something in them."""
 
 QueryArgument = Annotated[
@@ -37,6 +37,8 @@ def runs(query: QueryArgument = None, *, json: JsonOption = False, every: AllOpt
 
     Needs attention, in this order: stalled, diverging, broken, failed, damaged, interrupted, at risk, alarmed. Below
     the list is why, with the step. Archived runs are left out, and counted below the list.
+
+    norm is the gradient norm of the newest step, risk the steps that a crash now costs, curve the loss so far.
 
     A query has the terms of `treering search`, about these fields:
 
@@ -124,10 +126,9 @@ def _row(line: "RunLine", shown: int) -> dict[str, str]:
         "to go": age(line.remaining_s),
         "loss": number_text(line.loss),
         "curve": bars(line.loss_curve, _BARS),
-        "val. loss": number_text(line.validation_loss),
-        "grad norm": number_text(line.grad_norm),
+        "norm": number_text(line.grad_norm),
         "MFU": "" if line.mfu is None else f"{100 * line.mfu:.1f}%",
-        "at risk": f"{line.at_risk_steps:,}" if line.at_risk_steps else "",
+        "risk": f"{line.at_risk_steps:,}" if line.at_risk_steps else "",
         "age": age(line.age_s),
     }
 

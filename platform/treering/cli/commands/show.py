@@ -63,9 +63,9 @@ def _print_state(page: dict[str, Any], *, full: bool) -> None:
     console.print(f"run         {run['id']} ({run['experiment']})", f"state       {run['state']}")
     if run["mirror"]:
         console.print(f"mirror      {run['mirror'].removeprefix('mirror ')}")
-    if run["stall"]:
-        console.print(f"stalled     {run['stall']}")
-    if run["problem"]:
+    if run["reason"]:
+        console.print(f"why         {run['reason']}")
+    if run["problem"] not in {"", run["reason"]}:
         console.print(f"missing     {run['problem']}")
     done = f" ({run['step'] / run['num_steps']:.0%})" if run["num_steps"] else ""
     since = f"; last step {age(run['age_s'])} ago" if run["age_s"] is not None else ""
