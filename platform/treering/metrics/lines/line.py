@@ -158,7 +158,7 @@ class RunLine:
         return replace(self, problems=tuple(found.values()), state=state)
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as JSON values: ages in place of moments, the first problem in words, tokens of all ranks alone."""
+        """The fields as JSON values: ages in place of moments, the first problem in words."""
         values = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _NO_JSON}
         values["consumed_tokens"] = self.consumed_tokens if self.all_ranks else None
         ages = {"age_s": self.age_s, "checkpoint_age_s": self.checkpoint_age_s}
