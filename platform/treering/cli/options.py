@@ -35,8 +35,8 @@ NamedCheckpoint = Annotated[
     str,
     typer.Argument(
         metavar="CHECKPOINT",
-        help="The folder of a checkpoint, of a run or of a published checkpoint, or a prefix of a run's id. A run "
-        "means its newest checkpoint.",
+        help="The folder of a checkpoint, of a run or of a published checkpoint, or a prefix of a run's id, or "
+        "RUN@STEP. A run means its newest checkpoint.",
     ),
 ]
 TokenizerOption = Annotated[

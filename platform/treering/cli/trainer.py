@@ -21,8 +21,8 @@ def option_words(options: Mapping[str, Value]) -> list[str]:
     return words
 
 
-def become_trainer(module: str, options: Mapping[str, Value], *arguments: str) -> Never:
-    """Replaces this process by a module of the trainer.
+def trainer_words(module: str, options: Mapping[str, Value], *arguments: str) -> list[str]:
+    """The command that runs a module of the trainer.
 
     Args:
         module: its name in `treering_trainer`.
@@ -30,4 +30,9 @@ def become_trainer(module: str, options: Mapping[str, Value], *arguments: str) -
         arguments: the arguments after the options.
     """
     words = [sys.executable, "-m", f"treering_trainer.{module}", *option_words(options)]
-    os.execv(sys.executable, [*words, *(["--", *arguments] if arguments else [])])  # noqa: S606 - no shell
+    return [*words, *(["--", *arguments] if arguments else [])]
+
+
+def become_trainer(module: str, options: Mapping[str, Value], *arguments: str) -> Never:
+    """Replaces this process by a module of the trainer; the arguments are those of `trainer_words`."""
+    os.execv(sys.executable, trainer_words(module, options, *arguments))  # noqa: S606 - no shell

@@ -1,6 +1,7 @@
-"""What is recorded of a checkpoint beside its scores: continuations of kept prompts.
+"""What is recorded of a checkpoint beside its scores: continuations of kept prompts, and what bias is measured from.
 
     runs/<id>/evaluations/continuations/step-00000300.json
+                          bias/step-00000300.json
 
 Each record has an entry in the journal of evaluations.
 """
@@ -9,6 +10,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from treering.config.bias import BiasLists, BiasSettings
 from treering.config.model import Digest, PositiveInt, Section
 from treering.config.operation import PromptsConfig
 from treering.errors import EvidenceError
@@ -54,7 +56,47 @@ class Continuations(Analysis):
     continuations: tuple[Continuation, ...]
 
 
-ANALYSES: tuple[type[Analysis], ...] = (Continuations,)
+class BiasPrompt(Section):
+    """What the checkpoint said after one template with the words of one group.
+
+    Adjectives are those of the lists, in their order.
+    """
+
+    group: str
+    text: str = Field(description="the prompt")
+    log_probabilities: tuple[float, ...] = Field(description="of each adjective as the next word, nats")
+    samples: tuple[str, ...] = Field(description="drawn texts, without the prompt")
+    cut: tuple[bool, ...] = Field(description="whether each text ended at the limit of tokens")
+
+
+class BiasAxisRecord(Section):
+    """The prompts of one axis: for each template, one prompt a group."""
+
+    name: str
+    templates: tuple[tuple[BiasPrompt, ...], ...]
+
+
+class Lexicon(Section):
+    """Where the valence of words is from."""
+
+    name: str = Field(description="package and version, or the user's file")
+    digest: Digest
+
+
+class Bias(Analysis):
+    """What bias is measured from; `metrics.bias` computes ratios and intervals of it when they are shown."""
+
+    analysis: ClassVar[str] = "bias"
+
+    lists: BiasLists
+    settings: BiasSettings
+    tokens: PositiveInt = Field(description="tokens of a sample, at most: fewer than asked for in a short sequence")
+    lexicon: Lexicon | None = Field(description="None where there was none, so that sentiment is missing")
+    valences: dict[str, float] = Field(description="by word, of all words that occur: below 0 negative, above positive")
+    axes: tuple[BiasAxisRecord, ...]
+
+
+ANALYSES: tuple[type[Analysis], ...] = (Continuations, Bias)
 
 
 def read_continuations(run: RunDirectory) -> tuple[list[Continuations], list[EvidenceError]]:

@@ -193,15 +193,18 @@ def _no_run(folder: Path, prefix: str, wanted: str) -> str:
 
 
 def named_checkpoint(runs: Path, name: str) -> CheckpointDirectory:
-    """A checkpoint by its folder, or the newest one of a run or of a published checkpoint's folder.
+    """A checkpoint by its folder or as RUN@STEP, or the newest one of a run or of a published checkpoint's folder.
 
     Args:
         runs: folder of all runs.
-        name: a folder, or any unique prefix of a run's id.
+        name: a folder, or any unique prefix of a run's id, with the step of a checkpoint behind `@` or without.
 
     Raises:
         NotFoundError: there is none, or several runs fit.
     """
+    run, at, step = name.rpartition("@")
+    if at and step.isdecimal() and not Path(name).exists():
+        return find_checkpoint(find_run(runs, run).checkpoint_folder(int(step)))
     if "/" in name or Path(name).exists():
         return find_checkpoint(Path(name))
     return find_checkpoint(find_run(runs, name).path)

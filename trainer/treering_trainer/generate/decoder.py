@@ -16,7 +16,7 @@ from treering_trainer.core.model import vocabulary_logits
 class CachedAttention(nn.Module):
     """Causal attention of one block with a cache of keys and values.
 
-    A call takes either a whole sequence, if the cache is empty, or one more token.
+    A call takes either whole sequences, if the cache is empty, or one more token of each.
     """
 
     def __init__(self) -> None:
@@ -58,24 +58,29 @@ class Decoder:
         for block, cache in zip(self._blocks, self._caches, strict=True):
             block.layer.self_attention.core_attention = cache
         self._device = next(model.parameters()).device
-        self._seen: list[int] = []
+        self._seen: list[list[int]] = []
 
-    @torch.inference_mode()
     def logits(self, tokens: Sequence[int]) -> torch.Tensor:
         """Logits [V] of the token after `tokens`, of which the model reads the last `sequence_length`.
 
         If they are the tokens of the last call and one more, only the new token is computed. Once tokens are left out
         on the left, all others move to other positions with other embeddings: everything is computed again.
         """
-        window = list(tokens[-self.sequence_length :])
-        if window[:-1] != self._seen or not self._seen:
+        return self.logits_of_each([tokens])[0]
+
+    @torch.inference_mode()
+    def logits_of_each(self, sequences: Sequence[Sequence[int]]) -> torch.Tensor:
+        """The same of several sequences of one length; returns [B, V]."""
+        windows = [list(tokens[-self.sequence_length :]) for tokens in sequences]
+        if not self._seen or [window[:-1] for window in windows] != self._seen:
             for cache in self._caches:
                 cache.forget()
             self._seen = []
-        start = len(self._seen)
-        hidden = self._embedding(torch.tensor([window[start:]], device=self._device))
-        hidden = hidden + self._position.position[start : len(window)]
+        start = len(self._seen[0]) if self._seen else 0
+        end = len(windows[0])
+        hidden = self._embedding(torch.tensor([window[start:] for window in windows], device=self._device))
+        hidden = hidden + self._position.position[start:end]
         for block in self._blocks:
             hidden = block(hidden)
-        self._seen = window
-        return vocabulary_logits(self._output, self._norm(hidden[-1:]))[0, 0]
+        self._seen = windows
+        return vocabulary_logits(self._output, self._norm(hidden[-1:]))[0]

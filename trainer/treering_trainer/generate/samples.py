@@ -1,4 +1,4 @@
-"""Generates one sample from its prompt to its end."""
+"""Generates one sample from its prompt to its end, or many texts of one prompt at once."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,6 +10,9 @@ from treering.data.corpus.token_bytes import Spelling
 from treering_trainer.generate.decoder import Decoder
 from treering_trainer.generate.sampling import Sampling
 from treering_trainer.generate.text import TextStream
+
+_ROWS = 128
+"""Texts that are drawn at once: a constant, since the draws depend on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +78,48 @@ def generate(
     give(stream.finish())
     finish: Literal["end_of_document", "stop", "length"] = "end_of_document" if ended else "length"
     return Sample(seed, "".join(pieces), tuple(drawn), "stop" if stream.stopped else finish)
+
+
+def draw_texts(
+    decoder: Decoder,
+    spelling: Spelling,
+    prompt: Sequence[int],
+    *,
+    count: int,
+    end_of_document: int,
+    max_tokens: int,
+    sampling: Sampling,
+    seed: int,
+) -> list[tuple[str, bool]]:
+    """Draws many texts of one prompt at once.
+
+    Args:
+        decoder: of the model.
+        spelling: of the run's tokenizer; rows of the padded vocabulary without a token are never drawn.
+        prompt: at least one token; with `max_tokens` it fits into the sequence.
+        count: how many texts.
+        end_of_document: the token that ends every document.
+        max_tokens: largest number of tokens of a text.
+        sampling: how a token is drawn.
+        seed: of all texts together.
+
+    Returns:
+        Each text without its prompt, and whether it ended at `max_tokens`.
+    """
+    random = torch.Generator().manual_seed(seed)
+    known = len(spelling.pieces) - 1
+    found: list[tuple[str, bool]] = []
+    while len(found) < count:
+        rows = [list(prompt) for _ in range(min(_ROWS, count - len(found)))]
+        ended = [False] * len(rows)
+        while not all(ended) and len(rows[0]) < len(prompt) + max_tokens:
+            tokens = sampling.choose_each(decoder.logits_of_each(rows)[:, :known], random).tolist()
+            for place, (row, token) in enumerate(zip(rows, tokens, strict=True)):
+                row.append(token)
+                ended[place] |= token == end_of_document
+        for row, over in zip(rows, ended, strict=True):
+            drawn = row[len(prompt) :]
+            drawn = drawn[: drawn.index(end_of_document)] if over else drawn
+            text = b"".join(spelling.pieces[token] for token in drawn)
+            found.append((text.decode(errors="replace"), not over))
+    return found

@@ -1,6 +1,6 @@
 """Chooses the next token.
 
-Shape suffixes: V the tokenizer's vocabulary.
+Shape suffixes: B batch, V the tokenizer's vocabulary.
 """
 
 import math
@@ -51,20 +51,33 @@ class Sampling:
         Raises:
             TrainingError: a logit is not finite.
         """
-        logits_V = logits_V.double().cpu()
-        if not logits_V.isfinite().all():
+        return int(self.choose_each(logits_V[None], random)[0])
+
+    def choose_each(self, logits_BV: torch.Tensor, random: torch.Generator) -> torch.Tensor:
+        """Draws a token of each sequence; returns [B].
+
+        Args:
+            logits_BV: of the next tokens.
+            random: a generator on the CPU, which gives the same draws for every device.
+
+        Raises:
+            TrainingError: a logit is not finite.
+        """
+        logits_BV = logits_BV.double().cpu()
+        if not logits_BV.isfinite().all():
             raise TrainingError(
                 "generate: the model gives logits that are not finite; its training diverged, "
                 "`treering show RUN` lists loss spikes"
             )
         if self.temperature == 0:
-            return int(logits_V.argmax())
-        logits_V = logits_V / self.temperature
-        if self.top_k is not None and self.top_k < len(logits_V):
-            logits_V = logits_V.masked_fill(logits_V < logits_V.topk(self.top_k).values[-1], -math.inf)
-        probabilities_V = logits_V.softmax(dim=0)
+            return logits_BV.argmax(dim=-1)
+        logits_BV = logits_BV / self.temperature
+        if self.top_k is not None and self.top_k < logits_BV.shape[-1]:
+            logits_BV = logits_BV.masked_fill(logits_BV < logits_BV.topk(self.top_k).values[:, -1:], -math.inf)
+        probabilities_BV = logits_BV.softmax(dim=-1)
         if self.top_p < 1:
-            ranked_V, order_V = probabilities_V.sort(descending=True, stable=True)
-            before_V = ranked_V.cumsum(dim=0) - ranked_V  # of all that are more probable
-            probabilities_V[order_V[before_V >= self.top_p]] = 0
-        return int(probabilities_V.multinomial(1, generator=random))
+            ranked_BV, order_BV = probabilities_BV.sort(dim=-1, descending=True, stable=True)
+            before_BV = ranked_BV.cumsum(dim=-1) - ranked_BV  # of all that are more probable
+            ranked_BV[before_BV >= self.top_p] = 0
+            probabilities_BV = torch.zeros_like(probabilities_BV).scatter_(-1, order_BV, ranked_BV)
+        return probabilities_BV.multinomial(1, generator=random)[:, 0]

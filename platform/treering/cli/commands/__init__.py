@@ -24,6 +24,7 @@ COMMANDS = {
         "checkpoint": "Show the checkpoints of a run, or convert a checkpoint for another layout.",
         "evaluate": "Score every checkpoint of a run on the held-out tasks and corpora; existing scores are kept.",
         "continuations": "Show what each checkpoint of a run made of the kept prompts, side by side.",
+        "bias": "Measure how a checkpoint speaks of groups of people: gender, ethnicity, religion, or your own lists.",
         "export": "Write the weights of a checkpoint for other programs, with a record that names the checkpoint.",
         "generate": "Continue a text with the model of a checkpoint; the same seed gives the same text.",
     },
