@@ -25,6 +25,7 @@ from treering_dashboard.panels.choice import (
     recorded_checkpoint_of,
     stop_without_checkpoint,
 )
+from treering_dashboard.panels.corpora import curation_table, licence_table
 from treering_dashboard.panels.foreign import block, figure
 from treering_dashboard.panels.recorded_audit import recorded_audit
 from treering_dashboard.panels.tables import table
@@ -84,7 +85,7 @@ def _audit(checkpoint: CheckpointDirectory) -> None:
     table(corpora_frame(report), "Samples, tokens, epochs and documents by corpus", numbers=NUMBERS, rows=20)
     left, right = st.columns(2, gap="medium")
     with left:
-        _licences(report)
+        licence_table(report)
         st.markdown("###### Path from the root")
         table(path_frame(report), "Attempts that led to the checkpoint")
         for gap in report.passed_over:
@@ -92,7 +93,7 @@ def _audit(checkpoint: CheckpointDirectory) -> None:
             st.caption(f"Samples {samples} before step {count(gap.step)} were skipped: neither read nor applied.")
         open_ends("Corpora that do not go on where they stopped", join_lines(report.joins))
     with right:
-        _curation(report)
+        curation_table(report)
         st.markdown("###### Identities")
         digests = {name: short(value, 24) if value else NOTHING for name, value in report.digests.items()}
         table(pd.DataFrame({"Part": list(digests), "Digest": list(digests.values())}), "Digests", rows=10)
@@ -145,59 +146,6 @@ def _way_up(report: AuditReport, checkpoint: CheckpointDirectory, line: str) -> 
         way.append(f"{line} --public-key signer.pub.pem")
     st.markdown("###### The way up")
     block("\n".join(way), "bash")
-
-
-def _licences(report: AuditReport) -> None:
-    st.markdown("###### Licences, by document")
-    share = st.column_config.ProgressColumn(format="%.1f %%", min_value=0.0, max_value=100.0, width=130)
-    table(licences_frame(report), "Tokens read by licence", numbers=("Tokens",), rows=10, columns={"Share": share})
-
-
-def _curation(report: AuditReport) -> None:
-    st.markdown("###### Curation: documents dropped by each step")
-    frame = curation_frame(report)
-    if frame.empty:
-        st.caption("No corpus is available, or none was curated.")
-        return
-    table(frame, "Documents that curation dropped and kept", numbers=[str(name) for name in frame][1:], rows=10)
-
-
-def licences_frame(report: AuditReport) -> pd.DataFrame:
-    """One row a licence, most tokens first, `unknown` for corpora that are not available; shares in percent."""
-    total = sum(report.licences.values())
-    held = {usage.corpus: {"unknown"} if usage.licences is None else usage.licences for usage in report.corpora}
-    return pd.DataFrame(
-        [
-            {
-                "Licence": licence,
-                "Tokens": count(tokens),
-                "Share": 100 * tokens / total,
-                "Corpora": ", ".join(corpus for corpus, licences in held.items() if licence in licences),
-            }
-            for licence, tokens in report.licences.items()
-        ]
-    )
-
-
-def curation_frame(report: AuditReport) -> pd.DataFrame:
-    """One row a corpus: documents before curation, those that each step dropped, those that were kept."""
-    curated = [usage for usage in report.corpora if usage.curation]
-    decisions = [step for usage in curated for step in usage.curation]
-    dropping = {step.step for step in decisions if step.dropped}
-    steps = [name for name in dict.fromkeys(step.step for step in decisions) if name in dropping]
-    rows = []
-    for usage in curated:
-        dropped = {step.step: step.dropped for step in usage.curation}
-        first, last = usage.curation[0], usage.curation[-1]
-        rows.append(
-            {
-                "Corpus": usage.corpus,
-                "Before": count(first.kept + first.dropped),
-                **{step: count(dropped[step]) if step in dropped else NOTHING for step in steps},
-                "Kept": count(last.kept),
-            }
-        )
-    return pd.DataFrame(rows)
 
 
 def corpora_frame(report: AuditReport) -> pd.DataFrame:

@@ -138,7 +138,7 @@ def gather(
             file=checkpoint.path,
             remedy="`treering audit`",
         )
-    resolved, curated = checkpoint.run.resolved, _curated(project)
+    resolved, curated = checkpoint.run.resolved, curated_corpora(project)
     scores = [each for each in checkpoint.run.evaluations() if each.checkpoint == checkpoint.digest]
     return ModelFacts(
         report=report,
@@ -154,7 +154,7 @@ def _corpus(usage: CorpusUsage, curated: Mapping[str, Any]) -> CorpusFacts:
     if usage.path is None:
         return CorpusFacts(usage, None, (), None)
     corpus = Corpus.open(Path(usage.path))
-    return CorpusFacts(usage, corpus.manifest, licences(corpus), _dropped(corpus, curated))
+    return CorpusFacts(usage, corpus.manifest, licences(corpus), dropped_by_rule(corpus, curated))
 
 
 def licences(corpus: Corpus) -> tuple[LicenceShare, ...]:
@@ -173,7 +173,7 @@ def licences(corpus: Corpus) -> tuple[LicenceShare, ...]:
     return tuple(LicenceShare(licence, documents, tokens) for licence, (documents, tokens) in most_first)
 
 
-def _curated(project: Project) -> Mapping[str, Any]:
+def curated_corpora(project: Project) -> Mapping[str, Any]:
     """The summary of the project's last curation by corpus; empty if there is none."""
     try:
         summary: Mapping[str, Any] = json.loads(read_bytes(project.curated / "summary.json"))["corpora"]
@@ -182,8 +182,13 @@ def _curated(project: Project) -> Mapping[str, Any]:
     return summary
 
 
-def _dropped(corpus: Corpus, curated: Mapping[str, Any]) -> Mapping[str, Mapping[str, int]] | None:
-    """What curation dropped by step and rule, if the summary tells of the curation that made this very corpus."""
+def dropped_by_rule(corpus: Corpus, curated: Mapping[str, Any]) -> Mapping[str, Mapping[str, int]] | None:
+    """What curation dropped by step and rule, if the summary tells of the curation that made this very corpus.
+
+    Args:
+        corpus: the corpus.
+        curated: the summary, see `curated_corpora`.
+    """
     dropped = curated.get(corpus.name, {}).get("dropped")
     recorded = {each["step"]: each.get("dropped") for each in corpus.manifest["curation"]}
     if dropped is None or any(recorded.get(step) != sum(dropped.get(step, {}).values()) for step in STEPS):
