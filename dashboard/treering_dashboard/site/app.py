@@ -18,6 +18,7 @@ from treering_dashboard.pages import (
     compare,
     contamination,
     continuations,
+    data,
     differences,
     logbook,
     megatron,
@@ -43,12 +44,13 @@ SECTIONS = {
         links.RUN.page(run.page),
         links.CLUSTER.page(cluster.page),
         links.LOGBOOK.page(logbook.page),
+        links.DATA.page(data.page),
         links.COMPARE.page(compare.page),
         links.CONTINUATIONS.page(continuations.page),
         links.SCALING.page(scaling.page),
         links.TYPED_RUNS.page(links.open_runs),
     ],
-    "Data": [
+    "Documents": [
         links.AUDIT.page(audit.page),
         links.BATCH.page(batch.page),
         links.TRACE.page(trace.page),
