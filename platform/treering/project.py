@@ -38,6 +38,11 @@ class Project:
         return self.root / ".treering" / "index"
 
     @property
+    def unfinished_evaluations(self) -> Path:
+        """Parts of evaluations whose records are not written yet, a folder for each run."""
+        return self.root / ".treering" / "evaluate"
+
+    @property
     def raw(self) -> Path:
         """Fetched source files by corpus (stage `fetch`)."""
         return self.root / "data" / "raw"
@@ -95,9 +100,14 @@ class Project:
         return self.root / "treering.yaml"
 
     @property
+    def experiments(self) -> Path:
+        """The experiments, a YAML file each."""
+        return self.root / "experiments"
+
+    @property
     def references(self) -> Path:
         """Published scores of other models, a YAML file each."""
-        return self.root / "experiments" / "references"
+        return self.experiments / "references"
 
     @property
     def metrics(self) -> Path:

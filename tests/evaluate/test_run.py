@@ -5,8 +5,10 @@ import csv
 import io
 import json
 import os
+import queue
 import shutil
 import signal
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,9 +24,11 @@ from treering.audit.evidence.records import read_records
 from treering.data.corpus.corpus import Corpus
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import Evaluation
+from treering_trainer.evaluate import __main__ as evaluation
 from treering_trainer.evaluate import harness
 from treering_trainer.evaluate import run as scoring_run
 from treering_trainer.evaluate.__main__ import main
+from treering_trainer.evaluate.parts import PartStore
 from treering_trainer.evaluate.tasks import TaskFile
 
 pytestmark = [pytest.mark.trainer, pytest.mark.slow]
@@ -255,7 +259,8 @@ def test_workers_end_with_their_evaluation(ignored, number, monkeypatch):
         try:
             started_with(*ignored)
             one = {1: CheckpointDirectory(Path("step-00000001"))}
-            list(scoring_run._scored_parts(one, SimpleNamespace(tasks=()), str, "cpu"))
+            stores = {1: SimpleNamespace(read=lambda _: None)}
+            list(scoring_run._scored_parts(one, stores, SimpleNamespace(tasks=()), str, "cpu"))
         finally:
             os._exit(1)
     until = time.monotonic() + 60
@@ -271,6 +276,92 @@ def test_workers_end_with_their_evaluation(ignored, number, monkeypatch):
     os.waitpid(evaluation, 0)
     _, alive = psutil.wait_procs(workers, timeout=20)
     assert not alive
+
+
+def test_a_killed_evaluation_goes_on_where_it_was(scored_project, scored_run, evaluate, evaluated):
+    _, files = evaluated
+    for path in (scored_run / "evaluations").glob("step-*.json"):
+        path.unlink()
+    killed = os.fork()
+    if killed == 0:
+        write, written = PartStore.write, []
+
+        def write_and_die(store, *part):
+            write(store, *part)
+            written.append(part)
+            if len(written) == 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        PartStore.write = write_and_die
+        try:
+            evaluate()
+        finally:
+            os._exit(1)
+    assert os.WTERMSIG(os.waitpid(killed, 0)[1]) == signal.SIGKILL
+    unfinished = scored_project.unfinished_evaluations / scored_run.name
+    parts = list(unfinished.glob("*/*/*.json"))
+    assert len(parts) == 2
+    parts[1].write_text(parts[1].read_text()[:-9])  # a damaged part is scored again
+    assert not list((scored_run / "evaluations").glob("step-*.json"))
+    assert evaluate().count("goes on; 1 of 3 parts were scored before") == 1
+    assert {name: (scored_run / "evaluations" / name).read_bytes() for name in files if "step" in name} == {
+        name: content for name, content in files.items() if "step" in name
+    }
+    assert [path.name for path in unfinished.iterdir()] == ["lock"]
+
+
+def test_a_run_is_scored_by_the_file_of_its_experiment(
+    scored_project,
+    scored_run,
+    evaluated,  # noqa: ARG001
+    monkeypatch,
+    capsys,
+):
+    monkeypatch.chdir(scored_project.root)
+    name = scored_run.name[:6]
+    assert main([name]) == 2
+    assert f"found no file with experiment 'scored' in {scored_project.experiments}" in capsys.readouterr().err
+    scored_project.experiments.mkdir()
+    shutil.copyfile("scored.yaml", scored_project.experiments / "scored.yaml")
+    (scored_project.experiments / "broken.yaml").write_text("{")
+    try:
+        assert main([name, "--device", "cpu"]) == 0
+        assert "1 checkpoints" in capsys.readouterr().out
+        assert main([str(scored_run), "--all", "--json"]) == 0
+        output, progress = capsys.readouterr()
+        assert [(record["step"], record["device"]) for record in json.loads(output)] == [(5, "cpu"), (10, "cpu")]
+        assert progress.count("already scored") == 2
+    finally:
+        shutil.rmtree(scored_project.experiments)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gpu", "--device: found 'gpu', expected cpu, cuda or cuda:N"),
+        ("cpu:1", "--device: found 'cpu:1', expected cpu, cuda or cuda:N"),
+        ("cuda:x", "--device: found 'cuda:x', expected"),
+        ("cuda:99", "--device: found cuda:99, expected one of this node: cpu"),
+    ],
+)
+def test_a_device_that_this_node_does_not_have(name, message, evaluate, evaluated):  # noqa: ARG001
+    assert message in evaluate("--device", name, code=2)
+
+
+def test_two_evaluations_of_a_run_take_turns(tmp_path):
+    said, done = queue.Queue(), queue.Queue()
+
+    def second():
+        with evaluation._alone(tmp_path, said.put):
+            done.put("second")
+
+    with evaluation._alone(tmp_path, str):
+        other = threading.Thread(target=second)
+        other.start()
+        assert "this one waits for it" in said.get(timeout=60)
+        done.put("first")
+    other.join(timeout=60)
+    assert [done.get(timeout=60), done.get(timeout=60)] == ["first", "second"]
 
 
 def test_a_broken_task_file_is_named_with_line_and_field(scored_project, evaluate, evaluated):  # noqa: ARG001

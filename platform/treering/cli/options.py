@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 DEFAULT_CONFIG = Path("experiments/demo.yaml")
 
 
-def _only_config(config: Path) -> Path:
+def only_config(config: Path) -> Path:
     """The config that was named; without one, the only experiment of a project that does not have the default's."""
     if config != DEFAULT_CONFIG or config.exists():
         return config
@@ -25,7 +25,7 @@ def _only_config(config: Path) -> Path:
 ConfigArgument = Annotated[
     Path,
     typer.Argument(
-        metavar="CONFIG", callback=_only_config, help="The YAML file of the experiment; default: the only one."
+        metavar="CONFIG", callback=only_config, help="The YAML file of the experiment; default: the only one."
     ),
 ]
 SetOption = Annotated[

@@ -5,7 +5,7 @@ Nothing here enters the run's id; each attempt records the values it was started
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, StringConstraints, model_validator
 
 from treering.config.layout import Layout, PipelineSchedule
 from treering.config.model import GrowingSection, PositiveInt, Section, contradiction
@@ -129,6 +129,9 @@ class ValidationConfig(Section):
     samples: PositiveInt = Field(description="held-out samples of each corpus, the same ones every time")
 
 
+EvaluationDevice = Annotated[str, StringConstraints(pattern=r"^(cpu|cuda(:\d{1,3})?)$")]
+
+
 class PromptsConfig(Section):
     """Prompts that every checkpoint continues."""
 
@@ -146,7 +149,7 @@ class PromptsConfig(Section):
 class EvaluationConfig(GrowingSection):
     """Scores of every checkpoint on tasks made of held-out documents."""
 
-    added = frozenset({"prompts"})
+    added = frozenset({"prompts", "follow", "device"})
 
     shots: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         (0, 1, 4), description="examples in the prompt; as many of them as the sequence holds"
@@ -154,6 +157,10 @@ class EvaluationConfig(GrowingSection):
     max_items: PositiveInt = Field(200, description="items of each task")
     perplexity_samples: PositiveInt = Field(64, description="held-out samples of each corpus")
     prompts: PromptsConfig | None = Field(None, description="prompts whose continuations are kept beside the scores")
+    follow: bool = Field(False, description="each new checkpoint is evaluated beside the training, in its own process")
+    device: EvaluationDevice | None = Field(
+        None, description="cpu, cuda or cuda:N; default: cpu beside a training, else the first GPU if there is one"
+    )
 
 
 class ElectricityConfig(GrowingSection):

@@ -1,10 +1,12 @@
 """Incidents of an attempt, such as a lost rank or a failed save: `incidents.jsonl`, a line of canonical JSON each.
 
-Written by rank 0 while the attempt lives, by the ranks' launcher about a rank that is dead or stuck.
+Written by rank 0 while the attempt lives, by the ranks' launcher about a rank that is dead or stuck, and by the
+evaluation beside the training.
 
 - `checkpoint_failed`: a checkpoint could not be saved, training continued; written by rank 0.
 - `rank_killed`: a signal killed a rank's process; by the launcher.
 - `rank_stuck`: a rank had no heartbeat for too long and all were ended; by the launcher.
+- `evaluation_failed`: a checkpoint could not be scored beside the training; by the process that scores it.
 - `contact_lost`: a rank lost another one, whose state is unknown; by rank 0 under an outer launcher, else the launcher.
 """
 
@@ -20,13 +22,14 @@ from treering.errors import EvidenceError
 from treering.files import read_bytes
 
 INCIDENTS_FILE = "incidents.jsonl"
-IncidentKind = Literal["checkpoint_failed", "rank_killed", "rank_stuck", "contact_lost"]
+IncidentKind = Literal["checkpoint_failed", "rank_killed", "rank_stuck", "contact_lost", "evaluation_failed"]
 
 _TITLES: dict[IncidentKind, str] = {
     "checkpoint_failed": "no checkpoint, training goes on",
     "rank_killed": "a rank was killed",
     "rank_stuck": "a rank was stuck",
     "contact_lost": "contact with another rank was lost",
+    "evaluation_failed": "a checkpoint was not scored, training goes on",
 }
 
 

@@ -234,7 +234,7 @@ class Evaluation(Record, GrowingSection):
     the sequence really held), `truncated` items whose context was cut on the left.
     """
 
-    added = frozenset({"anchored"})
+    added = frozenset({"anchored", "device"})
 
     run: Digest
     step: PositiveInt
@@ -255,6 +255,7 @@ class Evaluation(Record, GrowingSection):
     )
     validation_loss: float = Field(description="blend-weighted held-out loss, nats a token")
     unigram_entropy: float = Field(description="of the same held-out tokens, same weights, nats a token")
+    device: str | None = Field(None, description="what computed the scores: cpu, cuda:0 …; None in older records")
     anchored: bool = Field(False, description="whether it has an entry in the journal of evaluations")
 
     @property

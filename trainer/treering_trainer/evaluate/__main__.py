@@ -1,11 +1,13 @@
-"""Evaluates every checkpoint of a run: `python -m treering_trainer.evaluate CONFIG`, run by `treering evaluate`."""
+"""Evaluates checkpoints of a run: `python -m treering_trainer.evaluate CONFIG`, run by `treering evaluate`."""
 
 import argparse
+import fcntl
 import os
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -13,13 +15,13 @@ from pathlib import Path
 os.environ["OMP_NUM_THREADS"] = "1"
 
 from treering.config.canonical import canonical_json
-from treering.config.load import load_experiment
+from treering.config.load import load_experiment, read_mapping
 from treering.config.resolved import Resolved
 from treering.config.resolved_blend import ResolvedBlend
 from treering.data.blend.continuation import resolve_run
 from treering.data.blend.corpora import resolve_blend
 from treering.ending import run_command
-from treering.errors import NotFoundError, TrainingError
+from treering.errors import ConfigError, NotFoundError, TrainingError
 from treering.foreign import say
 from treering.progress import Say
 from treering.project import Project
@@ -36,9 +38,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0; 2 usage, 3 evidence, 5 the checkpoint cannot be scored; 130 interrupted.
     """
     parser = argparse.ArgumentParser(prog="treering evaluate", description="Score every checkpoint of a run.")
-    parser.add_argument("config", type=Path, help="the experiment's YAML file")
+    parser.add_argument("config", help="the experiment's YAML file; or a run, whose experiment is in experiments/")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="PATH=VALUE")
     parser.add_argument("--run", default=None, help="a run's id (or prefix) instead of the config's; writes no metrics")
+    parser.add_argument("--all", action="store_true", help="of a run every kept checkpoint, not only the newest")
+    parser.add_argument("--device", default=None, help="cpu, cuda or cuda:N")
     parser.add_argument("--no-publish", action="store_true", help="resolve the blend here; writes no metrics")
     parser.add_argument("--json", action="store_true", help="print the records as JSON, and progress on standard error")
     options = parser.parse_args(arguments)
@@ -50,16 +54,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(project: Project, options: argparse.Namespace) -> None:
+    named = (
+        options.run is None and not options.config.endswith((".yaml", ".yml")) and not Path(options.config).is_file()
+    )
+    wanted = options.config if named else options.run
     records = _evaluate(
         project,
-        options.config,
+        _experiment_file(project, wanted) if named else Path(options.config),
         options.overrides,
-        wanted=options.run,
+        wanted=wanted,
+        newest=named and not options.all,
+        device=options.device,
         publish=not options.no_publish,
         say=say if options.json else partial(say, stream=sys.stdout),
     )
     if options.json:
         say(canonical_json([record.model_dump(mode="json") for record in records]), sys.stdout)
+
+
+def _experiment_file(project: Project, name: str) -> Path:
+    """The file of a run's experiment.
+
+    Raises:
+        NotFoundError: the run does not exist, or no file in `experiments/` has its experiment.
+    """
+    experiment = find_run(project.runs, name).resolved.experiment
+    fitting = []
+    for path in sorted(project.experiments.glob("*.yaml")):
+        with suppress(ConfigError):
+            if read_mapping(path, "an experiment").get("experiment") == experiment:
+                fitting.append(path)
+    if len(fitting) != 1:
+        found = ", ".join(path.name for path in fitting) or "no file"
+        raise NotFoundError(
+            f"run {name}: found {found} with experiment {experiment!r} in {project.experiments}, expected one; name "
+            f"the file: `treering evaluate FILE --run {name}`"
+        )
+    return fitting[0]
 
 
 def _evaluate(
@@ -68,6 +99,8 @@ def _evaluate(
     overrides: Sequence[str],
     *,
     wanted: str | None,
+    newest: bool,
+    device: str | None,
     publish: bool,
     say: Say,
 ) -> list[Evaluation]:
@@ -88,15 +121,16 @@ def _evaluate(
     else:
         run = find_run(project.runs, wanted)
         resolved, checkpoints, records = run.resolved, run.checkpoints(), run.path / EVALUATIONS
+    checkpoints = checkpoints[-1:] if newest else checkpoints
     if not checkpoints:
         raise NotFoundError(f"run {resolved.run_id}: no checkpoint to evaluate; `dvc repro train` trains it")
 
     # Slow imports (torch, megatron-core, lm-eval), so that a wrong argument is reported at once.
     warnings.filterwarnings("ignore", module="megatron")  # about kernels that evaluation does not use
-    from treering_trainer.launch.devices import find_hardware, set_accelerator  # noqa: PLC0415
+    from treering_trainer.launch.devices import evaluation_device, set_accelerator  # noqa: PLC0415
 
-    device = find_hardware().device
-    set_accelerator(device)
+    device = evaluation_device(device or experiment.evaluation.device)
+    set_accelerator(device.partition(":")[0])
     from treering_trainer.evaluate.analyses.prompts import continue_checkpoints, read_prompts  # noqa: PLC0415
     from treering_trainer.evaluate.inputs import read_inputs  # noqa: PLC0415
     from treering_trainer.evaluate.run import describe, evaluate_checkpoints, shortfalls  # noqa: PLC0415
@@ -106,29 +140,47 @@ def _evaluate(
     kept = experiment.evaluation.prompts
     prompts = None if kept is None else read_prompts(kept, project.root)
     parts = ", ".join((*inputs.task_digests, "perplexity"))
-    say(f"evaluate run {resolved.run_id}: {len(checkpoints)} checkpoints, {parts}")
+    say(f"evaluate run {resolved.run_id}: {len(checkpoints)} checkpoints, {parts}, on {device}")
     started = time.monotonic()
-    found = evaluate_checkpoints(checkpoints, inputs, records, say, device)
-    if prompts is not None:
-        continue_checkpoints(
-            checkpoints,
-            prompts,
-            records,
-            tokenizer=inputs.tokenizer,
-            end_of_document=inputs.end_of_document,
-            say=say,
-            device=device,
-        )
-    if wanted is None and publish:
-        write_tables(project, resolved.run_id, found)
-        if RunDirectory(project.published).path.exists() and RunDirectory(project.published).id == resolved.run_id:
-            carry_evaluations(RunDirectory(records.parent), project.published)
+    unfinished = project.unfinished_evaluations / resolved.run_id
+    with _alone(unfinished, say):
+        found = evaluate_checkpoints(checkpoints, inputs, records, say, device, unfinished=unfinished)
+        if prompts is not None:
+            continue_checkpoints(
+                checkpoints,
+                prompts,
+                records,
+                tokenizer=inputs.tokenizer,
+                end_of_document=inputs.end_of_document,
+                say=say,
+                device=device,
+            )
+        if wanted is None and publish:
+            write_tables(project, resolved.run_id, found)
+            if RunDirectory(project.published).path.exists() and RunDirectory(project.published).id == resolved.run_id:
+                carry_evaluations(RunDirectory(records.parent), project.published)
     for record in found:
         say(describe(record))
     for line in shortfalls(found[-1]):  # the same at every step: it depends on the items and the sequence
         say(f"  {line}")
     say(f"evaluated in {time.monotonic() - started:.0f} s; records in {records}")
     return found
+
+
+@contextmanager
+def _alone(folder: Path, say: Say) -> Iterator[None]:
+    """Holds a run's evaluation: another one, such as that beside the training, ends first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("  another evaluation of this run is under way; this one waits for it")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def checkpoints_of(project: Project, resolved: Resolved) -> list[CheckpointDirectory]:

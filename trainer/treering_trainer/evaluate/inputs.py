@@ -83,7 +83,9 @@ def read_inputs(project: Project, resolved: Resolved, settings: EvaluationConfig
             f"{resolved.blend.sequence_length} tokens; raise curation.heldout.fraction"
         )
     return Inputs(
-        settings=settings.model_copy(update={"prompts": None}),  # continuations are a record of their own
+        settings=settings.model_copy(
+            update={"prompts": None, "follow": False, "device": None}
+        ),  # continuations are a record of their own
         tasks=tuple(read_tasks(project.tasks)),
         corpora=corpora,
         tokenizer=project.tokenizer,

@@ -26,13 +26,20 @@ from treering_trainer.checkpointing.inference import load_model
 from treering_trainer.evaluate import perplexity
 from treering_trainer.evaluate.harness import CheckpointLM, run_task
 from treering_trainer.evaluate.inputs import Inputs
+from treering_trainer.evaluate.parts import PartStore
 from treering_trainer.monitor.processes import die_with_parent
 
 _PERPLEXITY = "perplexity"
 
 
 def evaluate_checkpoints(
-    checkpoints: Sequence[CheckpointDirectory], inputs: Inputs, records: Path, say: Say, device: str = "cpu"
+    checkpoints: Sequence[CheckpointDirectory],
+    inputs: Inputs,
+    records: Path,
+    say: Say,
+    device: str = "cpu",
+    *,
+    unfinished: Path,
 ) -> list[Evaluation]:
     """Scores checkpoints and writes `<records>/step-NNNNNNNN.json`; skips those that are scored already.
 
@@ -41,7 +48,8 @@ def evaluate_checkpoints(
         inputs: the tasks, held-out samples and settings.
         records: the run's `evaluations/`.
         say: where progress goes.
-        device: `cpu` (one worker a core) or `cuda` (one worker).
+        device: `cpu` (one worker a core), or a GPU such as `cuda:0` (one worker).
+        unfinished: folder that keeps the parts of the run's unfinished records.
 
     Returns:
         One record a checkpoint, in the same order.
@@ -63,8 +71,11 @@ def evaluate_checkpoints(
         else:
             checkpoint_files.verify(checkpoint)
             pending[checkpoint.step] = checkpoint
-    for step, parts in _scored_parts(pending, inputs, say, device):
-        done[step] = write_evaluation(records, _record(pending[step], inputs, parts))
+    stores = {step: PartStore(unfinished, checkpoint, inputs, device) for step, checkpoint in pending.items()}
+    for step, parts in _scored_parts(pending, stores, inputs, say, device):
+        record = _record(pending[step], inputs, parts).model_copy(update={"device": device})
+        done[step] = write_evaluation(records, record)
+        stores[step].drop()
     return [done[checkpoint.step] for checkpoint in checkpoints]
 
 
@@ -86,32 +97,43 @@ def stored_record(records: Path, checkpoint: CheckpointDirectory, inputs: Inputs
 
 
 def _scored_parts(
-    pending: dict[int, CheckpointDirectory], inputs: Inputs, say: Say, device: str
+    pending: dict[int, CheckpointDirectory], stores: dict[int, PartStore], inputs: Inputs, say: Say, device: str
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Runs all parts of all checkpoints; yields (step, part -> result) when the last part of a checkpoint is done.
+
+    Parts that an interrupted evaluation finished are not run again.
 
     Raises:
         TrainingError: a worker died.
         KeyboardInterrupt: the user interrupted.
     """
     names = [_PERPLEXITY, *(task.name for task in inputs.tasks)]
-    parts: dict[int, dict[str, Any]] = {step: {} for step in pending}
+    parts: dict[int, dict[str, Any]] = {
+        step: {name: found for name in names if (found := stores[step].read(name)) is not None} for step in pending
+    }
+    for step, found in parts.items():
+        if found:
+            say(f"  step {step}: goes on; {len(found)} of {len(names)} parts were scored before")
+        if len(found) == len(names):
+            yield step, found
+    left = [(step, name) for step, found in parts.items() for name in names if name not in found]
+    if not left:
+        return
     total = len(names) * len(pending)
     # Forked workers have what was imported and read here.
     context = multiprocessing.get_context("fork")
-    workers = 1 if device == "cuda" else max(1, min(len(os.sched_getaffinity(0)), total))
+    workers = min(len(os.sched_getaffinity(0)), len(left)) if device == "cpu" else 1
     pool = ProcessPoolExecutor(
         workers, mp_context=context, initializer=_start_worker, initargs=(inputs, device, os.getpid())
     )
     try:
         waiting: dict[Future[Any], tuple[int, str]] = {
-            pool.submit(_score_part, checkpoint.path, name): (step, name)
-            for step, checkpoint in pending.items()
-            for name in names
+            pool.submit(_score_part, pending[step].path, name): (step, name) for step, name in left
         }
-        for number, future in enumerate(as_completed(waiting), 1):
+        for number, future in enumerate(as_completed(waiting), total - len(left) + 1):
             step, name = waiting[future]
             parts[step][name] = future.result()
+            stores[step].write(name, parts[step][name])
             say(f"  step {step}: {name} ({number} of {total})")
             if len(parts[step]) == len(names):
                 yield step, parts[step]

@@ -45,6 +45,27 @@ def find_hardware() -> Hardware:
     return Hardware("cuda" if count else "cpu", count, devices, "")
 
 
+def evaluation_device(name: str | None) -> str:
+    """The device that scores checkpoints.
+
+    Args:
+        name: `cpu`, `cuda` or `cuda:N`; None for the first GPU, or the processor of a node without one.
+
+    Raises:
+        UserError: the name is none of a device, or this node does not have it.
+    """
+    hardware = find_hardware()
+    if name is None:
+        return f"{hardware.device}:0" if hardware.count else hardware.device
+    kind, _, number = name.partition(":")
+    if kind not in {"cpu", "cuda"} or (number and (kind == "cpu" or not number.isdecimal())):
+        raise UserError(f"--device: found {name!r}, expected cpu, cuda or cuda:N")
+    if kind == "cuda" and int(number or 0) >= hardware.count:
+        has = f"cpu and cuda:0 to cuda:{hardware.count - 1}" if hardware.count else "cpu"
+        raise UserError(f"--device: found {name}, expected one of this node: {has}; CUDA_VISIBLE_DEVICES shows GPUs")
+    return f"cuda:{number or 0}" if kind == "cuda" else "cpu"
+
+
 def set_accelerator(device: str) -> None:
     """Sets DeepSpeed's accelerator before DeepSpeed is imported; unset, DeepSpeed guesses and warns."""
     os.environ["DS_ACCELERATOR"] = device

@@ -22,7 +22,7 @@ COMMANDS = {
         "train": "Train the run of an experiment, or continue it from its newest checkpoint.",
         "launch": "Start a training on several nodes: over a hostfile, or as a batch job of Slurm.",
         "checkpoint": "Show the checkpoints of a run, or convert a checkpoint for another layout.",
-        "evaluate": "Score every checkpoint of a run on the held-out tasks and corpora; existing scores are kept.",
+        "evaluate": "Score checkpoints of a run on the held-out tasks and corpora; existing scores are kept.",
         "continuations": "Show what each checkpoint of a run made of the kept prompts, side by side.",
         "bias": "Measure how a checkpoint speaks of groups of people: gender, ethnicity, religion, or your own lists.",
         "export": "Write the weights of a checkpoint for other programs, with a record that names the checkpoint.",
