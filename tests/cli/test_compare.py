@@ -1,9 +1,13 @@
 """`treering compare`: verdicts on two checkpoints."""
 
 import json
+import math
 
+import numpy as np
 import pytest
 from seeded_runs import evaluate, lay_run
+
+from treering.record.start import start
 
 BEFORE = [0] * 20 + [1] * 4 + [0] * 88 + [1] * 88
 AFTER = [1] * 20 + [0] * 4 + [0] * 88 + [1] * 88
@@ -108,6 +112,92 @@ def test_four_configs_of_three_seeds_give_one_right_sentence(root, treering):
     assert sorted(len(group["runs"]) for group in answer["groups"]) == [3, 3, 3, 3]
     assert len(answer["verdicts"]) == 6
     assert "A  4.5000 ± 0.0106 (4.4880 to 4.5080)" in text
+
+
+def test_task_scores_of_groups_are_judged_by_seeds(root, treering):
+    runs = []
+    for layers, right in ((2, 90), (4, 130)):
+        for seed in (1, 2, 3):
+            runs.append(lay_run(root, seed, layers=layers))
+            even = [1] * (100 + seed) + [0] * (100 - seed)
+            evaluate(runs[-1], 4.5, {"cloze": [1] * (right + seed) + [0] * (110 - seed), "lastword": even})
+    evaluate(runs[0], 4.4, {"cloze": AFTER, "once": AFTER}, step=2)
+    names = [run.id for run in runs]
+    (verdict,) = json.loads(treering("compare", *names, "--json")[1])["groups"]["verdicts"]
+    found = {each["name"]: each for each in verdict["scores"]}
+    cloze, lastword = found["cloze"], found["lastword"]
+    assert (cloze["step"], cloze["verdict"], lastword["verdict"]) == (4, "beyond noise", "within noise")
+    assert (len(cloze["first"]), cloze["shots"], cloze["metric"]) == (3, 0, "acc")
+    assert cloze["effect"]["value"] == pytest.approx(132 / 242 - 92 / 202, abs=0.01)
+    assert lastword["effect"]["value"] == 0
+    assert (
+        found["pubmed"]["kind"] == "corpus"
+        if "pubmed" in found
+        else all(each["kind"] == "corpus" for name, each in found.items() if name not in ("cloze", "lastword"))
+    )
+    text = treering("compare", *names)[1]
+    assert "Of 2 task scores beyond the noise of seeds: cloze, 0-shot acc +0.0" in text
+    row = next(line for line in text.splitlines() if line.startswith("B - A   cloze, 0-shot acc"))
+    assert row.rstrip().endswith("beyond noise")
+    assert "Not compared, since not every run has them at one step: once, 0-shot acc." in text
+
+
+def report(loss, seed, rate=0.1, shift=0, tokens=True, **config):
+    """A run of another trainer."""
+    with start("other", config={"optimizer": {"lr": rate}, "seed": seed, **config}) as run:
+        for step in (1, 2):
+            fed = {"tokens": np.arange(8).reshape(2, 4) + step + shift} if tokens else {}
+            run.step({"loss": loss + 0.1, "eval_loss": loss + seed / 1000}, **fed)
+        if math.isfinite(loss):
+            run.score(2, "hellaswag", {"acc": 1 - loss / 10 + seed / 1000, "acc_stderr": 0.01})
+    return run.id
+
+
+@pytest.mark.usefixtures("root")
+def test_a_run_that_diverged_is_not_compared(treering):
+    names = [report(4.5, 1), report(math.nan, 1, rate=0.2)]
+    text = treering("compare", *names)[1]
+    assert (
+        "B against A (optimizer.lr 0.1 → 0.2): not comparable, since the held-out loss of a run is not finite." in text
+    )
+    assert "has the lowest" not in text
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("root")
+def test_runs_of_another_trainer_are_grouped_by_their_config(treering):
+    names = [report(4.5, seed) for seed in (1, 2, 3)] + [report(4.2, seed, rate=0.2, shift=9) for seed in (1, 2, 3)]
+    text = treering("compare", *names)[1]
+    assert "A  4.5020 ± 0.0010 (4.5010 to 4.5030)" in text
+    assert "(seeds 1, 2, 3)" in text
+    (verdict,) = [line for line in text.splitlines() if line.startswith("B against A")]
+    assert verdict.startswith("B against A (optimizer.lr 0.1 → 0.2): held-out loss -0.3000 nat/token (95 % interval")
+    assert "lower beyond the noise of seeds" in verdict
+    assert "Of 1 task scores beyond the noise of seeds: hellaswag, acc +0.0300" in verdict
+    assert verdict.endswith("Their data differ from step 1 on (other tokens, or the same in another order).")
+    assert "as each trainer reports it" in text
+    alone = treering("compare", names[0], names[3])[1]
+    assert "the noise is unknown with one seed of A and one seed of B" in alone
+    assert "Scores item by item" not in alone
+
+
+@pytest.mark.slow
+def test_runs_of_two_trainers_and_of_one_without_a_config(root, treering):
+    own = lay_run(root)
+    other = report(4.5, 1, tokens=False)
+    text = treering("compare", own.id, other)[1]
+    assert "B against A (another trainer): not comparable, since no step has a held-out loss in all runs" in text
+    assert "Whether they read the same data is not known: no step of both says what it read." in text
+    for _ in range(2):
+        with start("bare") as run:
+            run.step(loss=1.0)
+    bare = [each["id"] for each in json.loads(treering("runs", "--json")[1]) if each["experiment"] == "bare"]
+    text = treering("compare", *bare)[1]
+    assert "B against A (a config was not reported; `treering.start(config=…)` reports it)" in text
+    assert (
+        "found a run of another trainer, expected the run without a step"
+        in treering("compare", f"{other}@2", own.id)[2]
+    )
 
 
 def test_with_one_seed_the_noise_is_unknown(root, treering):

@@ -1,38 +1,23 @@
 """Config differences, the first step whose data differ, differences of scores against their errors."""
 
 import math
-from dataclasses import dataclass
 
+import numpy as np
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treering.metrics.compare import (
-    ABSENT,
-    DataDifference,
-    Difference,
-    Score,
-    compare_data,
-    differences,
-    flatten,
-    scores,
-)
+from treering.metrics.compare import ABSENT, Difference, Score, differences, flatten, scores
+from treering.metrics.same_data import DataDifference, compare_batches, compare_data
+from treering.runlog.columns.fed import Fed
 from treering.runlog.records import Evaluation
 
 
-@dataclass(frozen=True)
-class Read:
-    step: int
-    sample_start: int
-    sample_end: int
-    batch_digest: str
-
-
-def reads(blend: str, sizes: list[int]) -> list[Read]:
-    found, start = [], 0
-    for step, size in enumerate(sizes, 1):
-        found.append(Read(step, start, start + size, f"{blend} {start} {start + size}"))
-        start += size
-    return found
+def reads(blend: str, sizes: list[int]) -> Fed:
+    ends = np.cumsum(sizes)
+    starts = ends - sizes
+    digests = [f"{blend} {start} {end}" for start, end in zip(starts, ends, strict=True)]
+    return Fed(np.arange(1, len(sizes) + 1), starts, ends, pa.array(digests))
 
 
 def test_only_differences_are_named_by_dotted_path_and_list_items_by_name() -> None:
@@ -81,6 +66,13 @@ def test_another_blend_differs_in_tokens_at_the_first_step() -> None:
 def test_another_batch_schedule_differs_in_samples_where_the_ramp_parts() -> None:
     found = compare_data(reads("x", [4, 4, 8]), reads("x", [4, 4, 4]))
     assert (found.equal_steps, found.first) == (2, DataDifference(3, "samples", (8, 16), (8, 12)))
+
+
+def test_runs_of_two_trainers_are_compared_where_both_say_what_they_read() -> None:
+    every = Fed(np.arange(1, 5), np.zeros(4, int), np.zeros(4, int), pa.array(["a", "b", "c", "d"]))
+    some = Fed(np.array([2, 3, 4, 9]), np.zeros(4, int), np.zeros(4, int), pa.array(["b", None, "x", "y"]))
+    found = compare_batches(every, some)
+    assert (found.common_steps, found.first) == (2, 4)
 
 
 def test_scores_pair_each_metric_with_its_error_and_leave_counts_out() -> None:

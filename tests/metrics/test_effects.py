@@ -2,12 +2,15 @@
 
 import json
 import math
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from treering.metrics.contenders import Measure
 from treering.metrics.effects import ALPHA, holm, paired, unpaired, welch
+from treering.metrics.group_scores import judge_groups
 
 
 def answers(values):
@@ -140,6 +143,56 @@ def test_planted_effects_on_accuracies_are_found():
     found = [paired(*accuracies(random, 1000, 0.08)) for _ in range(100)]
     flagged = [min(holm([effect.p, *(paired(*neutral(random, 100)).p for _ in range(4))])) <= ALPHA for effect in found]
     assert sum(flagged) >= 95
+
+
+def groups_of_seeds(random, means, spread=0.01):
+    """Three seeds of each config, as `judge_groups` takes them: ids of the runs, and their values of several tasks."""
+    groups = [[f"{number} {seed}" for seed in range(3)] for number in range(len(means[0]))]
+    found = {
+        Measure("task", f"task {number}", "acc", 0): (
+            10,
+            {run: random.normal(mean, spread) for group, mean in zip(groups, row, strict=True) for run in group},
+        )
+        for number, row in enumerate(means)
+    }
+    return found, groups
+
+
+@pytest.mark.slow
+def test_of_a_thousand_comparisons_of_groups_without_effect_at_most_five_percent_are_flagged():
+    random = np.random.default_rng(5)
+    scores = losses = 0
+    for _ in range(1000):
+        verdicts = judge_groups(*groups_of_seeds(random, [[0.4] * 4] * 5))
+        scores += any(each.real for group in verdicts for each in group)
+        seeds = random.normal(4.5, 0.01, (4, 3))
+        losses += min(holm([welch(a, b, 6).p for a, b in combinations(seeds, 2)])) <= ALPHA
+    assert scores <= 50
+    assert losses <= 50
+
+
+@pytest.mark.slow
+def test_a_difference_of_the_stated_size_between_groups_is_found_four_times_of_five():
+    random = np.random.default_rng(6)
+    for seeds, tests in ((3, 1), (3, 6), (5, 20)):
+        samples = [(random.normal(4.5, 0.01, seeds), random.normal(4.5, 0.01, seeds)) for _ in range(1000)]
+        stated = [welch(a, b, tests).detectable / math.sqrt(np.var(a, ddof=1) + np.var(b, ddof=1)) for a, b in samples]
+        planted = stated[0] * 0.01 * math.sqrt(2)
+        assert stated == pytest.approx([stated[0]] * 1000)
+        found = [welch(a, b - planted).p <= ALPHA / tests for a, b in samples]
+        assert 0.76 <= sum(found) / 1000 <= 0.84
+
+
+def test_a_planted_difference_of_one_task_of_one_group_is_found_and_no_other():
+    random = np.random.default_rng(7)
+    means = [[0.4] * 4 for _ in range(5)]
+    means[3][2] = 0.6
+    found = judge_groups(*groups_of_seeds(random, means, spread=0.003))
+    assert [(group, each.measure.name) for group, row in enumerate(found) for each in row if each.real] == [
+        (1, "task 3")
+    ]
+    assert found[1][3].effect.value == pytest.approx(0.2, abs=0.01)
+    assert found[1][3].words == "beyond noise"
 
 
 @pytest.mark.slow

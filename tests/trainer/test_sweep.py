@@ -72,6 +72,27 @@ def test_a_stopped_sweep_goes_on_and_leaves_finished_runs_alone(swept):
     assert not project.published.exists()
 
 
+def test_four_configs_of_three_seeds_give_one_right_sentence_each(swept, monkeypatch, treering):
+    """Twice: a lower learning rate learns less in 12 steps. Once: a little more weight decay changes nothing."""
+    project, _, output = swept
+    monkeypatch.chdir(project.root)
+    names = [row["run"] for row in json.loads(output.splitlines()[-1])["runs"]]
+    code, text, _ = treering("compare", *names)
+    assert code == 0
+    best, *found = [line for line in text.splitlines() if " against " in line]
+    assert best.startswith(("A has the lowest", "B (optimizer.weight_decay 0.1 → 0.11) has the lowest"))
+    assert "beyond the noise of seeds against C and D" in best
+    assert "within the noise of seeds against " in best
+    decay, rate, both = found
+    assert decay.startswith("B against A (optimizer.weight_decay 0.1 → 0.11): held-out loss ")
+    assert "3 and 3 seeds), within the noise of seeds; a difference of" in decay
+    assert rate.startswith("C against A (optimizer.peak_learning_rate 0.02 → 0.004): held-out loss +")
+    changes = "optimizer.peak_learning_rate 0.02 → 0.004, optimizer.weight_decay 0.1 → 0.11"
+    assert both.startswith(f"D against A ({changes}): held-out loss +")
+    for line in (rate, both):
+        assert "3 and 3 seeds), higher beyond the noise of seeds. Both read the same data (12 common steps)." in line
+
+
 def test_a_run_that_fails_does_not_hold_up_the_next_one(zygote, project, tmp_path):
     file = write_sweep(project, "bad.yaml", {"optimizer.peak_learning_rate": [1e30, 0.02], "blend.seed": [4]})
     short = "--set=schedule.train_tokens=768"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from treering.audit.recorded.difference import RecordedDifference
 from treering.errors import TreeringError
-from treering.metrics.compare import DataComparison
+from treering.metrics.same_data import DataComparison
 from treering.runlog.find import AnyRun
 from treering_dashboard.frames.reads import compare_reads
 from treering_dashboard.panels.text import count, plural

@@ -1,12 +1,13 @@
-"""What differs between runs: config by dotted path, the first step whose data differ; the scores of an evaluation.
+"""What differs between runs: config by dotted path; the scores of an evaluation.
 
-Reads run directories; the compare page and the command line print what this finds. `metrics.verdicts` judges scores.
+Reads run directories; the compare page and the command line print what this finds. `metrics.same_data` compares what
+runs were fed, `metrics.verdicts` judges scores.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final
 
 from treering.collect.code import rule_of
 from treering.runlog.directory import RunDirectory
@@ -112,70 +113,6 @@ def comparable_recorded(run: RecordedRunDirectory) -> dict[str, Any]:
         ran = {"world_size": header.world_size, "code": code, "environment": header.environment.get("digest")}
         document["ran"] = ran
     return document
-
-
-class ReadStep(Protocol):
-    """What of a ring says which data it read."""
-
-    @property
-    def step(self) -> int:
-        """Optimizer step."""
-
-    @property
-    def sample_start(self) -> int:
-        """First sample."""
-
-    @property
-    def sample_end(self) -> int:
-        """One past the last sample."""
-
-    @property
-    def batch_digest(self) -> str:
-        """Digest of the tokens that were fed."""
-
-
-@dataclass(frozen=True, slots=True)
-class DataDifference:
-    """The first step at which two runs did not read the same.
-
-    Attributes:
-        step: that step.
-        kind: `samples` where the sample numbers differ (another batch schedule or a skipped range), `tokens` where the
-            numbers are equal and what was fed is not (another blend, or other bytes).
-        left: samples [start, end) of the first run.
-        right: samples [start, end) of the second.
-    """
-
-    step: int
-    kind: Literal["samples", "tokens"]
-    left: tuple[int, int]
-    right: tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class DataComparison:
-    """How far two runs read the same data.
-
-    Attributes:
-        equal_steps: leading steps whose batches are equal, token for token.
-        first: where they part, None if they do not within the steps that both have.
-    """
-
-    equal_steps: int
-    first: DataDifference | None
-
-
-def compare_data(left: Iterable[ReadStep], right: Iterable[ReadStep]) -> DataComparison:
-    """Walks two paths of rings side by side until what they read differs; the shorter path ends the walk."""
-    equal = 0
-    for a, b in zip(left, right, strict=False):
-        ranges = (a.sample_start, a.sample_end), (b.sample_start, b.sample_end)
-        if ranges[0] != ranges[1]:
-            return DataComparison(equal, DataDifference(a.step, "samples", *ranges))
-        if a.batch_digest != b.batch_digest:
-            return DataComparison(equal, DataDifference(a.step, "tokens", *ranges))
-        equal += 1
-    return DataComparison(equal, None)
 
 
 @dataclass(frozen=True, slots=True)

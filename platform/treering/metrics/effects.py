@@ -11,6 +11,7 @@ Holm (Scandinavian Journal of Statistics 6, 1979).
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Final, Literal
 
@@ -25,6 +26,7 @@ POWER: Final = 0.8
 """Probability with which a true difference of the size `detectable` is found."""
 
 RESAMPLES: Final = 4999
+_SIMULATED: Final = 20_000
 _SEED: Final = 20_260_101
 _CHUNK: Final = 2_000_000
 
@@ -135,8 +137,26 @@ def welch(first: Sequence[float], second: Sequence[float], tests: int = 1) -> Ef
     freedom = stderr**4 / sum(part**2 / (len(v) - 1) for part, v in zip(parts, (first, second), strict=True))
     p = min(1.0, 2 * float(special.stdtr(freedom, -abs(value) / stderr)))
     half = float(special.stdtrit(freedom, 1 - ALPHA / 2)) * stderr
-    needed = float(special.stdtrit(freedom, 1 - ALPHA / 2 / tests) + special.stdtrit(freedom, POWER)) * stderr
+    needed = _found_by_welch(len(first), len(second), tests) * stderr
     return Effect(value, value - half, value + half, p, needed, "welch")
+
+
+@lru_cache(maxsize=1024)
+def _found_by_welch(first: int, second: int, tests: int) -> float:
+    """The true difference that Welch's test finds with probability `POWER`, in standard errors; groups of one variance.
+
+    Simulated, since the degrees of freedom are estimated: with three seeds each, formulas for known ones promise 80 %
+    where 50 to 70 % are found.
+    """
+    random = np.random.default_rng(_SEED)
+    a, b = (random.standard_normal((_SIMULATED, size)) for size in (first, second))
+    parts = [values.var(axis=1, ddof=1) / values.shape[1] for values in (a, b)]
+    total = parts[0] + parts[1]
+    freedom = total**2 / (parts[0] ** 2 / (first - 1) + parts[1] ** 2 / (second - 1))
+    limit = special.stdtrit(freedom, 1 - ALPHA / 2 / tests) * np.sqrt(total)
+    # A shift is found where it lifts the difference above the limit.
+    needed = np.quantile(limit - (b.mean(axis=1) - a.mean(axis=1)), POWER)
+    return float(needed) / math.sqrt(1 / first + 1 / second)
 
 
 def _detectable(stderr: float, tests: int) -> float:

@@ -1,38 +1,32 @@
 """Runs of one config with several seeds as groups, and a verdict in a sentence on each pair of groups.
 
-A group is what the recipes of its runs share, seeds left out. The held-out losses of two groups are compared by Welch's
-test over their seeds. A group of one seed has no noise to compare with, and the verdict says so.
+A group is what the configs of its runs share, seeds left out. The held-out losses of two groups are compared by Welch's
+test over their seeds, and so are task scores and the losses of single corpora. A group of one seed has no noise to
+compare with, and the verdict says so.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any, Final
 
 from treering.config.canonical import DIGEST_PREFIX, digest_json, short
-from treering.config.resolved import Resolved
-from treering.errors import EvidenceError
-from treering.metrics.compare import compare_data, differences
+from treering.metrics.compare import differences
+from treering.metrics.contenders import AnyContender, Contender, HeldOut, contender_of
 from treering.metrics.effects import ALPHA, Effect, holm, welch
-from treering.runlog.directory import RunDirectory
+from treering.metrics.group_scores import ScoreVerdict, band, judge_groups, left_out, tables
+from treering.metrics.same_data import data_sentence
+from treering.runlog.columns.fed import Fed, fed_of
+from treering.runlog.find import AnyRun
 
 _SHOWN: Final = 4
-"""Changes of a config that a sentence names."""
+"""Changes of a config, or scores, that a sentence names."""
 
-
-@dataclass(frozen=True, slots=True)
-class HeldOut:
-    """Held-out losses of one step, nats a token.
-
-    Attributes:
-        loss: weighted as the blend.
-        by_corpus: of each corpus.
-    """
-
-    loss: float
-    by_corpus: Mapping[str, float]
+_FEEDS: Final = 8
+"""Runs whose feed is kept while groups are compared: those of the first group, and one more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,28 +35,32 @@ class Group:
 
     Attributes:
         name: a letter.
-        runs: the runs.
+        members: the runs.
         losses: held-out loss of each run at the step of the comparison; empty where there is no common step.
     """
 
     name: str
-    runs: tuple[RunDirectory, ...]
+    members: tuple[AnyContender, ...]
     losses: tuple[float, ...]
 
     @property
-    def seeds(self) -> tuple[int, ...]:
-        """The seed of each run's weights."""
-        return tuple(run.resolved.recipe.seed for run in self.runs)
+    def runs(self) -> tuple[AnyRun, ...]:
+        """The runs."""
+        return tuple(each.run for each in self.members)
+
+    @property
+    def seeds(self) -> tuple[Any, ...]:
+        """The first seed of each run's config; None where a config names none."""
+        return tuple(next(iter(each.seeds.values()), None) for each in self.members)
 
     @property
     def band(self) -> str:
         """Mean and standard deviation over the seeds, in words."""
         if not self.losses:
             return "no held-out loss"
-        mean = f"{fmean(self.losses):.4f}"
         if len(self.losses) < 2:
-            return f"{mean}, noise unknown with one seed"
-        return f"{mean} ± {stdev(self.losses):.4f} ({min(self.losses):.4f} to {max(self.losses):.4f})"
+            return f"{band(self.losses)}, noise unknown with one seed"
+        return f"{band(self.losses)} ({min(self.losses):.4f} to {max(self.losses):.4f})"
 
     def to_json(self) -> dict[str, Any]:
         """The group as JSON values."""
@@ -78,9 +76,11 @@ class GroupVerdict:
         first: the group that the other one is compared with.
         second: the other group.
         change: what differs in the config, in words.
-        effect: loss of the second minus that of the first; None where there is no common step.
+        effect: loss of the second minus that of the first; None where there is no common step with finite losses.
         adjusted: p-value after Holm's correction over all pairs of groups.
         data: whether both read the same data, in a sentence; empty where nobody looked.
+        scores: verdicts on task scores and on the losses of single corpora; empty where the first is not the first
+            group of the comparison.
     """
 
     first: Group
@@ -89,6 +89,7 @@ class GroupVerdict:
     effect: Effect | None
     adjusted: float
     data: str
+    scores: tuple[ScoreVerdict, ...] = ()
 
     @property
     def real(self) -> bool:
@@ -97,15 +98,27 @@ class GroupVerdict:
 
     @property
     def sentence(self) -> str:
-        """The verdict: change, effect, interval, noise; then whether the data were the same."""
+        """The verdict: change, effect, interval, noise; task scores; then whether the data were the same."""
         about = f"{self.second.name} against {self.first.name} ({self.change})"
-        return f"{about}: {self._outcome}. {self.data}".strip()
+        return " ".join(part for part in (f"{about}: {self._outcome}.", self._tasks, self.data) if part)
+
+    @property
+    def _tasks(self) -> str:
+        known = [each for each in self.scores if each.measure.kind == "task" and not math.isnan(each.effect.low)]
+        found = [f"{each.measure.title} {each.difference}" for each in known if each.real]
+        if not known:
+            return ""
+        if not found:
+            return f"Of {len(known)} task scores none differs beyond the noise of seeds."
+        return f"Of {len(known)} task scores beyond the noise of seeds: {_shortened(found)}."
 
     @property
     def _outcome(self) -> str:
         effect = self.effect
-        if effect is None:
+        if not self.first.losses:
             return "not comparable, since no step has a held-out loss in all runs; `treering evaluate` measures it"
+        if effect is None:
+            return "not comparable, since the held-out loss of a run is not finite"
         change = f"held-out loss {effect.value:+.4f} nat/token"
         sizes = len(self.first.losses), len(self.second.losses)
         if math.isnan(effect.low):
@@ -131,6 +144,7 @@ class GroupVerdict:
             "adjusted_p": self.adjusted,
             "beyond_noise": self.real,
             "data": self.data,
+            "scores": [each.to_json() for each in self.scores],
             "sentence": self.sentence,
         }
 
@@ -143,18 +157,21 @@ class GroupComparison:
         groups: in the order of their first run.
         step: the newest step at which every run has a held-out loss; None where there is none.
         measure: which loss is compared, in words.
-        verdicts: of each pair of groups, those with the first group first. Only of these, data are compared.
+        verdicts: of each pair of groups, those with the first group first. Only of these, data and scores are compared.
+        left_out: scores that not every run has at one step.
     """
 
     groups: tuple[Group, ...]
     step: int | None
     measure: str
     verdicts: tuple[GroupVerdict, ...]
+    left_out: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
         """Which group has the lowest loss, and against which others that is more than noise."""
-        if self.step is None or len(self.groups) < 2:
+        losses = [loss for group in self.groups for loss in group.losses]
+        if not losses or not all(map(math.isfinite, losses)) or len(self.groups) < 2:
             return ""
         best = min(self.groups, key=lambda group: fmean(group.losses))
         others: dict[str, list[str]] = {}
@@ -184,10 +201,11 @@ class GroupComparison:
             "sentence": self.sentence,
             "groups": [group.to_json() for group in self.groups],
             "verdicts": [verdict.to_json() for verdict in self.verdicts],
+            "left_out": list(self.left_out),
         }
 
 
-def compare_groups(runs: Sequence[RunDirectory]) -> GroupComparison:
+def compare_groups(runs: Sequence[AnyRun]) -> GroupComparison:
     """Groups runs by their configs without seeds, and compares the groups.
 
     Args:
@@ -196,67 +214,68 @@ def compare_groups(runs: Sequence[RunDirectory]) -> GroupComparison:
     Raises:
         EvidenceError: a config or an evaluation does not hold.
     """
-    members: dict[str, list[RunDirectory]] = {}
+    members: dict[str, list[AnyContender]] = {}
     for run in {run.path: run for run in runs}.values():
-        members.setdefault(digest_json(_content(run.resolved)), []).append(run)
-    step, losses, measure = _losses([run for group in members.values() for run in group])
+        contender = contender_of(run)
+        members.setdefault(digest_json(contender.content), []).append(contender)
+    every = {each.run.id: each for group in members.values() for each in group}
+    step, held_out, losses, measure = _losses(every)
     groups = tuple(
-        Group(_name(number), tuple(group), tuple(losses[run.id] for run in group) if losses else ())
+        Group(_name(number), tuple(group), tuple(losses[each.run.id] for each in group) if losses else ())
         for number, group in enumerate(members.values())
     )
     pairs = list(combinations(groups, 2))
-    effects = [welch(a.losses, b.losses, len(pairs)) if losses else None for a, b in pairs]
+    effects = [_effect(a.losses, b.losses, len(pairs)) for a, b in pairs]
     adjusted = holm([1.0 if effect is None else effect.p for effect in effects])
+    measured = tables(every, held_out, step)
+    scores = iter(judge_groups(measured, [[run.id for run in group.runs] for group in groups]))
+    read = lru_cache(maxsize=_FEEDS)(fed_of)
     verdicts = tuple(
-        GroupVerdict(a, b, _change(a, b), effect, p, _data(a, b) if a is groups[0] else "")
+        GroupVerdict(
+            a, b, _change(a, b), effect, p, *((_data(a, b, read), next(scores)) if a is groups[0] else ("", ()))
+        )
         for (a, b), effect, p in zip(pairs, effects, adjusted, strict=True)
     )
-    return GroupComparison(groups, step, measure, verdicts)
+    return GroupComparison(groups, step, measure, verdicts, tuple(left_out(every, measured)))
 
 
-def _content(resolved: Resolved) -> dict[str, Any]:
-    """What the runs of a group share: the recipe and the blend without their seeds."""
-    recipe = resolved.recipe.model_dump(mode="json", exclude={"seed", "blend"})
-    return {**recipe, "blend": resolved.blend.model_dump(mode="json", exclude={"seed", "tokenizer"})}
+def _effect(first: Sequence[float], second: Sequence[float], tests: int) -> Effect | None:
+    return welch(first, second, tests) if first and all(map(math.isfinite, (*first, *second))) else None
 
 
-def _losses(runs: Sequence[RunDirectory]) -> tuple[int | None, dict[str, float], str]:
-    """The newest common step, the loss of each run there, and which loss that is."""
-    weights = {tuple(sorted((part.corpus, part.weight) for part in run.resolved.blend.components)) for run in runs}
-    for read, name in ((_evaluated, "evaluation"), (_validated, "validation during training")):
-        by_run = {run.id: read(run) for run in runs}
+def _losses(runs: Mapping[str, AnyContender]) -> tuple[int | None, dict[str, HeldOut], dict[str, float], str]:
+    """The newest common step, what was measured of each run there, the losses to compare, and what these are."""
+    weights = {each.weights for each in runs.values()}
+    for source, name in (("evaluated", "evaluation"), ("validated", "validation during training")):
+        by_run: dict[str, Mapping[int, HeldOut]] = {run: getattr(each, source) for run, each in runs.items()}
         common = set.intersection(*(set(found) for found in by_run.values()))
         if not common:
             continue
         step = max(common)
         at = {run: found[step] for run, found in by_run.items()}
+        whole = {run: found.loss for run, found in at.items()}
+        if None in weights:
+            return step, at, whole, "held-out loss as each trainer reports it, whose texts may differ"
         if len(weights) == 1:
-            return step, {run: found.loss for run, found in at.items()}, f"held-out loss of the {name}"
+            return step, at, whole, f"held-out loss of the {name}"
         corpora = set.intersection(*(set(found.by_corpus) for found in at.values()))
         if corpora:
             mean = {run: fmean(found.by_corpus[each] for each in corpora) for run, found in at.items()}
-            return step, mean, f"held-out loss of the {name}, mean of {_list(sorted(corpora))}: the blends differ"
-    return None, {}, "no held-out loss at a common step"
-
-
-def _evaluated(run: RunDirectory) -> dict[int, HeldOut]:
-    return {
-        each.step: HeldOut(each.validation_loss, {name: found["loss"] for name, found in each.perplexity.items()})
-        for each in run.evaluations()
-    }
-
-
-def _validated(run: RunDirectory) -> dict[int, HeldOut]:
-    return {
-        ring.step: HeldOut(ring.validation["loss"], ring.validation["by_corpus"])
-        for ring in run.path_rings()
-        if ring.validation is not None
-    }
+            return step, at, mean, f"held-out loss of the {name}, mean of {_list(sorted(corpora))}: the blends differ"
+    return None, {}, {}, "no held-out loss at a common step"
 
 
 def _change(first: Group, second: Group) -> str:
-    found = differences([_content(group.runs[0].resolved) for group in (first, second)])
-    words = [f"{each.path} {_value(each.values[0])} → {_value(each.values[1])}" for each in found]
+    kinds = {type(group.members[0]) for group in (first, second)}
+    if len(kinds) > 1:
+        return "another trainer"
+    found = differences([group.members[0].content for group in (first, second)])
+    if Contender not in kinds and any(each.path == "run" for each in found):
+        return "a config was not reported; `treering.start(config=…)` reports it"
+    return _shortened([f"{each.path} {_value(each.values[0])} → {_value(each.values[1])}" for each in found])
+
+
+def _shortened(words: Sequence[str]) -> str:
     more = len(words) - _SHOWN
     return ", ".join(words[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
@@ -265,32 +284,16 @@ def _value(value: Any) -> str:
     return short(value) if isinstance(value, str) and value.startswith(DIGEST_PREFIX) else str(value)
 
 
-def _data(first: Group, second: Group) -> str:
+def _data(first: Group, second: Group, read: Callable[[AnyRun], Fed]) -> str:
     """Whether the runs of two groups read the same, in a sentence; runs of equal seeds are compared."""
-    partners = {_seeds_of(run): run for run in second.runs}
-    pairs = [(run, partners[_seeds_of(run)]) for run in first.runs if _seeds_of(run) in partners]
+    pairs = [(a.run, b.run) for a in first.members for b in second.members if a.seeds == b.seeds]
     steps = []
     for a, b in pairs or [(first.runs[0], second.runs[0])]:
-        try:
-            found = compare_data(a.path_rings(), b.path_rings())
-        except EvidenceError as error:
-            return f"Whether they read the same data is not known: {error}."
-        if found.first is not None:
-            kind = "other tokens in the same samples" if found.first.kind == "tokens" else "other samples"
-            seeds = ", the seeds of their data orders differ" if _orders_differ(a, b) else ""
-            return f"Their data differ from step {found.first.step} on ({kind}{seeds})."
-        steps.append(found.equal_steps)
-    if not min(steps):
-        return "Whether they read the same data is not known: they have no common step."
-    return f"Both read the same data ({min(steps)} common steps)."
-
-
-def _seeds_of(run: RunDirectory) -> tuple[int, int]:
-    return run.resolved.recipe.seed, run.resolved.blend.seed
-
-
-def _orders_differ(a: RunDirectory, b: RunDirectory) -> bool:
-    return a.resolved.blend.seed != b.resolved.blend.seed
+        equal, sentence = data_sentence(a, b, read)
+        if equal is None:
+            return sentence
+        steps.append((equal, sentence))
+    return min(steps)[1]
 
 
 def _seeds(number: int) -> str:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from treering.metrics.groups import GroupComparison
     from treering.metrics.verdicts import TaskVerdict
     from treering.runlog.directory import RunDirectory
+    from treering.runlog.find import AnyRun
     from treering.runlog.records import Evaluation
 
 Runs = Annotated[
@@ -26,12 +27,13 @@ Runs = Annotated[
 def compare(names: Runs = None, json: JsonOption = False) -> None:
     """Compare runs by the noise of seeds, or two checkpoints item by item.
 
-    Runs that differ in their seeds alone are one group. Held-out losses of groups are compared by Welch's test; with
-    one seed the noise is unknown. The first run's group is what others are compared with.
+    Runs that differ in their seeds alone are one group. Held-out losses and task scores of groups are compared by
+    Welch's test; with one seed the noise is unknown. The first run's group is what others are compared with. Runs of
+    other trainers are compared too.
 
-    Two runs or two checkpoints are compared item by item as well: accuracies by McNemar's exact test, other scores by
-    a paired bootstrap. The column `detectable` is the smallest true difference that is found four times of five.
-    Holm's correction keeps the risk of any false alarm at 5 %.
+    Two runs or two checkpoints of Treering's trainer are compared item by item as well: accuracies by McNemar's exact
+    test, other scores by a paired bootstrap. The column `detectable` is the smallest true difference that is found
+    four times of five. Holm's correction keeps the risk of any false alarm at 5 %.
 
     Exit codes:
         3: the evidence is missing or does not hold
@@ -42,14 +44,17 @@ def compare(names: Runs = None, json: JsonOption = False) -> None:
     """
     from treering.cli.numbers import plain_numbers
     from treering.errors import UserError
+    from treering.metrics.groups import compare_groups
+    from treering.runlog.directory import RunDirectory
 
     named = [_named(name) for name in names] if names else [(run, None) for run in _all_runs()]
+    own = [(run, step) for run, step in named if isinstance(run, RunDirectory)]
     steps = [step for _, step in named if step is not None]
     if len(named) < 2 or (steps and len(named) != 2):
         expected = "two checkpoints" if steps else "two runs or more"
         raise UserError(f"compare: found {len(named)}, expected {expected}; `treering runs` lists the runs")
-    groups = None if steps else _groups([run for run, _ in named])
-    pair = _Pair(*named) if len(named) == 2 else None
+    groups = None if steps else compare_groups([run for run, _ in named])
+    pair = _Pair(*own) if len(own) == len(named) == 2 else None
     if json:
         print_json(
             plain_numbers(
@@ -80,6 +85,35 @@ def print_groups(found: "GroupComparison") -> None:
     for line in (found.sentence, *(verdict.sentence for verdict in found.against_first)):
         if line:
             console.print(line)
+    print_scores(found)
+
+
+def print_scores(found: "GroupComparison") -> None:
+    """Prints a row for each task score and each corpus of each group, where the noise of one of them is known."""
+    from treering.metrics.group_scores import band
+
+    rows = [(verdict, each) for verdict in found.against_first for each in verdict.scores]
+    if any(each.words != "noise unknown" for _, each in rows):
+        console.heading("Scores of the groups: mean ± standard deviation over seeds")
+        print_table(
+            ("groups", "measure", "step", "first", "second", "difference (95 % interval)", "p (Holm)", "verdict"),
+            [
+                [
+                    f"{verdict.second.name} - {verdict.first.name}",
+                    each.measure.title,
+                    f"{each.step:,}",
+                    band(each.first),
+                    band(each.second),
+                    each.difference,
+                    f"{each.adjusted:.2g}",
+                    each.words,
+                ]
+                for verdict, each in rows
+            ],
+            numbers=("step", "p (Holm)"),
+        )
+    if found.left_out:
+        console.print(f"Not compared, since not every run has them at one step: {', '.join(found.left_out)}.")
 
 
 class _Pair:
@@ -116,16 +150,12 @@ class _Pair:
         print_environments(self.environments)
 
 
-def _groups(runs: "list[RunDirectory]") -> "GroupComparison":
-    from treering.metrics.groups import compare_groups
+def _all_runs() -> "list[AnyRun]":
+    from treering.runlog.find import find_recorded_runs, find_runs, run_is_archived
 
-    return compare_groups(runs)
-
-
-def _all_runs() -> "list[RunDirectory]":
-    from treering.runlog.find import find_runs, run_is_archived
-
-    return [run for run in find_runs(project().runs) if not run_is_archived(run)]
+    folder = project().runs
+    found: list[AnyRun] = [*find_runs(folder), *find_recorded_runs(folder)]
+    return [run for run in found if not run_is_archived(run)]
 
 
 def print_verdicts(verdicts: "list[TaskVerdict]") -> None:
@@ -182,11 +212,11 @@ def _id(evaluation: "Evaluation") -> str:
     return short(evaluation.run, RUN_ID_LENGTH)
 
 
-def _named(name: str) -> "tuple[RunDirectory, int | None]":
+def _named(name: str) -> "tuple[AnyRun, int | None]":
     """The run, and the step of the checkpoint, that a person names.
 
     Raises:
-        UserError: the step is not a number, or the run is of another trainer.
+        UserError: the step is not a number, or is of another trainer's run.
     """
     from treering.errors import UserError
     from treering.runlog.directory import RunDirectory
@@ -196,10 +226,8 @@ def _named(name: str) -> "tuple[RunDirectory, int | None]":
     if at and not step.isdecimal():
         raise UserError(f"{name!r}: found step {step!r}, expected a number, as in RUN@300")
     run = named_run(project().runs, run_name if at else name)
-    if not isinstance(run, RunDirectory):
-        raise UserError(
-            f"{run.path}: found a run of another trainer, expected one of Treering's; the page Compare shows both kinds"
-        )
+    if at and not isinstance(run, RunDirectory):
+        raise UserError(f"{name!r}: found a run of another trainer, expected the run without a step: {run_name}")
     return run, int(step) if at else None
 
 

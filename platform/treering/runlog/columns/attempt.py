@@ -58,6 +58,11 @@ class AttemptColumns:
     def _log(self) -> RingLog[Any]:
         return self._attempt.ring_log
 
+    @property
+    def rings_file(self) -> Path:
+        """The file of the rings."""
+        return self._log.path
+
     def head(self) -> Head:
         """The head, after all durable rings were added.
 
