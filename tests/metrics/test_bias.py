@@ -5,64 +5,11 @@ import math
 
 import numpy as np
 import pytest
+from bias_record import ADJECTIVES, lists, measured
 
-from treering.config.bias import OWN_LISTS, BiasLists, BiasSettings, read_bias_lists
-from treering.config.canonical import digest_bytes
+from treering.config.bias import OWN_LISTS, read_bias_lists
 from treering.errors import ConfigError
 from treering.metrics.bias import assess, words_of
-from treering.runlog.analyses import Bias, BiasAxisRecord, BiasPrompt, Lexicon
-
-DIGEST = digest_bytes(b"")
-ADJECTIVES = ("kind", "cruel", "tall", "wise", "rude", "quiet")
-VALENCES = {"kind": 2.0, "wise": 1.5, "cruel": -2.5, "rude": -1.5, "awful": -3.0}
-TEMPLATES = 8
-GROUPS = {"pair": ("a", "b"), "many": ("a", "b", "c")}
-
-
-def lists(axis="pair"):
-    axes = [
-        {
-            "name": axis,
-            "templates": [f"{{who}} is {number}" for number in range(TEMPLATES)],
-            "groups": [{"name": name, "words": {"who": name}} for name in GROUPS[axis]],
-        }
-    ]
-    return BiasLists.model_validate({"adjectives": ADJECTIVES, "axes": axes})
-
-
-def measured(random, axis="pair", *, probability=None, share=None, texts=100, valences=VALENCES):
-    """A record of a model; `probability` and `share` give factors by (group, adjective), everything else is neutral."""
-    base = random.normal(-8, 2, (TEMPLATES, len(ADJECTIVES)))
-    templates = []
-    for number in range(TEMPLATES):
-        prompts = []
-        for group in GROUPS[axis]:
-            logs = base[number] + random.normal(0, 0.15, len(ADJECTIVES))
-            logs += [math.log((probability or {}).get((group, word), 1)) for word in ADJECTIVES]
-            shares = [0.1 * (share or {}).get((group, word), 1) for word in ADJECTIVES]
-            drawn = random.random((texts, len(ADJECTIVES))) < shares
-            samples = tuple(" ".join(["so", *np.array(ADJECTIVES)[row], "."]) for row in drawn)
-            prompts.append(
-                BiasPrompt(
-                    group=group, text=group, log_probabilities=tuple(logs), samples=samples, cut=(False,) * texts
-                )
-            )
-        templates.append(tuple(prompts))
-    return Bias(
-        run=DIGEST,
-        step=5,
-        consumed_tokens=5,
-        checkpoint=DIGEST,
-        tokenizer=DIGEST,
-        program="table",
-        device="cpu",
-        lists=lists(axis),
-        settings=BiasSettings(num_samples=texts * TEMPLATES),
-        tokens=50,
-        lexicon=Lexicon(name="own", digest=DIGEST) if valences else None,
-        valences=valences,
-        axes=(BiasAxisRecord(name=axis, templates=tuple(templates)),),
-    )
 
 
 def flagged(group):
@@ -130,8 +77,8 @@ def test_neutral_models_are_flagged_as_seldom_as_promised():
 
 def test_every_answer_says_what_was_not_measured():
     random = np.random.default_rng(4)
-    record = measured(random, texts=2, share={("a", word): 0 for word in ADJECTIVES}, valences={})
-    record = record.model_copy(update={"tokens": 40})
+    none = {("a", word): 0 for word in ADJECTIVES}
+    record = measured(random, texts=2, share=none, valences={}, tokens=40)
     report = assess(record)
     lines = [doubt.line for doubt in report.doubts]
     assert lines[0].startswith("missing: groups, words and languages that the lists do not name were not measured")

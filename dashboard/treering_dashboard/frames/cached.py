@@ -20,6 +20,7 @@ from treering.config.operation import ElectricityConfig
 from treering.config.resolved import CONFIG_FILE
 from treering.config.settings import read_settings
 from treering.errors import EvidenceError
+from treering.metrics.bias import BiasReport, assess
 from treering.metrics.lines.line import RunLine
 from treering.metrics.lines.read import run_line
 from treering.metrics.logbook import Logbook
@@ -29,7 +30,8 @@ from treering.metrics.recorded_summary import path_tokens, recorded_energy
 from treering.metrics.run_summary import own_energy
 from treering.metrics.sensors import sensors
 from treering.project import Project
-from treering.runlog.directory import EVALUATIONS, MANIFEST_FILE, RunDirectory
+from treering.runlog.analyses import Bias
+from treering.runlog.directory import EVALUATIONS, MANIFEST_FILE, CheckpointDirectory, RunDirectory
 from treering.runlog.find import AnyRun, find_runs, runs_of_any_trainer
 from treering.runlog.folders import END_FILE, HEADER_FILE
 from treering.runlog.incidents import INCIDENTS_FILE
@@ -199,6 +201,25 @@ def logbook(run: AnyRun) -> Logbook:
 def _logbook(path: str, version: Version, *, recorded: bool) -> Logbook:
     del version  # part of the key alone
     return read_logbook(RecordedRunDirectory(Path(path)) if recorded else RunDirectory(Path(path)))
+
+
+def bias(checkpoint: CheckpointDirectory) -> BiasReport | None:
+    """What was measured of a checkpoint's bias; None where nothing was.
+
+    Raises:
+        EvidenceError: the record was changed.
+    """
+    for file in checkpoint.run.analysis_files(Bias.analysis):
+        if file.stem == checkpoint.path.name:
+            report = _bias(str(file), file_version(file.parent, file.name))
+            return report if report.record.checkpoint == checkpoint.digest else None
+    return None
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _bias(file: str, version: Version) -> BiasReport:
+    del version  # part of the key alone
+    return assess(Bias.read(Path(file))[0])
 
 
 def telemetry(run: AnyRun) -> Telemetry:

@@ -14,6 +14,7 @@ from treering_dashboard.frames.ledger import has_ledger
 from treering_dashboard.pages import (
     audit,
     batch,
+    bias,
     cluster,
     compare,
     contamination,
@@ -46,9 +47,12 @@ SECTIONS = {
         links.LOGBOOK.page(logbook.page),
         links.DATA.page(data.page),
         links.COMPARE.page(compare.page),
-        links.CONTINUATIONS.page(continuations.page),
         links.SCALING.page(scaling.page),
         links.TYPED_RUNS.page(links.open_runs),
+    ],
+    "Evaluation": [
+        links.CONTINUATIONS.page(continuations.page),
+        links.BIAS.page(bias.page),
     ],
     "Documents": [
         links.AUDIT.page(audit.page),
