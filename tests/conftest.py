@@ -1,8 +1,6 @@
 """A tiny real project that several areas test on: text, corpora, tasks, and a run trained by the real trainer."""
 
-import os
 import random
-import subprocess
 import sys
 from pathlib import Path
 
@@ -88,27 +86,12 @@ def write_tasks(directory):
     )
 
 
-def run_module(project, *arguments):
-    """Runs a module of the trainer in the project's folder; returns its output, fails on any exit code but 0."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", *arguments],
-        cwd=project.root,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 @pytest.fixture(scope="session")
 def scored_project(tmp_path_factory):
     """Trained: 10 steps, checkpoints at 5 and 10."""
     project = text_project.lay(tmp_path_factory.mktemp("scored"), EXPERIMENT)
     write_tasks(project.tasks)
-    run_module(project, "treering_trainer.launch", "scored.yaml")
+    text_project.run_module(project, "treering_trainer.launch", "scored.yaml")
     return project
 
 

@@ -1,7 +1,10 @@
 """A small project on two corpora of made-up text, tokenized by the real stage, and an experiment to train on it."""
 
 import json
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +48,11 @@ def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def lay(root: Path, document: dict[str, Any]) -> Project:
+def lay(root: Path, document: dict[str, Any], heldout: int = 4) -> Project:
     """Curated text, its corpora and blend, and the experiment as `<its name>.yaml`."""
     project = Project(root)
     for name in WORDS:
-        for split, count in (("train", 60), ("heldout", 4)):
+        for split, count in (("train", 60), ("heldout", heldout)):
             rng = random.Random(f"{name} {split}")
             write_jsonl(
                 project.curated / split / f"{name}.jsonl",
@@ -73,3 +76,18 @@ def lay(root: Path, document: dict[str, Any]) -> Project:
     tokenize(loaded.corpora, loaded.tokenizer, loaded.curation, project, say=lambda _: None)
     resolve_blend(loaded, project).write(project.blend)
     return project
+
+
+def run_module(project, *arguments):
+    """Runs a module of the trainer in the project's folder; returns its output, fails on any exit code but 0."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", *arguments],
+        cwd=project.root,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
