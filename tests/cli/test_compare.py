@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from seeded_runs import evaluate, lay_run
 
+from treering.metrics.verdicts import judge_evaluations
 from treering.record.start import start
+from treering.runlog.records import TaskDefinition
 
 BEFORE = [0] * 20 + [1] * 4 + [0] * 88 + [1] * 88
 AFTER = [1] * 20 + [0] * 4 + [0] * 88 + [1] * 88
@@ -49,6 +51,23 @@ def test_records_without_items_are_compared_by_errors_and_say_so(root, treering)
     text = treering("compare", first.id, second.id)[1]
     assert "no results by item" in text
     assert "score the checkpoints again with `treering evaluate`" in text
+
+
+def test_other_prompts_are_said(root):
+    run = lay_run(root)
+    evaluate(run, 5.0, {"cloze": BEFORE})
+    (record,) = run.evaluations()
+    digests = [f"sha256:{number:064d}" for number in (1, 2)]
+    one, two = (
+        record.model_copy(update={"definitions": {"cloze": TaskDefinition(prompts={"0": digest})}})
+        for digest in digests
+    )
+    (same,), (other,) = judge_evaluations(one, one), judge_evaluations(one, two)
+    assert same.doubt == ""
+    assert other.doubt == "The prompts differ: other examples fitted, or the definition has another version"
+    (older,) = judge_evaluations(record, one.model_copy(update={"harness": "lm-eval 0"}))
+    assert older.doubt.startswith("The harness was ")
+    assert "The prompts differ" not in older.doubt
 
 
 def test_a_task_of_one_checkpoint_alone_has_no_verdict(root, treering):

@@ -29,7 +29,7 @@ from treering_trainer.evaluate import harness
 from treering_trainer.evaluate import run as scoring_run
 from treering_trainer.evaluate.__main__ import main
 from treering_trainer.evaluate.parts import PartStore
-from treering_trainer.evaluate.tasks import TaskFile
+from treering_trainer.evaluate.tasks import TaskFile, build_task
 
 pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 
@@ -54,6 +54,7 @@ def evaluate(scored_project):
 
 @pytest.fixture(scope="module")
 def evaluated(scored_project, scored_run, evaluate):
+    shutil.rmtree(scored_run / "evaluations", ignore_errors=True)  # of other files' tests
     output = evaluate()
     return output, {
         path.name: path.read_bytes()
@@ -115,9 +116,10 @@ def test_each_item_has_the_log_likelihood_of_its_right_answer(scored_run, evalua
 
 
 def test_a_log_likelihood_is_that_of_the_right_choice():
-    file = TaskFile("task", "choice", ({"gold": 0}, {"gold": 1}), "")
+    items = tuple({"context": "a", "choices": ["b", "c"], "gold": gold, "document": f"d{gold}"} for gold in (0, 1))
+    task = build_task(TaskFile("task", "choice", items, ""), 0, count=len, room=100)
     answers = [(-1.0, True), (-2.0, False)]
-    found = [harness._log_likelihood(file, {"doc_id": number, "filtered_resps": answers}) for number in (0, 1)]
+    found = [harness.log_likelihood(task, {"doc": item, "filtered_resps": answers}) for item in items]
     assert found == [-1.0, -2.0]
 
 

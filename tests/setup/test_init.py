@@ -256,7 +256,7 @@ def test_the_stages_are_those_of_the_clone_with_the_code_by_its_digest():
         data = [path for path in stage.get("deps", []) if path not in code]
         assert sorted(code) == sorted(STAGE_SOURCES[name]), name
         other = theirs["stages"][name]
-        files = {"fetch": ["data"], "tokenize": ["tokenizer"]}.get(name, [])
+        files = {"fetch": ["data"], "tokenize": ["tokenizer"], "evaluate": ["evaluation"]}.get(name, [])
         version = {"data/version.json": [f"stages.{name}", *files]}
         assert other["params"] == [*stage.get("params", []), version], name
         assert other.get("deps", []) == data, name
@@ -319,3 +319,28 @@ def test_the_record_changes_with_the_data_and_says_what_is_missing(folder, treer
     text.unlink()
     (folder / "texts/b.jsonl").unlink()
     assert recorded() == {"texts": "missing"}
+
+
+def test_the_record_changes_with_the_files_of_the_evaluation(folder, treering):
+    write_letters(folder / "a.jsonl", 1)
+    assert treering("init", "notes", "--data", "a.jsonl", "--minimal", "--yes")[0] == 0
+    config = folder / "experiments/notes.yaml"
+    document = yaml.safe_load(config.read_text())
+    files = {split: f"tasks/{split}.jsonl" for split in ("validation", "train")}
+    document["evaluation"]["tasks"] = [{"task": "boolq", "files": files}, {"task": "race", "files": "tasks/race.jsonl"}]
+    config.write_text(yaml.safe_dump(document))
+
+    def recorded():
+        assert treering("version", "--write", "data/version.json", "--data", "experiments/notes.yaml")[0] == 0
+        return json.loads((folder / "data/version.json").read_text())["evaluation"]
+
+    assert recorded() == {"boolq": "missing", "race": "missing"}
+    (folder / "tasks").mkdir()
+    for name in ("validation", "train", "race"):
+        (folder / f"tasks/{name}.jsonl").write_text("{}\n")
+    first = recorded()
+    assert recorded() == first
+    (folder / "tasks/train.jsonl").write_text("{}\n{}\n")
+    second = recorded()
+    assert second["boolq"] != first["boolq"]
+    assert second["race"] == first["race"]

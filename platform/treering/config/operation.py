@@ -146,21 +146,43 @@ class PromptsConfig(Section):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(0, description="of the draws; each prompt has the next number")
 
 
-class EvaluationConfig(GrowingSection):
-    """Scores of every checkpoint on tasks made of held-out documents."""
+class EvaluationTask(Section):
+    """A task of lm-eval over files of your own: prompts, examples and metrics are those of its definition."""
 
-    added = frozenset({"prompts", "follow", "device"})
+    task: str = Field(min_length=1, description="its name in lm-eval, or `hans` or `wikitext103`")
+    files: str | dict[str, str] = Field(
+        description="the file that is scored, or a file for each split: `test`, `validation`, `train` (for examples)"
+    )
+    shots: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(
+        None, min_length=1, description="examples in the prompt; default: those of the section, 0 for whole texts"
+    )
+    max_items: PositiveInt | None = Field(None, description="how many items, the first ones; default: all")
+
+
+class EvaluationConfig(GrowingSection):
+    """Scores of every checkpoint, on tasks made of held-out documents and on tasks of lm-eval."""
+
+    added = frozenset({"prompts", "follow", "device", "tasks"})
 
     shots: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         (0, 1, 4), description="examples in the prompt; as many of them as the sequence holds"
     )
-    max_items: PositiveInt = Field(200, description="items of each task")
+    max_items: PositiveInt = Field(200, description="items of each task that was made of held-out documents")
     perplexity_samples: PositiveInt = Field(64, description="held-out samples of each corpus")
     prompts: PromptsConfig | None = Field(None, description="prompts whose continuations are kept beside the scores")
     follow: bool = Field(False, description="each new checkpoint is evaluated beside the training, in its own process")
     device: EvaluationDevice | None = Field(
         None, description="cpu, cuda or cuda:N; default: cpu beside a training, else the first GPU if there is one"
     )
+    tasks: tuple[EvaluationTask, ...] = Field((), description="tasks of lm-eval over files of your own")
+
+    @model_validator(mode="after")
+    def _tasks_once(self) -> Self:
+        names = [each.task for each in self.tasks]
+        for name in names:
+            if names.count(name) > 1:
+                raise contradiction("tasks", f"{name} twice", "each task once, with all its shots")
+        return self
 
 
 class ElectricityConfig(GrowingSection):

@@ -226,15 +226,33 @@ LOG_LIKELIHOOD = "log_likelihood"
 """Beside the metrics in an evaluation's `items`: the log-likelihood of each item's right answer."""
 
 
+EXAMPLES = "examples"
+"""Beside the fields of the items in an evaluation's `fields`: the labels of the examples in each item's prompt."""
+
+
+class TaskDefinition(Section):
+    """What the scores of a task depend on beside the checkpoint."""
+
+    version: str | None = Field(None, description="of the definition of a task of lm-eval")
+    files: dict[str, Digest] = Field({}, description="digest of the user's file by split")
+    prompts: dict[str, Digest] = Field(description="number of shots -> digest of all prompts and answers")
+
+
 class Evaluation(Record, GrowingSection):
     """Scores of one checkpoint.
 
-    `scores` maps task -> number of shots (as text) -> metric -> value; every metric has its `<metric>_stderr` beside
-    it. Three numbers are no metrics: `items` scored, `examples` that stood in the prompt on average (the shots that
-    the sequence really held), `truncated` items whose context was cut on the left.
+    `scores` maps task -> number of shots (as text) -> metric -> value; a metric has its `<metric>_stderr` beside it
+    where the harness gives one, and its filter behind a dot where lm-eval names one (`exact_match.strict-match`).
+    Three numbers are no metrics: `items` scored, `examples` that stood in the prompt on average (the shots that the
+    sequence really held), `truncated` items whose context was cut on the left.
+
+    An item of a task of lm-eval is called `line N`, after its line in the user's file. For tasks whose definition lists
+    them, `fields` repeats what a breakdown of the scores needs, with the same task, shots and ids as `items`; for HANS
+    `heuristic`, `subcase` and `label` (0 entailment, 1 not), and `examples`: the labels of the examples that the model
+    read in the prompt, in their order, separated by a space; the last one is next to the question.
     """
 
-    added = frozenset({"anchored", "device"})
+    added = frozenset({"anchored", "device", "definitions", "fields"})
 
     run: Digest
     step: PositiveInt
@@ -250,6 +268,10 @@ class Evaluation(Record, GrowingSection):
         description="task -> number of shots -> metric, or log_likelihood (of the right answer, nats) -> id of the "
         "item -> value, where the harness gives them",
     )
+    fields: dict[str, dict[str, dict[str, dict[str, str]]]] = Field(
+        {}, description="task -> number of shots -> field, or examples -> id of the item -> text"
+    )
+    definitions: dict[str, TaskDefinition] = Field({}, description="by task; empty in older records")
     perplexity: dict[str, dict[str, float]] = Field(
         description="held-out corpus -> loss and unigram_entropy (nats a token), perplexity, tokens"
     )

@@ -98,3 +98,21 @@ def data_record(config: Path, project: Project) -> dict[str, str]:
         else:
             found[corpus.name] = digest_json([[name, state.st_size, state.st_mtime_ns] for name, state in files])
     return found
+
+
+def evaluation_record(config: Path, project: Project) -> dict[str, str]:
+    """The same for the files of each task of lm-eval; stage `evaluate` depends on it.
+
+    Raises:
+        ConfigError: the config does not hold.
+    """
+    found = {}
+    for task in load_experiment(config).evaluation.tasks:
+        files = [task.files] if isinstance(task.files, str) else list(task.files.values())
+        paths = [(name, project.root / name) for name in sorted(files)]
+        if not all(path.is_file() for _, path in paths):
+            found[task.task] = "missing"
+            continue
+        states = [(name, path.stat()) for name, path in paths]
+        found[task.task] = digest_json([[name, state.st_size, state.st_mtime_ns] for name, state in states])
+    return found

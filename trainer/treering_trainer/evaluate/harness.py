@@ -1,110 +1,36 @@
-"""A checkpoint as a model of lm-eval, and the scoring of one task with it."""
+"""Scores a checkpoint on one task by lm-eval."""
 
 import contextlib
 import io
-import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 from lm_eval import evaluator
-from lm_eval.api.instance import Instance
-from lm_eval.api.model import TemplateLM
+from lm_eval.api.metrics import mean_stderr
+from lm_eval.api.task import Task
 
-from treering.data.corpus.tokenizer import TextTokenizer
+from treering.config.canonical import digest_json
 from treering.errors import UserError
-from treering.runlog.records import LOG_LIKELIHOOD
-from treering_trainer.checkpointing.inference import LanguageModel
-from treering_trainer.evaluate.scoring import Continuation, Score, score_continuations, truncate
-from treering_trainer.evaluate.tasks import TaskFile, build_task, item_id
-
-# lm-eval's hints are about options of its command line.
-logging.getLogger("lm_eval").setLevel(logging.ERROR)
+from treering.runlog.records import EXAMPLES, LOG_LIKELIHOOD
+from treering_trainer.evaluate.checkpoint_lm import CheckpointLM
+from treering_trainer.evaluate.influence import RATIOS, influence
+from treering_trainer.evaluate.recorded import right_choice
+from treering_trainer.evaluate.stock import REFUSED, StockTask, told
+from treering_trainer.evaluate.tasks import TaskFile, build_task
 
 BOOTSTRAP_ITERATIONS = 1000
 """Resamples for the standard error of a perplexity; lm-eval seeds them."""
 
+_ROUNDING: Final = 1e-9
+_STDERR: Final = "_stderr"
+_NO_FILTER: Final = "none"
+_LIKELIHOODS: Final = ("loglikelihood", "multiple_choice", "loglikelihood_rolling")
 
-_MEANS: Final = ("acc", "acc_norm")
-"""Metrics that are means over items; a perplexity is not."""
-
-
-class CheckpointLM(TemplateLM):
-    """A loaded checkpoint as lm-eval sees it; contexts longer than the sequence are cut on the left.
-
-    Args:
-        model: the loaded model.
-        tokenizer: the tokenizer of the run's corpora.
-        end_of_document: token before a text without context.
-    """
-
-    def __init__(self, model: LanguageModel, tokenizer: TextTokenizer, end_of_document: int) -> None:
-        super().__init__()
-        self.model = model
-        self.codec = tokenizer
-        self.truncated = 0
-        self._end_of_document = end_of_document
-        self._known: dict[Continuation, Score] = {}
-
-    @property
-    def eot_token_id(self) -> int:
-        """End of document, the context of a text without context."""
-        return self._end_of_document
-
-    @property
-    def max_length(self) -> int:
-        """Tokens of a sequence."""
-        return self.model.sequence_length
-
-    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:  # noqa: ARG002 - lm-eval's signature
-        """Token ids of a text."""
-        return list(self.codec.encode(string).ids)
-
-    def _loglikelihood_tokens(
-        self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **_: Any
-    ) -> list[tuple[float, bool]]:
-        """Log-likelihood of each request, and whether each of its tokens was the most probable one.
-
-        Raises:
-            UserError: a continuation is longer than a sequence.
-        """
-        wanted = [Continuation(tuple(context), tuple(tokens)) for _, context, tokens in requests]
-        fitting = []
-        for continuation, (texts, _context, _tokens) in zip(wanted, requests, strict=True):
-            try:
-                fitting.append(truncate(continuation, self.model.sequence_length))
-            except ValueError as error:
-                raise UserError(f"evaluation: {texts[1][:60]!r}…: {error}; shorten the task's continuations") from error
-        # The choices of an item share their context, so the item counts once.
-        self.truncated += len({full.context for full, cut in zip(wanted, fitting, strict=True) if full != cut})
-        # If no further example fits, prompts with more shots are equal to those with fewer, and are scored once.
-        unknown = [continuation for continuation in dict.fromkeys(fitting) if continuation not in self._known]
-        for number, score in score_continuations(self.model, unknown):
-            self._known[unknown[number]] = score
-        return [(self._known[each].log_likelihood, self._known[each].greedy) for each in fitting]
-
-    def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = True) -> list[tuple[float, bool]]:
-        """Scores continuations of contexts, without a progress bar."""
-        return super().loglikelihood(requests, disable_tqdm=disable_tqdm)
-
-    def forget(self) -> None:
-        """Drops the scores that are kept for repeated prompts."""
-        self._known.clear()
-
-    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
-        """Not used by our tasks: `perplexity` measures on token corpora.
-
-        Raises:
-            NotImplementedError: always.
-        """
-        raise NotImplementedError("perplexity is measured on token corpora")
-
-    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        """Not used by our tasks.
-
-        Raises:
-            NotImplementedError: always.
-        """
-        raise NotImplementedError("no task generates text")
+Sample = Mapping[str, Any]
+"""What lm-eval keeps of an item that it scored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,56 +39,130 @@ class TaskScores:
 
     Attributes:
         metrics: each metric with its `_stderr`, and `items`, `examples`, `truncated` as in `runlog.records.Evaluation`.
-        items: by metric and id of the item: accuracies, whose means are the metrics, and `log_likelihood`, that of the
-            right answer in nats.
+        items: by metric and id of the item: what the metrics are the means of, and `log_likelihood`, that of the right
+            answer, or of the text, in nats.
+        fields: by field and id of the item, as in `runlog.records.Evaluation`.
+        prompts: digest of all prompts with their answers.
     """
 
     metrics: dict[str, float]
     items: dict[str, dict[str, float]]
+    fields: dict[str, dict[str, str]]
+    prompts: str
 
 
-def run_task(lm: CheckpointLM, file: TaskFile, shots: int, max_items: int) -> TaskScores:
+def run_task(lm: CheckpointLM, source: TaskFile | StockTask, shots: int, max_items: int | None) -> TaskScores:
     """Scores a checkpoint on one task.
 
     Args:
         lm: the checkpoint.
-        file: the task.
-        shots: examples in the prompt, fewer if the sequence has no room.
-        max_items: how many items of the file to score, from its first on.
+        source: the task.
+        shots: examples in the prompt; of a task file fewer if the sequence has no room.
+        max_items: how many items of the file to score, from its first on; None scores all.
+
+    Raises:
+        UserError: a record of the user's file cannot be read, or has no answer.
     """
-    task = build_task(file, shots, count=lambda text: len(lm.tok_encode(text)), room=lm.max_length)
     lm.truncated = 0
+    if isinstance(source, TaskFile):
+        task: Any = build_task(source, shots, count=lambda text: len(lm.tok_encode(text)), room=lm.max_length)
+        results = _evaluate(lm, source.name, task, max_items)
+    else:
+        try:
+            task = source.build(shots, lm.reads)
+            results = _evaluate(lm, source.name, task, max_items)
+        except REFUSED as error:
+            raise UserError(f"evaluation.tasks: {source.name}: a record: {told(error)}; mend its files") from error
+    samples: list[Sample] = results["samples"][source.name]
+    first = [sample for sample in samples if sample["filter"] == samples[0]["filter"]]
+    metrics = dict(_metrics(results["results"][source.name]))
+    ids = {int(sample["doc_id"]): source.item_id(int(sample["doc_id"])) for sample in first}
+    if not metrics:
+        raise UserError(f"evaluation.tasks: {source.name}: found no metric that is a finite number; leave the task out")
+    items = _items(samples, metrics, ids)
+    if task.OUTPUT_TYPE in _LIKELIHOODS:
+        items[LOG_LIKELIHOOD] = {ids[int(sample["doc_id"])]: log_likelihood(task, sample) for sample in first}
+    if isinstance(source, TaskFile):
+        numbers, fields = task.sampler.taken, {}
+    else:
+        numbers = [len(read) for read in task.examples.values()] or [shots]  # a class of its own records none
+        fields = dict(_fields(source.fields, first, ids, task.examples))
+    return TaskScores(
+        metrics={
+            **metrics,
+            "items": float(len(first)),
+            "examples": sum(numbers) / len(numbers) if numbers else 0.0,
+            "truncated": float(lm.truncated),
+        },
+        items=items,
+        fields=fields,
+        prompts=digest_json([sample["arguments"] for sample in first]),
+    )
+
+
+def _evaluate(lm: CheckpointLM, name: str, task: Task, limit: int | None) -> Mapping[str, Any]:
     with contextlib.redirect_stdout(io.StringIO()):  # lm-eval prints when it bootstraps
-        results = evaluator.evaluate(
+        found: Mapping[str, Any] = evaluator.evaluate(
             lm,
-            {"tasks": {file.name: task}, "groups": {}, "group_map": {}},
-            limit=min(max_items, len(file.items)),
+            {"tasks": {name: task}, "groups": {}, "group_map": {}},
+            limit=limit,
             bootstrap_iters=BOOTSTRAP_ITERATIONS,
             log_samples=True,
         )
-    found = {
-        key.removesuffix(",none"): float(value)
-        for key, value in results["results"][file.name].items()
-        if key.endswith(",none")
-    }
-    taken = task.sampler.taken
-    metrics = {
-        **found,
-        "items": float(results["n-samples"][file.name]["effective"]),
-        "examples": sum(taken) / len(taken) if taken else 0.0,
-        "truncated": float(lm.truncated),
-    }
-    samples = results["samples"][file.name]
-    items = {
-        metric: {item_id(file, int(sample["doc_id"])): float(sample[metric]) for sample in samples}
-        for metric in metrics
-        if metric in _MEANS
-    }
-    items[LOG_LIKELIHOOD] = {item_id(file, int(sample["doc_id"])): _log_likelihood(file, sample) for sample in samples}
-    return TaskScores(metrics, items)
+    return found
 
 
-def _log_likelihood(file: TaskFile, sample: dict[str, Any]) -> float:
-    """Log-likelihood of an item's target, or of its right choice."""
-    right = file.items[int(sample["doc_id"])].get("gold", 0)
-    return float(sample["filtered_resps"][right][0])
+def _named(metric: str, chosen: str) -> str:
+    """`exact_match` and the filter `strict-match` -> `exact_match.strict-match`."""
+    return metric if chosen == _NO_FILTER else f"{metric}.{chosen}"
+
+
+def _metrics(results: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """The finite numbers among the results: lm-eval writes `N/A` where it has no standard error."""
+    for key, value in results.items():
+        metric, comma, chosen = key.partition(",")
+        if comma and isinstance(value, int | float | np.number) and math.isfinite(value):
+            base = metric.removesuffix(_STDERR)
+            yield _named(base, chosen) + metric.removeprefix(base), float(value)
+
+
+def _items(samples: Sequence[Sample], metrics: dict[str, float], ids: Mapping[int, str]) -> dict[str, dict[str, float]]:
+    """By metric and item the values that the metric is the mean of, for metrics that are means.
+
+    A perplexity of whole texts gets its values and its standard error here: see `influence`.
+    """
+    values: dict[str, dict[str, Any]] = {}
+    for sample in samples:
+        for metric in sample["metrics"]:
+            by_item = values.setdefault(_named(metric, sample["filter"]), {})
+            by_item[ids[int(sample["doc_id"])]] = sample[metric]
+    found = {}
+    for metric, given in values.items():
+        ratio = metric in RATIOS and metric in metrics
+        by_item = influence(metric, given) if ratio else given
+        if ratio and len(by_item) > 1:
+            metrics[f"{metric}{_STDERR}"] = float(mean_stderr(list(by_item.values())))
+        if metric in metrics and all(isinstance(value, int | float | np.number) for value in by_item.values()):
+            mean = math.fsum(by_item.values()) / len(by_item)
+            if math.isclose(mean, metrics[metric], rel_tol=_ROUNDING, abs_tol=_ROUNDING):
+                found[metric] = {name: float(value) for name, value in by_item.items()}
+    return found
+
+
+def log_likelihood(task: Task, sample: Sample) -> float:
+    """Log-likelihood of an item's target, of its right choice, or of the whole text."""
+    answers = sample["filtered_resps"]
+    if task.OUTPUT_TYPE == "loglikelihood_rolling":
+        return float(answers[0])
+    right = right_choice(task, sample["doc"]) if task.OUTPUT_TYPE == "multiple_choice" else 0
+    return float(answers[right][0])
+
+
+def _fields(
+    names: Sequence[str], samples: Sequence[Sample], ids: Mapping[int, str], read: Mapping[int, Sequence[str]]
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """The fields that the definition lists, and the labels of the examples."""
+    for name in names:
+        yield name, {ids[int(each["doc_id"])]: str(each["doc"].get(name, "")) for each in samples}
+    if names and read:
+        yield EXAMPLES, {ids[number]: " ".join(labels) for number, labels in read.items()}

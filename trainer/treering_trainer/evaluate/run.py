@@ -16,17 +16,21 @@ from typing import Any
 import torch
 
 from treering.config.canonical import short
+from treering.config.operation import EvaluationConfig
 from treering.errors import EvidenceError, TrainingError
+from treering.metrics.compare import headline_scores
 from treering.progress import Say
 from treering.runlog.chronicle import finish_evaluations, write_evaluation
 from treering.runlog.directory import CheckpointDirectory, checkpoint_name
-from treering.runlog.records import Evaluation
+from treering.runlog.records import Evaluation, TaskDefinition
 from treering_trainer.checkpointing import checkpoint as checkpoint_files
 from treering_trainer.checkpointing.inference import load_model
 from treering_trainer.evaluate import perplexity
-from treering_trainer.evaluate.harness import CheckpointLM, run_task
+from treering_trainer.evaluate.checkpoint_lm import CheckpointLM
+from treering_trainer.evaluate.harness import TaskScores, run_task
 from treering_trainer.evaluate.inputs import Inputs
 from treering_trainer.evaluate.parts import PartStore
+from treering_trainer.evaluate.stock import StockTask
 from treering_trainer.monitor.processes import die_with_parent
 
 _PERPLEXITY = "perplexity"
@@ -88,12 +92,19 @@ def stored_record(records: Path, checkpoint: CheckpointDirectory, inputs: Inputs
     same = (
         record.checkpoint == checkpoint.digest
         and record.harness == inputs.harness
-        and record.settings == inputs.settings
+        and _without_files(record.settings) == _without_files(inputs.settings)  # `tasks` has the digests of the files
         and record.tasks == inputs.task_digests
         and record.corpora == inputs.corpus_digests
         and record.items is not None  # a comparison of checkpoints needs results by item
     )
     return record if same else None
+
+
+def _without_files(settings: EvaluationConfig | None) -> EvaluationConfig | None:
+    if settings is None:
+        return None
+    tasks = tuple(task.model_copy(update={"files": ""}) for task in settings.tasks)
+    return settings.model_copy(update={"tasks": tasks})
 
 
 def _scored_parts(
@@ -166,12 +177,14 @@ def _score_part(path: Path, name: str) -> Any:
     inputs: Inputs = _worker["inputs"]
     if _worker["path"] != path:
         model = load_model(CheckpointDirectory(path)).to(_worker["device"])
-        _worker.update(path=path, lm=CheckpointLM(model, inputs.load_tokenizer(), inputs.end_of_document))
+        _worker.update(
+            path=path, lm=CheckpointLM(model, inputs.load_tokenizer(), inputs.end_of_document, inputs.load_spelling)
+        )
     lm: CheckpointLM = _worker["lm"]
     if name == _PERPLEXITY:
         return perplexity.losses(lm.model, inputs.corpora)
     task = next(task for task in inputs.tasks if task.name == name)
-    scores = {str(shots): run_task(lm, task, shots, inputs.settings.max_items) for shots in inputs.settings.shots}
+    scores = {str(shots): run_task(lm, task, shots, inputs.max_items(task)) for shots in inputs.shots(task)}
     lm.forget()
     return scores
 
@@ -179,6 +192,7 @@ def _score_part(path: Path, name: str) -> Any:
 def _record(checkpoint: CheckpointDirectory, inputs: Inputs, parts: dict[str, Any]) -> Evaluation:
     manifest = checkpoint.manifest
     losses: dict[str, float] = parts[_PERPLEXITY]
+    tasks: dict[str, dict[str, TaskScores]] = {task.name: parts[task.name] for task in inputs.tasks}
     return Evaluation(
         run=manifest.run,
         step=manifest.step,
@@ -188,10 +202,21 @@ def _record(checkpoint: CheckpointDirectory, inputs: Inputs, parts: dict[str, An
         settings=inputs.settings,
         tasks=inputs.task_digests,
         corpora=inputs.corpus_digests,
-        scores={
-            task.name: {shots: found.metrics for shots, found in parts[task.name].items()} for task in inputs.tasks
+        scores={name: {shots: found.metrics for shots, found in by.items()} for name, by in tasks.items()},
+        items={name: {shots: found.items for shots, found in by.items()} for name, by in tasks.items()},
+        fields={
+            name: fields
+            for name, by in tasks.items()
+            if (fields := {shots: found.fields for shots, found in by.items() if found.fields})
         },
-        items={task.name: {shots: found.items for shots, found in parts[task.name].items()} for task in inputs.tasks},
+        definitions={
+            task.name: TaskDefinition(
+                version=task.version if isinstance(task, StockTask) else None,
+                files=dict(task.digests) if isinstance(task, StockTask) else {},
+                prompts={shots: found.prompts for shots, found in tasks[task.name].items()},
+            )
+            for task in inputs.tasks
+        },
         perplexity={
             name: {
                 "loss": loss,
@@ -208,10 +233,8 @@ def _record(checkpoint: CheckpointDirectory, inputs: Inputs, parts: dict[str, An
 
 def describe(record: Evaluation) -> str:
     """A record in a line, for progress."""
-    scores = (
-        f"{task} {max(by_shots.items(), key=lambda entry: int(entry[0]))[1].get('acc', 0.0):.3f}"
-        for task, by_shots in record.scores.items()
-    )
+    best = {score.task: score for score in sorted(headline_scores(record), key=lambda score: score.shots)}
+    scores = (f"{name} {score.value:.3f}" for name, score in best.items())
     found = ", ".join((f"held-out loss {record.validation_loss:.3f}", *scores))
     return f"step {record.step}: {found} ({short(record.checkpoint)})"
 

@@ -47,6 +47,10 @@ class TaskFile:
     items: tuple[Item, ...]
     digest: str
 
+    def item_id(self, number: int) -> str:
+        """The item's id, or its line if it has none."""
+        return str(self.items[number].get("id", f"line {number + 1}"))
+
 
 def read_tasks(directory: Path) -> list[TaskFile]:
     """All tasks of a folder, by name; none where no corpus has text.
@@ -77,11 +81,6 @@ def _read_task(path: Path) -> TaskFile:
     if len(kinds) != 1:
         raise UserError(f"{path}: some items have a target and some have choices, expected one form; {_REMEDY}")
     return TaskFile(name=path.stem, kind=kinds.pop(), items=items, digest=digest_file(path))
-
-
-def item_id(file: TaskFile, number: int) -> str:
-    """The item's id, or its line if it has none."""
-    return str(file.items[number].get("id", f"line {number + 1}"))
 
 
 def _kind(item: Item) -> Literal["target", "choice"]:

@@ -4,7 +4,7 @@ Shape suffixes: S sequence, B batch, N heads, D size of a head, V padded vocabul
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -45,6 +45,8 @@ class CachedAttention(nn.Module):
 class Decoder:
     """Computes the logits after a sequence.
 
+    As a context manager it gives the model its own attention back.
+
     Args:
         model: in evaluation mode; its attention is replaced by `CachedAttention`.
     """
@@ -55,10 +57,20 @@ class Decoder:
         self._embedding, self._position, *self._blocks, self._norm = layers
         self._output = model.layers[0 if model.tied else -1]
         self._caches = [CachedAttention() for _ in self._blocks]
-        for block, cache in zip(self._blocks, self._caches, strict=True):
-            block.layer.self_attention.core_attention = cache
+        self._own = [block.layer.self_attention.core_attention for block in self._blocks]
+        self._attend(self._caches)
         self._device = next(model.parameters()).device
         self._seen: list[list[int]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._attend(self._own)
+
+    def _attend(self, parts: Sequence[nn.Module]) -> None:
+        for block, part in zip(self._blocks, parts, strict=True):
+            block.layer.self_attention.core_attention = part
 
     def logits(self, tokens: Sequence[int]) -> torch.Tensor:
         """Logits [V] of the token after `tokens`, of which the model reads the last `sequence_length`.

@@ -16,7 +16,6 @@ from treering.runlog.journal import Evaluated, Line
 from treering.runlog.records import LOG_LIKELIHOOD, Evaluation
 
 _ROUNDING = 1e-9
-_MEANS = ("acc", "acc_norm")
 _PERPLEXITY = "perplexity"
 _MAX_EXPONENT = 709.0  # exp(710) is infinite
 
@@ -151,9 +150,9 @@ def _check_scores(records: RunRecords, each: Scored) -> Iterator[Finding]:
             scores = record.scores.get(task, {}).get(shots, {})
             for metric, items in by_metric.items():
                 mean = math.fsum(items.values()) / len(items) if items else math.nan
-                if metric in _MEANS and items:
+                if metric != LOG_LIKELIHOOD and items:
                     score, expected, what = metric, mean, "the mean"
-                elif metric == LOG_LIKELIHOOD and items and _PERPLEXITY in scores:
+                elif items and _PERPLEXITY in scores:
                     score, expected, what = _PERPLEXITY, math.exp(min(-mean, _MAX_EXPONENT)), "exp of minus the mean"
                 else:
                     continue

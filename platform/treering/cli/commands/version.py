@@ -23,8 +23,7 @@ def version(write: WriteOption = None, data: DataOption = None, json: JsonOption
     """Show the installed version of Treering, and the digest of the code behind each stage.
 
     A `dvc.yaml` of `treering init` writes the record first: a stage runs again where its code has another digest, and
-    stages `fetch` and `tokenize` where a file of your own data, or your own
-    tokenizer, was changed.
+    stages `fetch`, `tokenize` and `evaluate` where a file of your own was changed, added or removed.
 
     Examples:
         treering version
@@ -33,12 +32,13 @@ def version(write: WriteOption = None, data: DataOption = None, json: JsonOption
     import json as text
 
     from treering.files import write_durably
-    from treering.setup.stage_code import data_record, tokenizer_record, version_record
+    from treering.setup.stage_code import data_record, evaluation_record, tokenizer_record, version_record
 
     record = version_record()
     if data is not None:
         record["data"] = data_record(data, project())
         record["tokenizer"] = tokenizer_record(data, project())
+        record["evaluation"] = evaluation_record(data, project())
     if write is not None:
         write.parent.mkdir(parents=True, exist_ok=True)
         write_durably(write, text.dumps(record, indent=1) + "\n")
