@@ -109,12 +109,11 @@ def chromium(executable: str) -> Iterator["Browser"]:
             browser.close()
 
 
-def wait_until_drawn(page: "Page", charts: int = 0) -> None:
-    """Waits until the script has run and so many charts are drawn."""
+def wait_until_drawn(page: "Page", panels: int = 0) -> None:
+    """Waits until the script has run and so many panels are drawn."""
     page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning]", timeout=60_000)
-    if charts:
-        drawn = "document.querySelectorAll('[data-testid=stVegaLiteChart] svg').length >= " + str(charts)
-        page.wait_for_function(drawn, timeout=60_000)
+    if panels:
+        page.locator(".board .panel .u-over").nth(panels - 1).wait_for(timeout=60_000)
 
 
 def take_picture(project: Project, run_id: str, out: Path) -> None:
@@ -132,7 +131,7 @@ def take_picture(project: Project, run_id: str, out: Path) -> None:
     with serve(project) as address, chromium(executable) as browser:
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
         page.goto(f"{address}/run?run={run_id}")
-        wait_until_drawn(page, charts=3)
+        wait_until_drawn(page, panels=8)
         page.wait_for_timeout(500)  # fonts and the first layout settle
         out.parent.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=str(out))

@@ -24,7 +24,7 @@ def refused(name: str, title: str, key: str, values: list, **rest: object) -> No
         assert f"{key}={value[:200]}" in app.code[0].value
         assert not app.dataframe
         assert not app.metric
-        assert not app.get("vega_lite_chart")
+        assert not app.get("bidi_component")
 
 
 @pytest.mark.parametrize("name", ["run", "audit", "batch", "contamination", "differences"])

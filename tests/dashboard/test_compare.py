@@ -2,7 +2,7 @@
 
 import pytest
 from damaged_run import edit_ring
-from dashboard_charts import header_texts, layers, panel, rows
+from dashboard_charts import panel
 from dashboard_page import page, texts
 
 from treering.runlog.directory import RunDirectory
@@ -34,9 +34,9 @@ def test_compare_says_where_data_config_and_scores_differ(lay_run) -> None:
         f"{losses[0]:.3f}",
         f"{losses[1]:.3f}  ({losses[1] - losses[0]:+.3f})",
     ]
-    view, drawn = panel(app, "Loss")
-    assert [text.split()[0] for text in header_texts(view)] == [run.name[:8] for run in (base, faster, blend)]
-    assert len(rows(layers(view, "line")[0], drawn)) == 306
+    loss = panel(app, "Loss")
+    assert [text.split()[0] for text in loss.labels] == [run.name[:8] for run in (base, faster, blend)]
+    assert len(loss.lines[0]) == 306
 
 
 def test_losses_on_one_blend_need_no_warning(lay_run) -> None:
@@ -48,14 +48,13 @@ def test_losses_on_one_blend_need_no_warning(lay_run) -> None:
 @pytest.mark.slow
 def test_smoothing_is_off_until_asked_for_and_keeps_the_raw_curve_below(lay_run) -> None:
     names = [lay_run(seed=1).name, lay_run(seed=2).name]
-    raw_view, raw_data = panel(page("compare", runs=names), "Loss")
-    view, data = panel(page("compare", runs=names, smooth="true"), "Loss, smoothed 0.9")
-    raw = rows(layers(raw_view, "line")[0], raw_data)["y"]
-    faint, smoothed = (rows(layer, data)["y"] for layer in layers(view, "line")[:2])
+    raw = panel(page("compare", runs=names), "Loss").lines[0]["y"]
+    lines = panel(page("compare", runs=names, smooth="true"), "Loss, smoothed 0.9").lines
+    faint, smoothed = (line["y"] for line in lines[:2])
     assert faint.tolist() == raw.tolist()
     assert smoothed.iloc[0] == raw.iloc[0]
     assert smoothed.diff().iloc[150:].std() < raw.diff().iloc[150:].std() / 3
-    assert len(layers(view, "line")) == 4
+    assert len(lines) == 4
 
 
 def test_compare_of_one_run_asks_for_another(lay_run) -> None:

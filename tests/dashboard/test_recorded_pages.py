@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dashboard_charts import charts
+from dashboard_charts import panel, titles
 from dashboard_page import metrics, page, table, texts
 
 from treering.record.start import start
@@ -47,10 +47,6 @@ def restarted(*, fault: bool) -> Path:
     return run.path
 
 
-def titles(app) -> list[str]:
-    return [view["title"] for spec, _ in charts(app) for view in spec["vconcat"]]
-
-
 @pytest.mark.slow
 def test_the_list_has_runs_of_every_trainer_and_filters_by_tag() -> None:
     tagged = loop("tagged", tags=("keep", HOSTILE))
@@ -78,9 +74,7 @@ def test_a_loop_that_reports_little_looks_right() -> None:
     assert "None reported: all steps so far are at risk." in texts(app)
     assert metrics(app)["Tokens"] == NOTHING
     assert app.segmented_control[0].options == ["step", "wall clock", "process time"]
-    (view,) = [view for spec, _ in charts(app) for view in spec["vconcat"] if view["title"] == "reward of the agent"]
-    encodings = [layer["encoding"].get("y", {}) for layer in view["layer"]]
-    assert {each["axis"]["format"] for each in encodings if "axis" in each} == {"~s"}
+    assert panel(app, "reward of the agent").head["format"] == "prefix"
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 from damaged_run import befall, edit_ring
-from dashboard_charts import charts, layers, panel, rows
+from dashboard_charts import boards, panel
 from dashboard_page import metrics, page, texts
 
 from treering.runlog.directory import RunDirectory
@@ -23,7 +23,12 @@ def test_a_finished_run_shows_its_numbers(lay_run) -> None:
     assert shown["Progress"] == "100 %"
     assert shown["Last step"].endswith(" ago")
     assert ":material/check_circle: finished" in texts(app)
-    assert [spec["vconcat"][0]["title"] for spec, _ in charts(app)] == ["Loss", "cloze: acc", "Tokens per second"]
+    ((head, panels),) = boards(app)
+    assert [group["title"] for group in head["groups"]] == ["Training health", "Evaluation over training", "Throughput"]
+    firsts = [panels[group["panels"][0]].title for group in head["groups"]]
+    assert firsts == ["Loss", "cloze: acc", "Tokens per second"]
+    assert "3.40 M parameters: 4 layers, hidden 192, 6 heads, fp32  ·  blend pubmed 0.5, factbook 0.3" in texts(app)
+    assert "in 306 steps, batch 4 to 16, learning rate to 0.00100  ·  seed 1" in texts(app)
 
 
 @pytest.mark.slow
@@ -50,16 +55,11 @@ def test_incidents_are_a_table_and_marks(lay_run) -> None:
             "In its words": "rank 0: No space left on device",
         },
     ]
-    for title in ("Loss", "cloze: acc", "Tokens per second"):
-        view, data = panel(app, title)
-        (marks,) = [layer for layer in layers(view, "point") if layer["mark"].get("shape") == "diamond"]
-        marked = rows(marks, data)
-        assert marked["x"].tolist() == [rings[49].consumed_tokens, rings[116].consumed_tokens]
-        assert marked["label"].tolist()[1] == (
-            "a rank was killed after step 117: rank 1 (process 7) was killed by SIGKILL"
-        )
-    view, data = panel(page("run", run=run.name, steps="last 100"), "Loss")
-    assert not [layer for layer in layers(view, "point") if layer["mark"].get("shape") == "diamond"]
+    ((head, _),) = boards(app)
+    assert [x for x, _ in head["incidents"]] == [rings[49].consumed_tokens, rings[116].consumed_tokens]
+    assert head["incidents"][1][1] == "a rank was killed after step 117: rank 1 (process 7) was killed by SIGKILL"
+    ((head, _),) = boards(page("run", run=run.name, steps="last 100"))
+    assert head["incidents"] == []
 
 
 @pytest.mark.slow
@@ -103,7 +103,7 @@ def test_an_empty_run_says_what_to_do(lay_run) -> None:
         shutil.rmtree(run / part)
     app = page("run", run=run.name)
     assert "No step yet" in texts(app)
-    assert charts(app) == []
+    assert boards(app) == []
 
 
 @pytest.mark.slow
@@ -113,8 +113,7 @@ def test_damaged_evidence_is_named_and_what_stands_before_it_is_drawn(lay_run) -
     app = page("run", run=run.name)
     assert "evidence damaged" in texts(app)
     assert "rings.jsonl line 150: ring of step 150" in texts(app)
-    view, data = panel(app, "Loss")
-    assert rows(layers(view, "line")[0], data)["step"].max() == 149
+    assert panel(app, "Loss").lines[0]["step"].max() == 149
 
 
 def test_a_missing_header_is_a_state_and_no_crash(lay_run) -> None:
@@ -165,8 +164,7 @@ def test_a_change_on_disk_is_seen_although_readers_are_cached(lay_run) -> None:
     run = lay_run(stop_at=50, status=None)
 
     def last_step() -> int:
-        view, data = panel(page("run", run=run.name), "Loss")
-        return rows(layers(view, "line")[0], data)["step"].max()
+        return panel(page("run", run=run.name), "Loss").lines[0]["step"].max()
 
     assert last_step() == 50
     edit_ring(run, 40)

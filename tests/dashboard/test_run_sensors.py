@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from dashboard_charts import header_texts, layers, panel, rows
+from dashboard_charts import panel
 from dashboard_page import page, texts
 
 from treering.runlog.directory import RunDirectory
@@ -22,15 +22,14 @@ def test_sensors_of_devices_stand_on_the_steps(lay_run) -> None:
     run = lay_run(steps=60, device="cuda")
     rings = list(RunDirectory(run).attempts()[0].rings())
     app = page("run", run=run.name)
-    view, data = panel(app, "Power")
-    band, line = rows(layers(view, "area")[0], data), rows(layers(view, "line")[0], data)
+    power = panel(app, "Power")
+    band = line = power.lines[0]
     assert line["x"].tolist() == [ring.consumed_tokens for ring in rings]
     assert line["y"].tolist() == [310.0 + ring.step for ring in rings]
     assert (band["lo"].iloc[0], band["hi"].iloc[0]) == (301.0, 321.0)
-    assert header_texts(view) == [f"{310 + rings[-1].step} W"]
-    assert header_texts(panel(app, "Device memory")[0]) == ["65 GB"]
-    view, data = panel(app, "Computing by rank")
-    band = rows(layers(view, "area")[0], data)
+    assert power.labels == [f"{310 + rings[-1].step} W"]
+    assert panel(app, "Device memory").labels == ["65 GB"]
+    band = panel(app, "Computing by rank").lines[0]
     assert (set(band["lo"]), set(band["hi"])) == ({0.3}, {0.35}), "the highest is the rank that others wait for"
     assert "Mean over 2 ranks" in texts(app)
     assert "device/temperature: none, not supported" in texts(app)
@@ -54,8 +53,7 @@ def test_every_rank_of_2240_is_read_and_the_slowest_is_named(lay_run) -> None:
     run = lay_run(stop_at=110, ranks=2240)
     readings_of(run, range(2240), slowest=2239)
     app = page("run", run=run.name)
-    view, data = panel(app, "Computing by rank")
-    band = rows(layers(view, "area")[0], data)
+    band = panel(app, "Computing by rank").lines[0]
     assert (band["hi"].max(), band["lo"].min()) == (0.9, 0.3)
     shown = texts(app)
     assert "Mean over 2\u2009240 ranks" in shown
@@ -81,9 +79,8 @@ def test_a_long_file_says_how_much_of_it_is_read(lay_run, monkeypatch) -> None:
 @pytest.mark.slow
 def test_sensors_of_the_processor_without_a_device(lay_run) -> None:
     app = page("run", run=lay_run(steps=60, device="cpu").name, steps="last 100")
-    view, data = panel(app, "CPU of the node")
-    assert set(rows(layers(view, "line")[0], data)["y"]) == {50.0}
-    assert header_texts(panel(app, "Memory of the rank")[0]) == ["700 MB"]
+    assert set(panel(app, "CPU of the node").lines[0]["y"]) == {50.0}
+    assert panel(app, "Memory of the rank").labels == ["700 MB"]
     assert "device: none, no device" in texts(app)
 
 

@@ -132,6 +132,7 @@ class Curves:
         cumulative: whether the rows' tokens are those consumed so far; else those of a step.
         begin: Unix seconds at which the wall clock starts.
         after: rows up to this step are left out; what they consumed counts.
+        until_step: rows behind this step are left out; None: none.
     """
 
     stretches: tuple[Stretch, ...]
@@ -139,6 +140,7 @@ class Curves:
     cumulative: bool
     begin: float = 0.0
     after: int = 0
+    until_step: int | None = None
 
     def last(self, num_steps: int) -> "Curves":
         """The newest steps alone."""
@@ -146,7 +148,11 @@ class Curves:
 
     def behind(self, step: int) -> "Curves":
         """What is behind a step; the facts are those of the whole."""
-        found = replace(self, after=max(self.after, step))
+        return self.between(step + 1, self.until_step)
+
+    def between(self, first_step: int, last_step: int | None) -> "Curves":
+        """What is from one step to another; the facts are those of the whole."""
+        found = replace(self, after=max(self.after, first_step - 1), until_step=last_step)
         found.__dict__.update({"_base": self._base, "_derived": self._derived})
         return found
 
@@ -154,6 +160,11 @@ class Curves:
     def last_step(self) -> int:
         """The newest step; 0 if the run has no step."""
         return next((each.last_step for each in reversed(self.stretches) if each.last_step), 0)
+
+    @property
+    def last_drawn(self) -> int:
+        """The newest step that is not left out; later steps may be."""
+        return self.last_step if self.until_step is None else min(self.last_step, self.until_step)
 
     def __len__(self) -> int:
         return len(self.fact("step"))
@@ -185,12 +196,19 @@ class Curves:
 
     def fact(self, name: str) -> Any:
         """One fact of every row; see `FACTS`."""
-        start = int(np.searchsorted(self._base["step"], self.after, "right")) if self.after else 0
-        if name in self._base:
-            return self._base[name][start:]
-        if name not in self._derived:
+        if name not in self._base and name not in self._derived:
             self._derived[name] = self._whole(name)
-        return self._derived[name][start:]
+        whole = self._base[name] if name in self._base else self._derived[name]
+        return whole[self._window]
+
+    @cached_property
+    def _window(self) -> slice:
+        """The rows that are not left out."""
+        steps = self._base["step"]
+        start = int(np.searchsorted(steps, self.after, "right")) if self.after else 0
+        return slice(
+            start, len(steps) if self.until_step is None else int(np.searchsorted(steps, self.until_step, "right"))
+        )
 
     def _whole(self, name: str) -> Floats:
         ended: Floats = self._base["ended_at"]
@@ -255,12 +273,23 @@ class Curves:
         """Metrics at the rows of a stretch; those that are stored are read at once."""
         computed = {key: stretch.computed[key] for key in keys if stretch.computed and key in stretch.computed}
         names = {key: f"{METRIC_PREFIX}{self._name(key)}" for key in keys if key not in computed}
-        found = {key: compute(self, stretch, self.after) for key, compute in computed.items()}
+        found = {key: self._cut(compute(self, stretch, self.after), stretch) for key, compute in computed.items()}
         if names:
             after = max(stretch.after, self.after)
-            stored = stretch.source.series(list(names.values()), after, stretch.last_step)[1]
+            stored = stretch.source.series(list(names.values()), after, self._end(stretch))[1]
             found |= {key: stored[name] for key, name in names.items()}
         return found
+
+    def _cut(self, series: Series, stretch: Stretch) -> Series:
+        """The rows up to the last step that is not left out, of rows behind `after`."""
+        if self.until_step is None:
+            return series
+        steps = self.facts_of(stretch)["step"]
+        rows = int(((steps > self.after) & (steps <= self.until_step)).sum())
+        return Series(series.values[:rows], series.known[:rows])
+
+    def _end(self, stretch: Stretch) -> int:
+        return stretch.last_step if self.until_step is None else min(stretch.last_step, self.until_step)
 
     def _name(self, key: str) -> str:
         return self.metrics[key][0] if key in self.metrics else key
@@ -335,19 +364,21 @@ class Curves:
         names = {
             key: self.metrics[key][0] for key in keys if not any(key in (s.computed or ()) for s in self.stretches)
         }
-        if not names or self.after or rows < limit * ROWS_A_BUCKET or len(self.stretches) * ROWS_A_BUCKET > limit:
+        if not names or rows < limit * ROWS_A_BUCKET or len(self.stretches) * ROWS_A_BUCKET > limit:
             return bucket_starts(segments, limit), {}
+        window, last = self._window, self.last_drawn
         starts: list[Positions] = []
         found: dict[str, list[Buckets]] = {key: [] for key in names}
         first = 0
         for stretch, length in zip(self.stretches, self._base["lengths"], strict=True):
             if not length:
                 continue
-            quota = max(1, limit * length // rows)
+            quota = max(1, limit * length // rows)  # of the whole stretch, so that the window gets its `limit`
             buckets = stretch.source.many_buckets(list(names.values()), quota, stretch.last_step)
-            merged = {key: buckets[name].at_most(quota) for key, name in names.items()}
+            merged = {key: buckets[name].at_most(quota).between(self.after + 1, last) for key, name in names.items()}
             steps = self._base["step"][first : first + length]
-            starts.append(first + np.searchsorted(steps, next(iter(merged.values())).first_step))
+            begin = first + np.searchsorted(steps, next(iter(merged.values())).first_step)
+            starts.append(np.maximum(begin - window.start, 0))
             for key, each in merged.items():
                 found[key].append(each)
             first += length

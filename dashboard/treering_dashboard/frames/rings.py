@@ -77,15 +77,22 @@ class RunFrames:
 
     def last(self, num_steps: int) -> "RunFrames":
         """The same for the newest steps alone, so that they are downsampled less."""
-        path = self.path.last(num_steps)
-        first = path.after + 1
+        return self.between(self.path.last_step - num_steps + 1, None)
+
+    def between(self, first_step: int, last_step: int | None) -> "RunFrames":
+        """The same from one step to another alone."""
+        end = self.path.last_step if last_step is None else last_step
+
+        def inside(step: int) -> bool:
+            return first_step <= step <= end
+
         return replace(
             self,
-            path=path,
-            replaced=self.replaced.behind(path.after),
-            alarms=tuple(alarm for alarm in self.alarms if alarm.step >= first),
-            restarts=tuple(restart for restart in self.restarts if restart.step >= first),
-            incidents=tuple(each for each in self.incidents if each[1].step >= first),
+            path=self.path.between(first_step, last_step),
+            replaced=self.replaced.between(first_step, last_step),
+            alarms=tuple(alarm for alarm in self.alarms if inside(alarm.step)),
+            restarts=tuple(restart for restart in self.restarts if inside(restart.step)),
+            incidents=tuple(each for each in self.incidents if inside(each[1].step)),
         )
 
     @property

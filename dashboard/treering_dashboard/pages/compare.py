@@ -34,7 +34,8 @@ from treering_dashboard.frames.smoothing import WEIGHT
 from treering_dashboard.panels.address import SWITCH, among, check_address, check_all, gone
 from treering_dashboard.panels.answer import asked, error_box
 from treering_dashboard.panels.axis import Placement, XAxis, choose_axis
-from treering_dashboard.panels.charts import OKABE_ITO, PLAIN, Line, Marks, Panel, draw_stack
+from treering_dashboard.panels.board import draw_stack
+from treering_dashboard.panels.charts import OKABE_ITO, PLAIN, Line, Marks, Panel
 from treering_dashboard.panels.choice import all_runs_or_stop, keep_choice, run_label
 from treering_dashboard.panels.environments import environments
 from treering_dashboard.panels.foreign import say

@@ -1,6 +1,10 @@
 """One run: its state line, training health beside evaluation on one x, throughput, checkpoints, what ran."""
 
 import math
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -13,44 +17,56 @@ from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering_dashboard import links
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.buckets import MAX_BUCKETS
+from treering_dashboard.frames.curves import Curves
 from treering_dashboard.frames.rings import RunFrames
 from treering_dashboard.frames.scores import perplexity_frame, reported_frame, score_frame
 from treering_dashboard.frames.smoothing import WEIGHT
 from treering_dashboard.panels.address import SWITCH, check_address
 from treering_dashboard.panels.answer import error_box
 from treering_dashboard.panels.axis import Placement, XAxis, choose_axis, choose_window
-from treering_dashboard.panels.charts import Marks, Panel, draw_stack
+from treering_dashboard.panels.board import draw_board
+from treering_dashboard.panels.charts import Board, Marks, Panel
 from treering_dashboard.panels.choice import all_runs_or_stop, choose_run
+from treering_dashboard.panels.download import download_menu
 from treering_dashboard.panels.foreign import block, say
 from treering_dashboard.panels.notes import note_table, tag_badges
+from treering_dashboard.panels.panel_files import downloads
+from treering_dashboard.panels.recipe import recipe_text
 from treering_dashboard.panels.recorded import attempt_table, newest_metrics, recorded_checkpoints, settings_table
-from treering_dashboard.panels.sensors import energy_figures, sensor_charts
+from treering_dashboard.panels.sensors import energy_figures, sensor_notes
 from treering_dashboard.panels.state import SIGNS, badge, problem_box, state_line
+from treering_dashboard.panels.step import step_panel
 from treering_dashboard.panels.tables import alarm_table, checkpoint_table, incident_table, kernel_table, layout_facts
 from treering_dashboard.panels.text import count, number, plural
 from treering_dashboard.panels.training import (
     HEALTH,
+    MOST_OTHERS,
     incident_marks,
     metric_panels,
+    other_metrics,
     other_panels,
+    overview_line,
     restart_marks,
     score_panels,
+    sensor_panels,
     throughput_panels,
     validation_panel,
 )
+from treering_dashboard.panels.window import answers, window_of
 
-REFRESH_S = 5
+REFRESH_S = 2
 
 
 def page() -> None:
-    """Draws the page; the part below the controls looks again by itself while the run is alive."""
+    """Draws the page; state and curves look again by themselves while the run is alive, the rest when it changed."""
     runs = all_runs_or_stop()
-    check_address(replaced=SWITCH, smooth=SWITCH)
+    check_address(replaced=SWITCH, smooth=SWITCH, robust=SWITCH)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         run = choose_run(runs)
-        axis = choose_axis([cached.frames(run)])
-        window = choose_window()
-        show_replaced = len(cached.frames(run).replaced) > 0 and st.toggle(
+        frames = cached.frames(run)
+        axis = choose_axis([frames])
+        newest = choose_window()
+        show_replaced = len(frames.replaced) > 0 and st.toggle(
             "Replaced steps", key="replaced", bind="query-params", help="Steps that a restart went back behind, in grey"
         )
         smoothed = st.toggle(
@@ -59,38 +75,68 @@ def page() -> None:
             bind="query-params",
             help=f"Loss and gradient norm: time-weighted moving average, weight {WEIGHT}, over the faint curve",
         )
-    alive = cached.summary(run).alive
-    live = st.fragment(_live, run_every=REFRESH_S if alive else None, key="live")
-    live(run, axis, was_alive=alive, window=window, show_replaced=show_replaced, smoothed=smoothed)
+        robust = st.toggle(
+            "Robust axes",
+            key="robust",
+            bind="query-params",
+            help="The y axes leave out the most extreme hundredths, and each panel says how many points those are",
+        )
+    summary = cached.whole_summary(run)
+    view = View(axis, newest, show_replaced=show_replaced, smoothed=smoothed, robust=robust)
+    live = st.fragment(_live, run_every=REFRESH_S if summary.alive else None, key="live")
+    live(run, view, beside=_beside(run, summary))
+    if frames.num_steps:
+        _unreported(run, frames)
+    if isinstance(run, RecordedRunDirectory):
+        _recorded_details(run, summary, frames)
+    else:
+        _details(run, summary, frames)
 
 
-def _live(
-    run: AnyRun, axis: XAxis, *, was_alive: bool, window: int | None, show_replaced: bool, smoothed: bool
-) -> None:
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the controls say.
+
+    Attributes:
+        axis: the page's x.
+        newest: how many of the newest steps are drawn, None for all.
+        show_replaced: whether steps that a restart did again are drawn.
+        smoothed: whether noisy metrics have a moving average.
+        robust: whether the y axes leave out the most extreme values.
+    """
+
+    axis: XAxis
+    newest: int | None
+    show_replaced: bool
+    smoothed: bool
+    robust: bool
+
+
+def _beside(run: AnyRun, summary: RunLine) -> tuple[object, ...]:
+    """What the rest of the page shows; it is drawn again when this changes, and every minute."""
+    minute = int(time.time() / 60) if summary.alive else 0
+    return (cached.version_beside(run), summary.state, repr(summary.alarms), minute)
+
+
+def _live(run: AnyRun, view: View, *, beside: tuple[object, ...]) -> None:
     summary, frames = cached.whole_summary(run), cached.frames(run)
-    if summary.alive != was_alive:
+    if _beside(run, summary) != beside:
         st.rerun()
-    _head(summary)
+    _head(run, summary)
     problem_box(summary.problems)
     if summary.missing:
         error_box("The run that this one starts from is missing.", summary.missing)
-    shown = frames if window is None else frames.last(window)
     if frames.num_steps:
-        _charts(run, shown, axis, show_replaced=show_replaced, smoothed=smoothed)
-        _stretches(shown)
+        _board(run, frames, view)
     elif summary.state == "empty":
         st.info(
             "No step yet. `treering train` with this run's experiment starts it.", icon=":material/hourglass_empty:"
         )
     elif summary.recorded:
         st.info("No step was reported yet. `run.step(loss=…)` reports one.", icon=":material/hourglass_empty:")
-    if isinstance(run, RecordedRunDirectory):
-        _recorded_details(run, summary, frames, shown, axis)
-    else:
-        _details(run, summary, frames, shown, axis)
 
 
-def _head(summary: RunLine) -> None:
+def _head(run: AnyRun, summary: RunLine) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         badge(summary.state)
         if summary.archived:
@@ -111,67 +157,82 @@ def _head(summary: RunLine) -> None:
         say(summary.mirror)
     if summary.step:
         state_line(summary)
+    if isinstance(run, RunDirectory):
+        with suppress(EvidenceError):  # the page names what does not hold
+            say(recipe_text(run.resolved))
 
 
-def _charts(run: AnyRun, frames: RunFrames, axis: XAxis, *, show_replaced: bool, smoothed: bool) -> None:
-    x = Placement.of(axis, [frames.path, frames.replaced] if show_replaced else [frames.path])
-    marks = Marks(restart_marks(frames, x), incident_marks(frames, x))
-    health, evaluation, throughput = st.columns(3, gap="medium")
-    with health:
-        st.markdown("###### Training health")
-        panels = metric_panels(frames, HEALTH, x, show_replaced=show_replaced, smoothed=smoothed)
-        if panels:
-            draw_stack(panels, x, marks, key="health", alt_text=_described("Training health", frames))
-        else:
-            st.info("No loss was reported. `run.step(loss=…)` reports it.", icon=":material/show_chart:")
-    with evaluation:
-        st.markdown("###### Evaluation over training")
-        _evaluation(run, frames, x, marks)
-    with throughput:
-        st.markdown("###### Throughput")
-        panels = throughput_panels(frames, x, show_replaced=show_replaced)
-        if panels:
-            draw_stack(panels, x, marks, key="throughput", alt_text=_described("Throughput", frames))
-        else:
-            st.caption("Two reported steps are needed.")
-    if frames.recorded:
-        _others(frames, x, marks, show_replaced=show_replaced)
+def _board(run: AnyRun, frames: RunFrames, view: View) -> None:
+    """All panels of the run, and the step that was clicked."""
+    window = window_of(run, frames.path.last_step)
+    whole = frames if view.newest is None else frames.last(view.newest)
+    shown = whole if window.steps is None else whole.between(*window.steps)
+    if not shown.num_steps:
+        shown = whole
+    x = Placement.of(view.axis, _placed(whole, view))
+    x = x if window.steps is None else x.within(_placed(shown, view))
+    groups = _groups(run, shown, x, view)
+    step = frames.path.at([window.at], [x.column]) if window.at is not None else None
+    board = Board(
+        {title: [window.scaled(panel) for panel in panels] for title, panels in groups.items() if panels},
+        Marks(restart_marks(shown, x), incident_marks(shown, x)),
+        alt=_described("Training health, evaluation and throughput", shown),
+        rest=f"Steps {count(window.steps[0])} to {count(window.steps[1])}" if window.steps else "",
+        robust=view.robust,
+        overview=overview_line(whole, x) if window.steps else None,
+        at=float(x.place(step).iloc[0]) if step is not None and len(step) else None,
+    )
+    if board.panels:
+        draw_board(board, x, key="board", answers=answers(frames, x))
+        _stretches(shown)
+        download_menu(run.path.name[:8], downloads(board, x))
+    if window.at is not None:
+        step_panel(run, frames, window.at, links.step_button)
 
 
-def _others(frames: RunFrames, x: Placement, marks: Marks, *, show_replaced: bool) -> None:
-    """Metrics of another trainer that are not in the catalog."""
-    panels, left = other_panels(frames, x, show_replaced=show_replaced)
-    if panels:
-        st.markdown("###### Other metrics")
-        for column, cell in enumerate(st.columns(3, gap="medium")):
-            if own := panels[column::3]:
-                with cell:
-                    alt_text = _described(", ".join(panel.title for panel in own), frames)
-                    draw_stack(own, x, marks, key=f"others-{column}", alt_text=alt_text)
-    if left:
-        newest_metrics(frames, left)
+def _placed(frames: RunFrames, view: View) -> list[Curves]:
+    return [frames.path, frames.replaced] if view.show_replaced else [frames.path]
 
 
-def _evaluation(run: AnyRun, frames: RunFrames, x: Placement, marks: Marks) -> None:
-    panels: list[Panel] = []
+def _groups(run: AnyRun, frames: RunFrames, x: Placement, view: View) -> dict[str, list[Panel]]:
+    """The panels by the title over them."""
+    return {
+        "Training health": metric_panels(frames, HEALTH, x, show_replaced=view.show_replaced, smoothed=view.smoothed),
+        "Evaluation over training": _evaluation(run, frames, x),
+        "Throughput": throughput_panels(frames, x, show_replaced=view.show_replaced),
+        "Other metrics": other_panels(frames, x, show_replaced=view.show_replaced) if frames.recorded else [],
+        "Sensors": sensor_panels(cached.telemetry(run), frames.path, x),
+    }
+
+
+def _evaluation(run: AnyRun, frames: RunFrames, x: Placement) -> list[Panel]:
     if isinstance(run, RecordedRunDirectory):
-        scored, problem = cached.scored(run)
-        panels += score_panels(reported_frame(scored), perplexity_frame([]), frames, x)
+        scored, _ = cached.scored(run)
+        panels = score_panels(reported_frame(scored), perplexity_frame([]), frames, x)
+    else:
+        evaluations, _ = cached.evaluations(run)
+        panels = score_panels(score_frame(evaluations), perplexity_frame(evaluations), frames, x)
+    return panels + validation_panel(frames, x)
+
+
+def _unreported(run: AnyRun, frames: RunFrames) -> None:
+    """Says what reports losses and scores, where there are none, and names a record that does not hold."""
+    if not any(key in frames.path for key in HEALTH):
+        st.info("No loss was reported. `run.step(loss=…)` reports it.", icon=":material/show_chart:")
+    if isinstance(run, RecordedRunDirectory):
+        found: tuple[Sequence[object], EvidenceError | None] = cached.scored(run)
         nothing = "No score was reported. `run.score(STEP, TASK, {…})` reports one:"
         example = 'run.score(run.last_step, "hellaswag", {"acc": 0.81, "acc_stderr": 0.004})'
     else:
-        evaluations, problem = cached.evaluations(run)
-        panels += score_panels(score_frame(evaluations), perplexity_frame(evaluations), frames, x)
-        nothing = "" if evaluations else "No checkpoint has been evaluated yet; this scores them:"
+        found = cached.evaluations(run)
+        nothing = "No checkpoint has been evaluated yet; this scores them:"
         example = f"treering evaluate --run {run.path.name[:8]}"
+    scores, problem = found
     if problem:
         error_box("An evaluation's record does not hold.", problem)
-    drawn = panels + validation_panel(frames, x)
-    if drawn:
-        draw_stack(drawn, x, marks, key="evaluation", alt_text=_described("Scores of the checkpoints", frames))
-    if not panels and nothing and not problem:
+    elif not scores:
         st.info(nothing, icon=":material/quiz:")
-        block(example, "python" if frames.recorded else "bash")
+        block(example, "python" if isinstance(run, RecordedRunDirectory) else "bash")
 
 
 def _stretches(frames: RunFrames) -> None:
@@ -190,7 +251,7 @@ def _described(what: str, frames: RunFrames) -> str:
     return f"{what} over {frames.num_steps} steps{last}"
 
 
-def _details(run: RunDirectory, summary: RunLine, frames: RunFrames, shown: RunFrames, axis: XAxis) -> None:
+def _details(run: RunDirectory, summary: RunLine, frames: RunFrames) -> None:
     wide, right = st.columns([2, 1], gap="medium")
     with wide:
         st.markdown("###### Incidents")
@@ -203,17 +264,17 @@ def _details(run: RunDirectory, summary: RunLine, frames: RunFrames, shown: RunF
             links.open_checkpoint(checkpoint_table(run))
         _what_ran(run, frames, middle, wide)
     with right:
-        if shown.num_steps:
+        if frames.num_steps:
             st.markdown("###### Sensors")
-            sensor_charts(cached.telemetry(run), shown, axis)
+            sensor_notes(cached.telemetry(run))
         energy_figures(run)
         st.markdown("###### Notes")
         note_table(summary.notes, run.path.name)
 
 
-def _recorded_details(
-    run: RecordedRunDirectory, summary: RunLine, frames: RunFrames, shown: RunFrames, axis: XAxis
-) -> None:
+def _recorded_details(run: RecordedRunDirectory, summary: RunLine, frames: RunFrames) -> None:
+    if more := other_metrics(frames)[MOST_OTHERS:]:
+        newest_metrics(frames, more)
     st.markdown("###### Attempts")
     attempt_table(run, frames)
     if frames.restarts:
@@ -226,7 +287,7 @@ def _recorded_details(
         note_table(summary.notes, run.path.name)
         if len(cached.telemetry(run).keys):
             st.markdown("###### Sensors")
-            sensor_charts(cached.telemetry(run), shown, axis)
+            sensor_notes(cached.telemetry(run))
         energy_figures(run)
     with right:
         st.markdown("###### Settings")

@@ -51,25 +51,33 @@ class Placement:
         axis: the choice.
         divisor: seconds of one unit for a time span, else 1.
         title: with its unit.
+        unit: of a time span, else empty.
         extent: smallest and largest x.
+        window: the same of what is drawn, where that is a part.
     """
 
     axis: XAxis
     divisor: float
     title: str
+    unit: str
     extent: tuple[float, float]
+    window: tuple[float, float] | None = None
 
     @classmethod
     def of(cls, axis: XAxis, curves: Sequence[Curves]) -> "Placement":
         """Fits the unit and the extent to the curves that will be drawn."""
-        facts = [each.fact(axis.column) for each in curves if len(each)]
-        low, high = (min(float(f.min()) for f in facts), max(float(f.max()) for f in facts)) if facts else (0.0, 1.0)
-        divisor, title = 1.0, axis.title
+        low, high = _extent(axis, curves)
+        divisor, unit, title = 1.0, "", axis.title
         if axis.span:
             found = ((size, unit) for at_least, size, unit in _SPANS if high >= at_least)
             divisor, unit = next(found, (1.0, "s"))
             title = f"{axis.title} ({unit})"
-        return cls(axis, divisor, title, (low / divisor, high / divisor))
+        return cls(axis, divisor, title, unit, (low / divisor, high / divisor))
+
+    def within(self, curves: Sequence[Curves]) -> "Placement":
+        """The same axis, of which a part is drawn."""
+        low, high = _extent(self.axis, curves)
+        return replace(self, window=(low / self.divisor, high / self.divisor))
 
     @property
     def column(self) -> str:
@@ -79,6 +87,11 @@ class Placement:
     def place(self, frame: pd.DataFrame) -> pd.Series:
         """The x of every row."""
         return frame[self.axis.column].astype(float) / self.divisor
+
+
+def _extent(axis: XAxis, curves: Sequence[Curves]) -> tuple[float, float]:
+    facts = [each.fact(axis.column) for each in curves if len(each)]
+    return (min(float(f.min()) for f in facts), max(float(f.max()) for f in facts)) if facts else (0.0, 1.0)
 
 
 def axes_of(curves: Sequence[RunFrames]) -> list[str]:

@@ -9,25 +9,17 @@ import streamlit as st
 from treering.errors import ConfigError, EvidenceError
 from treering.runlog.find import AnyRun
 from treering_dashboard.frames import cached
-from treering_dashboard.frames.rings import RunFrames
 from treering_dashboard.frames.telemetry import Telemetry
-from treering_dashboard.panels.axis import Placement, XAxis
-from treering_dashboard.panels.charts import Marks, draw_stack
 from treering_dashboard.panels.foreign import figure, label, say
 from treering_dashboard.panels.tables import table
 from treering_dashboard.panels.text import age, count, number, plural
-from treering_dashboard.panels.training import incident_marks, restart_marks, sensor_panels
 
 
-def sensor_charts(telemetry: Telemetry, frames: RunFrames, axis: XAxis) -> None:
-    """Draws the readings, and says what of them is missing."""
-    x = Placement.of(axis, [frames.path])
-    panels = sensor_panels(telemetry, frames.path.after + 1, x)
-    if not panels:
+def sensor_notes(telemetry: Telemetry) -> None:
+    """Says what the curves of the sensors show, and what of the readings is missing."""
+    if telemetry.steps.empty:
         st.caption("No readings on record.")
         return
-    marks = Marks(restart_marks(frames, x), incident_marks(frames, x))
-    draw_stack(panels, x, marks, key="sensors", alt_text=f"Sensor readings over {frames.num_steps} steps")
     lost = f"; {plural(telemetry.dropped, 'reading')} lost" if telemetry.dropped else ""
     st.caption(f"Mean over {label(_ranks(telemetry))}, band from the lowest to the highest reading{lost}.")
     if telemetry.by_minute:

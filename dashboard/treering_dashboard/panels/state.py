@@ -36,6 +36,9 @@ class Sign:
     advice: str
 
 
+_CELL: Final = 164
+"""Pixels of a figure in the state line: seven beside each other on a desk, two on a phone."""
+
 HUES: Final[dict[Colour, str]] = {
     "blue": "#0072B2",
     "green": "#009E73",
@@ -114,37 +117,33 @@ def stall_banner() -> None:
 
 def state_line(summary: RunLine) -> None:
     """Age of the last step, age of the last checkpoint, the cost of a crash now; then the progress."""
-    cells = st.columns([1.25, 1.25, 1.25, 1, 1, 1.1, 1.25], gap="small")
     of_all = f" of {count(summary.num_steps)}" if summary.num_steps else ""
     unit = "" if summary.recorded else "nat/token"
     speed = "not known" if summary.tokens_per_second is None else "tokens/s"
-    with cells[0]:
-        figure("Last step", age(summary.age_s), f"step {count(summary.step)}{of_all}")
-    with cells[1]:
-        saved = f"step {count(summary.checkpoint_step)}" if summary.checkpoint_step else "none yet"
-        figure("Last checkpoint", age(summary.checkpoint_age_s), saved)
-    with cells[2]:
-        figure("Work at risk", duration(summary.at_risk_s), plural(summary.at_risk_steps, "step"))
-    with cells[3]:
-        figure("Loss", number(summary.loss), unit if summary.loss is not None else "")
-    with cells[4]:
-        figure("Validation loss", number(summary.validation_loss), unit)
-    with cells[5]:
-        figure("Throughput", number(summary.tokens_per_second), speed)
-    with cells[6]:
-        _progress(summary)
+    saved = f"step {count(summary.checkpoint_step)}" if summary.checkpoint_step else "none yet"
+    with st.container(horizontal=True, gap="small"):
+        for title, value, below in (
+            ("Last step", age(summary.age_s), f"step {count(summary.step)}{of_all}"),
+            ("Last checkpoint", age(summary.checkpoint_age_s), saved),
+            ("Work at risk", duration(summary.at_risk_s), plural(summary.at_risk_steps, "step")),
+            ("Loss", number(summary.loss), unit if summary.loss is not None else ""),
+            ("Validation loss", number(summary.validation_loss), unit),
+            ("Throughput", number(summary.tokens_per_second), speed),
+            _progress(summary),
+        ):
+            with st.container(width=_CELL):
+                figure(title, value, below)
 
 
-def _progress(summary: RunLine) -> None:
-    """How far a run is; of a trainer that reports no schedule, what it consumed."""
+def _progress(summary: RunLine) -> tuple[str, str, str]:
+    """Title, value and detail of how far a run is; of a trainer that reports no schedule, what it consumed."""
     tokens = number(summary.consumed_tokens)
     if not summary.train_tokens:
         read = "read so far" if summary.all_ranks else "of rank 0 alone"
-        figure("Tokens", tokens, "not reported" if summary.consumed_tokens is None else read)
-        return
+        return "Tokens", tokens, "not reported" if summary.consumed_tokens is None else read
     done = f"{tokens} of {number(summary.train_tokens)} tokens"
     left = f" · {duration(summary.remaining_s)} to go" if summary.remaining_s is not None else ""
-    figure("Progress", NOTHING if summary.progress is None else f"{100 * summary.progress:.0f} %", done + left)
+    return "Progress", NOTHING if summary.progress is None else f"{100 * summary.progress:.0f} %", done + left
 
 
 def problem_box(problems: tuple[EvidenceError, ...]) -> None:

@@ -17,7 +17,7 @@ from treering.foreign import shown
 from treering.metrics.compare import headline
 from treering.runlog.metric_catalog import METRICS, Metric, describe
 from treering_dashboard.frames.buckets import downsample
-from treering_dashboard.frames.curves import Drawn
+from treering_dashboard.frames.curves import Curves, Drawn
 from treering_dashboard.frames.rings import VALIDATION, RunFrames
 from treering_dashboard.frames.scores import shots_text
 from treering_dashboard.frames.smoothing import WEIGHT, smooth
@@ -92,11 +92,21 @@ def throughput_panels(frames: RunFrames, x: Placement, *, show_replaced: bool) -
     return [*speed, *utilisation, *([_split_panel(frames, x)] if is_split else []), *bubble]
 
 
-def other_panels(frames: RunFrames, x: Placement, *, show_replaced: bool) -> tuple[list[Panel], list[str]]:
-    """The metrics of another trainer that have no place elsewhere: panels of the first ones, keys of the others."""
+def other_metrics(frames: RunFrames) -> list[str]:
+    """The metrics of another trainer that have no place elsewhere."""
     placed = {*HEALTH, *THROUGHPUT, *REPORTED, VALIDATION}
-    keys = [key for key in frames.path.metrics if key not in placed]
-    return metric_panels(frames, keys[:MOST_OTHERS], x, show_replaced=show_replaced), keys[MOST_OTHERS:]
+    return [key for key in frames.path.metrics if key not in placed]
+
+
+def other_panels(frames: RunFrames, x: Placement, *, show_replaced: bool) -> list[Panel]:
+    """Panels of the first of these metrics."""
+    return metric_panels(frames, other_metrics(frames)[:MOST_OTHERS], x, show_replaced=show_replaced)
+
+
+def overview_line(frames: RunFrames, x: Placement) -> Line | None:
+    """The curve over the whole run by which a part of it is chosen; None where no metric of health was reported."""
+    key = next((key for key in HEALTH if key in frames.path), None)
+    return None if key is None else Line(curve(frames.path.drawn([key], [x.column]), key, x), "", "")
 
 
 def _split_panel(frames: RunFrames, x: Placement) -> Panel:
@@ -336,15 +346,16 @@ def score_panels(scores: pd.DataFrame, perplexity: pd.DataFrame, frames: RunFram
     return panels
 
 
-def sensor_panels(telemetry: Telemetry, first_step: int, x: Placement) -> list[Panel]:
+def sensor_panels(telemetry: Telemetry, path: Curves, x: Placement) -> list[Panel]:
     """A panel for each sensor: the mean over ranks, with a band from the lowest to the highest reading.
 
     Args:
         telemetry: of the run.
-        first_step: earlier ones are not drawn.
+        path: the steps that are drawn.
         x: the page's axis.
     """
-    steps = telemetry.steps[telemetry.steps["step"] >= first_step]
+    steps = telemetry.steps
+    steps = steps[(steps["step"] > path.after) & (steps["step"] <= path.last_drawn)]
     if steps.empty:
         return []
     panels = []

@@ -94,6 +94,11 @@ class Buckets:
             return self
         return self.merged((np.arange(count) * len(self)) // count)
 
+    def between(self, first_step: int, last_step: int) -> "Buckets":
+        """The buckets that hold a step from one to another; those at the ends may hold more steps."""
+        inside = (self.last_step >= first_step) & (self.first_step <= last_step)
+        return Buckets(*(getattr(self, field.name)[inside] for field in fields(self)))
+
     def to_rows(self) -> Floats:
         """The statistics one after the other in one array, as a pyramid stores them."""
         return np.concatenate([getattr(self, name).astype(np.float64) for name in STATISTICS])

@@ -1,0 +1,99 @@
+"""Draws a board: uPlot in the browser, numbers from the server.
+
+`board/` holds uPlot 1.6.32 as its authors publish it, with their licence, and the program that drives it. Both go to
+the browser with the page: a wheel needs no npm, and a page asks no other server. The browser answers with a window of
+x, with the x of a step, and with the scale of a panel.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import streamlit as st
+
+from treering.files import read_text
+from treering_dashboard.panels.axis import Placement
+from treering_dashboard.panels.charts import Board, Marks, Panel, on_dark
+from treering_dashboard.panels.wire import Sent, board_head, encoded
+
+PROGRAM: Final = Path(__file__).parent / "board"
+
+_SENT: Final = "board_sent"
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a page does with the browser's answers.
+
+    Attributes:
+        zoom: gets the window of x, None for all of it.
+        pick: gets the x that was clicked.
+        scale: gets a panel's title and whether its scale is logarithmic.
+    """
+
+    zoom: Callable[[tuple[float, float] | None], None]
+    pick: Callable[[float], None]
+    scale: Callable[[str, bool], None]
+
+
+@cache
+def _component() -> Any:
+    program = "\n".join(read_text(PROGRAM / name) for name in ("uPlot.iife.min.js", "board.js"))
+    style = "\n".join(read_text(PROGRAM / name) for name in ("uPlot.min.css", "board.css"))
+    return st.components.v2.component("treering.board", js=program, css=style)
+
+
+def draw_board(board: Board, x: Placement, *, key: str, answers: Answers | None = None) -> None:
+    """Draws panels over the page's x.
+
+    Args:
+        board: what is drawn, with at least one panel.
+        x: the page's axis.
+        key: stable name of the element, so that a refresh keeps the crosshair.
+        answers: what the page does with zoom and click; None: the browser zooms in what it has.
+    """
+    if st.context.theme.type == "dark":
+        board = on_dark(board)
+    head, arrays = board_head(board, x)
+    sent: dict[str, Sent] = st.session_state.setdefault(_SENT, {})
+    sent[key] = encoded({**head, "asks": answers is not None}, arrays, sent.get(key))
+
+    def answer(name: str) -> Any:
+        return st.session_state[key][name]["value"]
+
+    def zoomed() -> None:
+        window = answer("zoom")
+        if answers is not None:
+            answers.zoom(None if window is None else (float(window[0]), float(window[1])))
+
+    def picked() -> None:
+        if answers is not None:
+            answers.pick(float(answer("pick")))
+
+    def scaled() -> None:
+        if answers is not None:
+            answers.scale(str(answer("scale")["title"]), bool(answer("scale")["log"]))
+
+    _component()(
+        key=key,
+        data=sent[key].data,
+        on_zoom_change=zoomed,
+        on_pick_change=picked,
+        on_scale_change=scaled,
+        on_resync_change=lambda: sent.pop(key, None),
+    )
+
+
+def draw_stack(panels: Sequence[Panel], x: Placement, marks: Marks, *, key: str, alt_text: str) -> None:
+    """A board of one group without a title, in which only the browser zooms.
+
+    Args:
+        panels: at least one.
+        x: the page's axis.
+        marks: of restarts and incidents.
+        key: see `draw_board`.
+        alt_text: what the panels show, for readers who do not see them.
+    """
+    draw_board(Board({"": panels}, marks, alt_text), x, key=key)
