@@ -5,6 +5,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import psutil
+
 
 def start_apart(command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
     """Starts a command in a session of its own.
@@ -35,3 +37,19 @@ def start_apart(command: Sequence[str], log: Path, environment: Mapping[str, str
         finally:
             os._exit(0)
     os.waitpid(between, 0)
+
+
+def process_of(number: int | None) -> psutil.Process | None:
+    """The process with that id; None where there is none."""
+    try:
+        return None if number is None else psutil.Process(number)
+    except psutil.NoSuchProcess:
+        return None
+
+
+def lives(process: psutil.Process | None) -> bool:
+    """Whether a process has not ended; its id may be another process's by now."""
+    try:
+        return process is not None and process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

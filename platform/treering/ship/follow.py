@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import psutil
 import stamina
 
+from treering.apart import lives, process_of
 from treering.ending import run_command
 from treering.errors import EvidenceError, StoreError
 from treering.files import reason
@@ -144,7 +144,7 @@ class _Training:
 
     def __init__(self, project: Project, prefix: str | None, companion: int | None) -> None:
         self._project, self._prefix = project, prefix
-        self._process = _process(companion)
+        self._process = process_of(companion)
         self._last_alive = time.monotonic()
 
     def runs(self) -> list[AnyRun]:
@@ -152,7 +152,7 @@ class _Training:
 
     def silent_s(self) -> float:
         """Seconds since something trained."""
-        if _lives(self._process) or any(is_held(run.lock) for run in self.runs()):
+        if lives(self._process) or any(is_held(run.lock) for run in self.runs()):
             self._last_alive = time.monotonic()
         return time.monotonic() - self._last_alive
 
@@ -256,20 +256,6 @@ def _by_turns(report: Report | None) -> Report | None:
 
 
 _reporting = threading.Lock()
-
-
-def _process(number: int | None) -> psutil.Process | None:
-    try:
-        return None if number is None else psutil.Process(number)
-    except psutil.NoSuchProcess:
-        return None
-
-
-def _lives(process: psutil.Process | None) -> bool:
-    try:
-        return process is not None and process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def main(arguments: list[str]) -> int:

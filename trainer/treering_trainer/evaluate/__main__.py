@@ -42,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="PATH=VALUE")
     parser.add_argument("--run", default=None, help="a run's id (or prefix) instead of the config's; writes no metrics")
     parser.add_argument("--all", action="store_true", help="of a run every kept checkpoint, not only the newest")
+    parser.add_argument("--step", type=int, default=None, help="of a run only the checkpoint of this step")
     parser.add_argument("--device", default=None, help="cpu, cuda or cuda:N")
     parser.add_argument("--no-publish", action="store_true", help="resolve the blend here; writes no metrics")
     parser.add_argument("--json", action="store_true", help="print the records as JSON, and progress on standard error")
@@ -64,6 +65,7 @@ def _run(project: Project, options: argparse.Namespace) -> None:
         options.overrides,
         wanted=wanted,
         newest=named and not options.all,
+        step=options.step,
         device=options.device,
         publish=not options.no_publish,
         say=say if options.json else partial(say, stream=sys.stdout),
@@ -100,6 +102,7 @@ def _evaluate(
     *,
     wanted: str | None,
     newest: bool,
+    step: int | None,
     device: str | None,
     publish: bool,
     say: Say,
@@ -121,7 +124,7 @@ def _evaluate(
     else:
         run = find_run(project.runs, wanted)
         resolved, checkpoints, records = run.resolved, run.checkpoints(), run.path / EVALUATIONS
-    checkpoints = checkpoints[-1:] if newest else checkpoints
+    checkpoints = [each for each in checkpoints[-1 if newest else 0 :] if step in {None, each.step}]
     if not checkpoints:
         raise NotFoundError(f"run {resolved.run_id}: no checkpoint to evaluate; `dvc repro train` trains it")
 

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 # Before torch starts its threads: a process with threads must not fork. Ranks set their own number.
@@ -27,6 +28,7 @@ from treering.ending import run_command
 from treering.errors import ConfigError, TrainingError
 from treering.foreign import say
 from treering.project import Project
+from treering_trainer.launch.beside import Follow
 from treering_trainer.launch.job import Mode, Until
 from treering_trainer.launch.start import STARTED_VARIABLE, train, train_as_rank
 from treering_trainer.launch.target import Target
@@ -85,7 +87,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         started = float(os.environ.get(STARTED_VARIABLE, time.time()))
         until = Until(None if options.time_limit is None else started + options.time_limit, options.stop_after)
         target = Target(project, options.runs or project.runs, options.config, publish=not options.no_publish)
-        resolved = _resolve(target, options.overrides)
+        target, resolved = _resolve(target, options.overrides)
         make_hooks(
             resolved.attempt.hooks, str(target.config)
         )  # so that an error in a hook's options is reported before anything starts
@@ -101,8 +103,8 @@ def _main(arguments: Sequence[str] | None) -> int:
     )
 
 
-def _resolve(target: Target, overrides: Sequence[str]) -> Resolved:
-    """Resolves the experiment's YAML file, or reads a run's `resolved.json`.
+def _resolve(target: Target, overrides: Sequence[str]) -> tuple[Target, Resolved]:
+    """Resolves the experiment's YAML file, or reads a run's `resolved.json`, which says nothing of an evaluation.
 
     Raises:
         ConfigError: the config is wrong, or `--set` is given beside a resolved config.
@@ -113,11 +115,12 @@ def _resolve(target: Target, overrides: Sequence[str]) -> Resolved:
             raise ConfigError(
                 str(target.config), "", "--set beside a resolved config", "the YAML file of the experiment"
             )
-        return Resolved.read(target.config)
+        return target, Resolved.read(target.config)
     experiment = load_experiment(target.config, overrides)
     # Without publishing, the training may run outside the pipeline, whose stage `blend` writes the blend.
     blend = ResolvedBlend.read(target.project.blend) if target.publish else resolve_blend(experiment, target.project)
-    return resolve_run(experiment, blend, str(target.config), tuple(overrides), runs=target.runs)
+    resolved = resolve_run(experiment, blend, str(target.config), tuple(overrides), runs=target.runs)
+    return replace(target, follow=Follow.of(experiment.evaluation, overrides)), resolved
 
 
 def _refuse(text: str) -> None:

@@ -144,6 +144,8 @@ def prepare_attempt(
     job.attempt.mkdir(parents=True)
     joins = start_lines(resolved, target.runs) if plan.origin != "resume" else []
     _report_start(job, (hardware.note, note, *plan.messages, *joins))
+    if target.follow is not None:
+        target.follow.start(target.config, job.attempt)
     return job
 
 

@@ -20,6 +20,7 @@ from treering.redact import redact
 from treering.runlog import lock
 from treering.runlog.directory import RunDirectory
 from treering.runlog.ring_file import compress_long
+from treering_trainer.launch.beside import unscored
 from treering_trainer.launch.ending import log_file, read_reason, reason_file, record_failure
 from treering_trainer.launch.job import Job, Mode, Until, write_end
 from treering_trainer.launch.prepare import PARENT_VARIABLE, import_quietly, inspect_node, prepare_attempt
@@ -212,3 +213,5 @@ def _finish(target: Target, job: Job) -> None:
     target.publish_final(run, final)
     compress_long(run.plain_ring_files())
     say(f"run {run.path.name}: finished; checkpoints are in {run.checkpoints_folder}")
+    for line in () if target.follow is None else unscored(run, job.attempt):
+        say(f"  {line}")

@@ -10,6 +10,7 @@ from treering.config.resolved import Resolved
 from treering.foreign import say
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
+from treering_trainer.launch.beside import Follow
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +22,14 @@ class Target:
         runs: folder of run directories.
         config: the experiment's file, for errors.
         publish: whether the finished run becomes the project's published checkpoint, metrics and plots.
+        follow: how new checkpoints are evaluated beside the training, None if they are not.
     """
 
     project: Project
     runs: Path
     config: Path
     publish: bool = True
+    follow: Follow | None = None
 
     def run(self, resolved: Resolved) -> RunDirectory:
         """The directory of a run."""
