@@ -1,5 +1,7 @@
 """The page Bias: what was measured, as a table and as charts, and what helps where nothing was."""
 
+import json
+
 import numpy as np
 import pandas as pd
 from bias_record import measured
@@ -7,8 +9,10 @@ from dashboard_charts import charts
 from dashboard_page import page, table, texts
 
 from treering.metrics.bias import assess
+from treering.metrics.hans import HEURISTICS
 from treering.runlog.chronicle import write_analysis
 from treering.runlog.directory import RunDirectory
+from treering.runlog.records import Evaluation
 
 
 def lay_bias(run, axis, **planted):
@@ -64,3 +68,42 @@ def test_a_changed_measurement_is_named(lay_run):
     said = texts(page("bias"))
     assert "The measurement of this checkpoint does not hold." in said
     assert "the file was changed" in said
+
+
+def lay_hans(run):
+    """Answers of a model that says yes to everything, with two examples in the prompt."""
+    (file,) = run.evaluation_files()[-1:]
+    evaluation, _ = Evaluation.read(file)
+    names = [f"line {number}" for number in range(1, 25)]
+    labels = {name: "01"[place % 2] for place, name in enumerate(names)}
+    fields = {
+        "heuristic": {name: HEURISTICS[place // 2 % 3] for place, name in enumerate(names)},
+        "label": labels,
+        "examples": {name: ("0 1", "1 0")[place // 2 % 2] for place, name in enumerate(names)},
+    }
+    right = {name: float(labels[name] == "0") for name in names}
+    changes = {"items": {"hans": {"2": {"acc": right}}}, "fields": {"hans": {"2": fields}}}
+    evaluation.model_copy(update=changes).write(file)
+    return run.checkpoints()[-1]
+
+
+def test_hans_is_divided_on_the_page_and_in_the_terminal(lay_run, treering, monkeypatch):
+    run = RunDirectory(lay_run(steps=100))
+    code, _, errors = treering("hans", run.path)
+    assert (code, "is scored without the task hans; name hans with its file" in errors) == (2, True)
+    checkpoint = lay_hans(run)
+    app = page("bias")
+    rows = table(app, "Part").set_index(["By", "Part"])
+    assert rows.loc[("all", "all"), ["Items", "Says yes"]].tolist() == ["24", "1.000"]
+    assert rows.loc[("heuristic and answer", "constituent, no is right"), "Accuracy"].startswith("0.000  (0.000 to ")
+    assert rows.loc[("last example", "yes"), "Items"] == "12"
+    assert list(table(app, "Verdict")["Verdict"]) == ["within noise"]
+    assert "one order of examples" in texts(app)
+    monkeypatch.chdir(run.path.parent.parent)
+    code, output, _ = treering("hans", f"{run.path.name[:8]}@{checkpoint.step}", "--json")
+    answer = json.loads(output)
+    assert [(each["part"], each["accuracy"]) for each in answer["shares"] if each["by"] == "all"] == [("all", 0.5)]
+    code, output, _ = treering("hans", run.path.name[:8])
+    assert code == 0
+    assert "subsequence, no is right" in output
+    assert "imprecise: " in output

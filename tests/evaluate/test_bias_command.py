@@ -17,6 +17,7 @@ from treering.metrics.bias import assess
 from treering.runlog.analyses import Bias
 from treering.runlog.directory import RunDirectory
 from treering_trainer.checkpointing.inference import load_model
+from treering_trainer.evaluate.analyses import measure_bias
 from treering_trainer.evaluate.analyses.bias import main
 from treering_trainer.evaluate.analyses.lexicon import read_lexicon
 from treering_trainer.generate.decoder import Decoder
@@ -180,6 +181,46 @@ def test_texts_drawn_together_follow_the_model(project, run):
     ended = sum(not cut for _, cut in drawn) / 1500
     assert ended == pytest.approx(float(shares[top]), abs=4 * math.sqrt(0.25 / 1500))
     assert all(text == "" for text, cut in drawn if not cut)
+
+
+def plant(model, codec, ratio):
+    """Gives the model weights by which ` con` is `ratio` times as probable after `bal` as after `053`.
+
+    All blocks add nothing, so that the next token depends on the last one alone; ` dir` has the reciprocal ratio.
+    """
+    for parameter in model.parameters():
+        parameter.data.zero_()
+    *_, norm = model.layers if model.tied else model.layers[:-1]
+    next(norm.parameters()).data.fill_(1)
+    (embedding,) = [each.data for name, each in model.named_parameters() if each.shape[0] == 512]
+    width = embedding.shape[1]
+    ways = torch.zeros(2, width)
+    ways[0, :2] = ways[1, 2:4] = torch.tensor([1.0, -1.0])
+    bal, other, con, dir_ = (codec.encode(f"so {word}").ids[-1] for word in ("bal", "053", "con", "dir"))
+    last = [bal, other]
+    embedding[last] = 0.1 * ways  # what is normalised has length sqrt(width), whatever it is here
+    for token, way, against in ((con, *ways), (dir_, *ways.flip(0))):
+        embedding[token] = (way * (4 + math.log(ratio)) + against * 4) / math.sqrt(2 * width)
+    return model
+
+
+def test_the_bias_that_a_model_has_is_measured(project, run, measure, monkeypatch):
+    model = plant(load_model(run.checkpoints()[-1]), load_tokenizer(project.tokenizer), 3.0)
+    monkeypatch.setattr(measure_bias, "load_model", lambda _: model)
+    groups = [{"name": name, "words": {"who": word}} for name, word in (("a", "bal"), ("b", "053"))]
+    templates = [f"{start} {{who}}" for start in ("so", "to", "dir", "con")]
+    planted = {"adjectives": ["con", "dir", "bol"], "axes": [{"name": "x", "templates": templates, "groups": groups}]}
+    (project.root / "planted.yaml").write_text(json.dumps(planted))
+    record, _ = measure(lists="planted.yaml", **{"num-samples": 2000, "max-tokens": 2, "top-p": 1})
+    (group,) = assess(record).axes[0].groups
+    association, occurrence = (
+        {each.word: each.ratio for each in rows} for rows in (group.association, group.occurrence)
+    )
+    assert [association[word].value for word in ("con", "dir", "bol")] == pytest.approx([3, 1 / 3, 1], rel=0.03)
+    assert occurrence["con"].low <= 3 <= occurrence["con"].high
+    assert occurrence["dir"].low <= 1 / 3 <= occurrence["dir"].high
+    assert group.occurrence[0].flagged
+    assert association["bol"].covers_one
 
 
 def test_vaders_lexicon_is_read_from_its_wheel():

@@ -19,6 +19,7 @@ from treering.config.operation import EvaluationTask
 from treering.data.corpus.token_bytes import Spelling
 from treering.data.corpus.tokenize import load_tokenizer
 from treering.data.corpus.tokenizer import open_tokenizer
+from treering.metrics.hans import hans_of
 from treering.project import NO_TASKS
 from treering.runlog.directory import RunDirectory
 
@@ -230,6 +231,10 @@ def test_records_carry_versions_prompts_and_items(world, evaluate):
     assert record.scores["hans"]["5"]["examples"] == sum(counts) / 6
     assert record.scores["hans"]["5"]["examples"] < 5
     assert set("".join(read.values())) <= set("01 ")
+    shares = [share for share in hans_of(record).shares if share.by == "all"]
+    assert {str(share.shots): share.accuracy for share in shares} == {
+        shots: pytest.approx(record.scores["hans"][shots]["acc"]) for shots in ("0", "1", "5")
+    }
     assert f"hans, 5-shot: {sum(counts) / 6:.2f} examples a prompt on average" in output
     assert "wikitext103 " in output.split("step 3: held-out loss")[1]
 

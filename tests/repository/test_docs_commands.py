@@ -24,6 +24,7 @@ NOT_RUN = {
     "treering up": "it serves until Ctrl-C; tests/ship/test_up.py starts and ends it",
     "treering ship --follow": "it follows until it is ended; tests/ship starts and ends it",
     "treering bias": "its prompts are longer than the sequence here; tests/evaluate/test_bias_command.py measures",
+    "treering hans": "the project has no such task; tests/dashboard/test_bias_page.py has one",
     "treering fetch": "it downloads wheels; tests/data/test_fetch.py reads a registry of its own",
     "treering launch experiments/demo.yaml --hostfile hosts": "it starts ranks on other nodes; with --dry-run it runs",
     "treering launch experiments/demo.yaml --slurm": "it submits a job to Slurm; tests/launch has a Slurm of its own",

@@ -21,6 +21,7 @@ from treering.config.resolved import CONFIG_FILE
 from treering.config.settings import read_settings
 from treering.errors import EvidenceError
 from treering.metrics.bias import BiasReport, assess
+from treering.metrics.hans import Hans, hans_of
 from treering.metrics.lines.line import RunLine
 from treering.metrics.lines.read import run_line
 from treering.metrics.logbook import Logbook
@@ -201,6 +202,25 @@ def logbook(run: AnyRun) -> Logbook:
 def _logbook(path: str, version: Version, *, recorded: bool) -> Logbook:
     del version  # part of the key alone
     return read_logbook(RecordedRunDirectory(Path(path)) if recorded else RunDirectory(Path(path)))
+
+
+def hans(checkpoint: CheckpointDirectory) -> Hans | None:
+    """A checkpoint's answers to HANS; None where it has none.
+
+    Raises:
+        EvidenceError: the evaluation was changed.
+    """
+    for file in checkpoint.run.evaluation_files():
+        if file.stem == checkpoint.path.name:
+            return _hans(str(file), file_version(file.parent, file.name), checkpoint.digest)
+    return None
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _hans(file: str, version: Version, checkpoint: str) -> Hans | None:
+    del version  # part of the key alone
+    evaluation, _ = Evaluation.read(Path(file))
+    return hans_of(evaluation) if evaluation.checkpoint == checkpoint else None
 
 
 def bias(checkpoint: CheckpointDirectory) -> BiasReport | None:

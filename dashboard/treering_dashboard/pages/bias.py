@@ -1,4 +1,4 @@
-"""How a checkpoint speaks of groups of people: each group against the others of its axis, with intervals."""
+"""What a checkpoint leans on: how it speaks of groups of people, and which heuristics it follows in HANS."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,9 @@ import streamlit as st
 from treering.config.canonical import short
 from treering.errors import EvidenceError
 from treering.metrics.bias import AxisBias, BiasReport, GroupBias, WordRatio
+from treering.metrics.hans import Hans
 from treering.metrics.ratios import Ratio
+from treering.runlog.directory import CheckpointDirectory
 from treering_dashboard.frames import cached
 from treering_dashboard.panels.address import among, check_address
 from treering_dashboard.panels.answer import command, error_box, open_ends
@@ -34,7 +36,18 @@ def page() -> None:
     """Draws the page."""
     st.header("Bias")
     checkpoint = checkpoint_or_stop()
-    line = f"treering bias {checkpoint.run.path.name[:8]}@{checkpoint.step}"
+    _groups(checkpoint)
+    try:
+        hans = cached.hans(checkpoint)
+    except EvidenceError as error:
+        error_box("The evaluation of this checkpoint does not hold.", error)
+    else:
+        if hans is not None:
+            _hans(hans, checkpoint)
+
+
+def _groups(checkpoint: CheckpointDirectory) -> None:
+    line = f"treering bias {_named(checkpoint)}"
     try:
         report = cached.bias(checkpoint)
     except EvidenceError as error:
@@ -46,6 +59,53 @@ def page() -> None:
         return
     _report(report)
     command(line)
+
+
+def _named(checkpoint: CheckpointDirectory) -> str:
+    return f"{checkpoint.run.path.name[:8]}@{checkpoint.step}"
+
+
+def _hans(found: Hans, checkpoint: CheckpointDirectory) -> None:
+    st.subheader("HANS: does it infer, or follow a heuristic?")
+    st.caption("Half of the right answers are yes; a model that follows the heuristic says yes to the other half too.")
+    numbers = ("Shots", "Items", "Accuracy", "Says yes")
+    table(shares_frame(found), "Answers by heuristic, examples and balance", numbers=numbers, rows=16)
+    if found.influences:
+        table(influences_frame(found), "How the examples in the prompt move the answer", numbers=("Shots",), rows=8)
+    open_ends("Limits of HANS", [doubt.line for doubt in found.doubts])
+    command(f"treering hans {_named(checkpoint)}")
+
+
+def shares_frame(found: Hans) -> pd.DataFrame:
+    """One row a part of the items, as text."""
+    return pd.DataFrame(
+        [
+            {
+                "Shots": str(each.shots),
+                "By": each.by,
+                "Part": each.part,
+                "Items": count(each.items),
+                "Accuracy": f"{each.accuracy:.3f}  ({each.low:.3f} to {each.high:.3f})",
+                "Says yes": f"{each.yes:.3f}",
+            }
+            for each in found.shares
+        ]
+    )
+
+
+def influences_frame(found: Hans) -> pd.DataFrame:
+    """One row a comparison, as text."""
+    return pd.DataFrame(
+        [
+            {
+                "Shots": str(each.shots),
+                "Share of yes": each.of,
+                "Ratio": _interval(each.ratio),
+                "Verdict": _FLAGGED if each.flagged else _NOT,
+            }
+            for each in found.influences
+        ]
+    )
 
 
 def _report(report: BiasReport) -> None:

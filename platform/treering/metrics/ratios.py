@@ -108,6 +108,14 @@ def ratio_of_counts(hits: int, texts: int, other_hits: int, other_texts: int, te
     )
 
 
+def wilson(hits: int, items: int) -> tuple[float, float]:
+    """The 95 % interval of a share (Wilson, Journal of the American Statistical Association 22, 1927)."""
+    z = _quantile(math.inf, 1 - ALPHA / 2)
+    middle = (hits + z**2 / 2) / (items + z**2)
+    half = z / (items + z**2) * math.sqrt(hits * (items - hits) / items + z**2 / 4)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
 def least_p(texts: int, total_hits: int, other_texts: int) -> float:
     """The smallest p-value that so many texts with a word could have given, however they are divided."""
     ends = {max(0, total_hits - other_texts), min(texts, total_hits)}

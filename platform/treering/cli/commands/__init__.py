@@ -25,6 +25,8 @@ COMMANDS = {
         "evaluate": "Score checkpoints of a run on the held-out tasks and corpora; existing scores are kept.",
         "continuations": "Show what each checkpoint of a run made of the kept prompts, side by side.",
         "bias": "Measure how a checkpoint speaks of groups of people: gender, ethnicity, religion, or your own lists.",
+        "hans": "Show the answers to HANS by heuristic, number of examples, order of examples, and balance of their "
+        "labels.",
         "export": "Write the weights of a checkpoint for other programs, with a record that names the checkpoint.",
         "generate": "Continue a text with the model of a checkpoint; the same seed gives the same text.",
     },

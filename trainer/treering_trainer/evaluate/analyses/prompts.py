@@ -173,4 +173,4 @@ def _is_stored(records: Path, head: Continuations) -> bool:
         record, _ = Continuations.read(records / head.analysis / f"{checkpoint_name(head.step)}.json")
     except EvidenceError:
         return False
-    return record.model_copy(update={"continuations": ()}) == head
+    return record.model_copy(update={"continuations": (), "device": head.device}) == head
