@@ -8,6 +8,7 @@ import sys
 import pytest
 import text_project
 import yaml
+from dashboard_page import page, texts
 from trained import eventually, rings_after
 
 from treering.runlog.find import find_runs
@@ -91,6 +92,10 @@ def test_four_configs_of_three_seeds_give_one_right_sentence_each(swept, monkeyp
     assert both.startswith(f"D against A ({changes}): held-out loss +")
     for line in (rate, both):
         assert "3 and 3 seeds), higher beyond the noise of seeds. Both read the same data (12 common steps)." in line
+    monkeypatch.setenv("TREERING_ROOT", str(project.root))
+    shown = texts(page("compare", runs=names)).splitlines()
+    for line in (best, decay, rate, both):
+        assert line in shown
 
 
 def test_a_run_that_fails_does_not_hold_up_the_next_one(zygote, project, tmp_path):

@@ -24,7 +24,7 @@ from treering.runlog.ring import RINGS_FILE
 from treering_dashboard.frames.audits import recorded_difference_of
 from treering_dashboard.frames.cached import Version, version
 
-COSTLY_BYTES: Final = 40_000_000
+COSTLY_BYTES: Final = 300_000_000
 """Bytes of rings that take about a second to read."""
 
 
@@ -47,10 +47,10 @@ def compare_reads(a: AnyRun, b: AnyRun) -> DataComparison | RecordedDifference |
     if isinstance(a, RecordedRunDirectory) and isinstance(b, RecordedRunDirectory):
         return recorded_difference_of(a, b)
     if isinstance(a, RunDirectory) and isinstance(b, RunDirectory):
-        return compare_data(_reads(a), _reads(b))
+        return compare_data(fed(a), fed(b))
     for run in (a, b):
         check_whole_batches(run)
-    found = compare_batches(_reads(a), _reads(b))
+    found = compare_batches(fed(a), fed(b))
     if not found.common_steps:
         raise UserError(
             f"runs {a.id} and {b.id}: found no step whose samples both runs report, expected at least one; pass "
@@ -59,7 +59,7 @@ def compare_reads(a: AnyRun, b: AnyRun) -> DataComparison | RecordedDifference |
     return found
 
 
-def _reads(run: AnyRun) -> Fed:
+def fed(run: AnyRun) -> Fed:
     """What the steps of a run were fed; of Treering's trainer up to the first ring that does not hold."""
     return _fed(str(run.path), version(run), recorded=isinstance(run, RecordedRunDirectory))
 

@@ -5,7 +5,7 @@ the browser with the page: a wheel needs no npm, and a page asks no other server
 x, with the x of a step, and with the scale of a panel.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,7 @@ import streamlit as st
 
 from treering.files import read_text
 from treering_dashboard.panels.axis import Placement
-from treering_dashboard.panels.charts import Board, Marks, Panel, on_dark
+from treering_dashboard.panels.charts import Board, on_dark
 from treering_dashboard.panels.wire import Sent, board_head, encoded
 
 PROGRAM: Final = Path(__file__).parent / "board"
@@ -84,16 +84,3 @@ def draw_board(board: Board, x: Placement, *, key: str, answers: Answers | None 
         on_scale_change=scaled,
         on_resync_change=lambda: sent.pop(key, None),
     )
-
-
-def draw_stack(panels: Sequence[Panel], x: Placement, marks: Marks, *, key: str, alt_text: str) -> None:
-    """A board of one group without a title, in which only the browser zooms.
-
-    Args:
-        panels: at least one.
-        x: the page's axis.
-        marks: of restarts and incidents.
-        key: see `draw_board`.
-        alt_text: what the panels show, for readers who do not see them.
-    """
-    draw_board(Board({"": panels}, marks, alt_text), x, key=key)

@@ -9,7 +9,7 @@ import streamlit as st
 from treering.metrics.environments import compare_environments
 from treering_dashboard.panels.foreign import say
 from treering_dashboard.panels.tables import table
-from treering_dashboard.panels.text import NOTHING
+from treering_dashboard.panels.text import NOTHING, plural
 
 
 def environments(first: tuple[str, Mapping[str, Any]], second: tuple[str, Mapping[str, Any]]) -> None:
@@ -20,6 +20,11 @@ def environments(first: tuple[str, Mapping[str, Any]], second: tuple[str, Mappin
         second: the same of the other.
     """
     found = compare_environments(first[1], second[1])
+    numeric = sum(each.numeric for each in found.differences)
+    if found.same_digest:
+        st.caption("Everything that can move numbers is the same: a difference of the runs has another cause.")
+    elif numeric:
+        st.caption(f"{plural(numeric, 'thing')} that can move numbers differ: they may be a cause of other losses.")
     if found.differences:
         rows = [
             {

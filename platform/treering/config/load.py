@@ -203,13 +203,13 @@ def _keys(section: type[Section], location: Sequence[int | str]) -> list[str]:
     """The keys that a section below `section` knows."""
     for part in location:
         if isinstance(part, str) and part in section.model_fields:
-            section = next(_sections(section.model_fields[part].annotation))
+            section = next(sections_in(section.model_fields[part].annotation))
     return list(section.model_fields)
 
 
-def _sections(annotation: Any) -> Iterator[type[Section]]:
+def sections_in(annotation: Any) -> Iterator[type[Section]]:
     """The sections that an annotation such as `tuple[CorpusConfig, ...]` or `RampConfig | None` speaks of."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         yield annotation
     for argument in get_args(annotation):
-        yield from _sections(argument)
+        yield from sections_in(argument)

@@ -205,11 +205,15 @@ class GroupComparison:
         }
 
 
-def compare_groups(runs: Sequence[AnyRun]) -> GroupComparison:
+def compare_groups(
+    runs: Sequence[AnyRun], read: Callable[[AnyRun], Fed] = fed_of, *, data: bool = True
+) -> GroupComparison:
     """Groups runs by their configs without seeds, and compares the groups.
 
     Args:
         runs: the runs; the group of the first one is what others are compared with.
+        read: reads what a run was fed.
+        data: whether what the groups were fed is compared too.
 
     Raises:
         EvidenceError: a config or an evaluation does not hold.
@@ -218,6 +222,8 @@ def compare_groups(runs: Sequence[AnyRun]) -> GroupComparison:
     for run in {run.path: run for run in runs}.values():
         contender = contender_of(run)
         members.setdefault(digest_json(contender.content), []).append(contender)
+    for group in members.values():
+        group.sort(key=lambda each: [f"{seed!s:>20}" for seed in each.seeds.values()])
     every = {each.run.id: each for group in members.values() for each in group}
     step, held_out, losses, measure = _losses(every)
     groups = tuple(
@@ -229,10 +235,16 @@ def compare_groups(runs: Sequence[AnyRun]) -> GroupComparison:
     adjusted = holm([1.0 if effect is None else effect.p for effect in effects])
     measured = tables(every, held_out, step)
     scores = iter(judge_groups(measured, [[run.id for run in group.runs] for group in groups]))
-    read = lru_cache(maxsize=_FEEDS)(fed_of)
+    kept = lru_cache(maxsize=_FEEDS)(read)
     verdicts = tuple(
         GroupVerdict(
-            a, b, _change(a, b), effect, p, *((_data(a, b, read), next(scores)) if a is groups[0] else ("", ()))
+            a,
+            b,
+            _change(a, b),
+            effect,
+            p,
+            _data(a, b, kept) if data and a is groups[0] else "",
+            next(scores) if a is groups[0] else (),
         )
         for (a, b), effect, p in zip(pairs, effects, adjusted, strict=True)
     )
