@@ -34,7 +34,7 @@ class PathSummary:
     Attributes:
         segments: of the path, oldest first.
         missing: what is missing before them, in a sentence; empty where the path is whole.
-        newest: the newest rings, at most `NEWEST_STEPS`, oldest first.
+        newest: the newest rings, oldest first.
         validation_loss: the newest held-out loss, None before the first.
         alarms: of the rules of health, in the order of their steps.
         curve: the loss in a few points, see `curve_of`.
@@ -53,8 +53,12 @@ class PathSummary:
         return self.newest[-1] if self.newest else None
 
 
-def summary_of_path(run: RunDirectory) -> PathSummary:
+def summary_of_path(run: RunDirectory, newest: int = NEWEST_STEPS) -> PathSummary:
     """The rings of a run's path in short.
+
+    Args:
+        run: the run.
+        newest: how many of the newest rings.
 
     Raises:
         EvidenceError: a record or a ring of the run itself is missing or does not hold.
@@ -62,10 +66,11 @@ def summary_of_path(run: RunDirectory) -> PathSummary:
     segments, missing = segments_left(run)
     if sum(state_of(segment.attempt.rings_file)[0] for segment in segments) >= LONG_BYTES:
         try:
-            return _by_columns(run, tuple(segments), missing)
+            return _by_columns(run, tuple(segments), missing, newest)
         except EvidenceError:  # the rings say what is wrong, and which of them are left
             pass
-    return _by_rings(run, path_left(run))
+    path = path_left(run)
+    return _summary(path, alarms_of(run, path), newest)
 
 
 def summary_before_fault(run: RunDirectory, problems: list[EvidenceError]) -> PathSummary:
@@ -84,19 +89,15 @@ def summary_before_fault(run: RunDirectory, problems: list[EvidenceError]) -> Pa
     return _summary(PathLeft(tuple(segments), rings, missing), alarms)
 
 
-def _by_rings(run: RunDirectory, path: PathLeft) -> PathSummary:
-    return _summary(path, alarms_of(run, path))
-
-
-def _summary(path: PathLeft, alarms: Sequence[Alarm]) -> PathSummary:
+def _summary(path: PathLeft, alarms: Sequence[Alarm], newest: int = NEWEST_STEPS) -> PathSummary:
     held_out = next((ring.validation_loss for ring in reversed(path.rings) if ring.validation_loss is not None), None)
     curve = curve_of([ring.loss for ring in path.rings])
-    return PathSummary(path.segments, path.missing, path.rings[-NEWEST_STEPS:], held_out, tuple(alarms), curve)
+    return PathSummary(path.segments, path.missing, path.rings[-newest:], held_out, tuple(alarms), curve)
 
 
-def _by_columns(run: RunDirectory, segments: tuple[PathSegment, ...], missing: str) -> PathSummary:
+def _by_columns(run: RunDirectory, segments: tuple[PathSegment, ...], missing: str, number: int) -> PathSummary:
     columns = PathColumns.of_run(segments, whole=not missing)
-    newest = tuple(columns.newest(NEWEST_STEPS))
+    newest = tuple(columns.newest(number))
     alarms = alarms_by_columns(run, segments, columns)
     held_out, curve = columns.last("validation/loss"), curve_by_columns(columns, LOSS)
     return PathSummary(segments, missing, newest, held_out, tuple(alarms), curve)

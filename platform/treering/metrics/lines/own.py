@@ -11,7 +11,7 @@ from treering.errors import EvidenceError
 from treering.metrics.alarms import RULES
 from treering.metrics.efficiency import peak_shares
 from treering.metrics.flops import ModelShape
-from treering.metrics.lines.diverging import Finding, diverging
+from treering.metrics.lines.diverging import LEVEL_STEPS, Finding, diverging
 from treering.metrics.lines.journal import with_journal
 from treering.metrics.lines.line import LineState, RunLine
 from treering.metrics.lines.reasons import with_reason
@@ -43,7 +43,7 @@ def own_line(run: RunDirectory, now: float, path: PathSummary | None = None) -> 
     found = _held(problems, lambda: condition(run, now))
     attempts = run.attempts()
     newest = attempts[-1] if attempts else None
-    last, rings = path.last, path.newest
+    last, rings = path.last, path.newest[-LEVEL_STEPS:]
     alarms = Counter(alarm.rule for alarm in path.alarms)
     line = RunLine(
         id=run.path.name if resolved is None else run.id,
@@ -66,7 +66,7 @@ def own_line(run: RunDirectory, now: float, path: PathSummary | None = None) -> 
         missing=path.missing,
     )
     if resolved is not None:
-        line = _with_config(line, resolved, path)
+        line = _with_config(line, resolved, rings)
     line = _with_devices(line, newest, resolved, rings, problems)
     line = with_journal(_with_checkpoint(line, run, resolved, rings, problems), run, problems)
     end = _held(problems, lambda: newest.end if newest else None)
@@ -82,13 +82,13 @@ def own_line(run: RunDirectory, now: float, path: PathSummary | None = None) -> 
 
 def _path(run: RunDirectory, problems: list[EvidenceError]) -> PathSummary:
     try:
-        return summary_of_path(run)
+        return summary_of_path(run, LEVEL_STEPS)
     except EvidenceError as error:
         problems.append(error)
         return summary_before_fault(run, problems)
 
 
-def _with_config(line: RunLine, resolved: Resolved, path: PathSummary) -> RunLine:
+def _with_config(line: RunLine, resolved: Resolved, rings: Sequence[Ring]) -> RunLine:
     """The line with what the run is to do."""
     num_steps = resolved.schedule.num_steps
     return replace(
@@ -96,7 +96,7 @@ def _with_config(line: RunLine, resolved: Resolved, path: PathSummary) -> RunLin
         experiment=resolved.experiment,
         num_steps=num_steps,
         train_tokens=resolved.consumed_tokens(num_steps),
-        remaining_s=_remaining_s(path.newest, resolved.consumed_samples(num_steps)),
+        remaining_s=_remaining_s(rings, resolved.consumed_samples(num_steps)),
         checkpoint_every=resolved.attempt.checkpoint.every_steps,
         overrides=resolved.overrides,
     )

@@ -53,6 +53,7 @@ class AttemptColumns:
     def __init__(self, attempt: Any, *, keep: bool = True) -> None:
         self._attempt: Attempt = attempt
         self._store: Store = FolderStore(attempt.path / COLUMNS) if keep else MemoryStore()
+        self._seen: Head | None = None
 
     @cached_property
     def _log(self) -> RingLog[Any]:
@@ -71,8 +72,11 @@ class AttemptColumns:
             OSError: the rings cannot be read.
         """
         begin = self._attempt.header_digest
+        if self._seen is not None and self._seen.standing(self._log.path, begin) == "current":
+            return self._seen  # a path asks several times for one line of a list
         head = self._store.head()
         if head is not None and head.standing(self._log.path, begin) == "current":
+            self._seen = head
             return head
         try:
             return self._extended(begin)
@@ -107,6 +111,7 @@ class AttemptColumns:
             try:
                 return read(head)
             except DamagedPartError:
+                self._seen = None
                 found = self._store.head()
                 if found is not None and found.parts == head.parts:  # no other process replaced the part
                     self._forget()
@@ -123,6 +128,7 @@ class AttemptColumns:
 
     def _forget(self) -> None:
         """Drops all parts."""
+        self._seen = None
         try:
             with self._store.locked():
                 self._store.publish(Head("", Place("")))
