@@ -216,7 +216,7 @@ def test_foreign_text_unknown_names_and_stalls_in_a_browser(lay_run, tmp_path, r
         page.get_by_text(HOSTILE, exact=True).first.wait_for()
         for markup in ("main strong", "main b", ".katex", "main a[href*='x.example']"):
             assert page.locator(markup).count() == 0, markup
-        page.get_by_text(f"Run {stalled.path.name[:8]}: no step for").first.wait_for()
+        page.get_by_text(f"Run {stalled.path.name[:8]} demo: no step for").first.wait_for()
 
         for path, said in (
             ("run?run=zzz", "No such run"),
@@ -228,7 +228,7 @@ def test_foreign_text_unknown_names_and_stalls_in_a_browser(lay_run, tmp_path, r
             assert page.locator(".board").count() == 0
 
         page.goto(f"{address}/takedown")
-        page.get_by_text(f"Run {stalled.path.name[:8]}: no step for").first.wait_for()
+        page.get_by_text(f"Run {stalled.path.name[:8]} demo: no step for").first.wait_for()
         assert "stalled" in page.locator("main").inner_text()
         page.goto(f"{address}/run?run={stalled.path.name}")
         wait_until_drawn(page)

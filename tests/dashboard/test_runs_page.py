@@ -7,6 +7,11 @@ from damaged_run import befall, edit_ring
 from dashboard_page import APP, page, texts
 from streamlit.testing.v1 import AppTest
 
+from treering.runlog.directory import RunDirectory
+from treering.runlog.journal import Archived, Tagged
+
+HOSTILE = "**bold** <b>tag</b> $x^2$ :red[red] `code` [link](http://x.example) :material/home:"
+
 
 @pytest.mark.slow
 def test_runs_without_runs_says_what_to_do(tmp_path, monkeypatch) -> None:
@@ -39,7 +44,13 @@ def test_runs_lists_every_state(lay_run) -> None:
     assert by_state["interrupted"]["At risk"].startswith("40 (")
     assert by_state["evidence damaged"]["Step"] == "149 of 306"
     assert by_state["empty"]["Loss"] == "\u2013"
-    assert "4 runs, none running" in texts(app)
+    assert "4 runs, none running; 1 damaged, 1 interrupted" in texts(app)
+    assert table["State"][0][0].endswith("evidence damaged"), "the neediest is first"
+    assert by_state["interrupted"]["Why"] == "interrupted after step 240: interrupted by the test"
+    assert by_state["interrupted"]["Devices"] == "2 CPU"
+    assert "To go" not in table, "no run moves"
+    assert by_state["empty"]["Devices"] == "\u2013"
+    assert len(by_state["finished"]["Curve"]) == 24
 
 
 @pytest.mark.slow
@@ -87,4 +98,49 @@ def test_the_query_in_the_address_filters_the_runs(lay_run) -> None:
     assert "no run has the config value model.layer" in texts(page("runs", q="model.layer>1"))
     refused = page("runs", q="modl.x>2")
     assert "column 1: found 'modl.x>2', expected one of the fields experiment" in texts(refused)
+    assert "an example: model.num_layers>=24 tag:ablation" in texts(refused)
     assert not refused.dataframe
+    assert "corpus is in the ledger alone; `treering search QUERY` asks it" in texts(page("runs", q="corpus:code"))
+    by_score = page("runs", q="score.cloze@4>0.4 host:node-17")
+    assert len(by_score.dataframe[0].value) == 2
+    assert "no run has the score lambada; there are cloze, cloze.acc, " in texts(page("runs", q="score.lambada>0"))
+
+
+@pytest.mark.slow
+def test_runs_are_folded_by_configuration_and_tag(lay_run) -> None:
+    runs = [RunDirectory(lay_run(seed=seed, steps=60)) for seed in (1, 2)]
+    other = RunDirectory(lay_run(steps=60, stop_at=60, learning_rate=2e-3, status="failed", reason=HOSTILE))
+    runs[0].journal.append(Tagged(at=1.0, by="ada", added=(f"owner={HOSTILE}",)))
+    folds = page("runs", by="configuration").dataframe[0].value
+    assert list(folds["Runs"]) == ["1", "2"], "the group with the neediest run is first"
+    assert list(folds["States"]) == ["1 failed", "2 finished"]
+    assert folds["Group"][0] == "peak_learning_rate=0.002 min_learning_rate=0.0002"
+    assert folds["Why"][0] == f"{other.path.name[:8]}: failed after step 60: {HOSTILE}"
+    shown = page("runs", by="configuration", group=folds["Group"][1])
+    assert {name[:8] for name in shown.dataframe[0].value["Run"]} == {run.path.name[:8] for run in runs}
+    assert "2 runs of 3" in texts(shown)
+    shown.button[0].click().run()
+    assert list(shown.dataframe[0].value.columns[:2]) == ["Group", "Runs"]
+    by_owner = page("runs", by="tag.owner").dataframe[0].value
+    assert set(by_owner["Group"]) == {"none", HOSTILE}
+    assert "No such by" in texts(page("runs", by="nothing"))
+
+
+@pytest.mark.slow
+def test_archived_runs_are_hidden_and_counted(lay_run) -> None:
+    run = RunDirectory(lay_run(steps=60))
+    lay_run(seed=2, steps=60)
+    run.journal.append(Archived(at=1.0, by="ada", archived=True))
+    app = page("runs")
+    assert "1 run of 2" in texts(app)
+    assert "1 archived run hidden" in texts(app)
+    assert len(page("runs", archived="true").dataframe[0].value) == 2
+
+
+@pytest.mark.slow
+def test_the_order_is_explained(lay_run) -> None:
+    lay_run(steps=60)
+    said = texts(page("runs"))
+    assert "1. stalled: no step comes" in said
+    assert "2. diverging: every further step is lost" in said
+    assert "outside its band at 8 or more of the newest 16 steps" in said

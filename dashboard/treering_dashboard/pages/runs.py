@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import streamlit as st
 
@@ -9,48 +10,78 @@ from treering.errors import UserError
 from treering.metrics.lines.attention import LEVELS, neediest_first, needs_attention
 from treering.metrics.lines.line import RunLine
 from treering.metrics.lines.settings import set_apart
-from treering.runlog.find import AnyRun
-from treering.store.ledger.search.folders import doubts, fits, folder_query
+from treering.store.ledger.search.folders import FolderFacts, doubts, fits, folder_query
+from treering.store.ledger.search.folds import folded, keys_of
 from treering.store.ledger.search.query import Term
 from treering_dashboard import links
 from treering_dashboard.frames import cached
 from treering_dashboard.panels.address import SWITCH, among, check_address, check_all, text
 from treering_dashboard.panels.answer import error_box
 from treering_dashboard.panels.choice import all_runs_or_stop, unlisted
-from treering_dashboard.panels.fleet import WHY, choose_of, order_help
+from treering_dashboard.panels.fleet import WHY, choose_fold, choose_of, order_help
 from treering_dashboard.panels.foreign import block, label, say
 from treering_dashboard.panels.text import count, plural
 
 REFRESH_S = 10
+GROUP = "group"
+"""In the address: the group whose runs are shown."""
 REGISTRY_VARIABLE = "TREERING_MLFLOW_URL"
 
 
 def page() -> None:
     """Draws the table; a click on a row opens the run, two ticked rows are compared."""
     summaries = [cached.summary(run) for run in all_runs_or_stop()]
-    check_address(archived=SWITCH, q=text)
-    query = st.text_input(
-        "Query",
-        key="q",
-        bind="query-params",
-        label_visibility="collapsed",
-        placeholder="model.num_layers>=24 tag:ablation -state:finished",
-        help="The terms of `treering runs QUERY`: experiment, state, tag, note, host, score.TASK, loss, config values",
-    )
+    check_address(archived=SWITCH, q=text, by=among(keys_of(summaries), "key"), group=text)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        query = st.text_input(
+            "Query",
+            key="q",
+            bind="query-params",
+            label_visibility="collapsed",
+            placeholder="model.num_layers>=24 tag:ablation -state:finished",
+            help="As in `treering runs QUERY`: experiment, state, tag, note, host, score.TASK, loss, config values",
+        )
+        order_help()
     try:
         terms = folder_query(query or "")
     except UserError as error:
         error_box("The query does not say what to list.", error)
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        by = st.selectbox(
+            "Group by",
+            keys_of(summaries),
+            index=None,
+            key="by",
+            bind="query-params",
+            label_visibility="collapsed",
+            placeholder="Group by",
+            width=190,
+        )
         tags = _choose_tags(summaries)
         archived = any(s.archived for s in summaries) and st.toggle(
             "Archived runs", key="archived", bind="query-params", help="Runs that `treering archive` put away"
         )
-        order_help()
     live = st.fragment(_table, run_every=REFRESH_S if any(s.alive for s in summaries) else None, key="live")
-    live(tags, terms, archived=archived)
+    live(Shown(tuple(tags), terms, by, archived=archived))
     unlisted()
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the controls say.
+
+    Attributes:
+        tags: that a shown run must have, all of them.
+        terms: of the query.
+        by: what runs are grouped by; None: they are not.
+        archived: whether archived runs are listed.
+    """
+
+    tags: tuple[str, ...]
+    terms: Sequence[Term]
+    by: str | None
+    archived: bool
 
 
 def _choose_tags(summaries: list[RunLine]) -> list[str]:
@@ -70,21 +101,47 @@ def _choose_tags(summaries: list[RunLine]) -> list[str]:
     )
 
 
-def _table(tags: list[str], terms: Sequence[Term], *, archived: bool) -> None:
+def _table(shown: Shown) -> None:
     every = [(run, cached.summary(run)) for run in cached.all_runs()]
-    read = [(run, line) for run, line in every if set(tags) <= set(line.tags) and (archived or not line.archived)]
-    said: list[str] = []
-    if terms:
-        said = doubts(terms, [cached.facts(run) for run, _line in read])
-        read = [(run, line) for run, line in read if fits(line, cached.facts(run), terms)]
-    lines = neediest_first(line for _run, line in read)
-    _headline(lines, len(every), hidden=0 if archived else sum(line.archived for _run, line in every))
-    for each in said:
-        say(each)
+    read = [
+        (line, cached.facts(run))
+        for run, line in every
+        if set(shown.tags) <= set(line.tags) and (shown.archived or not line.archived)
+    ]
+    said = doubts(shown.terms, [facts for _line, facts in read])
+    read = [(line, facts) for line, facts in read if fits(line, facts, shown.terms)]
+    folds = folded(shown.by, [line for line, _facts in read], [facts for _line, facts in read]) if shown.by else []
+    name = st.query_params.get(GROUP) if shown.by else None
+    if name is not None:
+        members = {line.folder for fold in folds for line in fold.lines if fold.name == name}
+        read = [(line, facts) for line, facts in read if line.folder in members]
+    lines = neediest_first(line for line, _facts in read)
+    _headline(lines, len(every), hidden=0 if shown.archived else sum(line.archived for _run, line in every))
+    if name is not None:
+        _group_chip(name)
+    say(*said) if said else None
     if not lines:
         st.info("No run that is not archived fits the query and has all of these tags.", icon=":material/filter_alt:")
-        return
-    apart = _apart(read)
+    elif folds and name is None:
+        fold = choose_fold(folds)
+        if fold is not None:
+            st.query_params[GROUP] = fold.name
+            st.rerun()
+    else:
+        _runs(lines, read)
+
+
+def _group_chip(name: str) -> None:
+    """The group that is shown, with the way back to all groups."""
+    if st.button(label(f"Group: {name}"), icon=":material/close:", help="Show all groups"):
+        st.query_params.pop(GROUP, None)
+        st.rerun()
+
+
+def _runs(lines: Sequence[RunLine], read: Sequence[tuple[RunLine, FolderFacts]]) -> None:
+    """The table of runs, and what can be done with those that were ticked."""
+    said = set_apart([facts.settings for _line, facts in read])
+    apart = {line.folder: each for (line, _facts), each in zip(read, said, strict=True)}
     choice = choose_of(lines, [apart[line.folder] for line in lines])
     if choice.clicked is not None:
         line, column = choice.clicked
@@ -108,12 +165,9 @@ def _headline(lines: Sequence[RunLine], every: int, *, hidden: int) -> None:
         registry = os.environ.get(REGISTRY_VARIABLE, "")
         if registry.startswith(("http://", "https://")):
             st.page_link(registry, label="MLflow", icon=":material/open_in_new:")
-
-
-def _apart(read: Sequence[tuple[AnyRun, RunLine]]) -> dict[str, str]:
-    """What was set of each run, of the values that differ among the shown ones, by the run's folder."""
-    said = set_apart([cached.facts(run).settings for run, _line in read])
-    return {line.folder: each for (_run, line), each in zip(read, said, strict=True)}
+    if needing:
+        line = needing[0]
+        say(f"{line.folder[:8]} {line.experiment}, {line.state}: {line.reason}")
 
 
 def _with_chosen(lines: Sequence[RunLine]) -> None:

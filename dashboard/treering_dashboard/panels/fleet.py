@@ -11,9 +11,10 @@ import streamlit as st
 from treering.metrics.lines.attention import LEVELS
 from treering.metrics.lines.diverging import MEANING
 from treering.metrics.lines.line import STATES, RunLine
+from treering.store.ledger.search.folds import Fold
 from treering_dashboard.panels.foreign import say, shown_frame
 from treering_dashboard.panels.state import SIGNS, sign_text, state_column
-from treering_dashboard.panels.tables import ROW_HEIGHT, height
+from treering_dashboard.panels.tables import ROW_HEIGHT, clicked_row, height
 from treering_dashboard.panels.text import NOTHING, age, count, duration, number
 
 WHY: Final = "Why"
@@ -29,7 +30,7 @@ _NUMBERS: Final = (
     "Loss", "To go", "Grad norm", "MFU", "At risk", "Checkpoint", "Last step", "Validation loss", "Step", "Tokens",
     "Throughput", "Attempts", "Incidents",
 )  # fmt: skip
-_NARROW: Final = {"Loss": 64, "Run": 150, WHY: 380, "Grad norm": 80, "MFU": 60, "To go": 70, "Set": 220}
+_NARROW: Final = {"Loss": 64, "Run": 150, WHY: 330, "Grad norm": 80, "MFU": 60, "To go": 70, "Set": 150}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ def choose_of(lines: Sequence[RunLine], apart: Sequence[str]) -> Choice:
             },
             "State": state_column({sign_text(state): SIGNS[state].colour for state in STATES}, 116),
             "Curve": st.column_config.LineChartColumn(
-                width=110, help="The largest loss of each of at most 24 stretches of the run, so that spikes are seen"
+                width=90, help="The largest loss of each of at most 24 stretches of the run, so that spikes are seen"
             ),
             "Tags": st.column_config.ListColumn(width=140),
             "Progress": st.column_config.ProgressColumn(format="percent", min_value=0.0, max_value=1.0, width=110),
@@ -82,6 +83,31 @@ def choose_of(lines: Sequence[RunLine], apart: Sequence[str]) -> Choice:
         tuple(lines[row] for row in selection["rows"] if row < len(lines)),
         None if cell is None else (lines[cell[0]], cell[1]),
     )
+
+
+def choose_fold(folds: Sequence[Fold]) -> Fold | None:
+    """Draws one row a group; the group that was clicked just now."""
+    rows = [
+        {
+            "Group": fold.name,
+            "Runs": count(len(fold.lines)),
+            "States": ", ".join(f"{number} {SIGNS[state].word}" for state, number in fold.states.items()),
+            "Loss": _span(fold.losses),
+            WHY: f"{fold.lines[0].folder[:8]}: {fold.lines[0].reason}" if fold.lines[0].reason else "",
+        }
+        for fold in folds
+    ]
+    alt = "Groups of runs, the one with the neediest run first"
+    chosen = clicked_row(pd.DataFrame(rows), alt, key="folds", numbers=("Runs", "Loss"), rows=_MOST_ROWS)
+    return None if chosen is None else folds[chosen]
+
+
+def _span(losses: tuple[float, float] | None) -> str:
+    """The lowest and the highest loss of a group."""
+    if losses is None:
+        return NOTHING
+    low, high = map(number, losses)
+    return low if low == high else f"{low} to {high}"
 
 
 def runs_frame(lines: Sequence[RunLine], apart: Sequence[str]) -> pd.DataFrame:
@@ -98,15 +124,15 @@ def _row(line: RunLine, apart: str) -> dict[str, object]:
         "Run": f"{line.folder[:8]} {line.experiment}".strip(),
         WHY: line.reason,
         "Curve": [each for each in line.loss_curve if math.isfinite(each)],
+        "Set": apart,
         "Progress": None if line.progress is None else round(line.progress, 2) if line.step else 0.0,
         "To go": duration(line.remaining_s) if line.remaining_s is not None else "",
         "Grad norm": number(line.grad_norm),
         "MFU": "" if line.mfu is None else f"{100 * line.mfu:.1f} %",
         "At risk": f"{line.at_risk_steps:,} ({duration(line.at_risk_s)})" if line.at_risk_steps else NOTHING,
-        "Checkpoint": age(line.checkpoint_age_s),
         "Last step": age(line.age_s),
         "Devices": NOTHING if line.devices is None else f"{count(line.devices)} {line.device}",
-        "Set": apart,
+        "Checkpoint": age(line.checkpoint_age_s),
         "Validation loss": "" if line.validation_loss is None else number(line.validation_loss),
         "Step": f"{line.step} of {line.num_steps}" if line.num_steps else str(line.step),
         "Tokens": number(line.consumed_tokens, of_rank_0),

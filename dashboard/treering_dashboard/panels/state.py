@@ -51,7 +51,7 @@ HUES: Final[dict[Colour, str]] = {
 
 SIGNS: Final[dict[LineState, Sign]] = {
     "running": Sign("running", ":material/play_circle:", "▶", "blue", ""),
-    "stalled": Sign("stalled", ":material/hourglass_disabled:", "⧗", "red", "Its processes live, but no step comes."),
+    "stalled": Sign("stalled", ":material/hourglass_disabled:", "■", "red", "Its processes live, but no step comes."),
     "diverging": Sign(
         "diverging",
         ":material/trending_up:",

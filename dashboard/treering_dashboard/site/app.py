@@ -67,5 +67,6 @@ SECTIONS = {
 if has_ledger():
     SECTIONS[""].append(links.SEARCH.page(search.page))
 chosen = st.navigation(SECTIONS, position="top")
-stall_banner()
+if chosen.title != links.RUNS.title:  # its table begins with these runs
+    stall_banner()
 chosen.run()

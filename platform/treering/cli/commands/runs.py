@@ -13,6 +13,7 @@ from treering.cli.output import console, print_json, print_table
 if TYPE_CHECKING:
     from treering.metrics.lines.line import RunLine
     from treering.project import Project
+    from treering.store.ledger.search.folds import Fold
 
 
 SHOWN_ID = 8
@@ -29,10 +30,20 @@ QueryArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="QUERY", help="Terms that must all hold; put -- before a query that begins with -."),
 ]
+ByOption = Annotated[
+    str | None,
+    typer.Option(
+        "--by",
+        metavar="KEY",
+        help="Fold runs into groups: configuration (without seeds), experiment, tags or tag.KEY.",
+    ),
+]
 AllOption = Annotated[bool, typer.Option("--all", help="List archived runs as well.")]
 
 
-def runs(query: QueryArgument = None, *, json: JsonOption = False, every: AllOption = False) -> None:
+def runs(
+    query: QueryArgument = None, *, by: ByOption = None, json: JsonOption = False, every: AllOption = False
+) -> None:
     """List the runs of this project by their run logs; the run that needs most attention is last.
 
     Needs attention, in this order: stalled, diverging, broken, failed, damaged, interrupted, at risk, alarmed. Below
@@ -51,6 +62,7 @@ def runs(query: QueryArgument = None, *, json: JsonOption = False, every: AllOpt
     Examples:
         treering runs
         treering runs 'model.num_layers>=24 tag:ablation -state:finished'
+        treering runs --by configuration
         treering runs --all --json
     """
     from treering.metrics.lines.attention import neediest_first
@@ -58,17 +70,17 @@ def runs(query: QueryArgument = None, *, json: JsonOption = False, every: AllOpt
     from treering.metrics.run_summary import unlisted_runs
     from treering.runlog.find import run_is_archived, runs_of_any_trainer
     from treering.store.ledger.search.folders import FolderFacts, doubts, fits, folder_query
+    from treering.store.ledger.search.folds import folded
 
     terms = folder_query(" ".join(query or ()))
     here = project()
     found = runs_of_any_trainer(here.runs)
     archived = {run.path.name for run in found if run_is_archived(run)}
     read = [(run, run_line(run)) for run in found if every or run.path.name not in archived]
-    lines, said = [line for _run, line in read], []
-    if terms:
-        facts = [FolderFacts(run, here.name) for run, _line in read]
-        lines = [line for line, each in zip(lines, facts, strict=True) if fits(line, each, terms)]
-        said = doubts(terms, facts)
+    facts = {line.folder: FolderFacts(run, here.name) for run, line in read}
+    lines = [line for _run, line in read if fits(line, facts[line.folder], terms)]
+    said = doubts(terms, list(facts.values()))
+    folds = folded(by, lines, [facts[line.folder] for line in lines])[::-1] if by else None
     lines = neediest_first(lines)[::-1]
     notes = [f"{line.id}: {note}" for line in lines for note in _notes(line)]
     notes += unlisted_runs(here.runs)
@@ -79,9 +91,11 @@ def runs(query: QueryArgument = None, *, json: JsonOption = False, every: AllOpt
     if archived and not every:
         notes.append(f"{counted(len(archived), 'archived run')} not listed; `treering runs --all` lists all runs")
     if json:
-        print_json([plain_numbers(line.to_json()) for line in lines])
+        print_json([plain_numbers(each.to_json()) for each in (lines if folds is None else folds)])
         return
-    if lines:
+    if folds:
+        _print_folds(folds)
+    elif lines:
         _print(lines)
     elif not notes:
         console.print(no_runs_text(here))
@@ -94,6 +108,15 @@ def _print(lines: "Sequence[RunLine]") -> None:
     rows = [_row(line, length) for line in lines]
     names = [name for name in rows[0] if name not in _RARE or any(row[name] for row in rows)]
     print_table(names, [[row[name] for name in names] for row in rows], numbers=_NUMBERS)
+
+
+def _print_folds(folds: "Sequence[Fold]") -> None:
+    rows = []
+    for fold in folds:
+        states = ", ".join(f"{number} {state}" for state, number in fold.states.items())
+        losses = " to ".join(dict.fromkeys(map(number_text, fold.losses or ())))
+        rows.append([fold.name, str(len(fold.lines)), states, losses])
+    print_table(("group", "runs", "states", "loss"), rows, numbers=("runs", "loss"))
 
 
 def _shown_length(ids: list[str]) -> int:

@@ -73,10 +73,11 @@ def needs_attention(line: "RunLine") -> bool:
 
 def neediest_first(lines: Iterable["RunLine"]) -> list["RunLine"]:
     """The lines in the order of the attention that their runs need."""
-    return sorted(lines, key=_place)
+    return sorted(lines, key=place_of)
 
 
-def _place(line: "RunLine") -> tuple[bool, int, float, str]:
+def place_of(line: "RunLine") -> tuple[bool, int, float, str]:
+    """What lines are sorted by."""
     return line.archived, LEVELS.index(level_of(line)), -(line.ended_at or -math.inf), line.folder
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from treering.errors import EvidenceError
 from treering.metrics.compare import scores
 from treering.metrics.lines.line import RunLine
-from treering.metrics.lines.settings import settings_of
+from treering.metrics.lines.settings import configuration_of, settings_of
 from treering.runlog.directory import RunDirectory
 from treering.runlog.find import AnyRun
 from treering.runlog.journal import Scored
@@ -38,6 +38,14 @@ class FolderFacts:
         """Values of the config by dotted name."""
         try:
             return settings_of(self._run)
+        except EvidenceError:
+            return {}
+
+    @cached_property
+    def configuration(self) -> dict[str, Any]:
+        """What runs of one configuration share, whatever their seeds; empty where the config does not hold."""
+        try:
+            return configuration_of(self._run)
         except EvidenceError:
             return {}
 
@@ -171,7 +179,7 @@ def _texts(line: RunLine, facts: FolderFacts, term: Term) -> Iterable[str]:
     if term.field == "host":
         return facts.hosts
     if term.field == "tag":
-        return _tags(line.tags, term.part)
+        return tag_values(line.tags, term.part)
     notes = [note.text for note in line.notes]
     said: dict[str, Sequence[str]] = {
         "note": notes,
@@ -190,7 +198,7 @@ def _is_named(names: Sequence[str], part: str) -> bool:
     return any(wanted(fold(name)) for name in names)
 
 
-def _tags(tags: Sequence[str], part: str) -> Sequence[str]:
+def tag_values(tags: Sequence[str], part: str) -> Sequence[str]:
     """The tags, or the values of those with a key."""
     if not part:
         return tags
