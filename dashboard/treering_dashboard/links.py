@@ -16,6 +16,7 @@ from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering.runlog.recorded_records import RecordedCheckpoint
 from treering_dashboard.panels.choice import go_to
 from treering_dashboard.panels.foreign import label
+from treering_dashboard.panels.window import AT, begin_window
 
 BY_DOCUMENT: Final = "document"
 """The Trace page looks for a document. The URL holds the document's name under the same word."""
@@ -96,6 +97,12 @@ MEGATRON: Final = Address("Megatron", "megatron", "hub")
 def open_runs() -> None:
     """Goes to the table of runs."""
     go_to(RUNS.link)
+
+
+def open_run(run: str, step: int | None) -> None:
+    """Goes to a run, and opens a step of it."""
+    begin_window(run)
+    go_to(RUN.link, run=run, **({} if step is None else {AT: step}))
 
 
 def open_checkpoint(checkpoint: CheckpointDirectory | None) -> None:

@@ -145,8 +145,8 @@ def _runs(lines: Sequence[RunLine], read: Sequence[tuple[RunLine, FolderFacts]])
     choice = choose_of(lines, [apart[line.folder] for line in lines])
     if choice.clicked is not None:
         line, column = choice.clicked
-        at = {"at": str(line.reason_step)} if column == WHY and line.reason_step else {}
-        st.switch_page(links.RUN.link, query_params={"run": line.folder, **at})
+        step = min(line.reason_step or 0, line.step)  # of a damaged run, the page has the steps before the fault
+        links.open_run(line.folder, step if column == WHY and step else None)
     _with_chosen(choice.ticked)
 
 

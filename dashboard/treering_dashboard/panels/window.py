@@ -48,6 +48,11 @@ class Window:
         return panel
 
 
+def begin_window(run: str) -> None:
+    """Says that the address to come is about a run: its window is kept, whichever run was shown before."""
+    st.session_state[_OF] = run
+
+
 def window_of(run: AnyRun, last_step: int) -> Window:
     """What the address says.
 
