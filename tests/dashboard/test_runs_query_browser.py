@@ -59,8 +59,9 @@ def test_a_click_on_why_opens_the_run_at_the_step(lay_run, tmp_path, request) ->
         canvas.wait_for()
         box = canvas.bounding_box()
         assert box["y"] + _HEADER + 2 * _ROW < 844, "state and loss are above the fold"
-        cells = [cell.inner_text() for cell in phone.locator("[data-testid=stDataFrame] [role=columnheader]").all()]
-        assert [name for name in cells if name.strip()][:3] == ["State", "Loss", "Run"]
+        titles = phone.locator("[data-testid=stDataFrame] [role=columnheader]")
+        titles.first.wait_for(state="attached")
+        assert [name for name in titles.all_inner_texts() if name.strip()][:3] == ["State", "Loss", "Run"]
 
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         page.goto(address)
