@@ -26,6 +26,9 @@ from treering.runlog.directory import RunDirectory
 pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 
 SHOTS = (0, 2)
+ZERO_SHOT = ("hellaswag", "lambada_openai", "wikitext103", "winogrande")
+"""Tasks of each kind that are compared without examples too; the others' prompts differ by nothing else."""
+
 TOLERANCE = 1e-6
 
 
@@ -146,7 +149,7 @@ def test_scores_are_those_of_lm_eval_over_the_export(world, task, tmp_path):
     from treering_trainer.evaluate.harness import run_task
 
     source = stock(world, task)
-    for shots in source.shots:
+    for shots in source.shots if task in ZERO_SHOT else source.shots[1:]:
         found = run_task(world.ours, source, shots, source.max_items)
         theirs, samples = simple_evaluate(world, task, world.files[task], shots, tmp_path)
         check_equal(found, theirs)

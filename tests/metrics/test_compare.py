@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treering.metrics.compare import ABSENT, Difference, Score, differences, flatten, scores
+from treering.metrics.compare import ABSENT, Difference, Score, differences, flatten, headline, scores
 from treering.metrics.same_data import DataDifference, compare_batches, compare_data
 from treering.runlog.columns.fed import Fed
 from treering.runlog.records import Evaluation
@@ -100,6 +100,10 @@ def test_scores_pair_each_metric_with_its_error_and_leave_counts_out() -> None:
         validation_loss=4.0,
         unigram_entropy=7.0,
     )
+    assert headline(["bits_per_byte", "word_perplexity"]) == "word_perplexity"
+    assert headline(["exact_match.strict-match", "acc_norm"]) == "acc_norm"
+    assert headline(["brier_score", "exact_match.strict-match"]) == "exact_match.strict-match"
+    assert headline(["likelihood", "brier_score"]) == "brier_score"
     first, second = scores(evaluation)
     assert first == Score("cloze", 4, "acc,none", 0.5, 0.1, 20)
     assert (second.metric, second.value) == ("ppl", 9.0)

@@ -5,6 +5,7 @@ runs were fed, `metrics.verdicts` judges scores.
 """
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,7 +21,8 @@ ABSENT: Final = "—"
 _NAMES = ("corpus", "operation", "name")
 _NO_METRICS = ("items", "examples", "truncated")
 _STDERR = "_stderr"
-_HEADLINES = ("acc", "acc_norm", "exact_match", "em", "f1", "mcc")
+_FILTER = re.compile("[,.]")
+_HEADLINES = ("acc", "acc_norm", "exact_match", "em", "f1", "mcc", "word_perplexity")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +159,12 @@ def _stderr_key(metric: str) -> str:
 
 
 def headline(metrics: Sequence[str]) -> str:
-    """The metric of a task if only one is shown: accuracy if the task has it, else the first."""
-    by_name = {metric.partition(",")[0]: metric for metric in reversed(metrics)}
-    return next((by_name[name] for name in _HEADLINES if name in by_name), metrics[0])
+    """The metric of a task if only one is shown: accuracy if the task has it, else the first in the alphabet.
+
+    The harness may name a filter behind a comma or a dot: `exact_match.strict-match`.
+    """
+    by_name = {_FILTER.split(metric)[0]: metric for metric in sorted(metrics, reverse=True)}
+    return next((by_name[name] for name in _HEADLINES if name in by_name), min(metrics))
 
 
 def headline_scores(evaluation: Evaluation) -> list[Score]:

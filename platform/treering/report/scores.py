@@ -31,7 +31,8 @@ class ScoreRow:
         """Value and standard error, empty for a metric that the task does not have."""
         if metric not in self.metrics:
             return ""
-        digits = 3 if metric.startswith("acc") else 0 if self.metrics[metric] >= 1000 else 1
+        value = abs(self.metrics[metric])
+        digits = 0 if value >= 1000 else 1 if value >= 10 else 3
         error = f" ± {self.stderrs[metric]:,.{digits}f}" if metric in self.stderrs else ""
         return f"{self.metrics[metric]:,.{digits}f}{error}"
 
