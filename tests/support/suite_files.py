@@ -89,7 +89,7 @@ def wic(rng: random.Random, number: int) -> Row:
 
 
 def wikitext(rng: random.Random, number: int) -> Row:
-    paragraphs = "".join(f" {sentence(rng, 20)} @-@ {sentence(rng, 10)} . \n" for _ in range(2 + number))
+    paragraphs = "".join(f" {sentence(rng, 20)} @-@ {sentence(rng, 10)} . \n" for _ in range(2 + 3 * number))
     return {"page": f" = {sentence(rng, 2)} = \n \n = = {sentence(rng, 1)} = = \n \n{paragraphs} \n"}
 
 
