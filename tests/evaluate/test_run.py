@@ -236,10 +236,12 @@ def test_a_changed_weight_file_is_refused(scored_run, evaluate, evaluated):  # n
     checkpoint = scored_run / "checkpoints" / "step-00000005"
     path = next((checkpoint / "state").glob("layer_02-*.pt"))
     original = path.read_bytes()
-    (scored_run / "evaluations" / "step-00000005.json").unlink()
+    for name in ("step-00000005.json", "step-00000010.json"):
+        (scored_run / "evaluations" / name).unlink()
     try:
         path.write_bytes(original[:-1] + bytes([original[-1] ^ 1]))
         assert path.name in evaluate(code=3)
+        assert [record.step for record in RunDirectory(scored_run).evaluations()] == [10], "the others are scored"
     finally:
         path.write_bytes(original)
         evaluate()

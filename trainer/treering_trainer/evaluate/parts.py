@@ -46,7 +46,7 @@ class PartStore:
             document = json.loads(read_bytes(self._file(name)))
         except (OSError, ValueError):
             return None
-        if document.get("part") != name:
+        if not isinstance(document, dict) or document.get("part") != name:
             return None
         found: Mapping[str, Any] = document["result"]
         return {each: TaskScores(**value) if isinstance(value, dict) else value for each, value in found.items()}

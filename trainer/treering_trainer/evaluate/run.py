@@ -59,7 +59,7 @@ def evaluate_checkpoints(
         One record a checkpoint, in the same order.
 
     Raises:
-        EvidenceError: a checkpoint differs from its manifest.
+        EvidenceError: a checkpoint differs from its manifest; raised when the others are scored.
         TrainingError: a worker died, or a checkpoint's weights are not finite.
     """
     records.mkdir(parents=True, exist_ok=True)
@@ -67,19 +67,27 @@ def evaluate_checkpoints(
         finish_evaluations(records, checkpoints[0].manifest.run)
     done: dict[int, Evaluation] = {}
     pending: dict[int, CheckpointDirectory] = {}
+    damaged: list[EvidenceError] = []
     for checkpoint in checkpoints:
         record = stored_record(records, checkpoint, inputs)
         if record is not None:
             say(f"  step {checkpoint.step}: already scored")
             done[checkpoint.step] = record
-        else:
+            continue
+        try:
             checkpoint_files.verify(checkpoint)
+        except EvidenceError as error:
+            say(f"  step {checkpoint.step}: differs from its manifest, is not scored")
+            damaged.append(error)
+        else:
             pending[checkpoint.step] = checkpoint
     stores = {step: PartStore(unfinished, checkpoint, inputs, device) for step, checkpoint in pending.items()}
     for step, parts in _scored_parts(pending, stores, inputs, say, device):
         record = _record(pending[step], inputs, parts).model_copy(update={"device": device})
         done[step] = write_evaluation(records, record)
         stores[step].drop()
+    if damaged:
+        raise damaged[0]
     return [done[checkpoint.step] for checkpoint in checkpoints]
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from treering.data.corpus import sentencepiece_model
-from treering.errors import UserError
+from treering.data.corpus.tokenizer import parse_tokenizer
+from treering.errors import EvidenceError, UserError
 from treering.files import open_text, read_bytes, read_text, reason
 
 _ENTRIES: Final = ("encoder.json", "vocab.json")
@@ -21,7 +22,7 @@ FORMS: Final = "a tokenizer.json, a SentencePiece .model, or encoder.json beside
 
 
 def read_own_tokenizer(path: Path, end_of_document: str) -> str:
-    """The text of the `tokenizer.json` that a tokenizer of your own becomes; its content is not checked yet.
+    """The text of the `tokenizer.json` that a tokenizer of your own becomes; whether it fits the config is not checked.
 
     Args:
         path: the file, or the folder that holds it.
@@ -39,9 +40,12 @@ def read_own_tokenizer(path: Path, end_of_document: str) -> str:
             return sentencepiece_model.stored(read_bytes(path))
         if path.name in _ENTRIES:
             return _byte_level(path, end_of_document)
-        return read_text(path)
-    except (OSError, ValueError) as error:
-        raise UserError(f"tokenizer.file: {path} cannot be read ({reason(error)}), expected {FORMS}") from None
+        text = read_text(path)
+        parse_tokenizer(text, path)
+    except (OSError, ValueError, EvidenceError) as error:
+        found = error.found if isinstance(error, EvidenceError) else reason(error)
+        raise UserError(f"tokenizer.file: {path} cannot be read ({found}), expected {FORMS}") from None
+    return text
 
 
 def _file_in(folder: Path) -> Path:
