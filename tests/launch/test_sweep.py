@@ -2,6 +2,8 @@
 
 import json
 import shlex
+import time
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ from treering.cli import app
 from treering.config.load import load_experiment
 from treering.config.sweep import load_sweep
 from treering.errors import ConfigError, UserError
+from treering.launch.sweep import plan_sweep
+from treering_trainer.launch.sweep import _words
 
 SHIPPED = Path(__file__).parents[2] / "experiments/ablations/learning_rate.yaml"
 
@@ -157,6 +161,22 @@ def test_each_run_that_is_left_gets_a_job_of_slurm(invoke, sweep, project, tmp_p
         "--no-publish",
         "--time-limit=86100",
     ]
+
+
+def test_every_run_gets_what_is_left_of_the_time(sweep, project):
+    plan = plan_sweep(sweep({"seed": [1]}), project, ["precision=fp32"])
+    options = Namespace(continue_changed=True, runs=Path("elsewhere"))
+    assert _words(plan, plan.runs[0], options, time.monotonic() + 100.4) == [
+        "--no-publish",
+        "--set=precision=fp32",
+        "--set=seed=1",
+        "--continue-changed",
+        "--time-limit=100",
+        "--runs=elsewhere",
+        "--",
+        str(project.root / "small.yaml"),
+    ]
+    assert "--time-limit=1" in _words(plan, plan.runs[0], options, time.monotonic() - 5)
 
 
 def test_the_sweep_that_comes_with_treering():

@@ -151,11 +151,9 @@ class _Pair:
 
 
 def _all_runs() -> "list[AnyRun]":
-    from treering.runlog.find import find_recorded_runs, find_runs, run_is_archived
+    from treering.runlog.find import run_is_archived, runs_of_any_trainer
 
-    folder = project().runs
-    found: list[AnyRun] = [*find_runs(folder), *find_recorded_runs(folder)]
-    return [run for run in found if not run_is_archived(run)]
+    return [run for run in runs_of_any_trainer(project().runs) if not run_is_archived(run)]
 
 
 def print_verdicts(verdicts: "list[TaskVerdict]") -> None:
