@@ -65,7 +65,7 @@ def test_other_prompts_are_said(root):
     (same,), (other,) = judge_evaluations(one, one), judge_evaluations(one, two)
     assert same.doubt == ""
     assert other.doubt == "The prompts differ: other examples fitted, or the definition has another version"
-    (older,) = judge_evaluations(record, one.model_copy(update={"harness": "lm-eval 0"}))
+    (older,) = judge_evaluations(record, one.model_copy(update={"harness": "lm-eval 1"}))
     assert older.doubt.startswith("The harness was ")
     assert "The prompts differ" not in older.doubt
 
@@ -158,7 +158,13 @@ def test_task_scores_of_groups_are_judged_by_seeds(root, treering):
     assert "Of 2 task scores beyond the noise of seeds: cloze, 0-shot acc +0.0" in text
     row = next(line for line in text.splitlines() if line.startswith("B - A   cloze, 0-shot acc"))
     assert row.rstrip().endswith("beyond noise")
-    assert "Not compared, since not every run has them at one step: once, 0-shot acc." in text
+    left_out = next(line for line in text.splitlines() if line.startswith("Not compared, since not every run has them"))
+    assert left_out.endswith("by one harness and one set of prompts: once, 0-shot acc.")
+    (file,) = runs[5].evaluation_files()
+    (record,) = runs[5].evaluations()
+    record.model_copy(update={"tasks": {**record.tasks, "cloze": f"sha256:{7:064d}"}}).write(file)
+    (verdict,) = json.loads(treering("compare", *names, "--json")[1])["groups"]["verdicts"]
+    assert [each["name"] for each in verdict["scores"] if each["kind"] == "task"] == ["lastword"]
 
 
 def report(loss, seed, rate=0.1, shift=0, tokens=True, **config):

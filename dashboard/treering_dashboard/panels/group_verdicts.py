@@ -60,4 +60,4 @@ def group_scores(found: GroupComparison) -> None:
     else:
         st.caption("No score was measured of every run at one step; `treering evaluate` scores checkpoints.")
     if found.left_out:
-        say(f"Not compared, since not every run has them at one step: {', '.join(found.left_out)}.", stretch=True)
+        say(found.left_out_sentence, stretch=True)

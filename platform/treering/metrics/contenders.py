@@ -121,6 +121,13 @@ class Contender:
             for each in self._evaluations
         }
 
+    def version(self, step: int, measure: Measure) -> tuple[str | None, ...] | None:
+        """What a score was computed by: task file, harness and prompts, by digest or version."""
+        (found,) = (each for each in self._evaluations if each.step == step)
+        definition = found.definitions.get(measure.name)
+        prompts = None if definition is None else definition.prompts.get(str(measure.shots))
+        return found.tasks.get(measure.name), found.harness, prompts
+
 
 class RecordedContender:
     """A run of another trainer in a comparison.
@@ -179,6 +186,10 @@ class RecordedContender:
                 }
                 found.setdefault(line.entry.step, {}).update(reported)
         return found
+
+    @staticmethod
+    def version(_step: int, _measure: Measure) -> None:
+        """Another trainer does not say what a score was computed by."""
 
 
 AnyContender = Contender | RecordedContender

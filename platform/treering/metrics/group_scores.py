@@ -88,15 +88,21 @@ def tables(
             found[measure] = step, {run: each.by_corpus[corpus] for run, each in losses.items()}
     for measure in _measures(runs, every=True):
         steps = set.intersection(*({at for at, each in run.scores.items() if measure in each} for run in runs.values()))
-        if steps:
-            newest = max(steps)
+        newest = max(steps, default=0)
+        if steps and _alike([run.version(newest, measure) for run in runs.values()]):
             found[measure] = newest, {name: run.scores[newest][measure] for name, run in runs.items()}
     finite = {measure: each for measure, each in found.items() if all(map(math.isfinite, each[1].values()))}
     return dict(sorted(finite.items(), key=lambda each: (each[0].kind, each[0].name, each[0].shots or 0)))
 
 
+def _alike(versions: Sequence[tuple[str | None, ...] | None]) -> bool:
+    """Whether scores were computed in one way, as far as records say it."""
+    parts = zip(*(each for each in versions if each is not None), strict=True)
+    return all(len(set(part) - {None}) <= 1 for part in parts)
+
+
 def left_out(runs: Mapping[str, AnyContender], compared: Mapping[Measure, Any]) -> list[str]:
-    """The scores that not every run has at one step, in words."""
+    """The scores that not every run has at one step, computed in one way, in words."""
     return [measure.title for measure in _measures(runs, every=False) if measure not in compared]
 
 

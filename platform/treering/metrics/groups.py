@@ -158,7 +158,7 @@ class GroupComparison:
         step: the newest step at which every run has a held-out loss; None where there is none.
         measure: which loss is compared, in words.
         verdicts: of each pair of groups, those with the first group first. Only of these, data and scores are compared.
-        left_out: scores that not every run has at one step.
+        left_out: scores that not every run has at one step, of one task file, by one harness and one set of prompts.
     """
 
     groups: tuple[Group, ...]
@@ -187,6 +187,12 @@ class GroupComparison:
             others.setdefault("with unknown noise" if unknown else noise, []).append(other.name)
         against = ", ".join(f"{words} against {_list(names)}" for words, names in others.items())
         return f"{best.name}{change} has the lowest held-out loss at step {self.step}, {against}."
+
+    @property
+    def left_out_sentence(self) -> str:
+        """Which scores are not compared, and why; empty where all are."""
+        why = "not every run has them at one step, of one task file, by one harness and one set of prompts"
+        return f"Not compared, since {why}: {', '.join(self.left_out)}." if self.left_out else ""
 
     @property
     def against_first(self) -> list[GroupVerdict]:

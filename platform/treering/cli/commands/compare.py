@@ -113,7 +113,7 @@ def print_scores(found: "GroupComparison") -> None:
             numbers=("step", "p (Holm)"),
         )
     if found.left_out:
-        console.print(f"Not compared, since not every run has them at one step: {', '.join(found.left_out)}.")
+        console.print(found.left_out_sentence)
 
 
 class _Pair:
