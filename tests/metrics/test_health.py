@@ -166,6 +166,30 @@ def test_a_divergence_that_ends_and_comes_back_is_two_alarms():
     assert [alarm.step for alarm in named(values)[DIVERGENCE]] == [431, 1231]
 
 
+def judged(values, uniform):
+    judge = SeriesJudge(LOSS, uniform=uniform)
+    return [(each.rule, each.step) for n, value in enumerate(values, 1) for each in judge.update(n, value)]
+
+
+GONE_WRONG = [9.2, 8.8, 9.9, 11.2, 14.5, 14.5, 14.2, 17.5, 15.0, 14.7, 15.3, 11.8, 10.4, 12.0, 18.4, 17.8]
+"""The demo's loss, vocabulary 8,192, at a peak learning rate of 0.5: it stays between 13 and 28 for 90 steps."""
+
+
+def test_a_run_that_is_worse_than_a_guess_from_the_start_diverges():
+    guess = math.log(8192)
+    judge = SeriesJudge(LOSS, uniform=guess)
+    (alarm,) = [each for n, value in enumerate(GONE_WRONG, 1) for each in judge.update(n, value)]
+    assert (alarm.rule, alarm.step, alarm.since, alarm.background) == (DIVERGENCE, 16, 2, guess)
+    assert alarm.value == pytest.approx(14.35, abs=0.01)
+    back = [*GONE_WRONG, *[9.0] * 20, *[20.0] * 20]
+    assert [step for rule, step in judged(back, guess) if rule == DIVERGENCE] == [16, 44]
+    assert judged(GONE_WRONG, None) == []
+
+
+def test_a_high_start_is_not_worse_than_a_guess():
+    assert judged(noisy(np.maximum(14.0 - 0.1 * STEPS, 3.0), sigma=0.02)[:200], math.log(8192)) == []
+
+
 def test_a_loss_near_zero_does_not_diverge():
     values = noisy(np.where(STEPS < 500, 0.004, 0.02), sigma=0.5)
     assert DIVERGENCE not in named(values)

@@ -27,7 +27,7 @@ RULES: Final = MappingProxyType(
         EARLY_BLOWUP: "The loss multiplies within the first steps, before the rule `spike` has a background.",
         TOO_GOOD: "The loss is zero, or it falls to less than half within a few steps and stays there.",
         FLAT: "The value repeats exactly, or the loss does not leave the level of an untrained model.",
-        DIVERGENCE: "The level of the loss has risen clearly above the lowest level that it had.",
+        DIVERGENCE: "The level of the loss has risen clearly above the lowest that it had, or above a uniform guess.",
     }
 )
 """Every rule by its name, in the order in which they are listed, with what it means."""

@@ -14,6 +14,7 @@ import statistics
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 from treering.metrics.alarms import DIVERGENCE, EARLY_BLOWUP, FLAT, LOSS, MAD_TO_SIGMA, TOO_GOOD, Alarm
@@ -227,6 +228,14 @@ class Divergence:
 
     A slow rise is found as well as a sudden one, later: a loss that grows by 0.08 % a step after about 220 steps.
 
+    It fires too where the median of the last 16 values is above ln(V) · 1.15, the loss of a uniform guess, and above
+    1.15 times the lowest value so far: the model got worse than no model. The level cannot find that in the first
+    steps, since a run that goes wrong there has no lower median. Ends below ln(V) · 1.1. A start above ln(V), as large
+    weights have it, is no rise.
+
+    Args:
+        uniform: ln(V); None where the vocabulary is not known.
+
     Source: 1.2533 is the standard error of a median over that of a mean (normal distribution); the thresholds are ours.
     """
 
@@ -235,8 +244,12 @@ class Divergence:
     OVER: Final = 1.1
     SIGMAS: Final = 8.0
     NATS: Final = 0.1
+    GUESS: Final = 16
 
-    def __init__(self) -> None:
+    def __init__(self, uniform: float | None = None) -> None:
+        self._uniform = uniform
+        self._lowest_value, self._lowest_value_at = math.inf, 0
+        self._above_guess = False
         self._values: deque[float] = deque()
         self._sorted: list[float] = []
         self._moves: deque[float] = deque()
@@ -250,6 +263,28 @@ class Divergence:
         if self._values:
             _slide(self._moves, self._sorted_moves, abs(log - self._values[-1]), self.WINDOW - 1)
         _slide(self._values, self._sorted, log, self.WINDOW)
+        return self._judge_level(step) or self._judge_guess(step, log)
+
+    def _judge_guess(self, step: int, log: float) -> Alarm | None:
+        if self._uniform is None:
+            return None
+        if log < self._lowest_value:
+            self._lowest_value, self._lowest_value_at = log, step
+        guess = math.log(self._uniform)
+        if len(self._values) < self.GUESS or (not self._above_guess and log - guess <= math.log(self.FACTOR)):
+            return None  # the median costs more than all else
+        level = statistics.median(islice(reversed(self._values), self.GUESS))
+        if self._above_guess:
+            self._above_guess = level - guess > math.log(self.OVER)
+            return None
+        if level - max(guess, self._lowest_value) <= math.log(self.FACTOR):
+            return None
+        self._above_guess = True
+        if self._diverged:
+            return None
+        return Alarm(step, LOSS, math.exp(level), None, self._uniform, self.GUESS, DIVERGENCE, self._lowest_value_at)
+
+    def _judge_level(self, step: int) -> Alarm | None:
         if len(self._values) < self.WINDOW:
             return None
         level = (self._sorted[self.WINDOW // 2 - 1] + self._sorted[self.WINDOW // 2]) / 2

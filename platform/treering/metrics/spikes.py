@@ -123,7 +123,7 @@ class SeriesJudge:
         self._spikes = SpikeDetector(metric, rule)
         self._flat = Flat(metric, uniform)
         self._is_loss = metric == LOSS
-        self._early, self._too_good, self._divergence = EarlyBlowup(), TooGood(), Divergence()
+        self._early, self._too_good, self._divergence = EarlyBlowup(), TooGood(), Divergence(uniform)
 
     def update(
         self, step: int, value: float, *, applied: bool = True, learning_rate: float | None = None
