@@ -58,7 +58,7 @@ def serve(project: Project) -> Iterator[str]:
     Raises:
         StoreError: the server ended or did not answer in time.
     """
-    port = _free_port()
+    port = free_port()
     command = [sys.executable, "-m", "streamlit", "run", str(_SERVER), "--server.port", str(port)]
     command += ["--server.address", "127.0.0.1", "--server.headless", "true"]
     environment = {**os.environ, "TREERING_ROOT": str(project.root)}
@@ -76,7 +76,8 @@ def serve(project: Project) -> Iterator[str]:
             server.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of 127.0.0.1 on which nothing listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

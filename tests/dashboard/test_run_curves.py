@@ -205,3 +205,24 @@ def test_a_part_of_a_run_and_an_open_step_stand_in_the_address(lay_run) -> None:
     assert panel(app, "Gradient norm").head["log"] is False
     assert "Nearest checkpoints: step 100 (with it)" in texts(app)
     assert "expected a whole number from 1 to 306" in texts(page("run", run=run.path.name, **{"from": "400"}))
+
+
+@pytest.mark.slow
+def test_published_scores_are_levels_where_task_shots_and_metric_are_the_same(lay_run, tmp_path) -> None:
+    folder = tmp_path / "experiments" / "references"
+    folder.mkdir(parents=True)
+    (folder / "large.yaml").write_text(
+        "model: Large 1T\ncitation: a paper\ncaveat: other prompts\nscores:\n"
+        "  - {task: cloze, shots: 1, metric: acc, value: 0.81}\n"
+        "  - {task: cloze, shots: 2, metric: acc, value: 0.9}\n"
+        "  - {task: cloze, shots: 1, metric: acc_norm, value: 0.95}\n"
+    )
+    app = page("run", run=lay_run().name, x="step")
+    cloze = panel(app, "cloze: acc")
+    assert [text for text in cloze.labels if "Large" in text] == ["Large 1T, 1-shot 0.810"]
+    level, own = cloze.head["lines"][-1], cloze.head["lines"][1]
+    assert (level["level"], level["dashed"], level["colour"]) == (True, True, own["colour"])
+    assert cloze.lines[-1]["x"].tolist() == [1.0, 306.0]
+    assert cloze.lines[-1]["y"].tolist() == [0.81, 0.81]
+    assert cloze.head["note"] == "Large 1T: a paper; other prompts."
+    assert panel(app, "lastword: acc").head["note"] == ""

@@ -49,6 +49,8 @@ from treering_dashboard.frames.telemetry import Telemetry, read_telemetry
 
 ROOT_VARIABLE: Final = "TREERING_ROOT"
 
+_SENSED_EVERY_S: Final = 15.0
+
 Version = tuple[tuple[str, int, int], ...]
 
 _GROWING = (f"attempts/*/{RINGS_FILE}*", "attempts/*/ranks/*.jsonl*")  # compressed or not
@@ -162,11 +164,10 @@ def _frames(path: str, version: Version, *, recorded: bool) -> RunFrames:
 
 
 def summary(run: AnyRun) -> RunLine:
-    """The run's line as of now; of a run that no process trains it is kept until a file changes."""
+    """The run's line as of now: kept until a file changes, for a second where processes train the run."""
     now = time.time()
-    if run.is_held:
-        return run_line(run, now=now)
-    kept = _line(str(run.path), version(run), recorded=isinstance(run, RecordedRunDirectory))
+    second = int(now) if run.is_held else 0  # whether its processes answer is seen in no file
+    kept = _line(str(run.path), version(run), second, recorded=isinstance(run, RecordedRunDirectory))
     return replace(kept, now=now)
 
 
@@ -176,8 +177,8 @@ def whole_summary(run: AnyRun) -> RunLine:
 
 
 @st.cache_resource(max_entries=4096, show_spinner=False)
-def _line(path: str, version: Version, *, recorded: bool) -> RunLine:
-    del version  # part of the key alone
+def _line(path: str, version: Version, second: int, *, recorded: bool) -> RunLine:
+    del version, second  # part of the key alone
     return run_line(RecordedRunDirectory(Path(path)) if recorded else RunDirectory(Path(path)))
 
 
@@ -242,17 +243,23 @@ def _bias(file: str, version: Version) -> BiasReport:
     return assess(Bias.read(Path(file))[0])
 
 
+def telemetry_version(run: AnyRun) -> Version:
+    """What the sensors wrote, seen every quarter of a minute while the run goes on: every rank writes all the time."""
+    if run.is_held:
+        return (("", 0, int(time.time() / _SENSED_EVERY_S)),)
+    return version(run) + sensors_version(run)
+
+
 def telemetry(run: AnyRun) -> Telemetry:
-    """What sensors saw, as of now."""
-    recorded = isinstance(run, RecordedRunDirectory)
-    return _telemetry(str(run.path), version(run), sensors_version(run), recorded=recorded)
+    """What sensors saw, as of now or at most `telemetry_version` ago."""
+    return _telemetry(str(run.path), telemetry_version(run), recorded=isinstance(run, RecordedRunDirectory))
 
 
-@st.cache_data(max_entries=16, show_spinner=False)
-def _telemetry(path: str, version: Version, seen: Version, *, recorded: bool) -> Telemetry:
-    del seen  # part of the key alone
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _telemetry(path: str, version: Version, *, recorded: bool) -> Telemetry:
+    del version  # part of the key alone
     run: AnyRun = RecordedRunDirectory(Path(path)) if recorded else RunDirectory(Path(path))
-    return read_telemetry(run, _frames(path, version, recorded=recorded).path)
+    return read_telemetry(run, frames(run).path)
 
 
 def energy(run: AnyRun) -> tuple[dict[str, Any] | None, dict[str, Any]]:

@@ -4,13 +4,14 @@ import math
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from treering.errors import EvidenceError
+from treering.errors import ConfigError, EvidenceError
 from treering.metrics.lines.line import RunLine
+from treering.metrics.references import Reference, read_references
 from treering.runlog.directory import RunDirectory
 from treering.runlog.find import AnyRun
 from treering.runlog.recorded_directory import RecordedRunDirectory
@@ -33,6 +34,7 @@ from treering_dashboard.panels.notes import note_table, tag_badges
 from treering_dashboard.panels.panel_files import downloads
 from treering_dashboard.panels.recipe import recipe_text
 from treering_dashboard.panels.recorded import attempt_table, newest_metrics, recorded_checkpoints, settings_table
+from treering_dashboard.panels.scores import score_panels, validation_panel
 from treering_dashboard.panels.sensors import energy_figures, sensor_notes
 from treering_dashboard.panels.state import SIGNS, badge, problem_box, state_line
 from treering_dashboard.panels.step import step_panel
@@ -47,10 +49,8 @@ from treering_dashboard.panels.training import (
     other_panels,
     overview_line,
     restart_marks,
-    score_panels,
     sensor_panels,
     throughput_panels,
-    validation_panel,
 )
 from treering_dashboard.panels.window import answers, window_of
 
@@ -169,17 +169,13 @@ def _board(run: AnyRun, frames: RunFrames, view: View) -> None:
     shown = whole if window.steps is None else whole.between(*window.steps)
     if not shown.num_steps:
         shown = whole
-    x = Placement.of(view.axis, _placed(whole, view))
-    x = x if window.steps is None else x.within(_placed(shown, view))
-    groups = _groups(run, shown, x, view)
+    read = (str(run.path), cached.version(run), cached.telemetry_version(run))
+    board, x = _composed(read, astuple(view), window.steps, run, whole, shown, view)
     step = frames.path.at([window.at], [x.column]) if window.at is not None else None
-    board = Board(
-        {title: [window.scaled(panel) for panel in panels] for title, panels in groups.items() if panels},
-        Marks(restart_marks(shown, x), incident_marks(shown, x)),
-        alt=_described("Training health, evaluation and throughput", shown),
+    board = replace(
+        board,
+        groups={title: [window.scaled(panel) for panel in panels] for title, panels in board.groups.items()},
         rest=f"Steps {count(window.steps[0])} to {count(window.steps[1])}" if window.steps else "",
-        robust=view.robust,
-        overview=overview_line(whole, x) if window.steps else None,
         at=float(x.place(step).iloc[0]) if step is not None and len(step) else None,
     )
     if board.panels:
@@ -188,6 +184,40 @@ def _board(run: AnyRun, frames: RunFrames, view: View) -> None:
         download_menu(run.path.name[:8], downloads(board, x))
     if window.at is not None:
         step_panel(run, frames, window.at, links.step_button)
+
+
+@st.cache_resource(max_entries=32, show_spinner=False)
+def _composed(
+    read: tuple[object, ...],
+    choices: tuple[object, ...],
+    steps: tuple[int, int] | None,
+    _run: AnyRun,
+    _whole: RunFrames,
+    _shown: RunFrames,
+    _view: View,
+) -> tuple[Board, Placement]:
+    """The panels, made once for all who look at the same.
+
+    Args:
+        read: names the run and what was written of it.
+        choices: those of the controls.
+        steps: first and last step, None for all.
+        _run: that is drawn.
+        _whole: its frames.
+        _shown: the part of them that is drawn.
+        _view: the choices of the controls.
+    """
+    del read, choices  # part of the key alone
+    x = Placement.of(_view.axis, _placed(_whole, _view))
+    x = x if steps is None else x.within(_placed(_shown, _view))
+    board = Board(
+        {title: panels for title, panels in _groups(_run, _shown, x, _view).items() if panels},
+        Marks(restart_marks(_shown, x), incident_marks(_shown, x)),
+        alt=_described("Training health, evaluation and throughput", _shown),
+        robust=_view.robust,
+        overview=None if steps is None else overview_line(_whole, x),
+    )
+    return board, x
 
 
 def _placed(frames: RunFrames, view: View) -> list[Curves]:
@@ -206,12 +236,15 @@ def _groups(run: AnyRun, frames: RunFrames, x: Placement, view: View) -> dict[st
 
 
 def _evaluation(run: AnyRun, frames: RunFrames, x: Placement) -> list[Panel]:
+    references: Sequence[Reference] = ()
     if isinstance(run, RecordedRunDirectory):
         scored, _ = cached.scored(run)
         panels = score_panels(reported_frame(scored), perplexity_frame([]), frames, x)
     else:
         evaluations, _ = cached.evaluations(run)
-        panels = score_panels(score_frame(evaluations), perplexity_frame(evaluations), frames, x)
+        with suppress(ConfigError):  # the page Scaling names what does not hold
+            references = read_references(cached.project().references)
+        panels = score_panels(score_frame(evaluations), perplexity_frame(evaluations), frames, x, references)
     return panels + validation_panel(frames, x)
 
 

@@ -51,6 +51,7 @@ class Line:
         points: whether each row is drawn as a point as well.
         muted: drawn thin, without header and tooltip.
         dashed: distinguishes curves that share a colour.
+        level: whether it is one number, of no step of this run.
     """
 
     data: pd.DataFrame
@@ -60,6 +61,7 @@ class Line:
     points: bool = False
     muted: bool = False
     dashed: bool = False
+    level: bool = False
 
     @property
     def has_numbers(self) -> bool:
@@ -80,6 +82,7 @@ class Panel:
         alarms: x of every flagged step of the run, drawn as thin rules through panels that belong together.
         y_format: d3 format of the ticks.
         zero: whether y starts at zero.
+        note: below the panel.
     """
 
     title: str
@@ -90,6 +93,7 @@ class Panel:
     alarms: pd.DataFrame | None = None
     y_format: str = "~s"
     zero: bool = False
+    note: str = ""
     height: int = field(default=PANEL_HEIGHT)
 
 

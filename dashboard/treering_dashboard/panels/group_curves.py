@@ -20,6 +20,7 @@ from treering_dashboard.panels.board import draw_board
 from treering_dashboard.panels.charts import PLAIN, Board, Line, Marks, Panel, Stroke, strokes
 from treering_dashboard.panels.download import download_menu
 from treering_dashboard.panels.panel_files import downloads
+from treering_dashboard.panels.scores import on_path
 from treering_dashboard.panels.text import number
 from treering_dashboard.panels.training import (
     FEW_POINTS,
@@ -27,7 +28,6 @@ from treering_dashboard.panels.training import (
     averaged,
     curve,
     loss_line,
-    on_path,
     smoothed_title,
     y_format,
 )

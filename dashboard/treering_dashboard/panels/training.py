@@ -1,4 +1,4 @@
-"""Which panels a run has: training health, evaluation, throughput.
+"""Which panels a run has: training health, throughput, sensors.
 
 The parts of a step are stacked up to its whole: passes (forward and backward), waits (communication), update
 (optimizer), data. The measured bubble of a pipeline is beside its ideal; devices with a known peak have an MFU, and an
@@ -14,16 +14,14 @@ import numpy as np
 import pandas as pd
 
 from treering.foreign import shown
-from treering.metrics.compare import headline
 from treering.runlog.metric_catalog import METRICS, Metric, describe
 from treering_dashboard.frames.buckets import downsample
 from treering_dashboard.frames.curves import Curves, Drawn
 from treering_dashboard.frames.rings import VALIDATION, RunFrames
-from treering_dashboard.frames.scores import shots_text
 from treering_dashboard.frames.smoothing import WEIGHT, smooth
 from treering_dashboard.frames.telemetry import Telemetry, column
 from treering_dashboard.panels.axis import Placement
-from treering_dashboard.panels.charts import GREY, OKABE_ITO, PLAIN, Line, Panel, Stroke, strokes
+from treering_dashboard.panels.charts import GREY, OKABE_ITO, PLAIN, Line, Panel
 from treering_dashboard.panels.text import number, size
 
 HEALTH = ("train/loss", "train/grad_norm", "optim/learning_rate", "optim/global_batch_size")
@@ -300,52 +298,6 @@ def _labelled(frames: RunFrames, x: Placement, labels: Sequence[tuple[int, str]]
     return pd.DataFrame({"x": x.place(rows).to_numpy(), "label": [text for _, text in known]})
 
 
-def on_path(frame: pd.DataFrame, frames: RunFrames, x: Placement) -> pd.DataFrame:
-    """Rows of evaluations with the x of their step's ring; steps off the path are left out."""
-    if frame.empty:
-        return frame
-    facts = frames.path.at(sorted(set(frame["step"])), [x.column])
-    return frame.merge(facts[[name for name in facts if name == "step" or name not in frame]], on="step", how="inner")
-
-
-def validation_panel(frames: RunFrames, x: Placement) -> list[Panel]:
-    """Held-out loss by corpus as measured during training, none where there is only the blend's."""
-    metric = describe(VALIDATION)
-    lines = []
-    corpora = frames.held_out_corpora
-    for corpus, stroke in zip(corpora, strokes(len(corpora)), strict=True):
-        measured = frames.held_out(corpus)
-        if len(measured):
-            latest = number(float(measured["loss"].iloc[-1]))
-            lines.append(Line(loss_line(measured, x), corpus, latest, stroke.colour, dashed=stroke.dashed))
-    return [Panel(f"{metric.title} by corpus", metric.unit, tuple(lines), y_format=PLAIN)] if lines else []
-
-
-def score_panels(scores: pd.DataFrame, perplexity: pd.DataFrame, frames: RunFrames, x: Placement) -> list[Panel]:
-    """A panel for each task with a curve for each number of shots, and one for perplexity by corpus."""
-    panels = []
-    placed = on_path(scores, frames, x)
-    for task in dict.fromkeys(placed["task"]):
-        of_task = placed[placed["task"] == task]
-        metric = headline(list(dict.fromkeys(of_task["metric"])))
-        drawn = of_task[of_task["metric"] == metric]
-        shots = sorted(set(drawn["shots"]))
-        lines = tuple(
-            _points(drawn[drawn["shots"] == number_of], "value", shots_text(number_of), stroke, x)
-            for number_of, stroke in zip(shots, strokes(len(shots)), strict=True)
-        )
-        panels.append(Panel(f"{task}: {metric}", "", lines, y_format=".2~f"))
-    placed = on_path(perplexity, frames, x)
-    if len(placed):
-        corpora = list(dict.fromkeys(placed["corpus"]))
-        lines = tuple(
-            _points(placed[placed["corpus"] == corpus], "perplexity", corpus, stroke, x)
-            for corpus, stroke in zip(corpora, strokes(len(corpora)), strict=True)
-        )
-        panels.append(Panel("Held-out perplexity", "", lines, log=True, y_format="~s"))
-    return panels
-
-
 def sensor_panels(telemetry: Telemetry, path: Curves, x: Placement) -> list[Panel]:
     """A panel for each sensor: the mean over ranks, with a band from the lowest to the highest reading.
 
@@ -380,16 +332,3 @@ def sensor_panels(telemetry: Telemetry, path: Curves, x: Placement) -> list[Pane
         drawn = Line(line, "", latest, OKABE_ITO[3])
         panels.append(Panel(metric.title, metric.unit, (drawn,), y_format=y_format(metric)))
     return panels
-
-
-def _points(data: pd.DataFrame, name: str, label: str, stroke: Stroke, x: Placement) -> Line:
-    """A curve of few measured points; with a standard error its band is one of it up and down."""
-    data = data.sort_values("step")
-    columns = {"x": x.place(data), "y": data[name], "step": data["step"]}
-    if "tokens" in data and data["tokens"].notna().all():
-        columns["tokens"] = data["tokens"]
-    if "stderr" in data and data["stderr"].notna().any():
-        columns |= {"lo": data[name] - data["stderr"], "hi": data[name] + data["stderr"]}
-    frame = pd.DataFrame(columns).assign(segment=0)
-    latest = number(float(frame["y"].iloc[-1]))
-    return Line(frame, label, latest, stroke.colour, points=True, dashed=stroke.dashed)

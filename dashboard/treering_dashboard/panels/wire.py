@@ -171,6 +171,7 @@ def _panel(panel: Panel, arrays: _Named, *, robust: bool) -> dict[str, Any]:
         "height": panel.height,
         "limits": limits,
         "cut": cut,
+        "note": shown(panel.note),
         "alarms": [] if panel.alarms is None or panel.alarms.empty else panel.alarms["x"].tolist(),
         "spikes": _spikes(panel),
         "lines": [_line(f"{panel.title}/{number}", line, arrays) for number, line in enumerate(panel.lines)],
@@ -191,6 +192,7 @@ def _line(name: str, line: Line, arrays: _Named) -> dict[str, Any]:
         "points": line.points,
         "muted": line.muted,
         "dashed": line.dashed,
+        "level": line.level,
         "layer": "value" in data,
         **_columns(line, wanted, arrays, name),
     }

@@ -10,7 +10,7 @@ const WAIT = 200; // milliseconds from a zoom to the question for full detail
 
 const PATIENCE = 3000; // milliseconds in which an answer may still be about the window before
 const COLUMNS = ["x", "y", "step", "segment", "lo", "hi", "bad", "value", "tokens"]; // of a line
-const CHANGING = ["log", "latest", "spikes", "alarms", "limits", "cut"]; // of a panel; another one needs no new plot
+const CHANGING = ["log", "latest", "spikes", "alarms", "limits", "cut", "note"]; // of a panel; another one needs no new plot
 
 const boards = new WeakMap();
 
@@ -251,7 +251,7 @@ class Board {
     this.strip.classList.toggle("part", Boolean(this.window));
     this.markWindow();
     setTimeout(() => this.point(this.pointer), 0); // the plots have their new scales only then
-    this.root.dataset.drawn = String(this.plots.length);
+    this.root.dataset.last = String(this.head.x.extent[1]); // that it was drawn, for who looks from outside
   }
 
   resize() {
@@ -563,8 +563,8 @@ class Plot {
     const { panel } = this;
     this.toggle.textContent = panel.log ? "log" : "linear";
     this.toggle.setAttribute("aria-label", `${panel.title}: ${panel.log ? "logarithmic" : "linear"} scale, switch`);
-    this.cut.textContent = panel.cut || "";
-    this.cut.hidden = !panel.cut;
+    this.cut.textContent = [panel.cut, panel.note].filter(Boolean).join("  ·  ");
+    this.cut.hidden = !this.cut.textContent;
     const lines = panel.lines.filter((line) => !line.muted).map((line) => `${line.label} ${line.latest}`.trim());
     this.box.setAttribute("aria-label", `${panel.title}: ${lines.join(", ")}`);
   }
@@ -709,11 +709,11 @@ class Plot {
     const lines = panel.lines.filter((line) => !line.muted);
     const rows = lines.map((line) => (x === null || !line.x.length ? null : nearest(line.x, x)));
     const away = lines.map((line, index) =>
-      rows[index] !== null && Math.abs(this.u.valToPos(line.x[rows[index]], "x") - this.u.valToPos(x, "x")) > NEAR
+      rows[index] !== null && !line.level && Math.abs(this.u.valToPos(line.x[rows[index]], "x") - this.u.valToPos(x, "x")) > NEAR
         ? `at step ${whole(line.step[rows[index]])}`
         : "",
     );
-    const together = away.length > 0 && away.every((each) => each && each === away[0]);
+    const together = away.length > 0 && lines.every((line, index) => line.level || (away[index] && away[index] === away[0]));
     this.note.textContent = together ? away[0] : "";
     const spans = lines.map((line, index) => {
       const span = document.createElement("span");
