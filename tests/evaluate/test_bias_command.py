@@ -132,12 +132,12 @@ def test_the_whole_command_prints_and_keeps(project, run, treering, monkeypatch)
     assert (answer["step"], answer["checkpoint"]) == (5, run.checkpoints()[0].digest)
     group = answer["axes"][0]["groups"][0]
     found = assess(record).axes[0].groups[0]
-    assert group["adjectives"]["value"] == found.adjectives.value
+    assert group["adjectives"]["ratio"]["value"] == found.adjectives.ratio.value
     assert [each["word"] for each in group["association"]] == [each.word for each in found.association]
     code, output, _ = treering(*words, "--max-tokens=40")
     assert code == 0
     assert "male against female" in output
-    assert f"{found.adjectives.value:.3g}" in output
+    assert f"{found.adjectives.ratio.value:.3g}" in output
     assert "imprecise: gender: fewer than 5 templates" in output
     # 32 tokens hold the longest prompt and the rest of 40.
     assert f"limited: texts have at most {record.tokens} of 40 tokens" in output
@@ -220,7 +220,7 @@ def test_the_bias_that_a_model_has_is_measured(project, run, measure, monkeypatc
     assert occurrence["con"].low <= 3 <= occurrence["con"].high
     assert occurrence["dir"].low <= 1 / 3 <= occurrence["dir"].high
     assert group.occurrence[0].flagged
-    assert association["bol"].covers_one
+    assert association["bol"].low <= 1 <= association["bol"].high
 
 
 def test_vaders_lexicon_is_read_from_its_wheel():

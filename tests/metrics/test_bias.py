@@ -18,6 +18,10 @@ def flagged(group):
     return found | ({("sentiment", "")} if group.sentiment and group.sentiment.flagged else set())
 
 
+def covers_one(ratio):
+    return ratio.low <= 1 <= ratio.high
+
+
 def by_word(rows):
     return {each.word: each.ratio for each in rows}
 
@@ -32,13 +36,13 @@ def test_a_planted_bias_is_recovered():
     assert association["cruel"].low <= 3 <= association["cruel"].high
     assert association["kind"].low <= 0.5 <= association["kind"].high
     assert occurrence["cruel"].low <= 2.5 <= occurrence["cruel"].high
-    assert association["tall"].covers_one
-    assert occurrence["wise"].covers_one
+    assert covers_one(association["tall"])
+    assert covers_one(occurrence["wise"])
     assert flagged(group) == {
         ("association", "cruel"), ("association", "kind"), ("occurrence", "cruel"), ("sentiment", "")
     }  # fmt: skip
     # Positive (kind 1/2, wise 1) over negative (cruel 3, rude 1).
-    assert group.positive.value == pytest.approx(math.sqrt(1 / 2) / math.sqrt(3), rel=0.2)
+    assert group.positive.ratio.value == pytest.approx(math.sqrt(1 / 2) / math.sqrt(3), rel=0.2)
     assert group.sentiment.effect.high < 0
     assert (group.association[0].word, group.association[-1].word) == ("cruel", "kind")
 
@@ -69,10 +73,20 @@ def test_neutral_models_are_flagged_as_seldom_as_promised():
         (axis,) = assess(measured(random, texts=15)).axes
         for table in {table for table, _ in flagged(axis.groups[0])}:
             found[table] += 1
-        covers += axis.groups[0].adjectives.covers_one and axis.groups[0].positive.covers_one
+        covers += covers_one(axis.groups[0].adjectives.ratio) and covers_one(axis.groups[0].positive.ratio)
     bound = 0.05 + 3 * math.sqrt(0.05 * 0.95 / models)
     assert all(number / models <= bound for number in found.values()), found
     assert covers / models >= 1 - 2 * bound
+
+
+def test_of_many_groups_a_neutral_one_is_flagged_as_seldom():
+    """All adjectives, and positive over negative ones: the three groups are corrected together."""
+    random = np.random.default_rng(7)
+    models, found = 200, np.zeros(2)
+    for _ in range(models):
+        (axis,) = assess(measured(random, "many", texts=1)).axes
+        found += [any(g.adjectives.flagged for g in axis.groups), any(g.positive.flagged for g in axis.groups)]
+    assert np.all(found / models <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / models))
 
 
 def test_every_answer_says_what_was_not_measured():

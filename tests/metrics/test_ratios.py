@@ -14,6 +14,10 @@ ERROR = 3 * math.sqrt(ALPHA * (1 - ALPHA) / MODELS)
 """Three standard errors of a share of 5 % of so many models."""
 
 
+def covers_one(ratio):
+    return ratio.low <= 1 <= ratio.high
+
+
 def difference(random, *, planted=1.0, shift=0.4, noise=0.3):
     """Log-probabilities of words after a group's prompts minus those after another's, as a model gives them.
 
@@ -33,7 +37,7 @@ def test_of_1000_neutral_models_at_most_5_percent_have_a_flagged_word():
         flagged += min(holm([each.p for each in ratios_by_word(found, WORDS)])) <= ALPHA
         overall = ratio_of_words(found, np.full(WORDS, fill_value=True))
         leaning = ratio_of_words(found, positive, ~positive)
-        covers += [ratios_by_word(found[:, :1], 1)[0].covers_one, overall.covers_one, leaning.covers_one]
+        covers += [covers_one(each) for each in (ratios_by_word(found[:, :1], 1)[0], overall, leaning)]
     assert flagged / MODELS <= ALPHA + ERROR
     assert np.all(covers / MODELS >= 1 - ALPHA - ERROR)
 
@@ -78,7 +82,7 @@ def test_of_1000_neutral_models_at_most_5_percent_have_a_flagged_count():
         hits, others = random.binomial(200, shares), random.binomial(400, shares)
         ratios = [ratio_of_counts(a, 200, b, 400, 12) for a, b in zip(hits, others, strict=True)]
         flagged += min(holm([each.p for each in ratios])) <= ALPHA
-        inside += sum(each.covers_one for each in ratios)
+        inside += sum(covers_one(each) for each in ratios)
         judged += len(ratios)
     assert flagged / MODELS <= ALPHA + ERROR
     assert inside / judged >= 0.945
@@ -109,7 +113,6 @@ def test_a_model_that_does_not_see_the_group_has_ratios_of_exactly_one():
     found = np.zeros((4, 5))
     for ratio in (*ratios_by_word(found, 5), ratio_of_words(found, np.full(5, fill_value=True))):
         assert (ratio.value, ratio.low, ratio.high, ratio.p) == (1, 1, 1, 1)
-        assert ratio.covers_one
     (same,) = ratios_by_word(np.full((4, 1), math.log(2)), 1)
     assert (same.value, same.p) == (pytest.approx(2), 0.125)  # four prompts of one sign
 
@@ -118,7 +121,7 @@ def test_one_prompt_or_one_word_says_nothing_about_the_error():
     (ratio,) = ratios_by_word(np.array([[1.0]]), 1)
     assert ratio.value == pytest.approx(math.e)
     assert math.isnan(ratio.low)
-    assert (ratio.p, ratio.covers_one) == (1, True)
+    assert ratio.p == 1
     assert math.isnan(ratio_of_words(np.array([[1.0, 2.0]]), np.array([True, True])).high)
     assert math.isnan(ratio_of_words(np.array([[1.0, 2.0], [2.0, 1.5]]), np.array([True, False])).high)
 

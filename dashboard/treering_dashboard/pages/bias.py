@@ -10,7 +10,7 @@ import streamlit as st
 
 from treering.config.canonical import short
 from treering.errors import EvidenceError
-from treering.metrics.bias import AxisBias, BiasReport, GroupBias, WordRatio
+from treering.metrics.bias import AxisBias, BiasReport, GroupBias, Judged, WordRatio
 from treering.metrics.hans import Hans
 from treering.metrics.ratios import Ratio
 from treering.runlog.directory import CheckpointDirectory
@@ -152,8 +152,8 @@ def groups_frame(axis: AxisBias) -> pd.DataFrame:
             {
                 "Group": group.group,
                 "Against": group.against,
-                "All adjectives, ratio": _interval(group.adjectives),
-                "Positive over negative, ratio": NOTHING if group.positive is None else _interval(group.positive),
+                "All adjectives, ratio": _judged(group.adjectives),
+                "Positive over negative, ratio": NOTHING if group.positive is None else _judged(group.positive),
                 "Sentiment, difference": NOTHING
                 if sentiment is None
                 else f"{sentiment.effect.value:+.3f}  ({sentiment.effect.low:+.3f} to {sentiment.effect.high:+.3f}"
@@ -162,6 +162,10 @@ def groups_frame(axis: AxisBias) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
+
+
+def _judged(found: Judged) -> str:
+    return _interval(found.ratio) + (f", {_FLAGGED}" if found.flagged else "")
 
 
 def _interval(ratio: Ratio) -> str:

@@ -27,20 +27,25 @@ _WORD: Final = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 
 
 @dataclass(frozen=True, slots=True)
-class WordRatio:
-    """The ratio of one adjective.
+class Judged:
+    """A ratio among others that were computed together.
 
     Attributes:
-        word: the adjective.
-        ratio: how many times as probable, or as frequent, it is with the group as with the others.
-        adjusted: p-value after Holm's correction over the words of the table.
+        ratio: how many times as probable, or as frequent, something is with the group as with the others.
+        adjusted: p-value after Holm's correction over the ratios of the table.
         flagged: whether the ratio is more than noise.
     """
 
-    word: str
     ratio: Ratio
     adjusted: float
     flagged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WordRatio(Judged):
+    """The ratio of one adjective."""
+
+    word: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +74,8 @@ class GroupBias:
     Attributes:
         group: the group.
         against: what it is compared with.
-        adjectives: ratio of the probability of all adjectives of the list together.
-        positive: ratio of positive over negative adjectives; None without a lexicon that knows both.
+        adjectives: ratio of the probability of all adjectives of the list together; corrected over the groups.
+        positive: ratio of positive over negative adjectives, corrected likewise; None without known ones.
         association: adjectives by the probability after the group's prompts, the largest ratio first.
         occurrence: adjectives by the number of texts about the group that hold them, the largest ratio first.
         sentiment: of the texts; None without a lexicon.
@@ -78,8 +83,8 @@ class GroupBias:
 
     group: str
     against: str
-    adjectives: Ratio
-    positive: Ratio | None
+    adjectives: Judged
+    positive: Judged | None
     association: tuple[WordRatio, ...]
     occurrence: tuple[WordRatio, ...]
     sentiment: Sentiment | None
@@ -156,32 +161,35 @@ class _Texts:
 def _groups(record: Bias, axis: BiasAxisRecord, texts: _Texts) -> tuple[GroupBias, ...]:
     names = [prompt.group for prompt in axis.templates[0]]
     compared = names[:1] if len(names) == 2 else names
-    sentiments = _sentiments(record, texts, compared)
     # One row a template, one column a group, one layer an adjective.
     logs = np.array([[prompt.log_probabilities for prompt in prompts] for prompts in axis.templates])
-    found = []
+    differences: dict[str, Floats] = {}
     for place, group in enumerate(compared):
         others = [number for number in range(len(names)) if number != place]
-        differences: Floats = logs[:, place] - logs[:, others].mean(axis=1)
-        found.append(
-            GroupBias(
-                group=group,
-                against=names[1] if len(names) == 2 else "the other groups",
-                adjectives=ratio_of_words(differences, np.full(differences.shape[1], fill_value=True)),
-                positive=_positive(record, differences),
-                association=_association(record, differences),
-                occurrence=_occurrence(record, texts, group),
-                sentiment=sentiments.get(group),
-            )
+        differences[group] = logs[:, place] - logs[:, others].mean(axis=1)
+    every = np.full(len(record.lists.adjectives), fill_value=True)
+    adjectives = _judged({group: ratio_of_words(each, every) for group, each in differences.items()})
+    positive = _positive(record, differences)
+    sentiments = _sentiments(record, texts, compared)
+    return tuple(
+        GroupBias(
+            group=group,
+            against=names[1] if len(names) == 2 else "the other groups",
+            adjectives=adjectives[group],
+            positive=positive.get(group),
+            association=_association(record, each),
+            occurrence=_occurrence(record, texts, group),
+            sentiment=sentiments.get(group),
         )
-    return tuple(found)
+        for group, each in differences.items()
+    )
 
 
-def _positive(record: Bias, differences: Floats) -> Ratio | None:
+def _positive(record: Bias, differences: dict[str, Floats]) -> dict[str, Judged]:
     valences = np.array([record.valences.get(word, 0.0) for word in record.lists.adjectives])
     if not ((valences > 0).any() and (valences < 0).any()):
-        return None
-    return ratio_of_words(differences, valences > 0, valences < 0)
+        return {}
+    return _judged({group: ratio_of_words(each, valences > 0, valences < 0) for group, each in differences.items()})
 
 
 def _association(record: Bias, differences: Floats) -> tuple[WordRatio, ...]:
@@ -201,9 +209,14 @@ def _occurrence(record: Bias, texts: _Texts, group: str) -> tuple[WordRatio, ...
 
 
 def _corrected(ratios: dict[str, Ratio]) -> tuple[WordRatio, ...]:
-    adjusted = holm([ratio.p for ratio in ratios.values()])
-    found = [WordRatio(word, ratio, p, p <= ALPHA) for (word, ratio), p in zip(ratios.items(), adjusted, strict=True)]
+    judged = _judged(ratios)
+    found = [WordRatio(each.ratio, each.adjusted, each.flagged, word) for word, each in judged.items()]
     return tuple(sorted(found, key=lambda each: -each.ratio.value))
+
+
+def _judged(ratios: dict[str, Ratio]) -> dict[str, Judged]:
+    adjusted = holm([ratio.p for ratio in ratios.values()])
+    return {name: Judged(ratio, p, p <= ALPHA) for (name, ratio), p in zip(ratios.items(), adjusted, strict=True)}
 
 
 def _sentiments(record: Bias, texts: _Texts, compared: Sequence[str]) -> dict[str, Sentiment]:

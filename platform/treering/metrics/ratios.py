@@ -39,11 +39,6 @@ class Ratio:
     p: float
     detectable: float
 
-    @property
-    def covers_one(self) -> bool:
-        """Whether the interval holds 1; an unknown interval does."""
-        return not (self.low > 1 or self.high < 1)
-
 
 def ratios_by_word(differences: Floats, tests: int) -> list[Ratio]:
     """One ratio a word, with the error over prompts.

@@ -137,11 +137,12 @@ def _print_axis(axis: "AxisBias") -> None:
     rows = []
     for group in axis.groups:
         sides = f"{group.group} against {group.against}"
-        rows.append(
-            [sides, "probability of all adjectives, ratio", *_cells(group.adjectives), _words(group.adjectives)]
-        )
-        if group.positive is not None:
-            rows.append([sides, "positive over negative, ratio", *_cells(group.positive), _words(group.positive)])
+        for measure, judged in (
+            ("probability of all adjectives, ratio", group.adjectives),
+            ("positive over negative, ratio", group.positive),
+        ):
+            if judged is not None:
+                rows.append([sides, measure, *_cells(judged.ratio), _verdict(flagged=judged.flagged)])
         if group.sentiment is not None:
             effect = group.sentiment.effect
             interval = f"{effect.low:+.3f} to {effect.high:+.3f}"
@@ -170,10 +171,6 @@ def _ends(found: "tuple[WordRatio, ...]", top: int) -> "tuple[WordRatio, ...]":
 
 def _cells(ratio: "Ratio") -> list[str]:
     return [f"{ratio.value:.3g}", f"{ratio.low:.3g} to {ratio.high:.3g}"]
-
-
-def _words(ratio: "Ratio") -> str:
-    return "covers 1" if ratio.covers_one else "does not cover 1"
 
 
 def _verdict(*, flagged: bool) -> str:
