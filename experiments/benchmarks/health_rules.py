@@ -7,8 +7,8 @@
 llm.c and PyTorch, by AdamW, Muon and SOAP. Most of them hold the loss of one of eight ranks: their noise is that of
 small batches, and runs on the same data show the same hard batches at the same steps.
 
-Table 1: alarms per 1,000 steps, by rule and curve. Table 2: a fault is put into every curve of 1,000 steps and more
-that raised no alarm but spikes, and the steps until its rule fires are counted.
+Table 1: alarms per 1,000 steps, by rule and curve, and how many steps count as diverging. Table 2: a fault is put into
+every curve of 1,000 steps and more that raised no alarm but spikes, and the steps until its rule fires are counted.
 """
 
 import argparse
@@ -25,7 +25,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from treering.metrics.alarms import DIVERGENCE, EARLY_BLOWUP, FLAT, GRAD_NORM, LOSS, RULES, SPIKE, TOO_GOOD
+from treering.metrics.alarms import DIVERGENCE, EARLY_BLOWUP, FLAT, GRAD_NORM, LOSS, RULES, SPIKE, TOO_GOOD, Alarm
+from treering.metrics.lines.diverging import LEVEL_STEPS, RECENT, diverging
 from treering.metrics.path_alarms import alarms_of
 from treering.metrics.spikes import find_spikes
 from treering.runlog.ancestry import path_left
@@ -46,11 +47,39 @@ class Curve:
         name: what it is called in the table.
         loss: of each step.
         raised: alarms by rule, on loss and gradient norm.
+        diverging: after how many steps the run would count as diverging.
     """
 
     name: str
     loss: Values
     raised: Counter[str]
+    diverging: int
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What of a step is judged."""
+
+    step: int
+    loss: float
+    applied: bool = True
+    grad_norm: float | None = None
+    learning_rate: float = 0.0
+
+
+def count_diverging(losses: Values, alarms: list[Alarm]) -> int:
+    """After how many steps of a curve `diverging` finds something; only steps shortly after an alarm can."""
+    rings = [Judged(step, loss) for step, loss in enumerate(losses.tolist(), 1)]
+    ordered = sorted(alarms, key=lambda alarm: alarm.step)
+    lasting = [alarm.step for alarm in ordered if alarm.rule in {DIVERGENCE, EARLY_BLOWUP}]
+    steps = {step for alarm in ordered for step in range(alarm.step, alarm.step + RECENT)}
+    steps |= set(range(lasting[0], len(rings) + 1)) if lasting else set()
+    steps |= {ring.step for ring in rings if not math.isfinite(ring.loss)}
+    return sum(
+        diverging(rings[max(0, step - LEVEL_STEPS) : step], [each for each in ordered if each.step <= step]) is not None
+        for step in steps
+        if step <= len(rings)
+    )
 
 
 def own_curves(folder: Path) -> Iterator[Curve]:
@@ -59,8 +88,9 @@ def own_curves(folder: Path) -> Iterator[Curve]:
         path = path_left(run)
         losses = np.array([ring.loss for ring in path.rings])
         if len(losses):
-            raised = Counter(alarm.rule for alarm in alarms_of(run, path))
-            yield Curve(f"{run.resolved.experiment} ({run.id[:8]})", losses, raised)
+            alarms = alarms_of(run, path)
+            name, raised = f"{run.resolved.experiment} ({run.id[:8]})", Counter(alarm.rule for alarm in alarms)
+            yield Curve(name, losses, raised, count_diverging(losses, alarms))
 
 
 def public_curves(repository: Path) -> Iterator[Curve]:
@@ -76,26 +106,27 @@ def public_curves(repository: Path) -> Iterator[Curve]:
         if len(losses) < 1000 or losses.tobytes() in seen:
             continue
         seen.add(losses.tobytes())
-        raised = Counter(alarm.rule for alarm in find_spikes(range(1, len(losses) + 1), losses.tolist(), LOSS))
+        alarms = find_spikes(range(1, len(losses) + 1), losses.tolist(), LOSS)
         if len(rows[0]) > 2 and rows[0][2]:
             norms = [float(row[2]) for row in rows]
-            raised += Counter(alarm.rule for alarm in find_spikes(range(1, len(norms) + 1), norms, GRAD_NORM))
-        place = Path(name)
-        yield Curve(f"{place.parent.name} ({place.stem[:8]})", losses, raised)
+            alarms += find_spikes(range(1, len(norms) + 1), norms, GRAD_NORM)
+        place, raised = Path(name), Counter(alarm.rule for alarm in alarms)
+        yield Curve(f"{place.parent.name} ({place.stem[:8]})", losses, raised, count_diverging(losses, alarms))
 
 
 def table(curves: list[Curve]) -> list[dict[str, object]]:
     """Alarms per 1,000 steps, one row a curve, printed as Markdown."""
     rows = []
-    print(f"| curve | steps | noise | {' | '.join(f'`{rule}`' for rule in RULES)} |")
-    print(f"| --- | ---: | ---: |{' ---: |' * len(RULES)}")
+    print(f"| curve | steps | noise | {' | '.join(f'`{rule}`' for rule in RULES)} | steps diverging |")
+    print(f"| --- | ---: | ---: |{' ---: |' * (len(RULES) + 1)}")
     for curve in curves:
         logs = np.log(curve.loss[np.isfinite(curve.loss) & (curve.loss > 0)])
         noise = 1.4826 * float(np.median(np.abs(np.diff(logs)))) / math.sqrt(2)
         rates = {rule: 1000 * curve.raised[rule] / len(curve.loss) for rule in RULES}
         cells = " | ".join(f"{rate:.2f}" if rate else "0" for rate in rates.values())
-        print(f"| {curve.name} | {len(curve.loss):,} | {100 * noise:.1f} % | {cells} |")
-        rows.append({"curve": curve.name, "steps": len(curve.loss), "noise": noise, "alarms": dict(curve.raised)})
+        print(f"| {curve.name} | {len(curve.loss):,} | {100 * noise:.1f} % | {cells} | {curve.diverging:,} |")
+        about = {"curve": curve.name, "steps": len(curve.loss), "noise": noise}
+        rows.append({**about, "alarms": dict(curve.raised), "diverging": curve.diverging})
     return rows
 
 

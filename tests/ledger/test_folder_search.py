@@ -70,7 +70,8 @@ def test_runs_are_folded_by_a_key(treering):
         "none": ({"finished": 2}, 2),
         "Ada": ({"finished": 1}, 1),
     }
-    assert "lr=0.0003 norm=large num_layers=24     1  1 finished   2.4" in treering("runs", "--by", "configuration")[1]
+    said = "experiment=large lr=0.0003 norm=large num_layers=24     1  1 finished   2.4"
+    assert said in treering("runs", "--by", "configuration")[1]
     code, _, error = treering("runs", "--by", "nothing")
     assert code == 2
     assert "found 'nothing', expected one of configuration, experiment, tags, tag.KEY" in error

@@ -25,19 +25,6 @@ def settings_of(run: AnyRun) -> dict[str, Any]:
     return dict(flatten({**values["recipe"], "blend": values["blend"], **values["attempt"]}))
 
 
-def configuration_of(run: AnyRun) -> dict[str, Any]:
-    """What runs of one configuration share, by dotted name: recipe and blend without seeds, or the reported config.
-
-    Raises:
-        EvidenceError: the config does not hold.
-    """
-    settings = settings_of(run)
-    aside: set[str] = set()
-    if not isinstance(run, RecordedRunDirectory):
-        aside = {"blend.tokenizer", *dict(flatten(run.resolved.attempt.model_dump(mode="json")))}
-    return {name: each for name, each in settings.items() if name.rpartition(".")[2] != "seed" and name not in aside}
-
-
 def set_apart(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """What was set of each run, in short: `num_layers=24 seed=2`, of the values that differ among the runs.
 

@@ -7,9 +7,10 @@ from functools import cached_property
 from typing import Any
 
 from treering.errors import EvidenceError
-from treering.metrics.compare import scores
+from treering.metrics.compare import flatten, scores
+from treering.metrics.contenders import contender_of
 from treering.metrics.lines.line import RunLine
-from treering.metrics.lines.settings import configuration_of, settings_of
+from treering.metrics.lines.settings import settings_of
 from treering.runlog.directory import RunDirectory
 from treering.runlog.find import AnyRun
 from treering.runlog.journal import Scored
@@ -43,9 +44,9 @@ class FolderFacts:
 
     @cached_property
     def configuration(self) -> dict[str, Any]:
-        """What runs of one configuration share, whatever their seeds; empty where the config does not hold."""
+        """What the runs of a group share, see `treering.metrics.contenders`; empty where the config does not hold."""
         try:
-            return configuration_of(self._run)
+            return dict(flatten(contender_of(self._run).content))
         except EvidenceError:
             return {}
 
