@@ -47,17 +47,22 @@ def restarted(*, fault: bool) -> Path:
     return run.path
 
 
+def named(run: Path, experiment: str) -> str:
+    """How the table names a run."""
+    return f"{run.name[:8]} {experiment}"
+
+
 @pytest.mark.slow
 def test_the_list_has_runs_of_every_trainer_and_filters_by_tag() -> None:
     tagged = loop("tagged", tags=("keep", HOSTILE))
     other = loop("other", config={"lr": 1})
     app = page("runs")
     rows = table(app, "Trainer").set_index("Run")
-    assert rows["Trainer"].to_dict() == {tagged.name: "recorded", other.name: "recorded"}
-    assert (rows.loc[other.name, "Step"], rows.loc[other.name, "Tokens"]) == ("6", "96")
-    assert list(rows.loc[tagged.name, "Tags"]) == ["keep", HOSTILE]
+    assert rows["Trainer"].to_dict() == {named(tagged, "tagged"): "recorded", named(other, "other"): "recorded"}
+    assert (rows.loc[named(other, "other"), "Step"], rows.loc[named(other, "other"), "Tokens"]) == ("6", "96")
+    assert list(rows.loc[named(tagged, "tagged"), "Tags"]) == ["keep", HOSTILE]
     app = page("runs", tags=["keep"])
-    assert table(app, "Trainer")["Run"].tolist() == [tagged.name]
+    assert table(app, "Trainer")["Run"].tolist() == [named(tagged, "tagged")]
     assert "1 run of 2" in texts(app)
     assert "No such tag" in texts(page("runs", tags=["lost"]))
 
@@ -163,10 +168,11 @@ def test_archived_runs_are_listed_after_a_switch_alone() -> None:
     assert not page("runs").toggle
     RecordedRunDirectory(put_away).journal.append(Archived(at=1.0, by="ada", archived=True))
     app = page("runs")
-    assert table(app, "Trainer")["Run"].tolist() == [kept.name]
+    assert table(app, "Trainer")["Run"].tolist() == [named(kept, "kept")]
     assert "1 run of 2" in texts(app)
     app = page("runs", archived="true")
-    assert table(app, "Trainer").set_index("Run")["Archived"].to_dict() == {kept.name: "", put_away.name: "archived"}
+    archived = table(app, "Trainer").set_index("Run")["Archived"].to_dict()
+    assert archived == {named(kept, "kept"): "", named(put_away, "away"): "archived"}
     assert "archived" in texts(page("run", run=put_away.name))
 
 
