@@ -130,6 +130,19 @@ def test_the_address_asks_for_all_seeds_and_for_a_curve_a_run(seeds) -> None:
     assert "Whether a difference is noise is unknown: each config was trained with one seed" in texts(one)
 
 
+@pytest.mark.slow
+def test_of_many_groups_the_first_sentences_are_open(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("TREERING_ROOT", str(tmp_path))
+    runs = [seeded_runs.lay_run(tmp_path, rate=rate / 1000) for rate in range(1, 16)]
+    for run in runs:
+        seeded_runs.evaluate(run, 4.5)
+    app = page("compare", runs=[run.path.name for run in runs])
+    (folded,) = (each for each in app.expander if each.label == "2 more groups")
+    assert [line.split(" (")[0] for line in folded.text[0].value.splitlines()] == ["N against A", "O against A"]
+    assert "M against A (optimizer.peak_learning_rate 0.001 → 0.013)" in texts(app)
+    assert len(panel(app, "Loss").labels) == 15
+
+
 def test_a_band_is_as_long_as_the_shortest_run_of_a_group() -> None:
     long = pd.DataFrame({"x": [1.0, 2, 3, 4], "y": [1.0, 2, np.nan, 4], "step": [1, 2, 3, 4]})
     short = pd.DataFrame({"x": [1.0, 3.0], "y": [3.0, 5.0], "step": [1, 3]})

@@ -1,5 +1,7 @@
 """Verdicts on groups of seeds: a sentence each, the groups, and the scores of each against the first."""
 
+from typing import Final
+
 import pandas as pd
 import streamlit as st
 
@@ -7,6 +9,7 @@ from treering.metrics.group_scores import band
 from treering.metrics.groups import GroupComparison
 from treering_dashboard.panels.foreign import say
 from treering_dashboard.panels.tables import table
+from treering_dashboard.panels.text import count
 
 _NEWCOMER = (
     "Runs that differ in their seeds alone are one group. Two seeds of one config never end at the same loss: that "
@@ -14,14 +17,21 @@ _NEWCOMER = (
     "comparisons (Welch's test, Holm's correction)."
 )
 
+_SENTENCES: Final = 12
+"""Groups whose sentence is at the top; those of more groups are folded."""
+
 
 def verdicts(found: GroupComparison) -> None:
     """The sentences, and the groups with their runs."""
     st.markdown("###### Verdict")
     if found.sentence:
         say(found.sentence, stretch=True)
-    for verdict in found.against_first:
-        say(verdict.sentence, stretch=True)
+    sentences = [verdict.sentence for verdict in found.against_first]
+    for sentence in sentences[:_SENTENCES]:
+        say(sentence, stretch=True)
+    if more := sentences[_SENTENCES:]:
+        with st.expander(f"{count(len(more))} more groups"):
+            say(*more, stretch=True)
     if len(found.groups) == 1:
         say("One group: the configs differ in their seeds alone, so there is nothing to compare with.")
     rows = [
