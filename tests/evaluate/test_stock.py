@@ -261,10 +261,16 @@ def test_only_changed_files_are_scored_anew(world, evaluate):
     original = path.read_bytes()
     try:
         path.write_bytes(b"".join(reversed(original.splitlines(keepends=True))))
-        assert "already scored" not in evaluate()
+        output = evaluate()
+        assert "already scored" not in output
+        assert "step 3: goes on; 2 of 3 parts were scored before" in output
+        assert "step 3: hans (3 of 3)" in output
         (after,) = world.run.evaluations()
         assert after.tasks["hans"] != before.tasks["hans"]
         assert after.tasks["wikitext103"] == before.tasks["wikitext103"]
+        for part in ("scores", "items", "definitions"):
+            assert getattr(after, part)["wikitext103"] == getattr(before, part)["wikitext103"]
+        assert after.perplexity == before.perplexity
         assert after.definitions["hans"].prompts["0"] != before.definitions["hans"].prompts["0"]
         assert after.scores["hans"]["0"]["acc"] == before.scores["hans"]["0"]["acc"]
     finally:

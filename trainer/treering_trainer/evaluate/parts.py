@@ -9,13 +9,19 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from treering.config.canonical import digest_bytes, digest_json, short
 from treering.files import read_bytes, write_durably
 from treering.runlog.directory import CheckpointDirectory
+from treering.runlog.records import Evaluation
 from treering_trainer.evaluate.harness import TaskScores
 from treering_trainer.evaluate.inputs import Inputs
+from treering_trainer.evaluate.stock import StockTask
+
+PERPLEXITY: Final = "perplexity"
+"""The part that holds the held-out losses."""
 
 
 class PartStore:
@@ -26,9 +32,18 @@ class PartStore:
         checkpoint: what is scored.
         inputs: what it is scored on.
         device: what computes.
+        earlier: parts of an earlier record, see `unchanged_parts`.
     """
 
-    def __init__(self, folder: Path, checkpoint: CheckpointDirectory, inputs: Inputs, device: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        checkpoint: CheckpointDirectory,
+        inputs: Inputs,
+        device: str,
+        earlier: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        self._earlier = earlier
         self._folder = folder / checkpoint.path.name
         key = {
             "checkpoint": checkpoint.digest,
@@ -41,13 +56,13 @@ class PartStore:
         self._key = short(digest_json(key))
 
     def read(self, name: str) -> Any:
-        """The result of a part; None where it is missing or damaged."""
+        """The result of a part, of an earlier record if it has none; None where it is missing or damaged."""
         try:
             document = json.loads(read_bytes(self._file(name)))
         except (OSError, ValueError):
-            return None
+            return self._earlier.get(name)
         if not isinstance(document, dict) or document.get("part") != name:
-            return None
+            return self._earlier.get(name)
         found: Mapping[str, Any] = document["result"]
         return {each: TaskScores(**value) if isinstance(value, dict) else value for each, value in found.items()}
 
@@ -64,3 +79,27 @@ class PartStore:
 
     def _file(self, name: str) -> Path:
         return self._folder / self._key / f"{short(digest_bytes(name.encode()))}.json"
+
+
+def unchanged_parts(record: Evaluation, checkpoint: CheckpointDirectory, inputs: Inputs, device: str) -> dict[str, Any]:
+    """The parts of a checkpoint's record that would be scored the same again, where another part's inputs changed."""
+    settings = record.settings
+    same = (record.checkpoint, record.harness, record.device) == (checkpoint.digest, inputs.harness, device)
+    if not same or settings is None or record.items is None:
+        return {}
+    found: dict[str, Any] = {}
+    samples = settings.perplexity_samples == inputs.settings.perplexity_samples
+    if samples and record.corpora == inputs.corpus_digests:
+        found[PERPLEXITY] = {corpus: numbers["loss"] for corpus, numbers in record.perplexity.items()}
+    for task in inputs.tasks:
+        shots = {str(each) for each in inputs.shots(task)}
+        limit = isinstance(task, StockTask) or settings.max_items == inputs.settings.max_items
+        scores = record.scores.get(task.name, {})
+        if limit and record.tasks.get(task.name) == task.digest and scores.keys() == shots:
+            prompts = record.definitions[task.name].prompts
+            fields = record.fields.get(task.name, {})
+            found[task.name] = {
+                each: TaskScores(numbers, record.items[task.name][each], fields.get(each, {}), prompts[each])
+                for each, numbers in scores.items()
+            }
+    return found

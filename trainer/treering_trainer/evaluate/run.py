@@ -29,11 +29,9 @@ from treering_trainer.evaluate import perplexity
 from treering_trainer.evaluate.checkpoint_lm import CheckpointLM
 from treering_trainer.evaluate.harness import TaskScores, run_task
 from treering_trainer.evaluate.inputs import Inputs
-from treering_trainer.evaluate.parts import PartStore
+from treering_trainer.evaluate.parts import PERPLEXITY, PartStore, unchanged_parts
 from treering_trainer.evaluate.stock import StockTask
 from treering_trainer.monitor.processes import die_with_parent
-
-_PERPLEXITY = "perplexity"
 
 
 def evaluate_checkpoints(
@@ -68,9 +66,10 @@ def evaluate_checkpoints(
     done: dict[int, Evaluation] = {}
     pending: dict[int, CheckpointDirectory] = {}
     damaged: list[EvidenceError] = []
+    stores: dict[int, PartStore] = {}
     for checkpoint in checkpoints:
-        record = stored_record(records, checkpoint, inputs)
-        if record is not None:
+        record = _read(records, checkpoint)
+        if record is not None and _is_same(record, checkpoint, inputs):
             say(f"  step {checkpoint.step}: already scored")
             done[checkpoint.step] = record
             continue
@@ -81,7 +80,8 @@ def evaluate_checkpoints(
             damaged.append(error)
         else:
             pending[checkpoint.step] = checkpoint
-    stores = {step: PartStore(unfinished, checkpoint, inputs, device) for step, checkpoint in pending.items()}
+            earlier = {} if record is None else unchanged_parts(record, checkpoint, inputs, device)
+            stores[checkpoint.step] = PartStore(unfinished, checkpoint, inputs, device, earlier)
     for step, parts in _scored_parts(pending, stores, inputs, say, device):
         record = _record(pending[step], inputs, parts).model_copy(update={"device": device})
         done[step] = write_evaluation(records, record)
@@ -91,13 +91,17 @@ def evaluate_checkpoints(
     return [done[checkpoint.step] for checkpoint in checkpoints]
 
 
-def stored_record(records: Path, checkpoint: CheckpointDirectory, inputs: Inputs) -> Evaluation | None:
-    """The record of a checkpoint if the same harness scored it on the same inputs; a damaged record does not count."""
+def _read(records: Path, checkpoint: CheckpointDirectory) -> Evaluation | None:
+    """The record of a checkpoint; a damaged one does not count."""
     try:
-        record, _ = Evaluation.read(records / f"{checkpoint_name(checkpoint.step)}.json")
+        return Evaluation.read(records / f"{checkpoint_name(checkpoint.step)}.json")[0]
     except EvidenceError:
         return None
-    same = (
+
+
+def _is_same(record: Evaluation, checkpoint: CheckpointDirectory, inputs: Inputs) -> bool:
+    """Whether the same harness scored the checkpoint on the same inputs."""
+    return (
         record.checkpoint == checkpoint.digest
         and record.harness == inputs.harness
         and _without_files(record.settings) == _without_files(inputs.settings)  # `tasks` has the digests of the files
@@ -105,7 +109,6 @@ def stored_record(records: Path, checkpoint: CheckpointDirectory, inputs: Inputs
         and record.corpora == inputs.corpus_digests
         and record.items is not None  # a comparison of checkpoints needs results by item
     )
-    return record if same else None
 
 
 def _without_files(settings: EvaluationConfig | None) -> EvaluationConfig | None:
@@ -126,7 +129,7 @@ def _scored_parts(
         TrainingError: a worker died.
         KeyboardInterrupt: the user interrupted.
     """
-    names = [_PERPLEXITY, *(task.name for task in inputs.tasks)]
+    names = [PERPLEXITY, *(task.name for task in inputs.tasks)]
     parts: dict[int, dict[str, Any]] = {
         step: {name: found for name in names if (found := stores[step].read(name)) is not None} for step in pending
     }
@@ -189,7 +192,7 @@ def _score_part(path: Path, name: str) -> Any:
             path=path, lm=CheckpointLM(model, inputs.load_tokenizer(), inputs.end_of_document, inputs.load_spelling)
         )
     lm: CheckpointLM = _worker["lm"]
-    if name == _PERPLEXITY:
+    if name == PERPLEXITY:
         return perplexity.losses(lm.model, inputs.corpora)
     task = next(task for task in inputs.tasks if task.name == name)
     scores = {str(shots): run_task(lm, task, shots, inputs.max_items(task)) for shots in inputs.shots(task)}
@@ -199,7 +202,7 @@ def _score_part(path: Path, name: str) -> Any:
 
 def _record(checkpoint: CheckpointDirectory, inputs: Inputs, parts: dict[str, Any]) -> Evaluation:
     manifest = checkpoint.manifest
-    losses: dict[str, float] = parts[_PERPLEXITY]
+    losses: dict[str, float] = parts[PERPLEXITY]
     tasks: dict[str, dict[str, TaskScores]] = {task.name: parts[task.name] for task in inputs.tasks}
     return Evaluation(
         run=manifest.run,
