@@ -179,7 +179,7 @@ def test_a_run_that_is_worse_than_a_guess_from_the_start_diverges():
     guess = math.log(8192)
     judge = SeriesJudge(LOSS, uniform=guess)
     (alarm,) = [each for n, value in enumerate(GONE_WRONG, 1) for each in judge.update(n, value)]
-    assert (alarm.rule, alarm.step, alarm.since, alarm.background) == (DIVERGENCE, 16, 2, guess)
+    assert (alarm.rule, alarm.step, alarm.since, alarm.background) == (DIVERGENCE, 16, 16, guess)
     assert alarm.value == pytest.approx(14.35, abs=0.01)
     back = [*GONE_WRONG, *[9.0] * 20, *[20.0] * 20]
     assert [step for rule, step in judged(back, guess) if rule == DIVERGENCE] == [16, 44]

@@ -93,6 +93,17 @@ def test_a_loss_that_rose_is_diverging_with_its_lowest_level(lay):
     assert line.reason.endswith(f"; alarm divergence at step {line.reason_step}")
 
 
+def test_a_run_that_never_left_a_uniform_guess_downwards_is_diverging(lay):
+    run = lay(40, losses={step: 4.0 if step < 5 else 9.0 for step in range(1, 41)}, held=True)
+    guess = math.log(run.resolved.recipe.model.padded_vocab_size)
+    line = run_line(run, now=AT + 41)
+    assert (line.state, line.reason_step) == ("diverging", 16)
+    above = 100 * (9.0 / guess - 1)
+    assert line.reason == (
+        f"loss rose to a level of 9, {above:,.0f} % above {guess:.3g}, a uniform guess; alarm divergence at step 16"
+    )
+
+
 def test_a_loss_that_is_not_finite_is_diverging_at_once(lay):
     line = run_line(lay(60, losses={59: math.nan, 60: math.nan}, held=True), now=AT + 61)
     assert (line.state, line.reason_step) == ("diverging", 59)

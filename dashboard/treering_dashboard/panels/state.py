@@ -57,7 +57,7 @@ SIGNS: Final[dict[LineState, Sign]] = {
         ":material/trending_up:",
         "△",
         "red",
-        "Its steps make the model worse. `treering batch RUN STEP` shows what it read.",
+        "Its steps make the model worse. treering batch RUN STEP shows what it read.",
     ),
     "finished": Sign("finished", ":material/check_circle:", "✔", "green", ""),
     "interrupted": Sign(

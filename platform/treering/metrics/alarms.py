@@ -45,7 +45,8 @@ class Alarm:
         background: what the value is compared with, in the metric's own unit; NaN while there is none.
         num_background: how many points the comparison uses.
         rule: name of the rule, a key of `RULES`.
-        since: the step from which on the alarm speaks: for `divergence` the step of the lowest level, for `flat` and
+        since: the step from which on the alarm speaks: for `divergence` the step of the lowest level (the
+            step itself where that is the uniform guess), for `flat` and
             `too_good` the first step of the stretch, else the step itself.
     """
 

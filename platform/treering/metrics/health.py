@@ -248,7 +248,7 @@ class Divergence:
 
     def __init__(self, uniform: float | None = None) -> None:
         self._uniform = uniform
-        self._lowest_value, self._lowest_value_at = math.inf, 0
+        self._lowest_value = math.inf
         self._above_guess = False
         self._values: deque[float] = deque()
         self._sorted: list[float] = []
@@ -268,8 +268,7 @@ class Divergence:
     def _judge_guess(self, step: int, log: float) -> Alarm | None:
         if self._uniform is None:
             return None
-        if log < self._lowest_value:
-            self._lowest_value, self._lowest_value_at = log, step
+        self._lowest_value = min(self._lowest_value, log)
         guess = math.log(self._uniform)
         if len(self._values) < self.GUESS or (not self._above_guess and log - guess <= math.log(self.FACTOR)):
             return None  # the median costs more than all else
@@ -282,7 +281,7 @@ class Divergence:
         self._above_guess = True
         if self._diverged:
             return None
-        return Alarm(step, LOSS, math.exp(level), None, self._uniform, self.GUESS, DIVERGENCE, self._lowest_value_at)
+        return Alarm(step, LOSS, math.exp(level), None, self._uniform, self.GUESS, DIVERGENCE, step)
 
     def _judge_level(self, step: int) -> Alarm | None:
         if len(self._values) < self.WINDOW:

@@ -106,5 +106,6 @@ def _risen(newest: Sequence[JudgedRing], alarms: Sequence[Alarm]) -> Finding | N
         return None
     above = 100 * (level / alarm.background - 1)
     lowest = f" of step {alarm.since:,}" if alarm.since < alarm.step else ""
+    lowest = ", a uniform guess" if alarm.rule == DIVERGENCE and not lowest else lowest
     text = f"loss rose to a level of {level:.3g}, {above:,.0f} % above {alarm.background:.3g}{lowest}"
     return Finding(alarm.step, f"{text}; alarm {alarm.rule} at step {alarm.step:,}")
