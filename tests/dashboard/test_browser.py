@@ -213,7 +213,7 @@ def test_foreign_text_unknown_names_and_stalls_in_a_browser(lay_run, tmp_path, r
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         page.goto(f"{address}/run?run={run.path.name}")
         wait_until_drawn(page)
-        page.get_by_text(HOSTILE, exact=True).first.wait_for()
+        page.get_by_text(f"failed after step 50: {HOSTILE}", exact=True).first.wait_for()
         for markup in ("main strong", "main b", ".katex", "main a[href*='x.example']"):
             assert page.locator(markup).count() == 0, markup
         page.get_by_text(f"Run {stalled.path.name[:8]} demo: no step for").first.wait_for()

@@ -1,12 +1,9 @@
-"""Numbers and ages as the pages print them; ticks of a log axis."""
+"""Numbers and ages as the pages print them."""
 
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from treering_dashboard.panels.charts import log_ticks
 from treering_dashboard.panels.text import age, count, duration, number, plural, size
 
 
@@ -51,15 +48,6 @@ def test_counts() -> None:
     assert count(1_075_200) == "1\u2009075\u2009200"
     assert plural(1, "step") == "1 step"
     assert plural(40, "step") == "40 steps"
-
-
-@given(st.floats(1e-9, 1e9), st.floats(1.0, 1e6))
-def test_log_ticks_enclose_what_is_drawn(low: float, factor: float) -> None:
-    ticks = log_ticks(low, low * factor)
-    assert 2 <= len(ticks) <= 7
-    assert ticks == sorted(set(ticks))
-    assert ticks[0] <= low * (1 + 1e-6)
-    assert ticks[-1] >= low * factor * (1 - 1e-6)
 
 
 @pytest.mark.parametrize(
