@@ -27,13 +27,13 @@ def refused(name: str, title: str, key: str, values: list, **rest: object) -> No
         assert not app.get("bidi_component")
 
 
-@pytest.mark.parametrize("name", ["run", "audit", "batch", "contamination", "differences"])
+@pytest.mark.parametrize("name", ["run", "audit", "batch", "bias", "contamination", "continuations", "differences"])
 def test_no_such_run(audited, name):
     run = find_runs(audited.runs)[0].path.name
     refused(name, "No such run", "run", [*HOSTILE, run[:4], run + "0", run.upper() + "X"])
 
 
-@pytest.mark.parametrize("name", ["audit", "contamination", "differences"])
+@pytest.mark.parametrize("name", ["audit", "bias", "contamination", "differences"])
 def test_no_such_checkpoint(audited, name):
     (run,) = find_runs(audited.runs)
     newest = run.checkpoints()[-1].path.name

@@ -30,6 +30,9 @@ _SIMULATED: Final = 20_000
 _SEED: Final = 20_260_101
 _CHUNK: Final = 2_000_000
 
+_MANY: Final = 50
+"""Values in a group beyond which Student's t is taken for normal: a detectable difference is up to 4 % too small."""
+
 Method = Literal["mcnemar", "bootstrap", "unpaired", "welch"]
 
 
@@ -146,8 +149,10 @@ def _found_by_welch(first: int, second: int, tests: int) -> float:
     """The true difference that Welch's test finds with probability `POWER`, in standard errors; groups of one variance.
 
     Simulated, since the degrees of freedom are estimated: with three seeds each, formulas for known ones promise 80 %
-    where 50 to 70 % are found.
+    where 50 to 70 % are found. Of many values in each group, such as texts, the normal distribution tells it.
     """
+    if min(first, second) > _MANY:
+        return _detectable(1.0, tests)
     random = np.random.default_rng(_SEED)
     a, b = (random.standard_normal((_SIMULATED, size)) for size in (first, second))
     parts = [values.var(axis=1, ddof=1) / values.shape[1] for values in (a, b)]
