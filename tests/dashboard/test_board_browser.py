@@ -150,3 +150,10 @@ def test_a_live_run_grows_without_fading_and_keeps_the_crosshair(lay_run, tmp_pa
         page.locator(".board .here").filter(has_text="step 60").wait_for()
         opacity = "getComputedStyle(document.querySelector('[data-testid=stElementContainer]')).opacity"
         assert page.evaluate(opacity) == "1"
+
+        # Another page and back: the browser has nothing left of what it had, and gets all of it.
+        page.set_viewport_size({"width": 1440, "height": 900})
+        page.get_by_role("link", name="Compare", exact=True).first.click()
+        page.wait_for_url(re.compile("/compare"))
+        page.go_back()
+        page.locator('.board[data-last="120"]').wait_for()

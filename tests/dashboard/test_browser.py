@@ -78,7 +78,7 @@ def test_numbers_axis_and_pages_of_a_real_run(lay_run, tmp_path, request) -> Non
         page.wait_for_url(re.compile(r"x=samples"))
         assert f"run={run.path.name}" in page.url
 
-        page.get_by_test_id("stTopNavSection").click()
+        page.get_by_role("button", name="Documents", exact=True).click()
         page.get_by_role("menuitem", name="Audit").click()
         page.wait_for_url(re.compile(r"/audit\?"))
         wait_until_drawn(page)
@@ -179,13 +179,13 @@ def test_a_choice_goes_along_to_another_page(audited) -> None:
         page.goto(f"{address}/audit?run={before}")
         wait_until_drawn(page)
         assert shown(page, "Checkpoint") == "step-00000015"
-        page.get_by_test_id("stTopNavSection").click()
+        page.get_by_role("button", name="Documents", exact=True).click()
         page.get_by_role("menuitem", name="Differences").click()
         page.wait_for_url(re.compile("/differences"))
         page.get_by_text("differ from step 1").wait_for()
         assert shown(page, "Run") == before
         page.wait_for_url(re.compile(f"/differences.*[?&]run={before}"))
-        page.get_by_test_id("stTopNavSection").click()
+        page.get_by_role("button", name="Documents", exact=True).click()
         page.get_by_role("menuitem", name="Contamination").click()
         page.wait_for_url(re.compile(f"/contamination.*[?&]run={before}"))
         page.wait_for_url(re.compile("/contamination.*[?&]checkpoint=step-00000015"))

@@ -25,7 +25,7 @@ from treering_dashboard.frames.smoothing import WEIGHT
 from treering_dashboard.panels.address import SWITCH, check_address
 from treering_dashboard.panels.answer import error_box
 from treering_dashboard.panels.axis import Placement, XAxis, choose_axis, choose_window
-from treering_dashboard.panels.board import draw_board
+from treering_dashboard.panels.board import draw_board, send_whole
 from treering_dashboard.panels.charts import Board, Marks, Panel
 from treering_dashboard.panels.choice import all_runs_or_stop, choose_run
 from treering_dashboard.panels.download import download_menu
@@ -83,6 +83,7 @@ def page() -> None:
         )
     summary = cached.whole_summary(run)
     view = View(axis, newest, show_replaced=show_replaced, smoothed=smoothed, robust=robust)
+    send_whole("board")
     live = st.fragment(_live, run_every=REFRESH_S if summary.alive else None, key="live")
     live(run, view, beside=_beside(run, summary))
     if frames.num_steps:

@@ -45,6 +45,15 @@ def _component() -> Any:
     return st.components.v2.component("treering.board", js=program, css=style)
 
 
+def send_whole(key: str) -> None:
+    """Has the next board sent whole: a page that is opened, or opened again, has a browser that lacks what it had.
+
+    Args:
+        key: of the board.
+    """
+    st.session_state.get(_SENT, {}).pop(key, None)
+
+
 def draw_board(board: Board, x: Placement, *, key: str, answers: Answers | None = None) -> None:
     """Draws panels over the page's x.
 
@@ -52,13 +61,15 @@ def draw_board(board: Board, x: Placement, *, key: str, answers: Answers | None 
         board: what is drawn, with at least one panel.
         x: the page's axis.
         key: stable name of the element, so that a refresh keeps the crosshair.
-        answers: what the page does with zoom and click; None: the browser zooms in what it has.
+        answers: what the page does with zoom and click; None: the browser zooms in what it has. Such a page sends
+            what is new alone, until `send_whole`.
     """
     if st.context.theme.type == "dark":
         board = on_dark(board)
     head, arrays = board_head(board, x)
     sent: dict[str, Sent] = st.session_state.setdefault(_SENT, {})
-    sent[key] = encoded({**head, "asks": answers is not None}, arrays, sent.get(key))
+    before = sent.get(key) if answers is not None else None
+    sent[key] = encoded({**head, "asks": answers is not None}, arrays, before)
 
     def answer(name: str) -> Any:
         return st.session_state[key][name]["value"]

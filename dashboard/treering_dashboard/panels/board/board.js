@@ -21,7 +21,9 @@ export default function draw({ parentElement, data, setStateValue }) {
   board.ask = (name, value) => setStateValue(name, { value, at: performance.now() });
   board.receive(data);
 
+  const turn = (board.turn = (board.turn || 0) + 1);
   return () => {
+    if (board.turn !== turn) return; // it was drawn again since
     board.clear();
     board.root.remove();
     boards.delete(parentElement);
@@ -162,7 +164,7 @@ class Board {
     const head = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + size)));
     if (head.token !== this.token) {
       if (head.base && head.base !== this.token) {
-        this.ask("resync", head.token);
+        setTimeout(() => this.ask("resync", head.token), 0);
         return;
       }
       this.take(head, bytes.slice(4 + size).buffer);
