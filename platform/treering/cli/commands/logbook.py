@@ -21,7 +21,7 @@ def logbook(
 
     Examples:
         treering logbook 0123
-        treering logbook 0123 --markdown > logbook.md
+        treering logbook 0123 --markdown
     """
     import time
 
