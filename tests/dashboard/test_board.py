@@ -1,6 +1,7 @@
 """What a board is on its way to the browser: arrays once, changes alone, robust limits that say what they cut."""
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -8,7 +9,8 @@ import pytest
 
 from treering_dashboard.panels.axis import AXES, Placement
 from treering_dashboard.panels.board import PROGRAM
-from treering_dashboard.panels.charts import Board, Line, Marks, Panel, on_dark
+from treering_dashboard.panels.charts import OKABE_ITO, Board, Line, Marks, Panel, on_page
+from treering_dashboard.panels.palette import PALETTE
 from treering_dashboard.panels.panel_files import numbers_of
 from treering_dashboard.panels.wire import board_head, decoded, encoded, robust_limits
 
@@ -83,9 +85,10 @@ def test_robust_limits_of_a_log_axis_are_of_its_decades() -> None:
     assert text == f"1 point above {limits[1]:.4g} and 1 point below {limits[0]:.4g} not shown"
 
 
-def test_a_dark_page_exchanges_the_blues() -> None:
-    (panel,) = on_dark(board(line([1.0, 2.0]))).panels
-    assert panel.lines[0].colour == "#56B4E9"
+def test_lines_have_the_colours_of_the_page() -> None:
+    drawn = board(*(replace(line([1.0, 2.0]), colour=colour) for colour in OKABE_ITO[:2]))
+    shown = {of: [each.colour for panel in on_page(drawn, of).panels for each in panel.lines] for of in PALETTE}
+    assert shown == {"light": ["#0072B2", "#B07800"], "dark": ["#56B4E9", "#E69F00"]}
 
 
 def test_a_panel_as_a_table_has_every_drawn_number() -> None:

@@ -34,7 +34,6 @@ _FLAGGED, _NOT = "beyond noise", "within noise"
 
 def page() -> None:
     """Draws the page."""
-    st.header("Bias")
     checkpoint = checkpoint_or_stop()
     _groups(checkpoint)
     try:

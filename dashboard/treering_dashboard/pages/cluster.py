@@ -9,7 +9,7 @@ from treering.runlog.find import AnyRun
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.cluster import COMPUTE, Cluster, cluster
 from treering_dashboard.panels.address import among, check_address
-from treering_dashboard.panels.choice import all_runs_or_stop, choose_run, keep_choice, run_label
+from treering_dashboard.panels.choice import all_runs_or_stop, choose_run, keep_choice
 from treering_dashboard.panels.cluster import TITLES, faults, grid_map, steps_map, title, verdict, worst_ranks
 from treering_dashboard.panels.foreign import block, label, say
 from treering_dashboard.panels.heat_maps import draw
@@ -30,7 +30,6 @@ _OF_STEPS: Final = {
 def page() -> None:
     """Draws the page; it looks again by itself while the run is alive."""
     runs = all_runs_or_stop()
-    st.header("Cluster")
     check_address(quantity=among(TITLES, "quantity"), ranks_by=among(_OF_STEPS, "number of the ranks"))
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         run = choose_run(runs)
@@ -71,7 +70,6 @@ def _live(run: AnyRun, shown: str, *, was_alive: bool) -> None:
     found = cluster(run, alive=was_alive)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         badge(summary.state)
-        say(run_label(run))
         if found is not None:
             say(_read(found))
     if found is None or not shown:

@@ -21,7 +21,6 @@ evaluation:
 
 def page() -> None:
     """Draws the page."""
-    st.header("Continuations")
     runs = runs_or_stop()
     controls = st.container(horizontal=True, vertical_alignment="bottom", gap="small")
     with controls:

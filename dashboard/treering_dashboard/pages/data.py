@@ -17,12 +17,12 @@ from treering_dashboard.frames.audits import audit_of
 from treering_dashboard.frames.blends import CorpusShare, Stage, corpus_shares, funnel, reasons
 from treering_dashboard.frames.lineage import TITLES, lineage
 from treering_dashboard.panels.answer import error_box, open_ends
-from treering_dashboard.panels.choice import all_runs_or_stop, checkpoint_of, choose_run, run_label
+from treering_dashboard.panels.choice import all_runs_or_stop, checkpoint_of, choose_run
 from treering_dashboard.panels.corpora import curation_table, licence_table, licences_frame
 from treering_dashboard.panels.download import Download, download_menu
 from treering_dashboard.panels.foreign import say
 from treering_dashboard.panels.lineage import graph
-from treering_dashboard.panels.palette import PALETTE, Theme, theme
+from treering_dashboard.panels.palette import PALETTE, Theme, legible, theme
 from treering_dashboard.panels.state import badge
 from treering_dashboard.panels.tables import table
 from treering_dashboard.panels.text import NOTHING, count, number, plural
@@ -31,13 +31,11 @@ from treering_dashboard.panels.text import NOTHING, count, number, plural
 def page() -> None:
     """Draws the data of the chosen checkpoint."""
     runs = all_runs_or_stop()
-    st.header("Data")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         run = choose_run(runs)
         checkpoint = checkpoint_of(run) if isinstance(run, RunDirectory) else None
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         badge(cached.summary(run).state)
-        say(run_label(run))
     if isinstance(run, RecordedRunDirectory):
         st.info(
             "Another trainer recorded this run: what each rank was fed is on record, the documents behind it are not.",
@@ -169,7 +167,7 @@ def shares_chart(shares: Sequence[CorpusShare], what: str, of: Theme) -> alt.Lay
     if not is_share:
         once = pd.DataFrame({"x": [1.0]})
         layers.append(alt.Chart(once).mark_rule(strokeDash=[4, 3], color=PALETTE[of][-1]).encode(x="x:Q"))
-    return alt.LayerChart(layer=layers, height=alt.Step(22))
+    return legible(alt.LayerChart(layer=layers, height=alt.Step(22)), of)
 
 
 def _curation(report: AuditReport, name: str) -> None:
@@ -203,7 +201,7 @@ def funnel_chart(stages: Sequence[Stage], of: Theme) -> alt.LayerChart:
     base = alt.Chart(rows)
     tooltip = [alt.Tooltip(f"{name}:Q", format=",") for name in ("documents", "dropped")]
     bars = base.mark_bar(color=PALETTE[of][0], opacity=1).encode(x=x, y=y, tooltip=tooltip)
-    return alt.LayerChart(layer=[bars], height=alt.Step(22))
+    return legible(alt.LayerChart(layer=[bars], height=alt.Step(22)), of)
 
 
 def reasons_frame(report: AuditReport, taken: int) -> pd.DataFrame:

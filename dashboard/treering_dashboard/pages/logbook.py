@@ -17,10 +17,10 @@ from treering_dashboard import links
 from treering_dashboard.frames import cached
 from treering_dashboard.panels.address import among, check_all
 from treering_dashboard.panels.answer import command
-from treering_dashboard.panels.choice import all_runs_or_stop, choose_run, run_label
+from treering_dashboard.panels.choice import all_runs_or_stop, choose_run
 from treering_dashboard.panels.download import Download, download_menu
 from treering_dashboard.panels.foreign import say
-from treering_dashboard.panels.palette import PALETTE, Theme, theme
+from treering_dashboard.panels.palette import PALETTE, Theme, legible, theme
 from treering_dashboard.panels.state import badge
 from treering_dashboard.panels.tables import clicked_row
 from treering_dashboard.panels.text import NOTHING, age, count, plural
@@ -36,7 +36,6 @@ _HEIGHT: Final = 220
 def page() -> None:
     """Draws the page; it looks again by itself while the run is alive."""
     runs = all_runs_or_stop()
-    st.header("Logbook")
     check_all("kinds", among(KINDS, "kind of event"), len(KINDS))
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         run = choose_run(runs)
@@ -62,7 +61,6 @@ def _live(run: AnyRun, kinds: Sequence[str], *, was_alive: bool) -> None:
     events = [event for event in book.events if event.kind in kinds]
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         badge(summary.state)
-        say(run_label(run))
         say(plural(len(events), "event") + (f" of {count(len(book.events))}" if len(events) < len(book.events) else ""))
     say(total_text(book) or "No restart, so no work was lost.")
     if book.missing:
@@ -153,7 +151,7 @@ def timeline(book: Logbook, events: Sequence[Event], of: Theme) -> alt.LayerChar
             ],
         )
     )
-    return alt.LayerChart(layer=[curve, points], height=_HEIGHT)
+    return legible(alt.LayerChart(layer=[curve, points], height=_HEIGHT), of)
 
 
 def _line(book: Logbook) -> pd.DataFrame:

@@ -12,8 +12,9 @@ from treering.metrics.references import read_references
 from treering.metrics.scaling import FORMULA, OWN, Speed, own_speed, published_speeds
 from treering_dashboard.frames import cached
 from treering_dashboard.panels.answer import error_box
-from treering_dashboard.panels.charts import OKABE_ITO
+from treering_dashboard.panels.download import Download, download_menu
 from treering_dashboard.panels.foreign import say
+from treering_dashboard.panels.palette import PALETTE, Theme, legible, theme
 from treering_dashboard.panels.tables import table
 from treering_dashboard.panels.text import NOTHING, count, number
 
@@ -22,7 +23,6 @@ _HEIGHT: Final = 320
 
 def page() -> None:
     """Draws the page."""
-    st.header("Scaling")
     own, damaged = _own()
     try:
         references = read_references(cached.project().references)
@@ -40,7 +40,7 @@ def page() -> None:
         "steps. Efficiency is against the same model on the fewest devices of its series."
     )
     st.altair_chart(
-        chart(speeds), width="stretch", key="scaling", alt="TFLOP/s of a device against the number of devices"
+        chart(speeds, theme()), width="stretch", key="scaling", alt="TFLOP/s of a device against the number of devices"
     )
     frame = speeds_frame(speeds)
     table(
@@ -49,6 +49,7 @@ def page() -> None:
         numbers=("Devices", "Batch", "Step", "TFLOP/s", "Of the peak", "Efficiency"),
         rows=16,
     )
+    download_menu("scaling", [Download("speeds", lambda: frame, lambda: chart(speeds, "light"))])
     shown = [each for each in references if each.speeds]
     say(*(f"{each.model}: {each.citation}; {each.caveat}" for each in shown))
 
@@ -86,7 +87,7 @@ def speeds_frame(speeds: Sequence[Speed]) -> pd.DataFrame:
     )
 
 
-def chart(speeds: Sequence[Speed]) -> alt.LayerChart:
+def chart(speeds: Sequence[Speed], of: Theme) -> alt.LayerChart:
     """Both axes logarithmic: one series a line, own runs as points alone."""
     data = pd.DataFrame(
         [
@@ -101,7 +102,7 @@ def chart(speeds: Sequence[Speed]) -> alt.LayerChart:
         ]
     )
     series = list(dict.fromkeys(data["series"]))
-    colours = alt.Scale(domain=series, range=[OKABE_ITO[place % len(OKABE_ITO)] for place in range(len(series))])
+    colours = alt.Scale(domain=series, range=[PALETTE[of][place % len(PALETTE[of])] for place in range(len(series))])
     x = alt.X("devices:Q", title="devices, log", scale=alt.Scale(type="log"), axis=alt.Axis(format="~s"))
     y = alt.Y("tflops:Q", title="TFLOP/s of a device, log", scale=alt.Scale(type="log"), axis=alt.Axis(format="~g"))
     colour = alt.Color("series:N", title=None, scale=colours, legend=alt.Legend(orient="top"))
@@ -116,4 +117,4 @@ def chart(speeds: Sequence[Speed]) -> alt.LayerChart:
         ],
     )
     lines = base.mark_line().transform_filter(alt.datum.series != OWN)
-    return alt.LayerChart(layer=[lines, points], height=_HEIGHT)
+    return legible(alt.LayerChart(layer=[lines, points], height=_HEIGHT), of)

@@ -15,7 +15,8 @@ import streamlit as st
 
 from treering.files import read_text
 from treering_dashboard.panels.axis import Placement
-from treering_dashboard.panels.charts import Board, on_dark
+from treering_dashboard.panels.charts import Board, on_page
+from treering_dashboard.panels.palette import theme
 from treering_dashboard.panels.wire import Sent, board_head, encoded
 
 PROGRAM: Final = Path(__file__).parent / "board"
@@ -64,9 +65,7 @@ def draw_board(board: Board, x: Placement, *, key: str, answers: Answers | None 
         answers: what the page does with zoom and click; None: the browser zooms in what it has. Such a page sends
             what is new alone, until `send_whole`.
     """
-    if st.context.theme.type == "dark":
-        board = on_dark(board)
-    head, arrays = board_head(board, x)
+    head, arrays = board_head(on_page(board, theme()), x)
     sent: dict[str, Sent] = st.session_state.setdefault(_SENT, {})
     before = sent.get(key) if answers is not None else None
     sent[key] = encoded({**head, "asks": answers is not None}, arrays, before)

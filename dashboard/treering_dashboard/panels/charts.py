@@ -20,8 +20,9 @@ from typing import Final, NamedTuple
 
 import pandas as pd
 
+from treering_dashboard.panels.palette import PALETTE, Theme
+
 OKABE_ITO: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C8C8C")
-_ON_DARK = {"#0072B2": "#56B4E9", "#56B4E9": "#0072B2"}
 
 SPIKE: Final = "#D55E00"
 GREY: Final = "#8C8C8C"
@@ -143,12 +144,15 @@ class Board:
         return [panel for group in self.groups.values() for panel in group]
 
 
-def on_dark(board: Board) -> Board:
-    """The board with the palette's two blues exchanged: the darker one is hard to read on a dark page."""
-    groups = {title: [_panel_on_dark(panel) for panel in group] for title, group in board.groups.items()}
-    return replace(board, groups=groups)
+def on_page(board: Board, of: Theme) -> Board:
+    """The board in the colours of a theme: Okabe and Ito's own are too light in part for a white page, or too dark."""
+    colours = dict(zip(OKABE_ITO, PALETTE[of], strict=True))
 
+    def placed(line: Line) -> Line:
+        return replace(line, colour=colours.get(line.colour, line.colour))
 
-def _panel_on_dark(panel: Panel) -> Panel:
-    lines = tuple(replace(line, colour=_ON_DARK.get(line.colour, line.colour)) for line in panel.lines)
-    return replace(panel, lines=lines)
+    groups = {
+        title: [replace(panel, lines=tuple(map(placed, panel.lines))) for panel in group]
+        for title, group in board.groups.items()
+    }
+    return replace(board, groups=groups, overview=board.overview and placed(board.overview))

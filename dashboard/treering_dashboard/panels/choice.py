@@ -75,11 +75,15 @@ def unlisted() -> None:
 
 def run_label(run: AnyRun) -> str:
     """Short id and experiment; the id alone where the config does not hold."""
+    return f"{run.path.name[:8]} {experiment_of(run)}".rstrip()
+
+
+def experiment_of(run: AnyRun) -> str:
+    """Name of a run's experiment; empty where the config does not hold."""
     try:
-        named = run.record if isinstance(run, RecordedRunDirectory) else run.resolved
-        return f"{run.path.name[:8]} {named.experiment}"
+        return (run.record if isinstance(run, RecordedRunDirectory) else run.resolved).experiment
     except EvidenceError:
-        return run.path.name[:8]
+        return ""
 
 
 def go_to(page: StreamlitPage, **choices: str | int) -> None:
@@ -125,7 +129,7 @@ def _settle(key: str) -> None:
 
 
 def choose_run(runs: Sequence[R], side: str = "") -> R:
-    """A box with all runs, newest first; the URL holds the chosen run's id.
+    """A box with all runs, newest first, and the run's name beside it; the URL holds the chosen run's id.
 
     Args:
         runs: at least one.
@@ -142,6 +146,7 @@ def choose_run(runs: Sequence[R], side: str = "") -> R:
     name = _box("Run", by_name, key) or preferred
     if not side:
         st.session_state[_LAST_RUN] = name
+    say(experiment_of(by_name[name]) or "experiment not known")
     return by_name[name]
 
 

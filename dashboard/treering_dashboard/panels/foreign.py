@@ -7,6 +7,7 @@ source; a foreign word in it goes through `label`.
 """
 
 import re
+from pathlib import Path
 
 import pandas as pd
 import streamlit as st
@@ -40,6 +41,11 @@ def figure(title: str, value: object, detail: object) -> None:
         detail: a few words, nothing where they are empty.
     """
     st.metric(label(title), label(value), delta_description=shown(detail) or None)
+
+
+def style(sheet: Path) -> None:
+    """Applies a style sheet that is part of the dashboard."""
+    st.html(sheet)
 
 
 def label(text: object) -> str:

@@ -5,7 +5,7 @@ the others are drawn in the colour of the limit, and the caption says how many: 
 """
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import altair as alt
 import numpy as np
@@ -13,9 +13,9 @@ import pandas as pd
 import streamlit as st
 
 from treering_dashboard.panels.download import Download, download_menu
+from treering_dashboard.panels.palette import QUIET, Theme, theme
 from treering_dashboard.panels.text import number, plural
 
-Theme = Literal["light", "dark"]
 RAMP: Final[dict[Theme, tuple[str, ...]]] = {
     "light": ("#7C96B2", "#2F6DA8", "#3B0F4F"),
     "dark": ("#4F6D8F", "#56B4E9", "#FFE08A"),
@@ -78,8 +78,9 @@ def draw(heat_map: HeatMap, alt_text: str, file: str) -> None:
         alt_text: the same for readers who do not see it.
         file: how the names of its downloads begin.
     """
-    theme: Theme = "dark" if st.context.theme.type == "dark" else "light"
-    st.echarts_chart(option(heat_map, theme), height=heat_map.height, width="stretch", key=heat_map.name, alt=alt_text)
+    st.echarts_chart(
+        option(heat_map, theme()), height=heat_map.height, width="stretch", key=heat_map.name, alt=alt_text
+    )
     if heat_map.outside:
         st.caption(
             f"Colours end at {number(heat_map.low, heat_map.unit)} and {number(heat_map.high, heat_map.unit)}; "
@@ -88,7 +89,7 @@ def draw(heat_map: HeatMap, alt_text: str, file: str) -> None:
     download_menu(file, [Download(heat_map.name, lambda: numbers(heat_map), lambda: chart(heat_map))])
 
 
-def option(heat_map: HeatMap, theme: Theme) -> dict[str, Any]:
+def option(heat_map: HeatMap, of: Theme) -> dict[str, Any]:
     """What ECharts draws."""
     factor, prefix = scale(heat_map)
     frame = heat_map.frame.assign(colour=heat_map.frame["value"].clip(heat_map.low, heat_map.high) / factor)
@@ -98,8 +99,8 @@ def option(heat_map: HeatMap, theme: Theme) -> dict[str, Any]:
         "dataset": {"source": frame},
         "grid": {"left": 24, "right": 4, "top": 40, "bottom": 20, "containLabel": True},
         "tooltip": {"formatter": heat_map.tooltip, "confine": True},
-        "xAxis": {**_axis(heat_map.x, places["x"]), "nameGap": 26},
-        "yAxis": {**_axis(heat_map.y, places["y"]), "nameLocation": "start", "nameGap": 8, "inverse": True},
+        "xAxis": {**_axis(heat_map.x, places["x"], of), "nameGap": 26},
+        "yAxis": {**_axis(heat_map.y, places["y"], of), "nameLocation": "start", "nameGap": 8, "inverse": True},
         "visualMap": {
             "type": "continuous",
             "dimension": list(frame).index("colour"),
@@ -107,12 +108,13 @@ def option(heat_map: HeatMap, theme: Theme) -> dict[str, Any]:
             "max": heat_map.high / factor,
             "precision": _digits(heat_map.high / factor - heat_map.low / factor),
             "formatter": f"{{value}} {prefix}{heat_map.unit}".rstrip(),
-            "inRange": {"color": list(RAMP[theme])},
+            "inRange": {"color": list(RAMP[of])},
             "calculable": True,
             "orient": "horizontal",
             "right": 0,
             "top": 0,
             "itemWidth": 10,
+            "textStyle": {"color": QUIET[of]},
             "itemHeight": 160,
         },
         "series": [
@@ -126,12 +128,14 @@ def option(heat_map: HeatMap, theme: Theme) -> dict[str, Any]:
     }
 
 
-def _axis(title: str, names: list[str]) -> dict[str, Any]:
+def _axis(title: str, names: list[str], of: Theme) -> dict[str, Any]:
     return {
         "type": "category",
         "data": names,
         "name": title,
         "nameLocation": "middle",
+        "nameTextStyle": {"color": QUIET[of]},
+        "axisLabel": {"color": QUIET[of]},
         "splitArea": {"show": False},
         "splitLine": {"show": False},
         "axisTick": {"show": False},

@@ -8,10 +8,9 @@ import pandas as pd
 
 from treering.foreign import shown
 from treering_dashboard.frames.lineage import Edge, Node
-from treering_dashboard.panels.palette import PALETTE, Theme
+from treering_dashboard.panels.palette import INK, PALETTE, Theme
 
 _ROW: Final = 34
-_INK: Final[dict[Theme, str]] = {"light": "#31333F", "dark": "#FAFAFA"}
 
 
 def graph(nodes: Sequence[Node], edges: Sequence[Edge], titles: Sequence[str], of: Theme) -> alt.LayerChart:
@@ -59,7 +58,7 @@ def graph(nodes: Sequence[Node], edges: Sequence[Edge], titles: Sequence[str], o
     marks = alt.Chart(points).mark_square(size=110, opacity=1)
     tooltip = [alt.Tooltip("what:N", title="What"), alt.Tooltip("label:N", title="Name"), alt.Tooltip("detail:N")]
     names = alt.Chart(points).mark_text(
-        align="left", baseline="bottom", dy=-7, fontSize=11, color=_INK[of], limit=alt.expr("width / 5.4")
+        align="left", baseline="bottom", dy=-7, fontSize=11, color=INK[of], limit=alt.expr("width / 5.4")
     )
     layers = [
         drawn,

@@ -30,9 +30,12 @@ from treering_dashboard.pages import (
     takedown,
     trace,
 )
+from treering_dashboard.panels.foreign import label, style
+from treering_dashboard.panels.palette import PALETTE, theme
 from treering_dashboard.panels.state import stall_banner
 from treering_dashboard.site.sign_in import sign_in
 
+STYLES = {name: Path(__file__).with_name(f"{name}.css") for name in PALETTE}
 LOGO = str(Path(treering_dashboard.__file__).with_name("logo.svg"))
 
 st.set_page_config(page_title="Treering", page_icon=LOGO, layout="wide")
@@ -67,6 +70,11 @@ SECTIONS = {
 if has_ledger():
     SECTIONS[""].append(links.SEARCH.page(search.page))
 chosen = st.navigation(SECTIONS, position="top")
+st.set_page_config(page_title=f"{chosen.title} · Treering")
+style(STYLES[theme()])
+# The bar marks a page of a section only while the section is open, so its heading names the section as well.
+section = next(name for name, pages in SECTIONS.items() if chosen.url_path in {page.url_path for page in pages})
+st.header(label(f"{section}: {chosen.title}" if section else chosen.title))
 if chosen.title != links.RUNS.title:  # its table begins with these runs
     stall_banner()
 chosen.run()
