@@ -100,7 +100,13 @@ def option(heat_map: HeatMap, of: Theme) -> dict[str, Any]:
         "grid": {"left": 24, "right": 4, "top": 40, "bottom": 20, "containLabel": True},
         "tooltip": {"formatter": heat_map.tooltip, "confine": True},
         "xAxis": {**_axis(heat_map.x, places["x"], of), "nameGap": 26},
-        "yAxis": {**_axis(heat_map.y, places["y"], of), "nameLocation": "start", "nameGap": 8, "inverse": True},
+        "yAxis": {
+            **_axis(heat_map.y, places["y"], of),
+            "nameTextStyle": {"align": "left", "color": QUIET[of]},
+            "nameLocation": "start",
+            "nameGap": 8,
+            "inverse": True,
+        },
         "visualMap": {
             "type": "continuous",
             "dimension": list(frame).index("colour"),
