@@ -1,8 +1,10 @@
-"""Renews the README's picture: a real run's page, from a real server, in a real Chromium.
+"""Pictures for the docs: a real project's page, from a real server, in a real Chromium.
 
     python -m treering_dashboard.picture [--run ID] [--out docs/dashboard.png]
+    python -m treering_dashboard.picture --address '/compare?runs=…' --out docs/pictures/compare.png
 
-Takes the run with the most evaluated steps if none is named. Needs `playwright` (extra `test`) and a Chromium on PATH.
+Takes the page of the run with the most evaluated steps if no other is named. Needs `playwright` (extra `test`) and a
+Chromium on PATH.
 """
 
 import argparse
@@ -40,6 +42,7 @@ CHROMIUM_FLAGS: Final = (
 WIDTH, HEIGHT = 1440, 950
 
 _START_S = 60.0
+_PANELS = 8
 _SERVER = Path(__file__).parent / "site" / "server.py"
 
 
@@ -117,8 +120,14 @@ def wait_until_drawn(page: "Page", panels: int = 0) -> None:
         page.locator(".board .panel .u-over").nth(panels - 1).wait_for(timeout=60_000)
 
 
-def take_picture(project: Project, run_id: str, out: Path) -> None:
-    """Writes the picture of a run's page.
+def take_picture(project: Project, page_address: str, out: Path, *, panels: int = 0) -> None:
+    """Writes the picture of a page.
+
+    Args:
+        project: whose runs are shown.
+        page_address: path and query of the page.
+        out: the file.
+        panels: how many panels of curves must be drawn before.
 
     Raises:
         NotFoundError: Chromium is missing.
@@ -131,9 +140,9 @@ def take_picture(project: Project, run_id: str, out: Path) -> None:
         )
     with serve(project) as address, chromium(executable) as browser:
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
-        page.goto(f"{address}/run?run={run_id}")
-        wait_until_drawn(page, panels=8)
-        page.wait_for_timeout(500)  # fonts and the first layout settle
+        page.goto(address + page_address)
+        wait_until_drawn(page, panels)
+        page.wait_for_timeout(2000)  # fonts, tables and the first layout settle
         out.parent.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=str(out))
 
@@ -146,16 +155,21 @@ def main() -> None:
     """
     parser = argparse.ArgumentParser(prog="python -m treering_dashboard.picture", description=__doc__)
     parser.add_argument("--run", help="id of the run, or its beginning; default: the one with the most evaluations")
+    parser.add_argument("--address", help="path and query of another page, as the browser shows it")
     parser.add_argument("--out", type=Path, default=Path("docs/dashboard.png"))
     arguments = parser.parse_args()
     project = Project(Path.cwd())
+    if arguments.address:
+        take_picture(project, arguments.address, arguments.out)
+        sys.stdout.write(f"{arguments.out}: {arguments.address}\n")
+        return
     runs = find_runs(project.runs)
     if not runs:
         raise NotFoundError(f"{project.runs}: no runs to take a picture of; `make repro` makes one")
     run = (
         find_run(project.runs, arguments.run) if arguments.run else max(runs, key=lambda each: len(each.evaluations()))
     )
-    take_picture(project, run.path.name, arguments.out)
+    take_picture(project, f"/run?run={run.path.name}", arguments.out, panels=_PANELS)
     sys.stdout.write(f"{arguments.out}: run {run.path.name}\n")
 
 

@@ -239,6 +239,6 @@ def test_foreign_text_unknown_names_and_stalls_in_a_browser(lay_run, tmp_path, r
 def test_the_picture_is_taken(lay_run, tmp_path) -> None:
     run = lay_run()
     out = tmp_path / "docs" / "dashboard.png"
-    take_picture(Project(tmp_path), run.name, out)
+    take_picture(Project(tmp_path), f"/run?run={run.name}", out, panels=8)
     assert out.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert int.from_bytes(out.read_bytes()[16:20], "big") == 1440
