@@ -11,6 +11,7 @@ read one by one; earlier ones by the minute, from the roll-up.
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -21,7 +22,7 @@ from treering.metrics.ranks import RankSpeed, rank_speeds
 from treering.runlog.find import AnyRun
 from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering.runlog.telemetry.reading import TelemetryFolder
-from treering_dashboard.frames.curves import FACTS, Curves
+from treering_dashboard.frames.curves import Curves
 
 MOST_ROWS: Final = 2_000_000
 """Readings of an attempt that are read one by one."""
@@ -82,15 +83,12 @@ def read_telemetry(run: AnyRun, curves: Curves) -> Telemetry:
         run: whose files.
         curves: `RunFrames.path` of the same run.
     """
-    path = curves.frame(slice(None))
-    if "time/step" in curves:
-        path = path.assign(time_step=curves.series("time/step").values)
     frames = []
     reasons: dict[str, str] = {}
     ranks: set[int] = set()
     dropped = damaged = by_minute = 0
     cut = False
-    attempts = set(path["attempt"]) if len(path) else set()
+    attempts = set(np.unique(curves.fact("attempt")).tolist())
     own = run.attempts()
     for attempt in own:
         if attempt.number not in attempts:
@@ -113,7 +111,8 @@ def read_telemetry(run: AnyRun, curves: Curves) -> Telemetry:
         for keys in (DEVICE, HOST, RANK)
     )
     keys = (device or host) + rank
-    steps = _by_step(frame, path, [column(key) for key in keys]) if keys else path.iloc[:0]
+    nothing = curves.frame(np.zeros(0, np.int64))
+    steps = _by_step(frame, curves, [column(key) for key in keys]) if keys else nothing
     newest = own[-1] if own else None
     return Telemetry(
         steps=steps,
@@ -150,23 +149,28 @@ def _by_minute(telemetry: TelemetryFolder, until: float) -> pd.DataFrame:
     return pd.DataFrame(list(rows.values()), columns=None if rows else ["time"])
 
 
-def _by_step(readings: pd.DataFrame, path: pd.DataFrame, names: list[str]) -> pd.DataFrame:
-    """Mean, lowest and highest reading of each step; what was read before or after all steps is left out."""
+def _by_step(readings: pd.DataFrame, curves: Curves, names: list[str]) -> pd.DataFrame:
+    """Mean, lowest and highest reading of each step; what was read before or after all steps is left out.
+
+    Only the rows that have readings become a frame: a path may have a million.
+    """
+    attempts, ended = curves.fact("attempt"), curves.fact("ended_at")
+    first_s = curves.series("time/step").values if "time/step" in curves else np.zeros(len(curves))
+    borders = np.flatnonzero(np.diff(attempts, prepend=-1, append=-1)).tolist()
     placed = []
-    for attempt, rings in path.groupby("attempt", sort=False):
-        own = readings[readings["of"] == attempt]
-        begin = rings["ended_at"].iloc[0] - (rings["time_step"].iloc[0] if "time_step" in rings else 0.0)
-        rows = np.searchsorted(rings["ended_at"].to_numpy(), own["time"].to_numpy())
-        inside = (rows < len(rings)) & (own["time"].to_numpy() >= begin)
-        placed.append(own[inside].assign(step=rings["step"].to_numpy()[rows[inside]]))
+    for start, end in pairwise(borders):
+        own = readings[readings["of"] == attempts[start]]
+        times = own["time"].to_numpy()
+        rows = start + np.searchsorted(ended[start:end], times)
+        inside = (rows < end) & (times >= ended[start] - first_s[start])
+        placed.append(own[inside].assign(row=rows[inside]))
     every = pd.concat(placed)
     ends = {f"{name}{end}": name for name in names for end in ("_min", "_max")}
     every = every.assign(
         **{end: every[end].fillna(every[name]) if end in every else every[name] for end, name in ends.items()}
     )
-    grouped = every.groupby("step")
+    grouped = every.groupby("row")
     lowest, highest = ([f"{name}{end}" for name in names] for end in ("_min", "_max"))
     parts = [grouped[names].mean(), grouped[lowest].min(), grouped[highest].max()]
-    return path[[name for name in FACTS if name in path]].merge(
-        pd.concat(parts, axis=1), left_on="step", right_index=True, how="inner"
-    )
+    values = pd.concat(parts, axis=1)
+    return pd.concat([curves.frame(values.index.to_numpy()), values.reset_index(drop=True)], axis=1)
