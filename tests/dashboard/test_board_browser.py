@@ -139,17 +139,19 @@ def test_a_live_run_grows_without_fading_and_keeps_the_crosshair(lay_run, tmp_pa
         page.locator(".board .panel").first.scroll_into_view_if_needed()
         point_at(page, "Loss", 0.5)
         page.locator(".board .here").filter(has_text="step 55").wait_for()
-        page.evaluate("window.faded = 0")
         page.evaluate(
-            "new MutationObserver(() => { if (document.querySelector('[data-stale=true]')) window.faded += 1 })"
-            ".observe(document.body, {subtree: true, attributes: true, attributeFilter: ['data-stale']})"
+            "(function look() {"
+            "  const parts = [...document.querySelectorAll('[data-testid=stElementContainer]')];"
+            "  const least = Math.min(...parts.map((part) => Number(getComputedStyle(part).opacity)));"
+            "  window.least = Math.min(window.least ?? 1, least);"
+            "  requestAnimationFrame(look);"
+            "})()"
         )
         with rings.open("a") as file:
             file.writelines(lines[110:])
         page.get_by_text("step 120 of 306").wait_for()
         page.locator(".board .here").filter(has_text="step 60").wait_for()
-        opacity = "getComputedStyle(document.querySelector('[data-testid=stElementContainer]')).opacity"
-        assert page.evaluate(opacity) == "1"
+        assert page.evaluate("window.least") == 1
 
         # Another page and back: the browser has nothing left of what it had, and gets all of it.
         page.set_viewport_size({"width": 1440, "height": 900})

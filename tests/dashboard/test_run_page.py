@@ -10,6 +10,7 @@ from dashboard_page import metrics, page, texts
 
 from treering.runlog.directory import RunDirectory
 from treering.runlog.lock import acquire
+from treering_dashboard.frames import cached
 
 
 @pytest.mark.slow
@@ -29,6 +30,24 @@ def test_a_finished_run_shows_its_numbers(lay_run) -> None:
     assert firsts == ["Loss", "cloze: acc", "Tokens per second"]
     assert "3.40 M parameters: 4 layers, hidden 192, 6 heads, fp32  ·  blend pubmed 0.5, factbook 0.3" in texts(app)
     assert "in 306 steps, batch 4 to 16, learning rate to 0.00100  ·  seed 1" in texts(app)
+
+
+def test_pages_hold_the_scores_of_every_checkpoint_and_the_items_of_the_newest_alone(lay_run) -> None:
+    run = RunDirectory(lay_run())
+    records = run.evaluations()
+    by_item = {"cloze": {"0": {"acc": {"item": 1.0}}}}
+    records[-1].model_copy(update={"items": by_item}).write(run.evaluation_files()[-1])
+    found, problem = cached.evaluations(run)
+    assert problem is None
+    assert [(each.step, each.scores, each.items) for each in found] == [
+        (each.step, each.scores, None) for each in records
+    ]
+    newest, _ = cached.newest_evaluation(run)
+    assert newest is not None
+    assert newest.items == by_item
+    run.evaluation_files()[-1].write_text("{}")
+    assert cached.evaluations(run)[0] == []
+    assert str(run.evaluation_files()[-1]) in str(cached.newest_evaluation(run)[1])
 
 
 @pytest.mark.slow

@@ -297,8 +297,23 @@ def scored(run: RecordedRunDirectory) -> tuple[list[Scored], EvidenceError | Non
 
 
 def evaluations(run: RunDirectory) -> tuple[list[Evaluation], EvidenceError | None]:
-    """Evaluations by step, and the error if they cannot be read."""
+    """Evaluations by step without results by item, which are most of a record, and the error if they cannot be read."""
     try:
-        return run.evaluations(), None
+        return [_scores(str(path), file_version(path.parent, path.name)) for path in run.evaluation_files()], None
     except EvidenceError as error:
         return [], error
+
+
+def newest_evaluation(run: RunDirectory) -> tuple[Evaluation | None, EvidenceError | None]:
+    """The newest evaluation with its results by item, and the error if it cannot be read."""
+    try:
+        files = run.evaluation_files()
+        return Evaluation.read(files[-1])[0] if files else None, None
+    except EvidenceError as error:
+        return None, error
+
+
+@st.cache_resource(max_entries=2000, show_spinner=False)
+def _scores(path: str, version: Version) -> Evaluation:
+    del version  # part of the key alone
+    return Evaluation.read(Path(path))[0].model_copy(update={"items": None, "fields": {}})

@@ -173,4 +173,4 @@ def _by_step(readings: pd.DataFrame, curves: Curves, names: list[str]) -> pd.Dat
     lowest, highest = ([f"{name}{end}" for name in names] for end in ("_min", "_max"))
     parts = [grouped[names].mean(), grouped[lowest].min(), grouped[highest].max()]
     values = pd.concat(parts, axis=1)
-    return pd.concat([curves.frame(values.index.to_numpy()), values.reset_index(drop=True)], axis=1)
+    return curves.frame(values.index.to_numpy()).join(values.reset_index(drop=True))

@@ -183,8 +183,7 @@ def _last_scores(run: AnyRun) -> _Last:
         scored, problem = cached.scored(run)
         step = max((each.step for each in scored), default=0)
         return _Last(step, reported_scores([each for each in scored if each.step == step]), None, problem)
-    evaluations, problem = cached.evaluations(run)
-    newest = evaluations[-1] if evaluations else None
+    newest, problem = cached.newest_evaluation(run)
     return _Last(newest.step, headline_scores(newest), newest, problem) if newest else _Last(0, [], None, problem)
 
 
