@@ -308,7 +308,7 @@ def look_at_dashboard(topology: Topology) -> None:
     with chromium(executable) as browser:
         page = browser.new_page()
         page.goto(f"{address}/run?run={run}")
-        wait_until_drawn(page, charts=2)
+        wait_until_drawn(page, panels=2)
         text = page.inner_text("[data-testid=stMain]")
     if "finished" not in text:
         fail(f"the page of run {run} says: {text[:500]}")

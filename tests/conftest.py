@@ -1,5 +1,6 @@
 """A tiny real project that several areas test on: text, corpora, tasks, and a run trained by the real trainer."""
 
+import os
 import random
 import sys
 from pathlib import Path
@@ -21,6 +22,15 @@ def _own_main():
     """Streamlit makes a page that a test draws `__main__`, and processes that a later test spawns would run it."""
     yield
     sys.modules["__main__"] = MAIN
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _own_local_rank():
+    """A model that is loaded for evaluation names its local rank in the environment, where Accelerate would find it."""
+    before = os.environ.get("LOCAL_RANK")
+    yield
+    if before is None:
+        os.environ.pop("LOCAL_RANK", None)
 
 
 TRAIN = {"zygote", "scored_project"}

@@ -40,6 +40,7 @@ PLACEHOLDERS = {
     "--attestation FILE": "published.attestation.json",
     "--public-key FILE": "signer.pub.pem",
     "--text FILE": "quote.txt",
+    "--by KEY": "experiment",
     "takedown LIST": "takedown.txt",
     "CORPUS:ID": "letters:letters-0",
     "CONFIG": "experiments/demo.yaml",

@@ -76,7 +76,7 @@ def test_lists_each_run_with_its_state(call, write_run):
     assert rows[empty.resolved.run_id]["loss"] is None
     table = call("runs")
     line = next(line for line in table.splitlines() if line.startswith(done.resolved.run_id[:8]))
-    assert line.split()[:7] == [done.resolved.run_id[:8], "tiny", "finished", "20/400", "3.98", "█▇▆▅▄▃▂▁", "1"]
+    assert line.split()[:7] == [done.resolved.run_id[:8], "tiny", "finished", "20/400", "3.98", "█▇▆▅▄▃▂▁", "0.5"]
     assert [each.split()[2] for each in table.splitlines()[1:5]] == ["finished", "empty", "broken", "stalled"]
 
 

@@ -410,10 +410,10 @@ class Plot {
     this.box.className = "panel";
     this.box.setAttribute("role", "group");
     this.box.innerHTML =
-      '<div class="head"><b></b><span class="unit"></span><span class="note"></span><button></button></div><div class="values"></div><div class="plot"></div><p class="cut"></p>';
+      '<div class="head"><span class="title"></span><span class="unit"></span><span class="note"></span><button></button></div><div class="values"></div><div class="plot"></div><p class="cut"></p>';
     parent.append(this.box);
     const panel = this.panel;
-    this.box.querySelector("b").textContent = panel.title;
+    this.box.querySelector(".title").textContent = panel.title;
     this.box.querySelector(".unit").textContent = panel.unit;
     this.toggle = this.box.querySelector("button");
     this.note = this.box.querySelector(".note");
