@@ -60,6 +60,31 @@ class Effect:
     pairs: int = 0
 
 
+class NoiseVerdict:
+    """Whether a difference is more than noise.
+
+    Attributes:
+        effect: the difference.
+        adjusted: its p-value after Holm's correction.
+    """
+
+    __slots__ = ()
+    effect: Effect
+    adjusted: float
+
+    @property
+    def real(self) -> bool:
+        """Whether the difference is more than noise."""
+        return self.adjusted <= ALPHA
+
+    @property
+    def words(self) -> str:
+        """The verdict in words."""
+        if math.isnan(self.effect.low):
+            return "noise unknown"
+        return "beyond noise" if self.real else "within noise"
+
+
 def holm(p_values: Sequence[float]) -> list[float]:
     """P-values corrected for their number by Holm: at most `ALPHA` means more than noise."""
     adjusted, largest = [0.0] * len(p_values), 0.0

@@ -7,14 +7,14 @@ from statistics import fmean, stdev
 from typing import Any
 
 from treering.metrics.contenders import AnyContender, HeldOut, Measure
-from treering.metrics.effects import ALPHA, Effect, holm, welch
+from treering.metrics.effects import Effect, NoiseVerdict, holm, welch
 
 Values = Mapping[str, float]
 """A value for each run, by its id."""
 
 
 @dataclass(frozen=True, slots=True)
-class ScoreVerdict:
+class ScoreVerdict(NoiseVerdict):
     """The verdict on one measure of two groups.
 
     Attributes:
@@ -32,18 +32,6 @@ class ScoreVerdict:
     second: tuple[float, ...]
     effect: Effect
     adjusted: float
-
-    @property
-    def real(self) -> bool:
-        """Whether the difference is more than the noise of seeds."""
-        return self.adjusted <= ALPHA
-
-    @property
-    def words(self) -> str:
-        """The verdict in words."""
-        if math.isnan(self.effect.low):
-            return "noise unknown"
-        return "beyond noise" if self.real else "within noise"
 
     @property
     def difference(self) -> str:

@@ -4,13 +4,12 @@ Results by item are compared in pairs. Where a record has none, or the items are
 compared instead, which finds less; the verdict says so, and how to get a better one.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from treering.metrics.compare import Score, headline_scores
-from treering.metrics.effects import ALPHA, Effect, holm, paired, unpaired
+from treering.metrics.effects import Effect, NoiseVerdict, holm, paired, unpaired
 from treering.runlog.records import Evaluation
 
 Items = Mapping[str, float]
@@ -20,7 +19,7 @@ _EVALUATE_AGAIN: Final = "; score the checkpoints again with `treering evaluate`
 
 
 @dataclass(frozen=True, slots=True)
-class TaskVerdict:
+class TaskVerdict(NoiseVerdict):
     """The verdict on one score of two checkpoints.
 
     Attributes:
@@ -36,18 +35,6 @@ class TaskVerdict:
     effect: Effect
     adjusted: float
     doubt: str = ""
-
-    @property
-    def real(self) -> bool:
-        """Whether the difference is more than noise."""
-        return self.adjusted <= ALPHA
-
-    @property
-    def words(self) -> str:
-        """The verdict in words."""
-        if math.isnan(self.effect.low):
-            return "noise unknown"
-        return "beyond noise" if self.real else "within noise"
 
     def to_json(self) -> dict[str, Any]:
         """The verdict as JSON values."""
