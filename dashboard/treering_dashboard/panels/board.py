@@ -5,6 +5,7 @@ the browser with the page: a wheel needs no npm, and a page asks no other server
 x, with the x of a step, and with the scale of a panel.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +23,9 @@ from treering_dashboard.panels.wire import Sent, board_head, encoded
 PROGRAM: Final = Path(__file__).parent / "board"
 
 _SENT: Final = "board_sent"
+_OPENED: Final = "board_opened"
+_SETTLED_S: Final = 5.0
+"""After a page is opened: a browser that gets two messages at once draws the last alone, so both must be whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ def send_whole(key: str) -> None:
     Args:
         key: of the board.
     """
-    st.session_state.get(_SENT, {}).pop(key, None)
+    st.session_state.setdefault(_OPENED, {})[key] = time.monotonic()
 
 
 def draw_board(board: Board, x: Placement, *, key: str, answers: Answers | None = None) -> None:
@@ -67,7 +71,9 @@ def draw_board(board: Board, x: Placement, *, key: str, answers: Answers | None 
     """
     head, arrays = board_head(on_page(board, theme()), x)
     sent: dict[str, Sent] = st.session_state.setdefault(_SENT, {})
-    before = sent.get(key) if answers is not None else None
+    opened = st.session_state.get(_OPENED, {}).get(key, 0.0)
+    news_alone = answers is not None and time.monotonic() - opened > _SETTLED_S
+    before = sent.get(key) if news_alone else None
     sent[key] = encoded({**head, "asks": answers is not None}, arrays, before)
 
     def answer(name: str) -> Any:

@@ -100,8 +100,8 @@ def leave() -> None:
 
 def join_alone(micro_batch_size: int = 1) -> RankCoordinates:
     """A process group of this process alone, for evaluation; does nothing where there is a group already."""
+    os.environ.setdefault("LOCAL_RANK", "0")
     if not torch.distributed.is_initialized():
-        os.environ.setdefault("LOCAL_RANK", "0")
         store = torch.distributed.HashStore()  # type: ignore[attr-defined]  # torch imports it, outside its `__all__`
         torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
     if not parallel_state.model_parallel_is_initialized():
