@@ -12,12 +12,11 @@ from contextlib import contextmanager
 
 import oidc_provider_mock
 import pytest
-from ports import free_port
 
 from treering.cli.access import Access, access
 from treering.errors import ConfigError, UserError
 from treering.project import Project
-from treering_dashboard.picture import CHROMIUM_NAMES, chromium, find_chromium
+from treering_dashboard.picture import CHROMIUM_NAMES, chromium, find_chromium, free_port
 from treering_dashboard.site.sign_in import is_allowed
 
 CHROMIUM = find_chromium()

@@ -1,11 +1,10 @@
 """Kept prompts: their continuations at every checkpoint of a real run, stored, verified, and shown side by side."""
 
-import contextlib
-import io
 import json
 import shutil
 
 import pytest
+import text_project
 import torch
 
 from treering.audit.evidence.agreement import check_run
@@ -18,7 +17,6 @@ from treering.runlog.chronicle import finish_evaluations, pending_evaluation
 from treering.runlog.directory import RunDirectory
 from treering.runlog.extract import carry_evaluations
 from treering_trainer.checkpointing.inference import load_model
-from treering_trainer.evaluate.__main__ import main
 from treering_trainer.evaluate.analyses.prompts import read_prompts
 
 pytestmark = [pytest.mark.trainer, pytest.mark.slow]
@@ -32,15 +30,8 @@ def evaluate(scored_project):
     (scored_project.root / "prompts.jsonl").write_text(PROMPTS)
 
     def run(*settings, code=0):
-        output = io.StringIO()
         words = ["scored.yaml", *(f"--set=evaluation.{each}" for each in ("prompts.file=prompts.jsonl", *settings))]
-        with (
-            contextlib.chdir(scored_project.root),
-            contextlib.redirect_stdout(output),
-            contextlib.redirect_stderr(output),
-        ):
-            assert main(words) == code, output.getvalue()
-        return output.getvalue()
+        return text_project.evaluate(scored_project, *words, code=code)
 
     torch.set_num_threads(1)
     return run

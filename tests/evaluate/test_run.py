@@ -1,8 +1,7 @@
 """Evaluation end to end, over the checkpoints of a real run that was trained by two tensor-parallel ranks."""
 
-import contextlib
 import csv
-import io
+import functools
 import json
 import os
 import queue
@@ -16,6 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 import psutil
 import pytest
+import text_project
 import torch
 from signal_states import started_with
 
@@ -36,20 +36,9 @@ pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def evaluate(scored_project):
-    """Evaluates as `treering evaluate` does, but in this process: starting torch takes longer than evaluating."""
-
-    def run(*arguments, code=0):
-        output = io.StringIO()
-        with (
-            contextlib.chdir(scored_project.root),
-            contextlib.redirect_stdout(output),
-            contextlib.redirect_stderr(output),
-        ):
-            assert main(["scored.yaml", *arguments]) == code, output.getvalue()
-        return output.getvalue()
-
+    """Evaluates the scored project in this process."""
     torch.set_num_threads(1)  # the workers are forked from this process
-    return run
+    return functools.partial(text_project.evaluate, scored_project, "scored.yaml")
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """Tasks of lm-eval over the user's files: scores equal lm-eval's own over our export, with the network refused."""
 
 import contextlib
+import functools
 import io
 import json
 import random
@@ -195,19 +196,7 @@ def test_generated_texts_are_those_of_lm_eval_over_the_export(world, tmp_path):
 
 @pytest.fixture(scope="module")
 def evaluate(world):
-    from treering_trainer.evaluate.__main__ import main
-
-    def run(*arguments, code=0):
-        output = io.StringIO()
-        with (
-            contextlib.chdir(world.project.root),
-            contextlib.redirect_stdout(output),
-            contextlib.redirect_stderr(output),
-        ):
-            assert main(["suite.yaml", "--run", world.run.id, *arguments]) == code, output.getvalue()
-        return output.getvalue()
-
-    return run
+    return functools.partial(text_project.evaluate, world.project, "suite.yaml", "--run", world.run.id)
 
 
 def test_records_carry_versions_prompts_and_items(world, evaluate):

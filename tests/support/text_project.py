@@ -1,5 +1,7 @@
 """A small project on two corpora of made-up text, tokenized by the real stage, and an experiment to train on it."""
 
+import contextlib
+import io
 import json
 import os
 import random
@@ -91,3 +93,13 @@ def run_module(project, *arguments):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def evaluate(project, *words, code=0):
+    """Evaluates as `treering evaluate` does, in this process: starting torch takes longer than evaluating."""
+    from treering_trainer.evaluate.__main__ import main
+
+    output = io.StringIO()
+    with contextlib.chdir(project.root), contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        assert main(list(words)) == code, output.getvalue()
+    return output.getvalue()

@@ -1,12 +1,13 @@
 """What the stages of a project outside the clone depend on: the code behind each, and the files of one's own data."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 import treering
 from treering.collect.code import CODE_RULE, NUMERIC_SOURCES, code_digest, sources_root
 from treering.config.canonical import digest_bytes, digest_json
-from treering.config.load import load_experiment
+from treering.config.schema import Experiment
 from treering.data.corpus.own_tokenizer import read_own_tokenizer
 from treering.data.sources.own_files import own_files
 from treering.errors import NotFoundError, UserError
@@ -55,17 +56,14 @@ def version_record() -> dict[str, Any]:
     }
 
 
-def tokenizer_record(config: Path, project: Project) -> str:
+def tokenizer_record(experiment: Experiment, project: Project) -> str:
     """What stands for a tokenizer of your own: a digest of its content, or why there is none.
 
     Args:
-        config: the experiment.
+        experiment: names the files.
         project: whose root the path is relative to.
-
-    Raises:
-        ConfigError: the config does not hold.
     """
-    own = load_experiment(config).tokenizer
+    own = experiment.tokenizer
     if own.file is None:
         return "trained"
     try:
@@ -74,45 +72,48 @@ def tokenizer_record(config: Path, project: Project) -> str:
         return "unreadable"
 
 
-def data_record(config: Path, project: Project) -> dict[str, str]:
+def data_record(experiment: Experiment, project: Project) -> dict[str, str]:
     """What stands for the files of each corpus of your own data: their names, sizes and times, not their content.
 
     Files that are missing have a text in place of the digest: stage `fetch` then says what is missing.
 
     Args:
-        config: the experiment.
+        experiment: names the files.
         project: whose root the paths are relative to.
 
     Raises:
-        ConfigError: the config does not hold.
         UserError: a path is in a folder that a stage replaces.
     """
     found = {}
-    for corpus in load_experiment(config).corpora:
+    for corpus in experiment.corpora:
         if corpus.own is None:
             continue
         try:
-            files = [(each.name, each.path.stat()) for each in own_files(corpus, project)]
+            found[corpus.name] = _digest_of((each.name, each.path) for each in own_files(corpus, project))
         except NotFoundError:
             found[corpus.name] = "missing"
-        else:
-            found[corpus.name] = digest_json([[name, state.st_size, state.st_mtime_ns] for name, state in files])
     return found
 
 
-def evaluation_record(config: Path, project: Project) -> dict[str, str]:
-    """The same for the files of each task of lm-eval; stage `evaluate` depends on it.
+def evaluation_record(experiment: Experiment, project: Project) -> dict[str, str]:
+    """What stands for the files of each task of lm-eval: their names, sizes and times; stage `evaluate` depends on it.
 
-    Raises:
-        ConfigError: the config does not hold.
+    Args:
+        experiment: names the files.
+        project: whose root the paths are relative to.
     """
     found = {}
-    for task in load_experiment(config).evaluation.tasks:
+    for task in experiment.evaluation.tasks:
         files = [task.files] if isinstance(task.files, str) else list(task.files.values())
         paths = [(name, project.root / name) for name in sorted(files)]
         if not all(path.is_file() for _, path in paths):
             found[task.task] = "missing"
             continue
-        states = [(name, path.stat()) for name, path in paths]
-        found[task.task] = digest_json([[name, state.st_size, state.st_mtime_ns] for name, state in states])
+        found[task.task] = _digest_of(paths)
     return found
+
+
+def _digest_of(files: Iterable[tuple[str, Path]]) -> str:
+    """Digest of the names, sizes and times of files."""
+    states = [(name, path.stat()) for name, path in files]
+    return digest_json([[name, state.st_size, state.st_mtime_ns] for name, state in states])

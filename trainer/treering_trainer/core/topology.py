@@ -99,7 +99,7 @@ def leave() -> None:
 
 
 def join_alone(micro_batch_size: int = 1) -> RankCoordinates:
-    """A process group of this process alone, for evaluation; does nothing where there is a group already."""
+    """A process group of this process alone, for evaluation; a group that is there already is kept."""
     os.environ.setdefault("LOCAL_RANK", "0")
     if not torch.distributed.is_initialized():
         store = torch.distributed.HashStore()  # type: ignore[attr-defined]  # torch imports it, outside its `__all__`

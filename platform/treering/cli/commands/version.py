@@ -15,7 +15,7 @@ WriteOption = Annotated[
 
 DataOption = Annotated[
     Path | None,
-    typer.Option("--data", metavar="CONFIG", help="Also record names, sizes and times of the config's own data."),
+    typer.Option("--data", metavar="CONFIG", help="Also record what stands for the config's own data files."),
 ]
 
 
@@ -31,14 +31,16 @@ def version(write: WriteOption = None, data: DataOption = None, json: JsonOption
     """
     import json as text
 
+    from treering.config.load import load_experiment
     from treering.files import write_durably
     from treering.setup.stage_code import data_record, evaluation_record, tokenizer_record, version_record
 
     record = version_record()
     if data is not None:
-        record["data"] = data_record(data, project())
-        record["tokenizer"] = tokenizer_record(data, project())
-        record["evaluation"] = evaluation_record(data, project())
+        experiment = load_experiment(data)
+        record["data"] = data_record(experiment, project())
+        record["tokenizer"] = tokenizer_record(experiment, project())
+        record["evaluation"] = evaluation_record(experiment, project())
     if write is not None:
         write.parent.mkdir(parents=True, exist_ok=True)
         write_durably(write, text.dumps(record, indent=1) + "\n")

@@ -34,7 +34,7 @@ class _Decoder:
         byte_level: whether each letter stands for a byte, as GPT-2's do.
         byte_fallback: whether `<0x0A>` stands for a byte.
         replaced: texts that are replaced in every token, and by what.
-        joined: text before every token that does not begin with `glue`; None where tokens follow each other.
+        joined: whether a space comes before every token that does not begin with `glue`.
         glue: beginning of tokens that follow the one before without a space.
         space: where a text has a space more than the document had.
     """
