@@ -1,5 +1,7 @@
 """The tokens of several ranks: added up where all of them reported, else said to be those of rank 0."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from treering.runlog.columns import ranks as ranks_module
 from treering.runlog.columns.path import PathColumns
 from treering.runlog.garbage import find_garbage
 from treering.runlog.recorded_directory import RecordedRunDirectory
+from treering.runlog.telemetry.live import LiveWriter
 from treering.ship.columns_target import ColumnsTarget
 
 
@@ -87,7 +90,13 @@ def test_where_not_all_ranks_report_the_tokens_are_those_of_rank_0(fault, monkey
         monkeypatch.setattr(ranks_module, "SUMMED_RANKS", 1)
     assert reported_tokens(found) == ReportedTokens(3, all_ranks=False)
     assert path_tokens(found) is None
-    assert recorded_page(found, ElectricityConfig())["run"]["consumed_tokens"] is None
+    writer, before = LiveWriter(found.attempts()[0].path / "telemetry", 0), time.time() - 20
+    for moment in (0, 10, 20):
+        writer.append(before + moment, [0], [0], {"device/power": [500.0]})
+    page = recorded_page(found, ElectricityConfig())
+    assert page["run"]["consumed_tokens"] is None
+    assert page["energy"]["kwh"] > 0
+    assert page["energy"]["joules_per_token"] is None, "joules of all devices are not of the tokens of rank 0"
 
 
 def test_show_says_whose_tokens_they_are(capsys):

@@ -86,7 +86,7 @@ def recorded_page(run: RecordedRunDirectory, electricity: ElectricityConfig) -> 
         "path_to_run": str(run.path),
         "tokens": None if tokens is None else asdict(tokens),
         "config": run.record.config,
-        "energy": recorded_energy(run, line.consumed_tokens, electricity),
+        "energy": recorded_energy(run, line.consumed_tokens if line.all_ranks else None, electricity),
         "sensors": sensors(run.attempts()),
         "metrics": last.metrics if last else {},
         "tags": tags,
