@@ -124,9 +124,7 @@ class Contender:
     def version(self, step: int, measure: Measure) -> tuple[str | None, ...] | None:
         """What a score was computed by: task file, harness and prompts, by digest or version."""
         (found,) = (each for each in self._evaluations if each.step == step)
-        definition = found.definitions.get(measure.name)
-        prompts = None if definition is None else definition.prompts.get(str(measure.shots))
-        return found.tasks.get(measure.name), found.harness, prompts
+        return found.tasks.get(measure.name), found.harness, found.prompts_of(measure.name, measure.shots)
 
 
 class RecordedContender:

@@ -78,9 +78,14 @@ class NoiseVerdict:
         return self.adjusted <= ALPHA
 
     @property
+    def known(self) -> bool:
+        """Whether the noise is known."""
+        return not math.isnan(self.effect.low)
+
+    @property
     def words(self) -> str:
         """The verdict in words."""
-        if math.isnan(self.effect.low):
+        if not self.known:
             return "noise unknown"
         return "beyond noise" if self.real else "within noise"
 

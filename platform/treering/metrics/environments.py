@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from treering.collect.environment import numeric_variables
-from treering.runlog.directory import RunDirectory
-from treering.runlog.recorded_directory import RecordedRunDirectory
+from treering.runlog.find import AnyRun
 
 _SYSTEM: Final = ("os", "kernel", "machine", "libc", "cpu", "cores", "threads")
 _PARTS: Final = {"packages": "packages", "devices": "devices and drivers", "variables": "variables"}
@@ -54,7 +53,7 @@ class EnvironmentComparison:
         return asdict(self)
 
 
-def environment_of(run: RunDirectory | RecordedRunDirectory) -> Mapping[str, Any]:
+def environment_of(run: AnyRun) -> Mapping[str, Any]:
     """The environment of a run's newest attempt, empty before the first.
 
     Raises:

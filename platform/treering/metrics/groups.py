@@ -104,7 +104,7 @@ class GroupVerdict:
 
     @property
     def _tasks(self) -> str:
-        known = [each for each in self.scores if each.measure.kind == "task" and not math.isnan(each.effect.low)]
+        known = [each for each in self.scores if each.measure.kind == "task" and each.known]
         found = [f"{each.measure.title} {each.difference}" for each in known if each.real]
         if not known:
             return ""

@@ -14,6 +14,7 @@ from treering.metrics.lost_work import AnyAttempt, AttemptTimes, Loss, losses, s
 from treering.metrics.path_summary import summary_of_path
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import RunDirectory
+from treering.runlog.find import AnyRun
 from treering.runlog.journal import (
     Archived,
     CheckpointRemoved,
@@ -99,7 +100,7 @@ class Logbook:
     @property
     def lost_device_hours(self) -> float:
         """Device-hours of the steps that were done again, and of the time between attempts."""
-        return sum((each.seconds + each.down_s) * each.devices for each in self.lost) / 3600
+        return sum(each.device_hours for each in self.lost)
 
     def short(self) -> list[Event]:
         """The events without routine."""
@@ -121,7 +122,7 @@ class Logbook:
         }
 
 
-def logbook(run: RunDirectory | RecordedRunDirectory) -> Logbook:
+def logbook(run: AnyRun) -> Logbook:
     """The logbook of a run; a record that does not hold is named, and the rest is read."""
     missing: list[str] = []
     attempts: list[AnyAttempt] = [*run.attempts()]
@@ -160,7 +161,7 @@ def _times(attempt: AnyAttempt, missing: list[str]) -> AttemptTimes | None:
         return None
 
 
-def _experiment(run: RunDirectory | RecordedRunDirectory, missing: list[str]) -> str:
+def _experiment(run: AnyRun, missing: list[str]) -> str:
     try:
         return run.resolved.experiment if isinstance(run, RunDirectory) else run.record.experiment
     except EvidenceError as error:
@@ -240,7 +241,7 @@ def _alarms(run: RunDirectory, times: dict[int, AttemptTimes], missing: list[str
     return found
 
 
-def _journals(run: RunDirectory | RecordedRunDirectory, missing: list[str]) -> Iterator[Event]:
+def _journals(run: AnyRun, missing: list[str]) -> Iterator[Event]:
     journals = ["journal"] if isinstance(run, RecordedRunDirectory) else ["journal", "evaluation_journal"]
     for name in journals:
         try:

@@ -26,8 +26,7 @@ def clock(at: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
 def loss_text(lost: Loss) -> str:
     """What the end of an attempt cost, in words."""
     again = f"{lost.steps:,} steps ({span(lost.seconds)}) done again" if lost.steps else "no step done again"
-    hours = (lost.seconds + lost.down_s) * lost.devices / 3600
-    return f"{again}, {span(lost.down_s)} until the next step, {hours:,.3g} device-hours"
+    return f"{again}, {span(lost.down_s)} until the next step, {lost.device_hours:,.3g} device-hours"
 
 
 def total_text(book: Logbook) -> str:

@@ -89,6 +89,11 @@ class Loss:
     down_s: float
     devices: int
 
+    @property
+    def device_hours(self) -> float:
+        """Device-hours of these steps, and of the time until the next one."""
+        return (self.seconds + self.down_s) * self.devices / 3600
+
 
 def losses(attempts: Sequence[AttemptTimes]) -> dict[int, Loss]:
     """What the end of each attempt cost that another one followed, by number.

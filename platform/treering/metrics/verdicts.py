@@ -71,19 +71,14 @@ def judge_evaluations(first: Evaluation, second: Evaluation) -> list[TaskVerdict
     found = []
     for each in verdicts:
         doubts = [each.doubt] if each.doubt else []
-        prompts = {_prompts(first, each.first), _prompts(second, each.second)} - {None}
-        if each.first.task not in other and len(prompts) > 1:
+        task, shots = each.first.task, each.first.shots
+        prompts = {first.prompts_of(task, shots), second.prompts_of(task, shots)} - {None}
+        if task not in other and len(prompts) > 1:
             doubts.insert(0, "The prompts differ: other examples fitted, or the definition has another version")
         if first.harness != second.harness:
             doubts.insert(0, f"The harness was {first.harness} and {second.harness}, expected one version")
         found.append(replace(each, doubt=". ".join(doubts)))
     return found
-
-
-def _prompts(evaluation: Evaluation, score: Score) -> str | None:
-    """Digest of the prompts behind a score; None in older records."""
-    definition = evaluation.definitions.get(score.task)
-    return None if definition is None else definition.prompts.get(str(score.shots))
 
 
 def judge_scores(

@@ -19,7 +19,7 @@ from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.find import find_runs, runs_of_any_trainer
 from treering.runlog.folders import TELEMETRY, RunFolder
 from treering.runlog.journal import Promoted
-from treering.runlog.lock import acquire, is_held
+from treering.runlog.lock import acquire
 from treering.runlog.removal import (
     CONVERTING_PREFIX,
     SAVING_PREFIX,
@@ -92,7 +92,7 @@ def find_garbage(project: Project, runs: Sequence[RunFolder] | None, kinds: Iter
     kept: list[str] = []
     started_from = _started_from(project)
     for run in runs_of_any_trainer(project.runs) if runs is None else runs:
-        if is_held(run.lock):
+        if run.is_held:
             kept.append(f"{run.path}: the run is running")
             continue
         try:

@@ -280,6 +280,11 @@ class Evaluation(Record, GrowingSection):
     device: str | None = Field(None, description="what computed the scores: cpu, cuda:0 …; None in older records")
     anchored: bool = Field(False, description="whether it has an entry in the journal of evaluations")
 
+    def prompts_of(self, task: str, shots: int | None) -> str | None:
+        """Digest of the prompts behind a score; None in older records."""
+        definition = self.definitions.get(task)
+        return None if definition is None else definition.prompts.get(str(shots))
+
     @property
     def scores_digest(self) -> str:
         """Digest of all scores: of the tasks, and the held-out losses."""

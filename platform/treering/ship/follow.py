@@ -25,7 +25,6 @@ from treering.files import reason
 from treering.project import Project
 from treering.runlog.find import AnyRun, named_run, runs_of_any_trainer
 from treering.runlog.folders import RunFolder
-from treering.runlog.lock import is_held
 from treering.ship.target import RunShipper, ShipReport, Target, targets
 
 Report = Callable[[ShipReport], None]
@@ -152,7 +151,7 @@ class _Training:
 
     def silent_s(self) -> float:
         """Seconds since something trained."""
-        if lives(self._process) or any(is_held(run.lock) for run in self.runs()):
+        if lives(self._process) or any(run.is_held for run in self.runs()):
             self._last_alive = time.monotonic()
         return time.monotonic() - self._last_alive
 

@@ -93,7 +93,7 @@ def print_scores(found: "GroupComparison") -> None:
     from treering.metrics.group_scores import band
 
     rows = [(verdict, each) for verdict in found.against_first for each in verdict.scores]
-    if any(each.words != "noise unknown" for _, each in rows):
+    if any(each.known for _, each in rows):
         console.heading("Scores of the groups: mean ± standard deviation over seeds")
         print_table(
             ("groups", "measure", "step", "first", "second", "difference (95 % interval)", "p (Holm)", "verdict"),

@@ -16,7 +16,8 @@ from treering.progress import progress_bars
 if TYPE_CHECKING:
     from treering.audit.promotion import Required
     from treering.audit.report import Finding, Level
-    from treering.runlog.directory import CheckpointDirectory, RunDirectory
+    from treering.runlog.directory import CheckpointDirectory
+    from treering.runlog.find import AnyRun
     from treering.runlog.recorded_directory import RecordedRunDirectory
     from treering.runlog.recorded_records import RecordedCheckpoint
 
@@ -34,7 +35,7 @@ ListOption = Annotated[bool, typer.Option("--list", help="List the promotions of
 class _Judged:
     """A checkpoint and what its audit found."""
 
-    run: "RunDirectory | RecordedRunDirectory"
+    run: "AnyRun"
     step: int
     digest: str
     place: str
@@ -188,7 +189,7 @@ def _judged_recorded(run: "RecordedRunDirectory", checkpoint: "RecordedCheckpoin
     return _Judged(run, found.step, digest, found.path, levels, report.findings, report.not_proven)
 
 
-def _carry(run: "RunDirectory | RecordedRunDirectory") -> tuple[list[str], dict[str, str]]:
+def _carry(run: "AnyRun") -> tuple[list[str], dict[str, str]]:
     """Ships the run once; returns the targets that have it now, and why others do not, by name."""
     from treering.errors import StoreError, UserError
     from treering.ship.target import targets

@@ -25,7 +25,7 @@ MEANING: Final = (
     "divergence or early_blowup compared it with.",
 )
 
-_NAMES: Final = {LOSS: "loss", GRAD_NORM: "gradient norm"}
+NAMES: Final = {LOSS: "loss", GRAD_NORM: "gradient norm"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +86,18 @@ def _outside(newest: Sequence[JudgedRing], alarms: Sequence[Alarm], metric: str)
         if before.step - after.step > RECENT:
             break
         first = after
-    name = _NAMES[metric]
-    usual = "" if math.isnan(first.background) else f", usually {first.background:.3g}"
-    text = f"{name} left its band at step {first.step:,} ({first.value:.3g}{usual})"
+    name = NAMES[metric]
+    text = f"{name} left its band at step {first.step:,} ({first.value:.3g}{usual_text(first)})"
     text += f"; {len(recent)} of the newest {RECENT} steps are outside"
     others = {alarm.metric for alarm in alarms if alarm.step > begin}
     if metric == GRAD_NORM and LOSS not in others:
         text += "; the loss has not left its own yet"
     return Finding(first.step, text)
+
+
+def usual_text(alarm: Alarm) -> str:
+    """What an alarm's value is compared with, in words; empty where there is nothing."""
+    return "" if math.isnan(alarm.background) else f", usually {alarm.background:.3g}"
 
 
 def _risen(newest: Sequence[JudgedRing], alarms: Sequence[Alarm]) -> Finding | None:

@@ -57,7 +57,6 @@ def own_line(run: RunDirectory, now: float, path: PathSummary | None = None) -> 
         grad_norm=last.grad_norm if last else None,
         tokens_per_second=last.tokens_per_second if last else None,
         attempts=len(attempts),
-        checkpoints=len(run.checkpoints()),
         incidents=len(_held(problems, run.incidents) or ()),
         alarms={rule: alarms[rule] for rule in RULES if alarms[rule]},
         last_alarm_step=path.alarms[-1].step if path.alarms else None,
@@ -139,13 +138,15 @@ def _with_checkpoint(
 
     Steps that are older than the rings at hand count with the mean time of these.
     """
-    saved = [each for each in run.checkpoints() if each.step <= line.step]
+    every = run.checkpoints()
+    saved = [each for each in every if each.step <= line.step]
     manifest = _held(problems, lambda: saved[-1].manifest if saved else None)
     base = max(saved[-1].step if saved else 0, resolved.first_step - 1 if resolved else 0)
     steps = max(0, line.step - base)
     seconds = [ring.time_s["step"] for ring in rings if ring.step > base]
     return replace(
         line,
+        checkpoints=len(every),
         checkpoint_step=saved[-1].step if saved else 0,
         checkpoint_at=manifest.created_at if manifest else None,
         at_risk_steps=steps,

@@ -1,12 +1,11 @@
 """Why a run needs attention, in one sentence, with the step to look at."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from treering.metrics.alarms import GRAD_NORM, Alarm
+from treering.metrics.alarms import Alarm
 from treering.metrics.lines.attention import is_late, level_of
-from treering.metrics.lines.diverging import Finding
+from treering.metrics.lines.diverging import NAMES, Finding, usual_text
 from treering.metrics.lines.line import RunLine
 from treering.runlog.records import AttemptEnd
 
@@ -59,12 +58,11 @@ def _of_running(line: RunLine, newest_alarm: Sequence[Alarm]) -> Finding | None:
         text = f"no checkpoint since {saved}, one is due every {line.checkpoint_every:,} steps"
         return Finding(line.step, f"{text}: a crash now costs {line.at_risk_steps:,} steps")
     if newest_alarm and level_of(line).name == "alarmed":
-        return Finding(newest_alarm[0].step, alarm_text(newest_alarm[0]))
+        return Finding(newest_alarm[0].step, _alarm_text(newest_alarm[0]))
     return None
 
 
-def alarm_text(alarm: Alarm) -> str:
+def _alarm_text(alarm: Alarm) -> str:
     """An alarm in words: `spike of the gradient norm at step 191: 6.2, usually 0.55`."""
-    name = "gradient norm" if alarm.metric == GRAD_NORM else "loss"
-    usual = "" if math.isnan(alarm.background) else f", usually {alarm.background:.3g}"
-    return f"{alarm.rule} of the {name} at step {alarm.step:,}: {alarm.value:.3g}{usual}"
+    name = NAMES[alarm.metric]
+    return f"{alarm.rule} of the {name} at step {alarm.step:,}: {alarm.value:.3g}{usual_text(alarm)}"

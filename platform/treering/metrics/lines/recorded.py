@@ -96,7 +96,7 @@ def _with_checkpoint(
     line: RunLine, run: RecordedRunDirectory, attempts: Sequence[RecordedAttempt], path: RecordedPath
 ) -> RunLine:
     """The line with the newest checkpoint on the path, and what a crash costs."""
-    saved: list[RecordedCheckpoint] = run.checkpoints_on(run.path_to_end())
+    saved: list[RecordedCheckpoint] = run.checkpoints_on(path.segments)
     newest = saved[-1] if saved else None
     base = newest.step if newest else 0
     since = max(newest.created_at if newest else 0.0, attempts[-1].header.started_at if attempts else 0.0)

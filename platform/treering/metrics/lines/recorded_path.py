@@ -35,6 +35,7 @@ class RecordedPath:
         names: name of a metric, as the trainer reported it, by its key of the catalog.
         curve: the loss in a few points.
         validation_loss: the newest one; None before the first.
+        segments: of the path; nothing where the records do not hold.
     """
 
     newest: Sequence[RecordedRing] = ()
@@ -43,6 +44,7 @@ class RecordedPath:
     names: dict[str, str] = field(default_factory=dict)
     curve: tuple[float, ...] = ()
     validation_loss: float | None = None
+    segments: Sequence[RecordedSegment] = ()
 
     def value(self, ring: RecordedRing, key: str) -> float | None:
         """A metric of a ring by its key of the catalog; None where the trainer did not report it."""
@@ -61,7 +63,7 @@ def recorded_path(run: RecordedRunDirectory) -> RecordedPath:
     several = any(segment.attempt.header.world_size > 1 for segment in segments)
     if several or sum(state_of(segment.attempt.rings_file)[0] for segment in segments) >= LONG_BYTES:
         return _by_columns(segments)
-    return _by_rings([ring for segment in segments for ring in segment.rings()])
+    return _by_rings([ring for segment in segments for ring in segment.rings()], segments)
 
 
 def path_before_fault(run: RecordedRunDirectory) -> RecordedPath:
@@ -90,10 +92,11 @@ def _by_columns(segments: Sequence[RecordedSegment]) -> RecordedPath:
         names=names,
         curve=curve_by_columns(path, loss) if loss else (),
         validation_loss=path.last(held_out) if held_out else None,
+        segments=segments,
     )
 
 
-def _by_rings(rings: Sequence[RecordedRing]) -> RecordedPath:
+def _by_rings(rings: Sequence[RecordedRing], segments: Sequence[RecordedSegment] = ()) -> RecordedPath:
     names = _names(chain.from_iterable(ring.metrics for ring in rings))
     losses = [ring.metrics[names[LOSS]] for ring in rings if names.get(LOSS) in ring.metrics]
     held_out = [ring.metrics[names[_HELD_OUT]] for ring in rings if names.get(_HELD_OUT) in ring.metrics]
@@ -104,6 +107,7 @@ def _by_rings(rings: Sequence[RecordedRing]) -> RecordedPath:
         names=names,
         curve=curve_of(losses),
         validation_loss=held_out[-1] if held_out else None,
+        segments=segments,
     )
 
 

@@ -14,7 +14,7 @@ import pyarrow.json
 
 from treering.runlog.columns.path import PathColumns
 from treering.runlog.directory import RunDirectory
-from treering.runlog.recorded_directory import RecordedRunDirectory
+from treering.runlog.find import AnyRun
 from treering.runlog.ring import Ring
 from treering.runlog.ring_file import open_rings
 
@@ -56,7 +56,7 @@ class Fed:
         return cls(steps, starts, ends, pa.array(columns[3], pa.string()))
 
 
-def fed_of(run: RunDirectory | RecordedRunDirectory) -> Fed:
+def fed_of(run: AnyRun) -> Fed:
     """What the steps on the path of a run were fed; of another trainer's run, what rank 0 reports.
 
     Raises:

@@ -68,8 +68,7 @@ class FolderFacts:
             if isinstance(self._run, RunDirectory):
                 for evaluation in self._run.evaluations():
                     found += [(label_names(s.task, s.metric, s.shots), s.value) for s in scores(evaluation)]
-                    if evaluation.validation_loss is not None:
-                        found.append((label_names("validation", "loss", None), evaluation.validation_loss))
+                    found.append((label_names("validation", "loss", None), evaluation.validation_loss))
             else:
                 reported = [line.entry for line in self._run.journal.lines()]
                 found += [
