@@ -163,6 +163,11 @@ def _frames(path: str, version: Version, *, recorded: bool) -> RunFrames:
     return read_recorded(RecordedRunDirectory(Path(path))) if recorded else read_run(RunDirectory(Path(path)))
 
 
+def _opened(path: str, *, recorded: bool) -> AnyRun:
+    """A run by what a key names of it."""
+    return RecordedRunDirectory(Path(path)) if recorded else RunDirectory(Path(path))
+
+
 def summary(run: AnyRun) -> RunLine:
     """The run's line as of now: kept until a file changes, for a second where processes train the run."""
     now = time.time()
@@ -179,7 +184,7 @@ def whole_summary(run: AnyRun) -> RunLine:
 @st.cache_resource(max_entries=4096, show_spinner=False)
 def _line(path: str, version: Version, second: int, *, recorded: bool) -> RunLine:
     del version, second  # part of the key alone
-    return run_line(RecordedRunDirectory(Path(path)) if recorded else RunDirectory(Path(path)))
+    return run_line(_opened(path, recorded=recorded))
 
 
 def facts(run: AnyRun) -> FolderFacts:
@@ -191,7 +196,7 @@ def facts(run: AnyRun) -> FolderFacts:
 @st.cache_resource(max_entries=4096, show_spinner=False)
 def _facts(path: str, version: Version, project: str, *, recorded: bool) -> FolderFacts:
     del version  # part of the key alone
-    return FolderFacts(RecordedRunDirectory(Path(path)) if recorded else RunDirectory(Path(path)), project)
+    return FolderFacts(_opened(path, recorded=recorded), project)
 
 
 def logbook(run: AnyRun) -> Logbook:
@@ -202,7 +207,7 @@ def logbook(run: AnyRun) -> Logbook:
 @st.cache_resource(max_entries=16, show_spinner=False)
 def _logbook(path: str, version: Version, *, recorded: bool) -> Logbook:
     del version  # part of the key alone
-    return read_logbook(RecordedRunDirectory(Path(path)) if recorded else RunDirectory(Path(path)))
+    return read_logbook(_opened(path, recorded=recorded))
 
 
 def hans(checkpoint: CheckpointDirectory) -> Hans | None:
@@ -258,7 +263,7 @@ def telemetry(run: AnyRun) -> Telemetry:
 @st.cache_resource(max_entries=16, show_spinner=False)
 def _telemetry(path: str, version: Version, *, recorded: bool) -> Telemetry:
     del version  # part of the key alone
-    run: AnyRun = RecordedRunDirectory(Path(path)) if recorded else RunDirectory(Path(path))
+    run = _opened(path, recorded=recorded)
     return read_telemetry(run, frames(run).path)
 
 

@@ -186,7 +186,7 @@ def chart(words: Sequence[WordRatio]) -> alt.LayerChart:
             for each in words
         ]
     )
-    y = alt.Y("word:N", title=None, sort=list(data["word"]))
+    y = alt.Y("word:N", title=None, sort=list(data["word"]), axis=alt.Axis(labelOverlap=False))
     scale = alt.Scale(domain=[_FLAGGED, _NOT], range=[SPIKE, GREY])
     colour = alt.Color("verdict:N", title=None, scale=scale, legend=alt.Legend(orient="top"))
     base = alt.Chart(data).encode(y=y, color=colour)
