@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -83,6 +84,27 @@ def test_two_ranks_of_a_node_have_one_collector_and_a_device_each(tmp_path, reco
     assert events.reasons["device/retired_pages"] == "nvmlDeviceGetRetiredPages: Not Supported"
     assert events.lost == 0
     assert {*HOST_METRICS, *node.values, *rank.values} <= METRICS.keys()
+
+
+def test_a_training_that_ends_while_its_collector_starts_has_the_readings_of_every_rank(tmp_path, monkeypatch):
+    start = subprocess.Popen
+
+    def slow(command, **options):
+        program = f"import time; time.sleep(0.4); import runpy; runpy.run_module({command[3]!r}, run_name='__main__')"
+        return start([command[0], "-P", "-c", program, command[4]], **options)
+
+    monkeypatch.setattr(subprocess, "Popen", slow)
+    folder = tmp_path / "telemetry"
+    ranks = [RankTelemetry(folder, rank=rank, first=rank == 0, interval_s=0.05, ranks_here=3) for rank in range(3)]
+    for rank in ranks:
+        rank.start()
+    time.sleep(0.15)
+    threads = [threading.Thread(target=rank.stop) for rank in ranks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {*TelemetryFolder(folder).read().readings.ranks.tolist()} == {-1, 0, 1, 2}
 
 
 def test_a_reason_is_written_once_however_often_it_comes(tmp_path):

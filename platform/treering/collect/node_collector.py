@@ -48,12 +48,14 @@ class NodeCollector:
     Args:
         folder: the attempt's `telemetry/`.
         node: number of the node, the lowest rank on it.
+        ranks: how many ranks it has.
         ingests: whether this collector puts the live files of all nodes into parts.
     """
 
-    def __init__(self, folder: Path, node: int, *, ingests: bool) -> None:
+    def __init__(self, folder: Path, node: int, *, ranks: int = 1, ingests: bool) -> None:
         self._folder = folder
         self._node = node
+        self._num_ranks = ranks
         self._ingests = ingests
         self._live = LiveWriter(folder, node)
         self._segment_began = time.monotonic()
@@ -71,8 +73,8 @@ class NodeCollector:
 
     @property
     def all_ended(self) -> bool:
-        """Whether every rank that was heard of has said its last."""
-        return all(rank.ended for rank in self._ranks.values())
+        """Whether every rank of the node has said its last."""
+        return sum(rank.ended for rank in self._ranks.values()) >= self._num_ranks
 
     def hear(self, message: RankMessage) -> None:
         """Takes a message of a rank."""
@@ -206,7 +208,7 @@ def _averaged(messages: list[RankMessage]) -> dict[str, Reading]:
     return found | {name: Reading(sum(values) / len(values)) for name, values in steps.items()}
 
 
-def run(folder: Path, node: int, interval_s: float, parent: int, *, ingests: bool) -> None:
+def run(folder: Path, node: int, interval_s: float, parent: int, *, ranks: int, ingests: bool) -> None:
     """Collects until the rank that started this process says so, or is gone."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as inbox:
         try:
@@ -214,7 +216,7 @@ def run(folder: Path, node: int, interval_s: float, parent: int, *, ingests: boo
         except OSError:
             return  # the node has a collector of this attempt
         inbox.setblocking(False)
-        collector = NodeCollector(folder, node, ingests=ingests)
+        collector = NodeCollector(folder, node, ranks=ranks, ingests=ingests)
         due = time.monotonic() + interval_s
         stops = False
         while not stops and os.getppid() == parent:
@@ -250,7 +252,14 @@ def main() -> None:
     facts = json.loads(sys.argv[1])
     folder = Path(facts["folder"])
     try:
-        run(folder, facts["node"], facts["interval_s"], facts["parent"], ingests=facts["ingests"])
+        run(
+            folder,
+            facts["node"],
+            facts["interval_s"],
+            facts["parent"],
+            ranks=facts["ranks_here"],
+            ingests=facts["ingests"],
+        )
     except Exception as error:  # noqa: BLE001  (nobody reads what this process prints)
         with suppress(OSError):
             reason = f"{type(error).__name__}: {error}"

@@ -59,6 +59,7 @@ class RankTelemetry:
         devices: NVML's index of each device that the rank computes on; none on the processor.
         first: whether it may start the node's collector; of several that may, one does.
         interval_s: seconds between two samples; a training that is shorter has no telemetry.
+        ranks_here: ranks of this node, whose last messages the collector waits for.
         process: id of the process that trains, where this one only watches it.
     """
 
@@ -70,6 +71,7 @@ class RankTelemetry:
         devices: Sequence[int] = (),
         first: bool = True,
         interval_s: float = 1.0,
+        ranks_here: int = 1,
         process: int | None = None,
     ) -> None:
         self._folder = folder.absolute()
@@ -77,10 +79,12 @@ class RankTelemetry:
         self._devices = tuple(devices)
         self._first = first
         self._interval_s = interval_s
+        self._ranks_here = ranks_here
         self._process = process
         self._steps = StepReadings()
         self._waiting: deque[bytes] = deque()
         self._lost = 0
+        self._heard = False
         self._collector: subprocess.Popen[bytes] | None = None
         self._started_at = 0.0
         self._stopped = threading.Event()
@@ -128,14 +132,17 @@ class RankTelemetry:
             ends=ends,
             stops=ends and self._collects,
         )
+        # A short training may end while the node's collector still starts. Earlier messages say that one was wanted.
+        starts = self._collects or (bool(self._waiting) and not self._heard)
         self._waiting.append(message.to_bytes())
-        deadline = time.monotonic() + (_PATIENCE_S / 2 if ends else 0.0)
+        deadline = time.monotonic() + (_PATIENCE_S / 2 if ends and starts else 0.0)
         while self._waiting:
             try:
                 outbox.sendto(self._waiting[0], address(self._folder))
                 self._waiting.popleft()
+                self._heard = True
             except OSError:  # nobody listens yet or any more, or the collector is behind
-                if time.monotonic() >= deadline or not self._collects:
+                if time.monotonic() >= deadline or (self._heard and not self._collects):
                     break
                 time.sleep(0.02)
         while len(self._waiting) > _WAITING:
@@ -153,6 +160,7 @@ class RankTelemetry:
             "folder": str(self._folder),
             "node": self._rank,
             "interval_s": self._interval_s,
+            "ranks_here": self._ranks_here,
             "parent": os.getpid(),
             "ingests": self._rank == 0,
         }

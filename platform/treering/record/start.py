@@ -205,6 +205,7 @@ def _telemetry(attempt: RecordedAttempt, place: Rank, found: Sequence[Device], p
         rank=place.rank,
         devices=devices,
         first=int(local_rank or 0) == 0,
+        ranks_here=int(here or 1),
         process=process,
     )
 

@@ -34,6 +34,7 @@ from treering_trainer.core.build import build_batch_reader, build_engine, build_
 from treering_trainer.core.kernels import kernels_on_record
 from treering_trainer.core.loop import Loop, Outcome
 from treering_trainer.core.topology import is_contact_lost, join, leave
+from treering_trainer.launch.devices import ranks_here
 from treering_trainer.launch.job import Job, Until, write_end, write_incident
 from treering_trainer.monitor.heartbeat import HeartbeatWriter, Part
 from treering_trainer.monitor.hooks import FailOpen, Hook, ProgressLine, Telemetry
@@ -220,6 +221,7 @@ def _hooks(job: Job, coordinates: RankCoordinates, terminal: TextIO) -> FailOpen
             job.attempt / "telemetry",
             rank=coordinates.rank,
             local_rank=coordinates.local_rank,
+            ranks_here=ranks_here(job.layout),
             on_accelerator=get_accelerator().device_name() != "cpu",
             interval_s=job.resolved.attempt.telemetry.interval_s,
         )

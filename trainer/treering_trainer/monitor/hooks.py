@@ -266,17 +266,32 @@ class Telemetry(Hook):
         folder: the attempt's `telemetry/`.
         rank: global rank.
         local_rank: rank on this node, which names the device.
+        ranks_here: ranks on this node.
         on_accelerator: whether ranks compute on accelerators.
         interval_s: seconds between two samples.
     """
 
-    def __init__(self, folder: Path, *, rank: int, local_rank: int, on_accelerator: bool, interval_s: float) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        rank: int,
+        local_rank: int,
+        ranks_here: int,
+        on_accelerator: bool,
+        interval_s: float,
+    ) -> None:
         index = None
         if on_accelerator:
             index = visible_index(node_devices(), local_rank, os.environ.get("CUDA_VISIBLE_DEVICES"))
         devices = () if index is None else (index,)
         self._telemetry = RankTelemetry(
-            folder, rank=rank, devices=devices, first=local_rank == 0, interval_s=interval_s
+            folder,
+            rank=rank,
+            devices=devices,
+            first=local_rank == 0,
+            interval_s=interval_s,
+            ranks_here=ranks_here,
         )
 
     def before_training(self, start_step: int, num_steps: int) -> None:  # noqa: ARG002 - the hook's signature
