@@ -9,6 +9,7 @@ library or a damaged file raises becomes an error of ours here (`explain`). Exit
     3    the evidence does not hold, or is missing
     4    a store does not answer: the same command may succeed later
     5    training failed; a trainer's command cannot read or write
+    6    two runs that were compared differ
     75   start the same command again (EX_TEMPFAIL)
     130  interrupted by Ctrl-C
     141  the reader of standard output ended, as in `treering runs | head -1`
@@ -38,6 +39,8 @@ from treering.redact import RedactingStream, redact
 from treering.remedies import applicable
 
 DEBUG_VARIABLE = "TREERING_DEBUG"
+EXIT_DIFFERS = 6
+"""Exit code of a command that compared two runs and found a difference."""
 EXIT_RESTART = 75
 """Exit code of a training that wants to be started again (EX_TEMPFAIL): it was stopped, or lost a rank."""
 EXIT_INTERRUPTED = 130

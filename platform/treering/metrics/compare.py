@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from treering.collect.code import rule_of
+from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import RunDirectory
-from treering.runlog.recorded_directory import RecordedRunDirectory
+from treering.runlog.recorded_directory import RecordedAttempt, RecordedRunDirectory
 from treering.runlog.records import Evaluation
 
 ABSENT: Final = "—"
@@ -72,10 +73,14 @@ def differences(documents: Sequence[Mapping[str, Any]]) -> list[Difference]:
     return found
 
 
-def comparable(run: RunDirectory) -> dict[str, Any]:
-    """What of a run is compared with other runs: its config, and what its newest attempt ran with.
+def comparable(run: RunDirectory, attempt: AttemptDirectory | None = None) -> dict[str, Any]:
+    """What of a run is compared with other runs: its config, and what an attempt ran with.
 
     Digests of code by two rules differ in any case, so the rule is compared beside the digest.
+
+    Args:
+        run: the run.
+        attempt: an attempt on its path; None: its newest.
 
     Raises:
         EvidenceError: the config or the attempt's header is missing or was changed.
@@ -87,9 +92,9 @@ def comparable(run: RunDirectory) -> dict[str, Any]:
         "blend": resolved.blend.model_dump(mode="json"),
         "attempt": resolved.attempt.model_dump(mode="json"),
     }
-    attempts = run.attempts()
-    if attempts:
-        header = attempts[-1].header
+    attempt = attempt or next(reversed(run.attempts()), None)
+    if attempt is not None:
+        header = attempt.header
         document["ran"] = {
             "layout": header.layout.model_dump(mode="json"),
             "kernels": {kernel.operation: kernel.used for kernel in header.kernels},
@@ -100,7 +105,7 @@ def comparable(run: RunDirectory) -> dict[str, Any]:
     return document
 
 
-def comparable_recorded(run: RecordedRunDirectory) -> dict[str, Any]:
+def comparable_recorded(run: RecordedRunDirectory, attempt: RecordedAttempt | None = None) -> dict[str, Any]:
     """The same of a run that another trainer reported.
 
     Raises:
@@ -108,9 +113,9 @@ def comparable_recorded(run: RecordedRunDirectory) -> dict[str, Any]:
     """
     record = run.record
     document: dict[str, Any] = {"experiment": record.experiment, "config": record.config, "blend": record.blend}
-    attempts = run.attempts()
-    if attempts:
-        header = attempts[-1].header
+    attempt = attempt or next(reversed(run.attempts()), None)
+    if attempt is not None:
+        header = attempt.header
         code = {name: header.code.get(name) for name in ("script", "digest", "commit", "dirty") if name in header.code}
         ran = {"world_size": header.world_size, "code": code, "environment": header.environment.get("digest")}
         document["ran"] = ran

@@ -41,10 +41,12 @@ class DataComparison:
     """How far two runs read the same data.
 
     Attributes:
+        compared_steps: steps that both have.
         equal_steps: leading steps whose batches are equal, token for token.
         first: where they part, None if they do not within the steps that both have.
     """
 
+    compared_steps: int
     equal_steps: int
     first: DataDifference | None
 
@@ -55,10 +57,12 @@ class BatchComparison:
 
     Attributes:
         common_steps: number of steps whose whole batch both runs report.
+        equal_steps: how many of them come before the first one with different batches.
         first: the first of these steps with different batches; None if all batches are equal.
     """
 
     common_steps: int
+    equal_steps: int
     first: int | None
 
 
@@ -69,12 +73,11 @@ def compare_data(left: Fed, right: Fed) -> DataComparison:
     tokens = pc.not_equal(left.digests.slice(0, common), right.digests.slice(0, common)).to_numpy(zero_copy_only=False)
     found = np.flatnonzero(samples | tokens)
     if not len(found):
-        return DataComparison(common, None)
+        return DataComparison(common, common, None)
     at = int(found[0])
     ranges = [(int(each.starts[at]), int(each.ends[at])) for each in (left, right)]
-    return DataComparison(
-        at, DataDifference(int(left.steps[at]), "samples" if samples[at] else "tokens", ranges[0], ranges[1])
-    )
+    first = DataDifference(int(left.steps[at]), "samples" if samples[at] else "tokens", ranges[0], ranges[1])
+    return DataComparison(common, at, first)
 
 
 def compare_batches(left: Fed, right: Fed) -> BatchComparison:
@@ -83,7 +86,9 @@ def compare_batches(left: Fed, right: Fed) -> BatchComparison:
     steps = np.intersect1d(*known)
     batches = [each.digests.take(np.searchsorted(each.steps, steps)) for each in (left, right)]
     found = np.flatnonzero(pc.not_equal(*batches).to_numpy(zero_copy_only=False))
-    return BatchComparison(len(steps), int(steps[found[0]]) if len(found) else None)
+    if not len(found):
+        return BatchComparison(len(steps), len(steps), None)
+    return BatchComparison(len(steps), int(found[0]), int(steps[found[0]]))
 
 
 def check_whole_batches(run: AnyRun) -> None:

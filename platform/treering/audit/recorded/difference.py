@@ -18,6 +18,7 @@ class RecordedDifference:
         run: id of the first run.
         other: id of the second run.
         compared_steps: steps that both runs have and that report samples.
+        equal_steps: how many of them come before the first one with different samples.
         first_difference: the first of them with different samples, None where there is none.
         different_steps: how many of them have different samples.
         other_order: steps with the same samples in another order or on other ranks.
@@ -30,6 +31,7 @@ class RecordedDifference:
     run: str
     other: str
     compared_steps: int
+    equal_steps: int
     first_difference: int | None
     different_steps: int
     other_order: int
@@ -43,8 +45,15 @@ class RecordedDifference:
         return asdict(self)
 
 
-def compare_recorded(run: RecordedRunDirectory, other: RecordedRunDirectory) -> RecordedDifference:
+def compare_recorded(
+    run: RecordedRunDirectory, other: RecordedRunDirectory, *, steps: range | None = None
+) -> RecordedDifference:
     """Compares what the steps of two runs were fed, along the path of each.
+
+    Args:
+        run: one run.
+        other: the other run.
+        steps: the steps that count; None: all that both have.
 
     Raises:
         EvidenceError: a ring was changed, removed or put in.
@@ -52,7 +61,7 @@ def compare_recorded(run: RecordedRunDirectory, other: RecordedRunDirectory) -> 
     """
     path, other_path = run.path_to_end(), other.path_to_end()
     fed, fed_other = _fed(path), _fed(other_path)
-    common = sorted(fed.keys() & fed_other.keys())
+    common = sorted(step for step in fed.keys() & fed_other.keys() if steps is None or step in steps)
     if not common:
         raise UserError(
             f"runs {run.id} and {other.id}: found no step whose samples both runs report, expected at least one; "
@@ -76,6 +85,7 @@ def compare_recorded(run: RecordedRunDirectory, other: RecordedRunDirectory) -> 
         run=run.id,
         other=other.id,
         compared_steps=len(common),
+        equal_steps=len(common) if first is None else common.index(first),
         first_difference=first,
         different_steps=len(different),
         other_order=reordered,

@@ -35,6 +35,7 @@ COMMANDS = {
         "runs": "List the runs of this project by their run logs; the run that needs most attention is last.",
         "show": "Show one run: state, progress, loss, checkpoint, alarms, energy; with `--full`, everything on record.",
         "logbook": "List what happened to a run: starts, ends, incidents, alarms, stalls, notes, and the work lost.",
+        "diff-runs": "Compare two runs bit by bit: data, numbers, config, code, environment, layout.",
         "compare": "Compare runs by the noise of seeds, or two checkpoints item by item.",
         "spikes": "List the alarms of a run (spikes and the other health rules), or what was read before a step.",
         "search": "Find runs and checkpoints of all projects in the ledger, which `treering ship` fills.",

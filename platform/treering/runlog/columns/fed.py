@@ -47,6 +47,15 @@ class Fed:
     def __len__(self) -> int:
         return len(self.steps)
 
+    def within(self, steps: range | None) -> "Fed":
+        """What the steps of a range were fed; of all steps without a range."""
+        if steps is None:
+            return self
+        start, end = (int(each) for each in np.searchsorted(self.steps, [steps.start, steps.stop]))
+        return Fed(
+            self.steps[start:end], self.starts[start:end], self.ends[start:end], self.digests.slice(start, end - start)
+        )
+
     @classmethod
     def of_rings(cls, rings: Iterable[Ring]) -> "Fed":
         """The same of rings that were read one by one."""

@@ -1,0 +1,112 @@
+"""`treering diff-runs`: the first step at which two runs differ, and what else does."""
+
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from treering.cli.options import JsonOption, project
+from treering.cli.output import console, print_json, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from treering.metrics.compare import Difference
+    from treering.reproduce.difference import RunDifference
+
+First = Annotated[str, typer.Argument(metavar="A", help="A run: a prefix of its id, or its folder.")]
+Second = Annotated[str, typer.Argument(metavar="B", help="The run to compare with, in the same form.")]
+StepsOption = Annotated[
+    str | None, typer.Option("--steps", metavar="A:B", help="Compare steps A to B only; default: all of both runs.")
+]
+
+
+def diff_runs(a: First, b: Second, steps: StepsOption = None, json: JsonOption = False) -> None:
+    """Compare two runs bit by bit: data, numbers, config, code, environment, layout.
+
+    It names the first step with other data, with corpus and document, and the first step with other numbers. Runs of
+    Treering's trainer and runs that other trainers recorded are compared, in any combination. Times and speeds do not
+    count.
+
+    Exit codes:
+        0: data and numbers are equal
+        3: evidence is missing: whether the runs differ is not known
+        6: the runs differ
+
+    Examples:
+        treering diff-runs 430e51 c6afcc
+        treering diff-runs 430e51 c6afcc --steps 100:200 --json
+    """
+    from treering.cli.numbers import plain_numbers
+    from treering.ending import EXIT_DIFFERS
+    from treering.errors import EvidenceError
+    from treering.reproduce.difference import compare_runs
+    from treering.runlog.find import named_run
+
+    here = project()
+    found = compare_runs(named_run(here.runs, a), named_run(here.runs, b), _steps(steps), here)
+    if json:
+        print_json(plain_numbers(found.to_json()))
+    else:
+        _print(found)
+    if found.state == "unknown":
+        raise typer.Exit(EvidenceError.exit_code)
+    if found.state != "identical":
+        raise typer.Exit(EXIT_DIFFERS)
+
+
+def _steps(text: str | None) -> range | None:
+    """The steps that a person names as `A:B`, both with their ends; None without a text.
+
+    Raises:
+        UserError: the text is not of this form.
+    """
+    from treering.errors import UserError
+
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+):(\d+)", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise UserError(f"--steps: found {text!r}, expected first and last step, such as 100:200")
+    return range(int(match[1]), int(match[2]) + 1)
+
+
+def _print(found: "RunDifference") -> None:
+    from treering.reproduce.difference import difference_sentence
+
+    console.print(difference_sentence(found))
+    if found.numbers is not None and found.numbers.fields:
+        console.heading("Numbers")
+        print_table(
+            ("field", "first step", "A", "B", "relative", "steps that differ"),
+            [
+                [
+                    each.name,
+                    f"{each.step:,}",
+                    repr(each.first),
+                    repr(each.second),
+                    f"{each.relative:.2g}",
+                    f"{each.steps:,}",
+                ]
+                for each in found.numbers.fields
+            ],
+            numbers=("first step", "relative", "steps that differ"),
+        )
+    _print_settings("Config", found.config)
+    _print_settings("Layout and kernels", found.layout)
+    if found.environment is not None:
+        from treering.cli.commands.compare import print_environments
+
+        print_environments(found.environment)
+    for doubt in found.doubts:
+        console.print("", doubt.line)
+
+
+def _print_settings(title: str, found: "Sequence[Difference] | None") -> None:
+    console.heading(title)
+    if found is None:
+        console.print("Not compared.")
+    elif not found:
+        console.print("No difference was found.")
+    else:
+        print_table(("path", "A", "B"), [[each.path, *map(str, each.values)] for each in found])

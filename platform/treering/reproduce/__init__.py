@@ -1,0 +1,1 @@
+"""Makes a recorded run again, and says why two runs differ."""

@@ -1,0 +1,208 @@
+"""The first step at which two runs read other data, with the first sample and document that differ in that step."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from treering.audit.documents.batch import BatchSample, StepBatch, step_batch
+from treering.audit.recorded.difference import compare_recorded
+from treering.errors import EvidenceError, NotFoundError, UserError
+from treering.metrics.doubts import Doubt
+from treering.metrics.same_data import check_whole_batches, compare_batches, compare_data
+from treering.project import Project
+from treering.runlog.columns.fed import fed_of
+from treering.runlog.directory import RunDirectory
+from treering.runlog.find import AnyRun
+from treering.runlog.recorded_directory import RecordedRunDirectory
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPart:
+    """What of one run is at the first place that differs.
+
+    Attributes:
+        g: number of the sample in the data order.
+        corpus: name of its corpus.
+        document: the document, by its id in the corpus's table; empty where it is not known.
+        source: where that document came from; empty likewise.
+        start: first token of the part, counted in the document; in the corpus where no document is known.
+        end: the token after its last one.
+    """
+
+    g: int
+    corpus: str
+    document: str
+    source: str
+    start: int
+    end: int
+
+    @property
+    def words(self) -> str:
+        """The part in words."""
+        document = f"document {self.document}" if self.document else "of the corpus"
+        return f"corpus {self.corpus}, {document}, tokens {self.start:,} to {self.end:,} (sample {self.g:,})"
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRead:
+    """The first place of a batch at which two runs read other tokens.
+
+    Attributes:
+        first: what the first run read there; None where its batch has no such sample.
+        second: the same of the second run.
+        text: the place in words.
+    """
+
+    first: ReadPart | None
+    second: ReadPart | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadComparison:
+    """How far two runs read the same data.
+
+    Attributes:
+        compared_steps: steps whose data both runs recorded.
+        equal_steps: compared steps before the first one that differs.
+        first_step: the first step with other data; None where none differs.
+        kind: `samples` where the sample numbers differ, `tokens` where the tokens of the same samples do; None where
+            nothing differs.
+        place: the first sample and document that differ; None where they are not known.
+        doubts: what limits the answer.
+    """
+
+    compared_steps: int
+    equal_steps: int
+    first_step: int | None
+    kind: Literal["samples", "tokens"] | None
+    place: FirstRead | None
+    doubts: tuple[Doubt, ...]
+
+
+def compare_reads(
+    first: AnyRun, second: AnyRun, project: Project | None = None, steps: range | None = None
+) -> ReadComparison:
+    """Compares what two runs were fed, step by step, along the path of each.
+
+    Args:
+        first: one run.
+        second: the other run.
+        project: where the corpora are; without it the documents are not named.
+        steps: the steps that count; None: all that both have.
+
+    Raises:
+        EvidenceError: a ring was changed, removed or put in.
+    """
+    own = [each for each in (first, second) if isinstance(each, RunDirectory)]
+    recorded = [each for each in (first, second) if isinstance(each, RecordedRunDirectory)]
+    if len(own) == 2:
+        return _compare_own(own, project, steps)
+    try:
+        for run in recorded:
+            check_whole_batches(run)
+    except UserError as error:
+        if own:
+            return _unknown(str(error), "call treering.start in one process that sees whole batches")
+        return _compare_ranks(recorded, steps)
+    found = compare_batches(*(fed_of(run).within(steps) for run in (first, second)))
+    if not found.common_steps:
+        return _unknown("no step of both runs says what it read", "pass tokens= to run.step")
+    return ReadComparison(
+        found.common_steps, found.equal_steps, found.first, None if found.first is None else "tokens", None, ()
+    )
+
+
+def _unknown(text: str, remedy: str) -> ReadComparison:
+    return ReadComparison(0, 0, None, None, None, (Doubt("missing", f"what both runs read: {text}", remedy),))
+
+
+def _compare_ranks(runs: Sequence[RecordedRunDirectory], steps: range | None) -> ReadComparison:
+    """Compares the samples of all ranks, in whatever order the ranks read them."""
+    try:
+        found = compare_recorded(*runs, steps=steps)
+    except UserError as error:
+        return _unknown(str(error), "pass tokens= to run.step")
+    doubts = []
+    if found.other_order:
+        text = f"{found.other_order:,} steps have the same samples in another order or on other ranks"
+        doubts.append(Doubt("limited", text, "a sum in another order rounds differently: compare runs of one layout"))
+    kind: Literal["tokens"] | None = None if found.first_difference is None else "tokens"
+    return ReadComparison(found.compared_steps, found.equal_steps, found.first_difference, kind, None, tuple(doubts))
+
+
+def _compare_own(runs: Sequence[RunDirectory], project: Project | None, steps: range | None) -> ReadComparison:
+    found = compare_data(*(fed_of(run).within(steps) for run in runs))
+    if found.first is None:
+        doubts = (
+            () if found.equal_steps else _unknown("no step is in both", "`treering show RUN` shows the steps").doubts
+        )
+        return ReadComparison(found.equal_steps, found.equal_steps, None, None, None, doubts)
+    step, gaps = found.first.step, []
+    place = None
+    try:
+        if project is not None:
+            batches = [step_batch(run, step, project) for run in runs]
+            place = _first_read(*batches)
+            gaps = [
+                Doubt("limited", gap.missing, f"without it: {gap.answered}") for each in batches for gap in each.gaps
+            ]
+    except (EvidenceError, NotFoundError) as error:
+        gaps = [Doubt("missing", f"the documents of step {step}", str(error))]
+    return ReadComparison(
+        found.compared_steps, found.equal_steps, step, found.first.kind, place, tuple(dict.fromkeys(gaps))
+    )
+
+
+def _first_read(first: StepBatch, second: StepBatch) -> FirstRead | None:
+    """The first place of two batches of one step that differs, None where the orders give the same."""
+    for one, other in zip(first.samples, second.samples, strict=False):
+        if (parts := next(_unequal(one, other), None)) is not None:
+            return FirstRead(*parts, _text(first.step, *parts))
+    count = min(len(first.samples), len(second.samples))
+    left, right = (
+        next(_parts(each.samples[count]), None) if len(each.samples) > count else None for each in (first, second)
+    )
+    if left or right:
+        return FirstRead(left, right, _text(first.step, left, right))
+    for name, batch in (("first", first), ("second", second)):
+        if batch.recomputed_digest is not None and not batch.content_bound:
+            text = (
+                f"the {name} run was not fed what its data order gives: the ring of step {batch.step} has batch digest "
+                f"{batch.recorded_digest}, the corpora give {batch.recomputed_digest}"
+            )
+            return FirstRead(None, None, text)
+    return None
+
+
+def _unequal(one: BatchSample, other: BatchSample) -> Iterator[tuple[ReadPart | None, ReadPart | None]]:
+    """The parts of two samples that differ: in place, in document, or in text."""
+    documents = zip(one.documents, other.documents, strict=False)
+    for at, (left, right) in enumerate(documents):
+        if (left.corpus, left.document, left.start, left.end, left.text) != (
+            right.corpus,
+            right.document,
+            right.start,
+            right.end,
+            right.text,
+        ):
+            yield list(_parts(one))[at], list(_parts(other))[at]
+    if (one.corpus, one.first_token, one.end_token) != (other.corpus, other.first_token, other.end_token) or (
+        len(one.documents) != len(other.documents)
+    ):
+        yield next(_parts(one)), next(_parts(other))
+
+
+def _parts(sample: BatchSample) -> Iterator[ReadPart]:
+    """The parts of a sample; the whole sample where its documents are not known."""
+    for each in sample.documents:
+        yield ReadPart(sample.g, each.corpus, each.document, each.source, each.start, each.end)
+    if not sample.documents:
+        yield ReadPart(sample.g, sample.corpus, "", "", sample.first_token, sample.end_token)
+
+
+def _text(step: int, first: ReadPart | None, second: ReadPart | None) -> str:
+    sides = [each.words if each else "nothing more" for each in (first, second)]
+    if first and second and sides[0] == sides[1]:
+        return f"step {step:,}: {sides[0]}, whose text is not the same in both"
+    return f"step {step:,}: the first run read {sides[0]}; the second {sides[1]}"

@@ -1,0 +1,185 @@
+"""Two runs compared: the first step whose data differ, the first whose numbers do, and what else differs."""
+
+import math
+from pathlib import Path
+
+import pytest
+import run_writer
+import seeded_runs
+
+import treering
+from treering.project import Project
+from treering.reproduce.difference import RunDifference, compare_runs, difference_sentence
+from treering.runlog.recorded_directory import RecordedRunDirectory
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes a run in a project of its own, so that two runs may have one id."""
+    writers = []
+
+    def writer(name, seed=1, **values):
+        writers.append(run_writer.Writer(Project(tmp_path / name), seed, **values))
+        return writers[-1].start()
+
+    yield writer
+    for each in writers:
+        each.die()
+
+
+def record(folder: Path, *, steps=6, lr=0.1, tokens=lambda step: [[step, 1, 2]], **metrics) -> RecordedRunDirectory:
+    """A run of another trainer."""
+    run = treering.start("plain", config={"lr": lr}, folder=folder)
+    for step in range(1, steps + 1):
+        run.step(tokens=tokens(step), **{name: value(step) for name, value in metrics.items()})
+    run.finish()
+    return RecordedRunDirectory(next(folder.iterdir()))
+
+
+def test_two_trainings_of_one_recipe_with_equal_rings_are_identical(write):
+    one, two = (write(name).lay(12).end().run for name in "ab")
+    found = compare_runs(one, two)
+    assert (found.state, found.first_step, found.same_data) == ("identical", None, True)
+    assert (found.numbers.compared_steps, found.data.compared_steps) == (12, 12)
+    assert sorted(found.numbers.compared) == [
+        "data/consumed_tokens",
+        "optim/global_batch_size",
+        "optim/learning_rate",
+        "train/applied",
+        "train/grad_norm",
+        "train/loss",
+        "validation/loss",
+        "validation/loss/books",
+        "validation/loss/code",
+    ]
+    assert difference_sentence(found).startswith("Identical to the last bit over 12 steps: the same data, and the same")
+    assert (found.config, found.layout, found.environment.differences) == ((), (), ())
+
+
+def test_one_bit_of_one_loss_is_found_with_its_size(write):
+    step = 7
+    one = write("a").lay(12).end().run
+    two = write("b").lay(12, loss=lambda at: math.nextafter(4.0 - 0.001 * at, 5) if at == step else 4.0 - 0.001 * at)
+    found = compare_runs(one, two.end().run)
+    assert (found.state, found.first_step, found.numbers.equal_steps) == ("numbers", 7, 6)
+    (field,) = found.numbers.at_first
+    assert (field.name, field.steps, field.relative) == ("train/loss", 1, pytest.approx(1.1e-16, rel=0.1))
+    assert "Same data, numbers differ from step 7 after 6 equal ones: loss 3.993 against" in difference_sentence(found)
+
+
+def test_numbers_that_are_not_finite_are_compared_too(write):
+    bad = {3: math.nan, 4: math.inf, 5: -math.inf}
+    same = [write(name).lay(6, loss=lambda at: bad.get(at, 1.0)).end().run for name in "ab"]
+    assert compare_runs(*same).state == "identical"
+    other = write("c").lay(6, loss=lambda at: math.inf if at == 5 else bad.get(at, 1.0)).end().run
+    found = compare_runs(same[0], other)
+    assert (found.first_step, found.numbers.at_first[0].relative) == (5, math.inf)
+
+
+def test_steps_that_a_killed_attempt_did_and_a_later_one_repeated_are_off_the_path(write):
+    whole = write("a").lay(12).end().run
+    killed = write("b").lay(5).save().lay(3, loss=lambda _: 9.0)
+    killed.die()
+    killed.start(killed.run.checkpoints()[0]).lay(7).end()
+    found = compare_runs(whole, killed.run)
+    assert (found.state, found.numbers.compared_steps) == ("identical", 12)
+
+
+def test_only_the_steps_asked_for_count(write):
+    one = write("a").lay(12).end().run
+    two = write("b").lay(12, loss=lambda at: 9.0 if at in {3, 9} else 4.0 - 0.001 * at).end().run
+    assert compare_runs(one, two).first_step == 3
+    assert compare_runs(one, two, range(4, 13)).first_step == 9
+    found = compare_runs(one, two, range(4, 9))
+    assert (found.state, found.numbers.compared_steps, found.data.compared_steps) == ("identical", 5, 5)
+
+
+def test_the_shorter_run_ends_the_comparison(write):
+    found = compare_runs(write("a").lay(12).end().run, write("b").lay(8).end().run)
+    assert (found.state, found.numbers.compared_steps) == ("identical", 8)
+
+
+def test_another_order_of_the_data_differs_in_data_first(tmp_path):
+    one, two = (seeded_runs.lay_run(tmp_path, blend_seed=seed) for seed in (7, 8))
+    found = compare_runs(one, two)
+    assert (found.state, found.first_step, found.data.kind) == ("data", 1, "tokens")
+    assert [each.path for each in found.config] == ["recipe.blend", "blend.seed"]
+    assert difference_sentence(found).startswith("The data differ from step 1.")
+
+
+def test_code_environment_and_layout_are_of_the_attempt_that_did_the_differing_step(write):
+    one = write("a").lay(12).end().run
+    two = write("b").lay(5).save()
+    two.die()
+    environment = {"digest": "sha256:" + "e" * 64, "packages": {"torch": "2.9"}, "variables": {}, "devices": []}
+    two.start(two.run.checkpoints()[0], environment=environment).lay(7, loss=lambda _: 9.0).end()
+    assert compare_runs(one, two.run).environment.same_digest is False
+    assert compare_runs(one, two.run, range(1, 6)).environment.same_digest is True
+
+
+def test_a_ring_that_was_changed_is_a_doubt_and_no_answer(write):
+    one, two = (write(name).lay(6).end().run for name in "ab")
+    file = two.attempts()[0].rings_file
+    file.write_text(file.read_text().replace('"loss":3.997', '"loss":3.9971'))
+    found = compare_runs(one, two)
+    assert (found.state, found.numbers, found.data) == ("unknown", None, None)
+    assert "rings.jsonl" in found.doubts[0].text
+    assert found.config == ()
+
+
+def test_a_run_without_an_attempt_is_a_doubt(write, tmp_path):
+    one = write("a").lay(6).end().run
+    empty = run_writer.Writer(Project(tmp_path / "b")).run
+    found = compare_runs(one, empty)
+    assert found.state == "unknown"
+    assert any("found no attempt with a header" in doubt.text for doubt in found.doubts)
+
+
+def test_recorded_runs_are_compared_by_what_they_reported(tmp_path):
+    one = record(tmp_path / "a", loss=lambda step: 1 / step)
+    two = record(tmp_path / "b", loss=lambda step: 1 / step if step < 4 else 0.2)
+    found = compare_runs(one, two)
+    assert (found.state, found.first_step, found.same_data) == ("numbers", 4, True)
+    three = record(tmp_path / "c", loss=lambda step: 1 / step, tokens=lambda step: [[step, 1, 2 + step // 5]])
+    found = compare_runs(one, three)
+    assert (found.state, found.first_step, found.data.compared_steps) == ("data", 5, 6)
+    assert difference_sentence(found) == "The data differ from step 5."
+
+
+def test_clocks_of_another_trainer_do_not_count_and_unknown_metrics_are_a_doubt(tmp_path):
+    def values(shift):
+        return {"loss": lambda step: 1 / step, "step_seconds": lambda step: step + shift, "odd": lambda _: shift}
+
+    found = compare_runs(*(record(tmp_path / name, **values(at)) for at, name in enumerate("ab")))
+    assert (found.state, found.numbers.left_out) == ("identical", ("step_seconds",))
+    (doubt,) = found.doubts
+    assert "odd from step 1" in doubt.text
+
+
+def test_without_a_loss_every_metric_counts(tmp_path):
+    found = compare_runs(*(record(tmp_path / name, odd=lambda _, at=at: at) for at, name in enumerate("ab")))
+    assert (found.state, found.first_step, found.doubts) == ("numbers", 1, ())
+
+
+def test_data_that_nobody_recorded_are_a_doubt(tmp_path):
+    runs = [record(tmp_path / name, loss=lambda step: 1 / step, tokens=lambda _: None) for name in "ab"]
+    found = compare_runs(*runs)
+    assert (found.state, found.same_data) == ("identical", None)
+    assert "what they read is not known" in difference_sentence(found)
+    assert [doubt.level for doubt in found.doubts] == ["missing"]
+
+
+def test_a_run_of_the_trainer_and_a_recorded_one_are_compared_by_the_catalog(write, tmp_path):
+    own = write("a").lay(6).end().run
+    other = record(tmp_path / "b", loss=lambda step: 4.0 - 0.001 * step, tokens=lambda _: None)
+    found = compare_runs(own, other)
+    assert (found.state, found.numbers.compared, found.config) == ("identical", ("train/loss",), None)
+    assert any("two trainers" in doubt.text for doubt in found.doubts)
+
+
+def test_the_answer_is_json(write):
+    one, two = (write(name).lay(6).end().run for name in "ab")
+    found = compare_runs(one, two)
+    assert isinstance(found, RunDifference)
+    answer = found.to_json()
+    assert (answer["state"], answer["numbers"]["compared_steps"], answer["doubts"]) == ("identical", 6, ())
