@@ -141,3 +141,36 @@ def reference(zygote, project, tmp_path_factory):
     zygote.train(project, runs)
     (path,) = runs.glob("*/resolved.json")
     return RunDirectory(path.parent)
+
+
+@dataclass
+class Trials:
+    """Trains what `treering.reproduce.trial` starts by the process that has the trainer imported.
+
+    Attributes:
+        zygote: that process.
+        faults: for the next trials.
+        started: the trainings.
+    """
+
+    zygote: Zygote
+    faults: dict = field(default_factory=dict)
+    started: list = field(default_factory=list)
+
+    def start(self, command, project, variables):
+        config, runs, *options = command[3:]
+        changed = {name: value for name, value in variables.items() if os.environ.get(name) != value}
+        sources = variables.get("PYTHONPATH", "").split(os.pathsep)[0]
+        training = self.zygote.start(
+            text_project.Project(project), Path(runs.removeprefix("--runs=")), *options,
+            config=config, environ=changed, code_root=Path(sources).parent if sources else None, **self.faults,
+        )  # fmt: skip
+        self.started.append(training)
+        return training.wait()
+
+
+@pytest.fixture
+def trials(zygote, monkeypatch):
+    found = Trials(zygote)
+    monkeypatch.setattr("treering.reproduce.trial._start", found.start)
+    return found

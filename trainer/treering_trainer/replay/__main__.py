@@ -9,28 +9,20 @@ error.
 
 import argparse
 import json
-import os
 import random
 import secrets
-import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from treering.collect.code import code_difference
-from treering.config.resolved import CONFIG_FILE, Resolved
-from treering.ending import EXIT_RESTART, run_command
-from treering.errors import EvidenceError, TrainingError, UserError
+from treering.ending import run_command
+from treering.errors import EvidenceError, TrainingError
 from treering.foreign import say
-from treering.runlog.directory import CheckpointDirectory, RunDirectory
-from treering.runlog.extract import extract_run
+from treering.reproduce.trial import Stretch, newest_base, train_again
+from treering.runlog.directory import CheckpointDirectory
 from treering.runlog.find import find_checkpoint
-from treering.runlog.records import AttemptHeader
 from treering.runlog.ring import Ring
-
-_NEVER = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +97,7 @@ def replay(checkpoint: CheckpointDirectory, count: int, seed: int | None = None)
         Each replayed step beside the recorded one.
 
     Raises:
-        UserError: no step of this run can be replayed.
+        UserError: a step cannot be replayed.
         EvidenceError: a record on the path does not hold.
         TrainingError: a stretch could not be trained.
     """
@@ -114,84 +106,18 @@ def replay(checkpoint: CheckpointDirectory, count: int, seed: int | None = None)
     own = [step for step in rings if step >= run.resolved.first_step]
     seed = secrets.randbelow(1 << 32) if seed is None else seed
     picked = set(random.Random(seed).sample(own, min(count, len(own))))
-    bases = _bases(run, checkpoint)
-    stretches: dict[int, int] = {}
-    for step in picked:
-        base = max((each for each in bases if each < step), default=0)
-        if not base and run.resolved.recipe.start_from is not None:
-            raise UserError(
-                f"{checkpoint.path}: step {step} is before the first checkpoint of a run that starts from another run, "
-                "expected a checkpoint before the step to replay it from; keep more checkpoints"
-            )
-        stretches[base] = max(step, stretches.get(base, 0))
+    stretches: dict[int, Stretch] = {}
+    for step in sorted(picked):
+        stretch = Stretch(run, newest_base(run, step, checkpoint), step, checkpoint)
+        stretches[stretch.first] = stretch
     steps: list[ReplayedStep] = []
     changed: list[str] = []
-    for base, last in sorted(stretches.items()):
-        say(f"replay: steps {base + 1} to {last}, from {f'checkpoint {base}' if base else 'nothing'}")
-        again, differences = _train_again(checkpoint, bases.get(base), base, last)
-        steps += [_compared(rings[ring.step], ring, ring.step in picked) for ring in again]
-        changed += differences
+    for stretch in stretches.values():
+        say(f"replay: steps {stretch.first} to {stretch.last}, from {stretch.beginning}")
+        again = train_again(stretch)
+        steps += [_compared(rings[ring.step], ring, ring.step in picked) for ring in again.rings]
+        changed += again.changed
     return Replay(checkpoint.digest, seed, tuple(steps), tuple(dict.fromkeys(changed)))
-
-
-def _bases(run: RunDirectory, checkpoint: CheckpointDirectory) -> dict[int, CheckpointDirectory]:
-    """The run's checkpoints on the path before its end, by step."""
-    on_path = {segment.attempt.number: segment.last_step or 0 for segment in run.path_to(checkpoint)
-               if segment.run.path == run.path}  # fmt: skip
-    found = {}
-    for each in run.checkpoints():
-        manifest = each.manifest
-        if each.step < checkpoint.step and manifest.step <= on_path.get(manifest.attempt, 0):
-            found[each.step] = each
-    return found
-
-
-def _train_again(
-    checkpoint: CheckpointDirectory, base: CheckpointDirectory | None, base_step: int, last: int
-) -> tuple[list[Ring], tuple[str, ...]]:
-    """Trains from a checkpoint to a step in a copy of the run.
-
-    Returns:
-        The new rings, and what changed, in words.
-
-    Raises:
-        TrainingError: the training ended before the step.
-    """
-    run = checkpoint.run
-    segment = next(each for each in run.path_to(checkpoint) if (each.last_step or last) >= base_step + 1)
-    header = segment.attempt.header
-    parallel = header.config.parallel.model_copy(update={"data": header.layout.data})
-    quiet = header.config.checkpoint.model_copy(update={"every_steps": _NEVER, "keep_every": None})
-    config = header.config.model_copy(update={"parallel": parallel, "checkpoint": quiet, "validation": None})
-    resolved: Resolved = run.resolved.model_copy(update={"attempt": config})
-    with tempfile.TemporaryDirectory(prefix="treering-replay-") as folder:
-        copy = RunDirectory(Path(folder) / run.id)
-        if base is not None:
-            extract_run(run, base, copy.path)
-        document = Path(folder) / CONFIG_FILE
-        resolved.write(document)
-        command = [
-            sys.executable, "-m", "treering_trainer.launch", str(document), f"--runs={folder}", "--no-publish",
-            "--continue-changed", f"--stop-after={last}",
-        ]  # fmt: skip
-        done = subprocess.run(command, stdout=sys.stderr, env={**os.environ, "MLFLOW_TRACKING_URI": ""}, check=False)
-        attempts = copy.attempts()
-        rings = list(attempts[-1].rings()) if attempts else []
-        if done.returncode not in (0, EXIT_RESTART) or not rings or rings[-1].step < last:
-            raise TrainingError(
-                f"{checkpoint.path}: steps {base_step + 1} to {last} could not be trained again, exit code "
-                f"{done.returncode}; its messages are above"
-            )
-        return [ring for ring in rings if base_step < ring.step <= last], _changes(header, attempts[-1].header)
-
-
-def _changes(before: AttemptHeader, now: AttemptHeader) -> tuple[str, ...]:
-    """What changed, in words; an attempt that continues from a checkpoint has recorded it."""
-    if now.changed:
-        return now.changed
-    code = code_difference(before.code, now.code)
-    environment = before.environment["digest"] != now.environment["digest"]
-    return (*([f"code ({code})"] if code else []), *(["environment"] if environment else []))
 
 
 def _compared(recorded: Ring, again: Ring, picked: bool) -> ReplayedStep:
