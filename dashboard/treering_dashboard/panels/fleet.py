@@ -30,7 +30,10 @@ _NUMBERS: Final = (
     "Loss", "To go", "Grad norm", "MFU", "At risk", "Checkpoint", "Last step", "Validation loss", "Step", "Tokens",
     "Throughput", "Attempts", "Incidents",
 )  # fmt: skip
-_NARROW: Final = {"Loss": 64, "Run": 150, WHY: 330, "Grad norm": 80, "MFU": 60, "To go": 70, "Set": 150}
+_NARROW: Final = {
+    "Loss": 64, "Run": 150, WHY: 330, "Grad norm": 80, "MFU": 60, "To go": 70, "At risk": 100, "Last step": 95,
+    "Set": 150,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
