@@ -6,13 +6,13 @@ import os
 import numpy as np
 import pytest
 from attempts import attempt, die, finished, killed_and_resumed, recorded, rings
+from ports import free_port
 
 from treering.audit.recorded.difference import compare_recorded
 from treering.audit.recorded.report import audit_recorded
 from treering.audit.report import Level
 from treering.data.order.batch import sample_digests
 from treering.errors import UserError
-from treering_trainer.monitor.processes import free_port
 
 os.environ["DS_ACCELERATOR"] = "cpu"
 torch = pytest.importorskip("torch")

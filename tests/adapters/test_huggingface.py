@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from attempts import attempt, die, finished, killed_and_resumed, recorded, rings
+from ports import free_port
 
 from treering.audit.recorded.difference import compare_recorded
 from treering.audit.recorded.report import audit_recorded
@@ -10,7 +11,6 @@ from treering.audit.report import Level
 from treering.data.order.batch import sample_digests
 from treering.errors import UserError
 from treering.runlog.journal import Scored
-from treering_trainer.monitor.processes import free_port
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

@@ -9,6 +9,7 @@ import megatron_run
 import numpy as np
 import pytest
 from attempts import attempt, die, finished, killed_and_resumed, recorded, rings
+from ports import free_port
 from typer.testing import CliRunner
 
 from treering.audit.recorded.difference import compare_recorded
@@ -16,7 +17,6 @@ from treering.audit.recorded.report import audit_recorded
 from treering.audit.report import Level
 from treering.cli import app
 from treering.data.order.batch import sample_digests
-from treering_trainer.monitor.processes import free_port
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("megatron.core")

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 import mlflow
 import pytest
 import s3_server
+from ports import free_port
 from run_writer import run_writers
 
 from treering.project import Project
@@ -42,9 +42,7 @@ class Server:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.process = None
 
     @property

@@ -13,12 +13,12 @@ from pathlib import Path
 import mlflow
 import psutil
 import pytest
+from ports import free_port
 from signal_states import started_with
 
 from treering.cli.commands.up import dashboard_environment, training_runs_page
 from treering.cli.serving import Service, choose_port
 from treering.errors import TreeringError, UserError
-from treering_dashboard.picture import free_port
 
 UP = "import typer; from treering.cli.commands.up import up; typer.run(up)"
 
@@ -33,7 +33,7 @@ def taken():
 
 def answers(url):
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310  (our own server)
+        with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310  (our own server)
             return answer.status == 200
     except OSError:
         return False

@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 import sqlalchemy
+from ports import free_port
 
 
 def binaries():
@@ -31,9 +31,7 @@ class Server:
     """
 
     def __init__(self, folder, run_as):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         self.address = f"127.0.0.1:{port}"
         self._log, self._run_as = folder / "log", run_as
         self._command = [

@@ -2,13 +2,14 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+
+from ports import free_port
 
 KEY, SECRET = "treering-key", "SENTINEL-s3-secret"
 
@@ -27,9 +28,7 @@ class S3Server:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
 
     @property

@@ -56,7 +56,7 @@ def path_numbers(run):
     ]
 
 
-def eventually(holds, seconds=10.0):
+def eventually(holds, seconds=300.0):
     """Whether it comes true in time."""
     until = time.monotonic() + seconds
     while not holds() and time.monotonic() < until:

@@ -91,9 +91,9 @@ def test_a_stopped_rank_is_a_stall_and_is_named(zygote, project, tmp_path, monke
     fault = {"rank": 1, "step": 7, "number": signal.SIGSTOP, "part": "TRAIN", "moment": str(moment)}
     training = zygote.start(project, runs, "--set=checkpoint.every_steps=20", signal_rank=fault)
     try:
-        assert eventually(moment.exists, 120), training.output
+        assert eventually(moment.exists), training.output
         run = run_of(runs)
-        assert eventually(lambda: state.condition(run).silent_ranks, 60), state.condition(run)
+        assert eventually(lambda: state.condition(run).silent_ranks), state.condition(run)
         found = state.condition(run)
         assert (found.state, found.step, found.silent_ranks, found.ranks) == ("stalled", 6, (1,), 2)
         assert found.stall.endswith("silent: rank 1 of 2 ranks")
@@ -103,7 +103,7 @@ def test_a_stopped_rank_is_a_stall_and_is_named(zygote, project, tmp_path, monke
     finally:
         training.kill(signal.SIGKILL)
         training.wait()
-    assert eventually(lambda: state.condition(run).state == "broken", 30)
+    assert eventually(lambda: state.condition(run).state == "broken")
 
 
 def test_stuck_while_saving(zygote, project, reference, tmp_path):
@@ -147,7 +147,7 @@ def running(command, project, runs):
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
     try:
-        assert eventually(lambda: list(runs.glob("*/checkpoints/step-00000004")), 120), (runs / "printed").read_text()
+        assert eventually(lambda: list(runs.glob("*/checkpoints/step-00000004"))), (runs / "printed").read_text()
         yield launcher, {int(each.environ()["RANK"]): each for each in psutil.Process(launcher.pid).children()}
     finally:
         launcher.kill()
@@ -177,7 +177,7 @@ def test_under_an_outer_launcher_rank_0_records_that_contact_was_lost(project, t
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "treering_trainer.launch"]
     with running(command, project, tmp_path) as (launcher, ranks):
         ranks[1].suspend()
-        assert eventually(lambda: list(tmp_path.glob("*/attempts/0001/end.json")), 60)
+        assert eventually(lambda: list(tmp_path.glob("*/attempts/0001/end.json")))
         ranks[1].kill()  # torchrun would give it 30 seconds to end by itself
         assert launcher.wait(60) == 1
     run = run_of(tmp_path)

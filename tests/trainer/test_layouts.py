@@ -7,7 +7,7 @@ import time
 
 import pytest
 import torch
-from trained import rings, run_of
+from trained import eventually, rings, run_of
 
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.report import Level
@@ -98,13 +98,6 @@ def test_audits_do_not_depend_on_the_layout(zygote, project, alone, tmp_path):
     answers = [{name: value for name, value in report.to_json().items() if name not in OWN} for report in reports]
     assert answers[0] == answers[1] == answers[2]
     assert [(each.attempt, each.first_step, each.last_step) for each in reports[2].path] == [(1, 1, 12), (2, 13, 30)]
-
-
-def eventually(holds, seconds=120.0):
-    until = time.monotonic() + seconds
-    while not holds() and time.monotonic() < until:
-        time.sleep(0.02)
-    return holds()
 
 
 def last_step(runs):

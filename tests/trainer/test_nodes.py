@@ -7,10 +7,10 @@ import subprocess
 
 import psutil
 import pytest
+from ports import free_port
 
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
-from treering_trainer.monitor.processes import free_port
 
 pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 

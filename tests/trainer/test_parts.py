@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import termios
 import threading
 from pathlib import Path
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from recorded_project import unpack
 from trained import resolved
 
@@ -24,7 +26,14 @@ from treering_trainer.checkpointing.resume import differences, find_finished
 from treering_trainer.core.batch_reader import BatchReader, open_corpora, text_digest, verified_digests
 from treering_trainer.launch.devices import Hardware, choose_layout
 from treering_trainer.monitor.hooks import FailOpen, Hook, ProgressLine
-from treering_trainer.monitor.processes import EXIT_CONTACT_LOST, RankEnd, RankFailedError, Ranks, describe
+from treering_trainer.monitor.processes import (
+    EXIT_CONTACT_LOST,
+    MeetingPoint,
+    RankEnd,
+    RankFailedError,
+    Ranks,
+    describe,
+)
 from treering_trainer.replay.__main__ import _changes as changes_since
 
 pytestmark = pytest.mark.trainer
@@ -325,3 +334,16 @@ def test_a_replay_from_nothing_names_what_changed():
 def test_start_over_and_continue_changed_exclude_each_other():
     with pytest.raises(UserError, match="found both --continue-changed and --start-over, expected one of them"):
         train(continue_changed=True, start_over=True)
+
+
+def test_the_port_at_which_ranks_meet_is_taken_before_they_start():
+    meeting = MeetingPoint()
+    port = int(meeting.variables["MASTER_PORT"])
+    with socket.socket() as other, pytest.raises(OSError, match="Address already in use"):
+        other.bind(("127.0.0.1", port))
+    early = socket.create_connection(("127.0.0.1", port))  # a rank that comes before the store waits
+    store = meeting.serve()
+    rank = torch.distributed.TCPStore("127.0.0.1", port, is_master=False)
+    rank.set("from", "rank 1")
+    assert store.get("from") == b"rank 1"
+    early.close()

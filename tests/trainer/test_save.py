@@ -136,7 +136,7 @@ def test_a_rank_that_cannot_finish_beside_training_stops_nobody(zygote, project,
 def test_a_stop_waits_for_the_checkpoint_beside_training(zygote, project, tmp_path):
     options = (BESIDE, "--set=checkpoint.every_steps=3")
     training = zygote.start(project, tmp_path, *options, slow={"seconds": 0.3}, slow_digest={"seconds": 0.4})
-    assert eventually(lambda: list(tmp_path.glob("*/resolved.json")) and rings_after(run_of(tmp_path), 4), 60)
+    assert eventually(lambda: list(tmp_path.glob("*/resolved.json")) and rings_after(run_of(tmp_path), 4))
     training.kill(signal.SIGTERM)
     assert training.wait() == 75, training.output
     run = run_of(tmp_path)

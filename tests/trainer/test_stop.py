@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 
 def test_second_signal_ends_at_once(zygote, project, tmp_path):
     training = zygote.start(project, tmp_path, slow={"seconds": 60})
-    assert eventually(lambda: list(tmp_path.glob("*/attempts/0001/rings.jsonl")), 30)
+    assert eventually(lambda: list(tmp_path.glob("*/attempts/0001/rings.jsonl")))
     os.kill(training.pid, signal.SIGTERM)
     time.sleep(0.5)
     os.kill(training.pid, signal.SIGTERM)
@@ -33,10 +33,10 @@ def test_stops_with_a_checkpoint(  # noqa: PLR0917 - three of them are the case
     training = zygote.start(
         project, tmp_path, "--set=checkpoint.every_steps=1000", ignored=ignored, slow={"seconds": 0.1}
     )
-    assert eventually(lambda: list(tmp_path.glob("*/resolved.json")) and rings_after(run_of(tmp_path), 5), 30)
+    assert eventually(lambda: list(tmp_path.glob("*/resolved.json")) and rings_after(run_of(tmp_path), 5))
     for each in ignored:
         training.kill(each)
-        assert eventually(lambda: rings_after(run_of(tmp_path), 7), 30), "what was ignored stays ignored"
+        assert eventually(lambda: rings_after(run_of(tmp_path), 7)), "what was ignored stays ignored"
     training.kill(number)
     assert training.wait() == code, training.output
     run = run_of(tmp_path)
@@ -60,7 +60,7 @@ def test_stops_with_a_checkpoint(  # noqa: PLR0917 - three of them are the case
 def test_a_warning_is_no_second_signal(zygote, project, tmp_path):
     """Slurm sends SIGUSR1, then SIGTERM: the second one must not take the checkpoint away."""
     training = zygote.start(project, tmp_path, "--set=checkpoint.every_steps=1000", slow={"seconds": 0.5})
-    assert eventually(lambda: list(tmp_path.glob("*/resolved.json")) and rings_after(run_of(tmp_path), 1), 30)
+    assert eventually(lambda: list(tmp_path.glob("*/resolved.json")) and rings_after(run_of(tmp_path), 1))
     os.kill(training.pid, signal.SIGUSR1)
     time.sleep(0.1)
     os.kill(training.pid, signal.SIGTERM)

@@ -46,9 +46,9 @@ def swept(zygote, project):
     file = write_sweep(project, "grid.yaml", GRID)
     command = [sys.executable, "-m", "treering", "train", "--sweep", file, "--runs", "runs"]
     begun = subprocess.Popen(command, cwd=project.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert eventually(lambda: len(find_runs(project.runs)) == 3, 120)
+    assert eventually(lambda: len(find_runs(project.runs)) == 3)
     third = find_runs(project.runs)[-1]
-    assert eventually(lambda: rings_after(third, 1), 30)
+    assert eventually(lambda: rings_after(third, 1))
     begun.send_signal(signal.SIGTERM)
     text, _ = begun.communicate(timeout=60)
     assert begun.returncode == 75, text

@@ -17,13 +17,17 @@ TIMEOUT_S = 0.1
 
 @pytest.fixture
 def sleepers():
-    """Two processes that do nothing, as ranks that wait."""
-    processes = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)]
+    """Two processes that do nothing, as ranks that wait; one that still starts could wait for the disk."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    processes = [subprocess.Popen([sys.executable, "-c", "input('ready\\n')"], **pipes) for _ in range(2)]
+    for process in processes:
+        assert process.stdout.readline() == b"ready\n"
     yield {rank: process.pid for rank, process in enumerate(processes)}
     for process in processes:
         process.kill()
         process.wait()
         process.stdin.close()
+        process.stdout.close()
 
 
 def pens(heartbeats, monkeypatch):

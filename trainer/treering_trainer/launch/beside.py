@@ -18,8 +18,13 @@ from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import Evaluation
 from treering_trainer.monitor import heartbeat
+from treering_trainer.monitor.processes import STORE_VARIABLES
 
-_OF_A_RANK: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_OF_A_RANK: Final = (
+    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+    *STORE_VARIABLES,
+    heartbeat.VARIABLE,
+)
 """Variables that would make the evaluation a rank of the training."""
 
 
@@ -49,7 +54,7 @@ class Follow:
             config: the experiment's file.
             attempt: the directory of the attempt whose checkpoints are evaluated.
         """
-        removed = {*_OF_A_RANK, heartbeat.VARIABLE, "DS_ACCELERATOR"}
+        removed = {*_OF_A_RANK, "DS_ACCELERATOR"}
         start_apart(
             [
                 *(sys.executable, "-m", "treering_trainer.evaluate.follow", str(config.resolve())),

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Final
 
 from treering.collect.memory import count_oom_kills
 from treering.ending import EXIT_RESTART, heeded
@@ -27,6 +28,12 @@ EXIT_CONTACT_LOST = 74
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 """Signals after which a run stops when its current step is done; Slurm sends SIGUSR1 before a job's time is over. A
 signal that was ignored when the run began stays ignored, as SIGINT is in a background job."""
+
+STORE_VARIABLES: Final = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
+"""With these, torch's process group looks for its store at MASTER_PORT instead of opening that port in rank 0.
+
+Source: torch/distributed/rendezvous.py, as torchrun sets them; TORCHELASTIC_RUN_ID, which says "torchrun", stays unset.
+"""
 
 _PR_SET_PDEATHSIG = 1
 _GRACE_S = 3.0
@@ -73,11 +80,12 @@ class Ranks:
     stuck: Stuck | None = None
     stop_signal: int | None = None
     heartbeats: Heartbeats | None = None
+    _store: Any = None
     _insisted: int = 0
     _oom_kills: int | None = None
 
     def start(self, world_size: int, start_rank: Callable[[int, dict[str, str]], int]) -> None:
-        """Starts all ranks.
+        """Starts all ranks, which meet at a port that this process has opened: no other program can take it meanwhile.
 
         Args:
             world_size: how many.
@@ -86,18 +94,18 @@ class Ranks:
         """
         self.heartbeats = Heartbeats(world_size)
         self._oom_kills = count_oom_kills()
-        port = free_port()
+        meeting = MeetingPoint()
         for rank in range(world_size):
             variables = {
                 "RANK": str(rank),
                 "LOCAL_RANK": str(rank),
                 "WORLD_SIZE": str(world_size),
                 "LOCAL_WORLD_SIZE": str(world_size),
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port),
+                **meeting.variables,
                 heartbeat.VARIABLE: str(self.heartbeats.descriptor),
             }
             self.running[start_rank(rank, variables)] = rank
+        self._store = meeting.serve()
 
     def watch(self, timeout_s: float) -> list[RankEnd]:
         """Waits for all ranks; when one ends badly, or is stuck, the others are ended within seconds.
@@ -273,11 +281,30 @@ def redirect(log: Path) -> None:
     os.close(descriptor)
 
 
-def free_port() -> int:
-    """A TCP port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+class MeetingPoint:
+    """The port at which the ranks of this machine find each other, open from the beginning.
+
+    A port that is only looked up, and opened by rank 0 seconds later, may be taken by another program meanwhile. Ranks
+    that come before `serve` wait in the queue of the socket. So they can be forked before torch starts a thread here.
+    """
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0), backlog=socket.SOMAXCONN)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What a rank needs in its environment to come here."""
+        port = self._socket.getsockname()[1]
+        return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), **STORE_VARIABLES}
+
+    def serve(self) -> Any:
+        """Starts torch's store at the port; it serves the ranks for as long as the caller keeps it."""
+        from torch.distributed import TCPStore  # type: ignore[attr-defined]  # as HashStore: outside its `__all__`
+
+        port = self._socket.getsockname()[1]
+        return TCPStore(
+            "127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=self._socket.detach()
+        )
 
 
 def describe(end: RankEnd) -> str:
