@@ -102,3 +102,16 @@ def test_notes_and_tags_are_added(run, treering, tmp_path):
     assert "spike at 3" in treering("show", run[0])[1]
     code, _, err = treering("note", run[0])
     assert (code, "found neither text nor tags" in err) == (2, True)
+
+
+def test_rewind_says_what_the_trainer_must_do(run, treering):
+    code, out, _ = treering("rewind", run[0], "--to", 3, "--skip", 2)
+    assert code == 2
+    assert "its own trainer must go back. Nothing was changed." in out
+    assert "ckpt, the checkpoint of step 2" in out
+    assert "treering.start(…, resume_step=2) with the same arguments: a new run begins" in out
+    assert "the batches of steps 3 to 4, 4 samples: take them from the data loader" in out
+    answer = json.loads(treering("rewind", run[0], "--to", 3, "--skip", 9, "--json")[1])
+    assert (answer["step"], answer["skipped"], answer["rewound"]) == (2, {"steps": 9, "samples": None}, False)
+    code, _, err = treering("rewind", run[0], "--to", 1)
+    assert (code, "no checkpoint at or before step 1" in err, "of the steps 2" in err) == (2, True, True)

@@ -1,1 +1,4 @@
-"""A new project: `treering init` writes its files, `treering version` records the code that its stages depend on."""
+"""The files of a project: `treering init` writes them, `treering rewind` adds the experiment of a branch.
+
+`treering version` records the code that the stages depend on.
+"""

@@ -10,16 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from treering.audit.corpora.catalog import Catalog, agree
+from treering.audit.corpora.catalog import Catalog, agree, find_corpora
 from treering.audit.corpora.usage import corpus_reads, joined_reads
 from treering.audit.documents.readers import missing_corpora
-from treering.audit.evidence.segments import Piece
+from treering.audit.evidence.segments import DerivedSegment, Piece
 from treering.audit.recovered import CheckpointEvidence, recover_evidence
 from treering.audit.report import Finding, Gap, Level, lowest, messages
+from treering.config.schedule import Schedule
 from treering.errors import EvidenceError, UserError
 from treering.files import replace_durably
 from treering.project import Project
-from treering.runlog.directory import CheckpointDirectory
+from treering.runlog.directory import CheckpointDirectory, RunDirectory
 
 _COLUMNS: Final = ("id", "source", "licence", "tokens")
 
@@ -38,7 +39,7 @@ each as often as it was read. A document whose first token alone was read, as th
 
 @dataclass(frozen=True, slots=True)
 class TrainingDocuments:
-    """The documents that a checkpoint read.
+    """The documents that a checkpoint, or some steps, read.
 
     Attributes:
         gaps: what is missing (corpora, records), and what is answered without it.
@@ -95,6 +96,30 @@ class TrainingDocuments:
         finally:
             beside.unlink(missing_ok=True)
         return count
+
+
+def documents_of_steps(
+    run: RunDirectory, steps: tuple[int, int], schedule: Schedule, project: Project
+) -> TrainingDocuments:
+    """The documents that steps of a run read, or would read, by a schedule and the run's data order.
+
+    Args:
+        run: the run.
+        steps: the first and the last one.
+        schedule: says which samples they read.
+        project: where corpora are.
+
+    Raises:
+        EvidenceError: the run's config is missing, or contradicts a corpus's manifest.
+    """
+    piece = DerivedSegment(*steps, schedule, run.resolved.blend, run, None)
+    catalog = find_corpora(project, [piece.blend])
+    catalog.check(piece.blend)
+    gaps = tuple(
+        Gap(each.text, f"the documents of all corpora but {each.corpus}", Level.RECORDED, corpus=each.corpus)
+        for each in catalog.missing.values()
+    )
+    return TrainingDocuments(gaps, (), lowest(Level.RECORDED, gaps), (piece,), catalog)
 
 
 def training_documents(checkpoint: CheckpointDirectory, project: Project) -> TrainingDocuments:

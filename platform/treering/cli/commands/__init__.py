@@ -20,6 +20,7 @@ COMMANDS = {
     },
     "Training": {
         "train": "Train the run of an experiment, or continue it from its newest checkpoint.",
+        "rewind": "Go back to a checkpoint of a run, skip batches, and train on as a branch, around a loss spike.",
         "launch": "Start a training on several nodes: over a hostfile, or as a batch job of Slurm.",
         "checkpoint": "Show the checkpoints of a run, or convert a checkpoint for another layout.",
         "evaluate": "Score checkpoints of a run on the held-out tasks and corpora; existing scores are kept.",

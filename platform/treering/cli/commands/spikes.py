@@ -25,7 +25,8 @@ def spikes(
 ) -> None:
     """List the alarms of a run (spikes and the other health rules), or what was read before a step.
 
-    With a step, it shows the samples of the steps before it, and which other steps read each sample.
+    With a step, it shows the samples of the steps before it, which other steps read each sample, and the command that
+    goes back and skips them.
 
     Exit codes:
         3: evidence is missing for a part of the answer
@@ -36,6 +37,7 @@ def spikes(
     """
     from treering.audit.documents.spike import rings_left, spike_data
     from treering.metrics.path_alarms import alarms_in
+    from treering.metrics.rewind import rewind_behind
     from treering.runlog.find import find_run
 
     here = project()
@@ -51,9 +53,9 @@ def spikes(
             print_alarms([alarm.to_dict() for alarm in found])
         exit_if_incomplete(gaps)
         return
-    data = spike_data(directory, step, here, before)
+    data, around = spike_data(directory, step, here, before), rewind_behind(directory, step)
     if json:
-        print_json(data.to_json())
+        print_json({**data.to_json(), "rewind": around and around.command})
         exit_if_incomplete(data.gaps)
         return
     print_gaps(data.gaps, missing=True)
@@ -80,4 +82,6 @@ def spikes(
             ],
             numbers=("sample", "epoch"),
         )
+    if around is not None:
+        console.print("", f"the way around it: `{around.command}`")
     exit_if_incomplete(data.gaps)
