@@ -21,7 +21,7 @@ SOURCES = sorted(
     if path.name != "remedies.py"
 )
 QUOTED = re.compile(r"`((?:treering|dvc|make|pip|git|python) [^`]*)`")
-OTHERS = {"git checkout dvc.lock", "git checkout -- VALUE"}
+OTHERS = {"git checkout dvc.lock", "git fetch", "git checkout -- VALUE"}
 """Commands of other programs."""
 DVC = {"init", "repro", "checkout", "status", "pull", "fetch", "push", "metrics", "plots"}
 

@@ -40,6 +40,7 @@ from treering.runlog.journal import JOURNAL, Scored
 from treering.runlog.mirror import MIRROR_FILE
 from treering.runlog.recorded_directory import RECORD_FILE, RecordedRunDirectory
 from treering.runlog.records import Evaluation
+from treering.runlog.reproductions import REPRODUCTION_FILE, REPRODUCTIONS
 from treering.runlog.ring import RINGS_FILE
 from treering.runlog.ring_file import stored
 from treering.store.ledger.search.folders import FolderFacts
@@ -65,6 +66,7 @@ _RECORDS = (
     RECORD_FILE,
     JOURNAL,
     MIRROR_FILE,
+    f"{REPRODUCTIONS}/*/{REPRODUCTION_FILE}",
     f"{EVALUATIONS}/*.json",
     f"{EVALUATIONS}/*/*.json",
 )

@@ -34,6 +34,7 @@ from treering_dashboard.panels.notes import note_table, tag_badges
 from treering_dashboard.panels.panel_files import downloads
 from treering_dashboard.panels.recipe import recipe_text
 from treering_dashboard.panels.recorded import attempt_table, newest_metrics, recorded_checkpoints, settings_table
+from treering_dashboard.panels.reproductions import reproduction_table
 from treering_dashboard.panels.scores import score_panels, validation_panel
 from treering_dashboard.panels.sensors import energy_figures, sensor_notes
 from treering_dashboard.panels.state import SIGNS, badge, problem_box, state_line
@@ -304,6 +305,8 @@ def _details(run: RunDirectory, summary: RunLine, frames: RunFrames) -> None:
         energy_figures(run)
         st.markdown("###### Notes")
         note_table(summary.notes, run.path.name)
+        st.markdown("###### Reproductions")
+        reproduction_table(run)
 
 
 def _recorded_details(run: RecordedRunDirectory, summary: RunLine, frames: RunFrames) -> None:
@@ -323,6 +326,8 @@ def _recorded_details(run: RecordedRunDirectory, summary: RunLine, frames: RunFr
             st.markdown("###### Sensors")
             sensor_notes(cached.telemetry(run))
         energy_figures(run)
+        st.markdown("###### Reproductions")
+        reproduction_table(run)
     with right:
         st.markdown("###### Settings")
         settings_table(run)

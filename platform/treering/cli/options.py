@@ -1,5 +1,6 @@
 """Arguments and options that several commands have, and the project and the keys that they name."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -78,3 +79,19 @@ def trusted_keys(files: list[Path] | None) -> "list[PublicKey]":
     from treering.audit.attestation.keys import PublicKey
 
     return [PublicKey.read(file) for file in files]
+
+
+def step_range(text: str | None) -> range | None:
+    """The steps that a person names as `A:B`, both with their ends; None without a text.
+
+    Raises:
+        UserError: the text is not of this form.
+    """
+    from treering.errors import UserError
+
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+):(\d+)", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise UserError(f"--steps: found {text!r}, expected first and last step, such as 100:200")
+    return range(int(match[1]), int(match[2]) + 1)

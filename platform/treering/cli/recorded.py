@@ -86,6 +86,7 @@ def print_recorded_page(page: dict[str, Any], *, full: bool) -> None:
     console.print(f"metrics     {metrics or 'none reported yet'}")
     print_energy(page)
     _print_tokens(page)
+    print_reproductions(page)
     print_notes(page)
     for score in page["scores"]:
         values = "  ".join(f"{name} {number_text(value)}" for name, value in score["metrics"].items())
@@ -131,6 +132,13 @@ def _print_tokens(page: dict[str, Any]) -> None:
         if ranks > SUMMED_RANKS:
             whose = f" of rank 0 alone: found {ranks:,} ranks, and at most {SUMMED_RANKS} are added up"
     console.print(f"tokens      {tokens['count']:,}{whose}")
+
+
+def print_reproductions(page: dict[str, Any]) -> None:
+    """Prints what came out of the reproductions of a run, with their dates."""
+    for each in page["reproductions"]:
+        when = f", {_date(each['at'])}" if each["at"] else ""
+        console.print(f"reproduced  {each['sentence'].removesuffix('.')} (reproduction {each['number']}{when})")
 
 
 def print_notes(page: dict[str, Any]) -> None:

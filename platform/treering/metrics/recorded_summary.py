@@ -10,6 +10,7 @@ from treering.metrics.lines.recorded_path import recorded_path
 from treering.metrics.sensors import sensors
 from treering.runlog.journal import Scored, notes_and_tags
 from treering.runlog.recorded_directory import RecordedAttempt, RecordedRunDirectory
+from treering.runlog.reproductions import reproduction_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ def recorded_page(run: RecordedRunDirectory, electricity: ElectricityConfig) -> 
         "metrics": last.metrics if last else {},
         "tags": tags,
         "notes": [each.model_dump(mode="json", exclude={"kind"}) for each in notes],
+        "reproductions": reproduction_lines(run),
         "scores": [
             {"step": each.step, "task": each.task, "metrics": each.metrics}
             for each in sorted((entry for entry in entries if isinstance(entry, Scored)), key=lambda entry: entry.step)

@@ -23,6 +23,7 @@ from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import RunDirectory
 from treering.runlog.find import runs_without_config
 from treering.runlog.journal import notes_and_tags
+from treering.runlog.reproductions import reproduction_lines
 from treering.runlog.ring import Ring
 
 
@@ -59,6 +60,7 @@ def run_page(run: RunDirectory, references: Sequence[Reference] = ()) -> dict[st
         "path_to_run": str(run.path),
         "tags": tags,
         "notes": [each.model_dump(mode="json", exclude={"kind"}) for each in notes],
+        "reproductions": reproduction_lines(run),
         "overrides": list(resolved.overrides),
         "digests": resolved.digests,
         "parameters": Parameters.of(resolved.recipe.model, resolved.blend.sequence_length).total,

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from treering.collect.devices import Device, node_devices, visible_indexes
 from treering.collect.environment import collect_environment
@@ -28,6 +28,9 @@ from treering.runlog.recorded_directory import RecordedAttempt, RecordedRunDirec
 from treering.runlog.recorded_records import RecordedHeader, RecordedRun, ResumePoint
 
 Resume = Literal["auto", "never", "must"]
+
+RUNS_VARIABLE: Final = "TREERING_RECORD_IN"
+"""The folder of all runs for a command that is run again, whatever folder its code names."""
 
 
 def start(
@@ -68,7 +71,7 @@ def start(
             newest step before it that the run has reported.
         tags: for people, kept in the run's journal.
         notes: for people, kept in the run's journal.
-        folder: folder of all runs.
+        folder: folder of all runs; the variable `TREERING_RECORD_IN` comes first.
         rank: number of this process among those that read data; default as the launcher says.
         world_size: how many processes read data; default as the launcher says.
         command: the command that trains, where this process only watches it; default this process's own.
@@ -91,7 +94,8 @@ def start(
     record = RecordedRun(
         experiment=experiment, config=settings, blend=data.blend.digest if data else None, repetition=0
     )
-    directory, record = _choose(Path(folder).absolute(), record, resume, wait=place.rank > 0)
+    runs = Path(os.environ.get(RUNS_VARIABLE) or folder).absolute()
+    directory, record = _choose(runs, record, resume, wait=place.rank > 0)
     devices = node_devices()
     if place.rank > 0:
         attempt = await_attempt(directory, place)
@@ -182,6 +186,7 @@ def _begin_attempt(
         process=os.getpid(),
         world_size=place.world_size,
         command=tuple(redact(word) for word in command or sys.orig_argv),
+        folder=redact(str(Path.cwd())),
         code=foreign_code(_script(command)),
         environment=collect_environment(devices),
         devices=tuple(device.to_dict() for device in devices),

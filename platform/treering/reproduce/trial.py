@@ -25,6 +25,9 @@ from treering.runlog.extract import extract_run
 from treering.runlog.records import AttemptHeader
 from treering.runlog.ring import Ring
 
+STANDARD_ERROR: Final = 2
+"""What a training prints goes there: standard output is of the command that asked for it."""
+
 _NEVER: Final = 10**9
 
 
@@ -229,7 +232,8 @@ def _config(header: AttemptHeader, conditions: Conditions, *, as_recorded: bool)
     config = header.config
     layout = conditions.layout or header.layout
     fields = {name: getattr(layout, name) for name in Layout.model_fields}
-    changed: dict[str, object] = {"parallel": config.parallel.model_copy(update=fields)}
+    # Hooks move no number, and what they send elsewhere is not to be sent twice.
+    changed: dict[str, object] = {"parallel": config.parallel.model_copy(update=fields), "hooks": ()}
     if conditions.kernels is not None:
         changed["kernels"] = conditions.kernels
     if not as_recorded:
@@ -251,7 +255,7 @@ def _environment(conditions: Conditions) -> dict[str, str]:
 
 def _start(command: Sequence[str], project: Path, variables: Mapping[str, str]) -> int:
     """Runs the trainer to its end and returns its exit code; what it prints goes to standard error."""
-    return subprocess.run(command, cwd=project, stdout=sys.stderr, env=variables, check=False).returncode
+    return subprocess.run(command, cwd=project, stdout=STANDARD_ERROR, env=variables, check=False).returncode
 
 
 def _last_step(run: RunDirectory) -> int:

@@ -1,7 +1,8 @@
 """Which files of a run's folder are copied to a store, in which order, and what a copy says about them.
 
 Copied are the records: config, headers, rings, journals, ends, incidents, evaluations, telemetry, the manifests of
-checkpoints. Not copied are weights, in any form; what ranks print (`logs/`); columns, which readers derive; locks.
+checkpoints. Not copied are weights, in any form; what ranks print (`logs/`); columns, which readers derive; locks; and
+of a reproduction all but its record.
 
 A log grows at its end: of it whole lines are copied. Every other file is written once, or replaced whole.
 """
@@ -22,6 +23,7 @@ from treering.runlog.folders import CHECKPOINTS, TELEMETRY
 from treering.runlog.journal import JOURNAL
 from treering.runlog.mirror import MIRROR_FILE
 from treering.runlog.records import Record, RunState
+from treering.runlog.reproductions import REPRODUCTION_FILE, REPRODUCTIONS
 from treering.runlog.ring_file import COMPRESSED
 from treering.runlog.telemetry.live import LIVE
 
@@ -92,7 +94,7 @@ def kind_of(name: str) -> Kind | None:
     parts = path.parts
     if not parts or path.is_absolute() or any(part.startswith(".") for part in parts) or parts[0] == MIRROR_FILE:
         return None
-    if _NOT_COPIED & set(parts[:-1]):
+    if _NOT_COPIED & set(parts[:-1]) or (parts[0] == REPRODUCTIONS and parts[2:] != (REPRODUCTION_FILE,)):
         return None
     if _holds_weights(parts[0]) and len(parts) > 2 and path.name != MANIFEST_FILE:
         return None
@@ -149,7 +151,9 @@ def _walk(run: Path, folder: Path) -> Iterator[Found]:
             if entry.name in _NOT_COPIED or entry.name.startswith("."):
                 continue
             manifest = path / MANIFEST_FILE
-            if _holds_weights(path.relative_to(run).parts[0]) and folder != run:  # thousands of shards are not listed
+            if folder.name == REPRODUCTIONS and folder.parent == run:  # the new run and its code stay here
+                yield from _found(run, path / REPRODUCTION_FILE, "document")
+            elif _holds_weights(path.relative_to(run).parts[0]) and folder != run:  # thousands of shards are not listed
                 yield from _found(run, manifest, "document")
             else:
                 yield from _walk(run, path)

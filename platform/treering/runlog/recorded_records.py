@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from treering.config.model import Digest, PositiveInt, Section
+from treering.config.model import Digest, GrowingSection, PositiveInt, Section
 from treering.runlog.records import Record
 
 
@@ -26,8 +26,10 @@ class ResumePoint(Section):
     ring: Digest
 
 
-class RecordedHeader(Record):
+class RecordedHeader(Record, GrowingSection):
     """What an attempt was started with; its digest is `prev` of the first ring of every rank."""
+
+    added = frozenset({"folder"})
 
     attempt: PositiveInt
     run: Digest
@@ -37,6 +39,7 @@ class RecordedHeader(Record):
     process: int
     world_size: PositiveInt = Field(description="ranks that write rings")
     command: tuple[str, ...] = Field(description="of the process, without passwords")
+    folder: str | None = Field(None, description="working directory of the process; None in older headers")
     code: dict[str, Any] = Field(description="script and its digest, commit, dirty, diff of the trainer's repository")
     environment: dict[str, Any] = Field(description="digest, python, packages, variables, drivers")
     devices: tuple[dict[str, Any], ...]

@@ -16,6 +16,7 @@ from treering.runlog.columns.rows import Series
 from treering.runlog.directory import MANIFEST_FILE, CheckpointDirectory, RunDirectory
 from treering.runlog.journal import Evaluated
 from treering.runlog.records import Evaluation, RunState
+from treering.runlog.reproductions import reproduction_files
 from treering.ship import projection
 from treering.ship.source import AnyAttempt, AnySegment, Model, Scores
 from treering.store.values import DatasetInput, Point
@@ -82,7 +83,7 @@ class OwnRun:
 
     def changing_tags(self, attempts: Sequence[Any], segments: Sequence[AnySegment]) -> dict[str, str]:
         """The newest attempt, the way through all of them, and people's notes."""
-        tags = projection.attempt_tags(attempts, segments)
+        tags = projection.attempt_tags(attempts, segments) | projection.reproduction_tags(self.run)
         return tags | projection.people_tags(self.run.journal, projection.run_note(self.run.resolved))
 
     def datasets(self) -> Sequence[DatasetInput]:
@@ -156,11 +157,12 @@ class OwnRun:
         return Scores(digest, points, projection.task_inputs(evaluation), evaluation.harness)
 
     def files(self) -> list[Path]:
-        """Manifests, evaluations and the journals."""
+        """Manifests, evaluations, reproductions and the journals."""
         return [
             *sorted(self.run.checkpoints_folder.glob(f"step-*/{MANIFEST_FILE}")),
             *self.run.evaluation_files(),
             self.run.journal_file,
+            *reproduction_files(self.run),
         ]
 
 

@@ -12,9 +12,11 @@ from treering.metrics.compare import flatten
 from treering.metrics.state import Condition
 from treering.runlog.columns.rows import Integers, Series
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
+from treering.runlog.folders import RunFolder
 from treering.runlog.incidents import Incident
 from treering.runlog.journal import Journal, notes_and_tags
 from treering.runlog.records import AttemptHeader, Evaluation, RunState
+from treering.runlog.reproductions import reproduction_lines
 from treering.store.values import MAX_TAG_CHARACTERS, DatasetInput, Point, RunStatus, is_drawable
 
 RUN_TAG: Final = "treering.run"
@@ -145,6 +147,20 @@ def attempt_tags(attempts: Sequence[Any], segments: Sequence[Any]) -> dict[str, 
             f"{short(header.parent.run)} attempt {header.parent.attempt} step {header.parent.step}"
         )
     return tags
+
+
+def reproduction_tags(run: RunFolder) -> dict[str, str]:
+    """What came out of the newest reproduction of a run, and when; none where nobody made it again."""
+    lines = [each for each in reproduction_lines(run) if each["at"] is not None]
+    if not lines:
+        return {}
+    newest = lines[-1]
+    words = {True: "identical", False: "differs", None: "unknown"}
+    return {
+        "treering.reproduction": words[newest["identical"]],
+        "treering.reproduction.verdict": newest["sentence"][:MAX_TAG_CHARACTERS],
+        "treering.reproduction.at": f"{datetime.fromtimestamp(newest['at'], UTC):%Y-%m-%d %H:%M}",
+    }
 
 
 def people_tags(journal: Journal, note: str) -> dict[str, str]:

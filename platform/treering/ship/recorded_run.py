@@ -10,6 +10,7 @@ from treering.runlog.journal import Scored
 from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering.runlog.recorded_records import RecordedCheckpoint
 from treering.runlog.records import RunState
+from treering.runlog.reproductions import reproduction_files
 from treering.ship import projection
 from treering.ship.source import AnyAttempt, AnySegment, Model
 from treering.store.values import DatasetInput, Point
@@ -103,6 +104,7 @@ class RecordedRun:
         """The newest attempt, the way through all of them, and people's notes."""
         header = attempts[-1].header
         tags = projection.way_tags(attempts, segments) | {"treering.ranks": str(header.world_size)}
+        tags |= projection.reproduction_tags(self.run)
         if header.code.get("commit"):
             tags["mlflow.source.git.commit"] = str(header.code["commit"])
         note = (
@@ -163,5 +165,5 @@ class RecordedRun:
         return found
 
     def files(self) -> list[Path]:
-        """The records of checkpoints, and the journal."""
-        return [*self.run.checkpoint_files(), self.run.journal.path]
+        """The records of checkpoints and reproductions, and the journal."""
+        return [*self.run.checkpoint_files(), self.run.journal.path, *reproduction_files(self.run)]

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 CODE_ROOT = sources_root(Path(__file__))
 """Root of the sources that run, whatever folder the project is in."""
 
+THREADS_VARIABLE = "TREERING_THREADS_PER_RANK"
+"""Threads of each rank on processors, where a reproduction needs those of another machine."""
+
 PARENT_VARIABLE = "TREERING_PARENT"
 """Process id of the launcher, in the environment of a rank that the launcher started as an interpreter."""
 
@@ -96,7 +99,7 @@ def prepare_attempt(
     code = collect_code(CODE_ROOT)
     environment = {
         **collect_environment(hardware.devices),
-        "threads_per_rank": 1 if hardware.count else max((psutil.cpu_count() or 1) // ranks_here(layout), 1),
+        "threads_per_rank": 1 if hardware.count else _threads(ranks_here(layout)),
     }
     continue_changed = mode is Mode.CONTINUE_CHANGED
     if mode is not Mode.START_OVER:
@@ -147,6 +150,11 @@ def prepare_attempt(
     if target.follow is not None:
         target.follow.start(target.config, job.attempt)
     return job
+
+
+def _threads(ranks: int) -> int:
+    """Threads of each rank on processors."""
+    return int(os.environ.get(THREADS_VARIABLE) or max((psutil.cpu_count() or 1) // ranks, 1))
 
 
 def _report_finished(target: Target, run: RunDirectory, finished: "Finished") -> None:

@@ -39,6 +39,7 @@ COMMANDS = {
         "diff-runs": "Compare two runs bit by bit: data, numbers, config, code, environment, layout.",
         "compare": "Compare runs by the noise of seeds, or two checkpoints item by item.",
         "spikes": "List the alarms of a run (spikes and the other health rules), or what was read before a step.",
+        "reproduce": "Make a recorded run again from its record, and say whether it came out the same.",
         "search": "Find runs and checkpoints of all projects in the ledger, which `treering ship` fills.",
         "note": "Add a note to a run, or change its tags; nothing that was written is changed.",
         "gc": "Delete what no answer needs, and say before what is lost with it.",

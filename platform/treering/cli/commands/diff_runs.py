@@ -1,11 +1,10 @@
 """`treering diff-runs`: the first step at which two runs differ, and what else does."""
 
-import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treering.cli.options import JsonOption, project
+from treering.cli.options import JsonOption, project, step_range
 from treering.cli.output import console, print_json, print_table
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def diff_runs(a: First, b: Second, steps: StepsOption = None, json: JsonOption =
     from treering.runlog.find import named_run
 
     here = project()
-    found = compare_runs(named_run(here.runs, a), named_run(here.runs, b), _steps(steps), here)
+    found = compare_runs(named_run(here.runs, a), named_run(here.runs, b), step_range(steps), here)
     if json:
         print_json(plain_numbers(found.to_json()))
     else:
@@ -53,22 +52,6 @@ def diff_runs(a: First, b: Second, steps: StepsOption = None, json: JsonOption =
         raise typer.Exit(EvidenceError.exit_code)
     if found.state != "identical":
         raise typer.Exit(EXIT_DIFFERS)
-
-
-def _steps(text: str | None) -> range | None:
-    """The steps that a person names as `A:B`, both with their ends; None without a text.
-
-    Raises:
-        UserError: the text is not of this form.
-    """
-    from treering.errors import UserError
-
-    if text is None:
-        return None
-    match = re.fullmatch(r"(\d+):(\d+)", text)
-    if match is None or not 1 <= int(match[1]) <= int(match[2]):
-        raise UserError(f"--steps: found {text!r}, expected first and last step, such as 100:200")
-    return range(int(match[1]), int(match[2]) + 1)
 
 
 def _print(found: "RunDifference") -> None:

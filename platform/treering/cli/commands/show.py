@@ -11,7 +11,7 @@ from treering.cli.alarms import alarm_counts, print_alarms
 from treering.cli.numbers import age, number_text, plain_numbers, short_count
 from treering.cli.options import JsonOption, RunArgument, project
 from treering.cli.output import console, print_json, print_table
-from treering.cli.recorded import print_notes, print_recorded_page
+from treering.cli.recorded import print_notes, print_recorded_page, print_reproductions
 from treering.cli.sensors import print_energy
 from treering.config.canonical import short
 
@@ -50,6 +50,7 @@ def show(run: RunArgument, full: FullOption = False, json: JsonOption = False) -
         return
     _print_state(page, full=full)
     print_energy(page)
+    print_reproductions(page)
     print_notes(page)
     if full:
         _print_page(page)

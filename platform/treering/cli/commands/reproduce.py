@@ -1,0 +1,122 @@
+"""`treering reproduce`: makes a recorded run again, and says whether it came out the same."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from treering.cli.options import JsonOption, RunArgument, project, step_range
+from treering.cli.output import console, print_json, print_table
+
+if TYPE_CHECKING:
+    from treering.reproduce.plan import Plan
+    from treering.runlog.find import AnyRun
+    from treering.runlog.reproductions import ReproductionFolder
+
+StepsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--steps", metavar="A:B", help="Only steps A to B, from the newest checkpoint before A; default: all steps."
+    ),
+]
+FromOption = Annotated[
+    int | None,
+    typer.Option(
+        "--from-checkpoint",
+        metavar="STEP",
+        min=1,
+        help="Start from the run's checkpoint of this step, not from nothing.",
+    ),
+]
+EnvironmentOption = Annotated[
+    bool,
+    typer.Option("--environment", help="Train in a virtual environment that is made from the recorded versions."),
+]
+TrustOption = Annotated[
+    bool, typer.Option("--trust", help="Run a recorded command although it was recorded on another machine.")
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only say what can be rebuilt and what cannot.")]
+
+
+def reproduce(
+    run: RunArgument,
+    *,
+    steps: StepsOption = None,
+    from_checkpoint: FromOption = None,
+    environment: EnvironmentOption = False,
+    trust: TrustOption = False,
+    dry_run: DryRunOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Make a recorded run again from its record, and say whether it came out the same.
+
+    First the command says what of code, environment, data and devices is the same here, is rebuilt, or cannot be had.
+    Then it trains the steps beside the original, in `runs/<id>/reproductions/0001`, and compares every step. The
+    original is not changed. After a stop, the same command goes on.
+
+    Exit codes:
+        0: identical to the last bit; with `--dry-run`, all can be had
+        3: evidence is missing: nothing can be trained, or nothing compared
+        6: it came out otherwise
+
+    Examples:
+        treering reproduce 0123
+        treering reproduce 0123 --steps 900:1000
+        treering reproduce 0123 --dry-run --json
+
+    Raises:
+        Exit: the run cannot be made again, or came out otherwise.
+    """
+    from treering.ending import EXIT_DIFFERS
+    from treering.errors import EvidenceError
+    from treering.reproduce.command import plan_command, run_again
+    from treering.reproduce.make import begin, conclude, held, make_again
+    from treering.reproduce.plan import check_can_begin, plan_own_run
+    from treering.runlog.directory import RunDirectory
+    from treering.runlog.find import named_original
+
+    here, wanted = project(), step_range(steps)
+    original = named_original(here.runs, run, "reproduce")
+    check_can_begin(original)
+    if isinstance(original, RunDirectory):
+        own = original
+        plan, planned, base = plan_own_run(own, here, wanted, from_checkpoint, recorded_python=environment)
+
+        def make(folder: "ReproductionFolder") -> "AnyRun":
+            return make_again(own, here, folder, planned, base, recorded_python=environment)
+
+        digest = own.resolved.recipe.digest
+    else:
+        plan, command = plan_command(original, wanted, recorded_python=environment, trusted=trust)
+
+        def make(folder: "ReproductionFolder") -> "AnyRun":
+            return run_again(command, folder, recorded_python=environment)
+
+        digest = original.digest
+    if not json:
+        _print_plan(plan)
+    if dry_run and json:
+        print_json(plan.to_json())
+    if dry_run or plan.stopping:
+        raise typer.Exit(EvidenceError.exit_code if plan.stopping else 0)
+    folder = begin(original, digest, plan, recorded_python=environment)
+    with held(folder):
+        record = conclude(original, make(folder), folder, here)
+    if json:
+        print_json({"folder": str(folder.path), **record.model_dump(mode="json")})
+    else:
+        console.print("", f"verdict     {record.sentence}", f"record      {folder.file}")
+        for doubt in (record.comparison or {})["doubts"]:
+            console.print(f"{doubt['level']:<11} {doubt['text']}; {doubt['remedy']}")
+    if not record.identical:
+        raise typer.Exit(EvidenceError.exit_code if record.identical is None else EXIT_DIFFERS)
+
+
+def _print_plan(plan: "Plan") -> None:
+    base = f"from checkpoint {plan.from_step:,}" if plan.from_step else "from the start"
+    console.print(f"run         {plan.run}", f"steps       {plan.first_step:,} to {plan.last_step:,}, {base}", "")
+    print_table(("part", "what", "", "why"), [[each.part, each.name, each.state, each.reason] for each in plan.items])
+    for each in plan.missing:
+        console.print("", f"CANNOT      {each.name}: {each.reason}")
+        if each.remedy:
+            console.print(f"remedy      {each.remedy}")
+        console.print(f"compared    {each.comparable or 'nothing'}{': nothing is trained' if each.stops else ''}")

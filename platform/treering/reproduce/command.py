@@ -1,0 +1,267 @@
+"""Makes a run of another trainer again: its recorded command, in a copy of its working directory, recorded beside.
+
+The copy has the tracked files of the recorded commit with the recorded diff, or without git the files as they are. What
+git does not track is copied if it is a small file, and linked if it is large or a folder, such as data. Left out are
+the folders of runs and checkpoints: the command must not find them, and must not write over them.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from treering.collect.code import run_git
+from treering.config.canonical import digest_bytes, digest_file, short
+from treering.errors import EvidenceError, TrainingError, UserError
+from treering.foreign import say
+from treering.record.start import RUNS_VARIABLE
+from treering.redact import HIDDEN
+from treering.reproduce.environment import environment_items, make_environment, recorded_variables
+from treering.reproduce.items import CLOSE_NUMBERS, Item
+from treering.reproduce.plan import Plan
+from treering.reproduce.sources import check_out, has_commit, remove
+from treering.reproduce.trial import STANDARD_ERROR
+from treering.runlog.find import find_recorded_runs
+from treering.runlog.recorded_directory import RecordedRunDirectory
+from treering.runlog.recorded_records import RecordedHeader
+from treering.runlog.reproductions import ReproductionFolder
+
+_COPIED_BYTES: Final = 16 << 20
+"""Files beside the tracked ones are copied up to this size, and linked above it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A recorded command and where it ran.
+
+    Attributes:
+        header: of the run's first attempt.
+        folder: its working directory.
+        repository: root of the git repository around it; None where the files are taken as they are.
+        outputs: the folders that the command wrote.
+    """
+
+    header: RecordedHeader
+    folder: Path
+    repository: Path | None
+    outputs: tuple[Path, ...]
+
+    @property
+    def root(self) -> Path:
+        """The folder that is copied: the repository's, else the working directory."""
+        return self.repository or self.folder
+
+
+def plan_command(
+    run: RecordedRunDirectory, steps: range | None, *, recorded_python: bool, trusted: bool
+) -> tuple[Plan, Command]:
+    """Plans to run a recorded command again.
+
+    Args:
+        run: the run.
+        steps: the steps to compare; None: all.
+        recorded_python: whether a virtual environment is made from the recorded versions.
+        trusted: whether the user trusts a command that was not recorded on this machine.
+
+    Raises:
+        UserError: the run has no such steps.
+        EvidenceError: a record of the run does not hold.
+    """
+    path = run.path_to_end()
+    last = max((each.last_step or each.attempt.last_step() for each in path), default=0)
+    if not last:
+        raise UserError(f"{run.path}: the run has no step, expected a run that reported its steps")
+    wanted = range(1, last + 1) if steps is None else steps
+    if wanted.stop > last + 1:
+        raise UserError(f"--steps: found {wanted.start}:{wanted.stop - 1}, expected steps of run {run.id}, 1 to {last}")
+    header = path[0].attempt.header
+    folder = Path(header.folder) if header.folder else run.path.absolute().parent.parent
+    code, repository = _code_item(header, folder)
+    command = Command(header, folder, repository, _outputs(run))
+    items = (
+        *_command_items(run, command, trusted=trusted),
+        code,
+        *environment_items(header.environment, "", recorded_python=recorded_python),
+        _data_item(header),
+    )
+    return Plan(run.id, wanted.start, wanted.stop - 1, 0, items), command
+
+
+def _outputs(run: RecordedRunDirectory) -> tuple[Path, ...]:
+    """The folders of the run and of its checkpoints."""
+    found = [run.path.absolute().parent, *(Path(each.path) for each in run.checkpoints())]
+    return tuple(dict.fromkeys(found))
+
+
+def _command_items(run: RecordedRunDirectory, command: Command, *, trusted: bool) -> Iterator[Item]:
+    header, folder = command.header, command.folder
+    text = " ".join(header.command)
+    if reason := _impossible(run, command):
+        yield Item("command", text, "cannot", *reason, stops=True)
+    elif header.host != socket.gethostname() and not trusted:
+        yield Item(
+            "command", text, "cannot", f"it was recorded on {header.host}, not on this machine: it is another's code",
+            "read the command and its code, then give --trust", stops=True,
+        )  # fmt: skip
+    else:
+        said = "" if header.folder else "; an older record, which does not name the working directory"
+        yield Item("command", text, "same", f"runs in a copy of {folder}{said}")
+
+
+def _impossible(run: RecordedRunDirectory, command: Command) -> tuple[str, str] | None:
+    """Why the command cannot be run again, and what helps; None where it can."""
+    header, folder = command.header, command.folder
+    by_hand = f"run it yourself with {RUNS_VARIABLE}=DIR, then `treering diff-runs {run.id} DIR/ID`"
+    if any(HIDDEN in word for word in header.command):
+        return "the command holds a password, which the record hides", by_hand
+    config = run.record.config
+    if config.get("command") == list(header.command):
+        return "`treering record` watched it, and its --metrics are not in the record", by_hand
+    if header.world_size > 1:
+        return f"{header.world_size} ranks were started by a launcher, the record has the command of one", by_hand
+    if not folder.is_dir():
+        return f"its working directory {folder} is missing", "bring the folder back to its place"
+    outside = next((each for each in command.outputs[1:] if not each.is_relative_to(command.root)), None)
+    if outside is not None:
+        return f"it wrote checkpoint {outside}, outside {command.root}: run again, it would overwrite it", by_hand
+    return None
+
+
+def _code_item(header: RecordedHeader, folder: Path) -> tuple[Item, Path | None]:
+    """Whether the code of the command can be had, and the repository to take it from."""
+    code = header.code
+    commit, script = code.get("commit"), code.get("script")
+    place = folder / script if script else folder
+    top = run_git(place.parent if script else folder, "rev-parse", "--show-toplevel") if folder.is_dir() else None
+    repository = Path(top.strip()) if top else None
+    if commit and repository is not None and has_commit(repository, commit):
+        diff = code.get("diff")
+        if diff is not None and (not diff or digest_bytes(diff.encode()) == code.get("diff_digest")):
+            with_diff = "the recorded diff" if diff else "no diff"
+            return Item("code", f"commit {short(commit)}", "rebuilt", f"with {with_diff}, in a worktree"), repository
+        why = "is too large for the record" if diff is None else "holds a password, which the record hides"
+        return _present(code, place, f"its diff {why}"), None
+    if commit:
+        return _present(code, place, f"commit {short(commit)} is in no repository here"), None
+    return _present(code, place, "no commit is recorded"), None
+
+
+def _present(code: Mapping[str, Any], place: Path, why: str) -> Item:
+    """The code as it is now, by the digest of its script."""
+    name = f"script {code.get('script') or 'of an interactive session'}"
+    if code.get("script") is None:
+        return Item("code", name, "cannot", f"{why}, and no script", "", stops=True)
+    if not place.is_file():
+        return Item("code", name, "cannot", f"{why}, and {place} is missing", "bring the script back", stops=True)
+    if digest_file(place) == code.get("script_digest"):
+        return Item("code", name, "same", f"{why}; the script has the recorded digest, what it imports is not recorded")
+    return Item("code", name, "cannot", f"{why}, and the script has changed", "restore the script", CLOSE_NUMBERS)
+
+
+def _data_item(header: RecordedHeader) -> Item:
+    if header.data is not None:
+        return Item("data", "blend", "same", "the command reads the corpora by digest")
+    return Item("data", "what the command reads", "unknown", "not recorded: the digests of the batches will tell")
+
+
+def run_again(command: Command, folder: ReproductionFolder, *, recorded_python: bool) -> RecordedRunDirectory:
+    """Runs the command in a copy of its working directory; the run is recorded in the reproduction's folder.
+
+    Args:
+        command: of the plan.
+        folder: of the reproduction.
+        recorded_python: whether a virtual environment is made from the recorded versions.
+
+    Returns:
+        The new run.
+
+    Raises:
+        TrainingError: the command failed.
+        EvidenceError: the code cannot be rebuilt, or the command recorded no run.
+        UserError: the recorded environment cannot be made.
+    """
+    earlier = find_recorded_runs(folder.runs)
+    if earlier and earlier[-1].state() == "finished":  # an interrupted call had come so far
+        return earlier[-1]
+    header = command.header
+    work = folder.path.absolute() / "work"
+    made = folder.path / ".work-is-made"
+    if not made.exists():
+        _copy(command, work)
+        made.touch()
+    python = make_environment(header.environment, folder.path / "environment") if recorded_python else None
+    words = [word.replace(str(command.root), str(work)) for word in header.command]
+    words[0] = _program(header, python)
+    variables = {**os.environ, **recorded_variables(header.environment), RUNS_VARIABLE: str(folder.runs.absolute())}
+    say(f"reproduce: {' '.join(header.command)}")
+    done = subprocess.run(
+        words,
+        cwd=work / command.folder.relative_to(command.root),
+        env={name: value for name, value in variables.items() if value is not None},
+        stdout=STANDARD_ERROR,
+        check=False,
+    )
+    if done.returncode:
+        raise TrainingError(f"{work}: the recorded command ended with exit code {done.returncode}; its output is above")
+    found = find_recorded_runs(folder.runs)
+    if not found:
+        raise EvidenceError(
+            f"{work}: the command recorded no run, expected a call of treering.start; was it run from another folder?",
+            file=work,
+        )
+    remove(command.root, work)
+    return found[-1]
+
+
+def _program(header: RecordedHeader, python: Path | None) -> str:
+    """The program of the command; for a Python that is not here, this one."""
+    program = header.command[0]
+    if not Path(program).name.startswith("python"):
+        return program
+    if python is not None:
+        return str(python)
+    recorded = str(header.environment.get("system", {}).get("executable", ""))
+    return next((each for each in (recorded, shutil.which(program)) if each and Path(each).exists()), sys.executable)
+
+
+def _copy(command: Command, work: Path) -> None:
+    """Makes the copy of the working directory.
+
+    Raises:
+        EvidenceError: the code cannot be rebuilt.
+    """
+    code = command.header.code
+    if command.repository is not None:
+        check_out(command.repository, str(code["commit"]), str(code["diff"] or ""), work)
+    else:
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True)
+    _lay_beside(command.root, work, {*command.outputs, work.parent}, _parents(command))
+
+
+def _parents(command: Command) -> set[Path]:
+    """Folders of checkpoints, which are left out whole: files in them lead a trainer to its newest checkpoint."""
+    return {each.parent for each in command.outputs[1:]} - {command.root, command.folder}
+
+
+def _lay_beside(source: Path, target: Path, left_out: set[Path], folders: set[Path]) -> None:
+    """Lays what git does not track into the copy."""
+    for entry in sorted(source.iterdir()):
+        copy = target / entry.name
+        if entry.name == ".git" or entry in left_out or entry in folders:
+            continue
+        inside = any(each.is_relative_to(entry) for each in left_out | folders)
+        if entry.is_dir() and not entry.is_symlink() and (inside or copy.is_dir()):
+            copy.mkdir(exist_ok=True)
+            _lay_beside(entry, copy, left_out, folders)
+        elif copy.exists() or copy.is_symlink():
+            continue
+        elif entry.is_file() and entry.stat().st_size <= _COPIED_BYTES:
+            shutil.copy2(entry, copy)
+        else:
+            copy.symlink_to(entry.resolve(), target_is_directory=entry.is_dir())

@@ -1,0 +1,123 @@
+"""A run that a plain loop recorded, made again by its recorded command."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import reporting_trainer
+import versioned_project
+
+from treering.config.canonical import digest_json
+from treering.errors import UserError
+from treering.reproduce.command import plan_command
+from treering.runlog.find import find_recorded_runs
+from treering.runlog.reproductions import reproductions_of
+
+pytestmark = pytest.mark.slow
+
+SETTINGS = json.dumps({"steps": 12, "samples": 40, "every": 5})
+LOOP = """
+import sys, json
+from pathlib import Path
+import treering
+run = treering.start("beside", config={})
+offset = json.loads(Path("offset.json").read_text())
+for step in range(run.last_step + 1, 7):
+    run.step(loss=1 / step, tokens=[[step, step + (offset if step > 3 else 0), 3]])
+    if step % 2 == 0:
+        Path("weights.bin").write_bytes(bytes([step] * 8))
+        run.checkpoint("weights.bin")
+run.finish()
+"""
+
+
+def trained(root: Path, *command):
+    """Runs a command in a folder; the one run that it recorded."""
+    subprocess.run([sys.executable, *command], cwd=root, check=True, capture_output=True)
+    return find_recorded_runs(root / "runs")[-1]
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """A loop in a repository, changed since the commit when it ran, and changed again afterwards."""
+    root = tmp_path_factory.mktemp("loop") / "loop"
+    root.mkdir()
+    script = root / "train.py"
+    shutil.copy(reporting_trainer.__file__, script)
+    (root / ".gitignore").write_text("runs/\nckpt/\n")
+    versioned_project.git(root, "init", "-q")
+    versioned_project.git(root, "add", "-A")
+    versioned_project.git(root, "commit", "-qm", "loop")
+    script.write_text(script.read_text().replace("50_000, 17", "50_000, 18"))
+    run = trained(root, "train.py", SETTINGS)
+    script.write_text(script.read_text().replace("50_000, 18", "50_000, 19"))
+    return root, run
+
+
+def test_the_recorded_code_runs_beside_the_original(repository, monkeypatch, treering):
+    root, run = repository
+    monkeypatch.chdir(root)
+    written = {path: path.stat().st_mtime_ns for path in (root / "ckpt").rglob("*")}
+    code, out, err = treering("reproduce", run.id)
+    assert code == 0, out + err
+    assert "Identical to the last bit over 12 steps: the same data, and the same loss." in out
+    assert {path: path.stat().st_mtime_ns for path in (root / "ckpt").rglob("*")} == written
+    assert len(find_recorded_runs(root / "runs")) == 1
+    (folder,) = reproductions_of(run)
+    (again,) = find_recorded_runs(folder.runs)
+    assert again.id == run.id
+    assert not (folder.path / "work").exists()
+    assert folder.record.plan["items"][1]["state"] == "rebuilt"
+
+
+def test_a_command_that_reads_other_data_now(tmp_path, monkeypatch, treering):
+    (tmp_path / "train.py").write_text(LOOP)
+    (tmp_path / "offset.json").write_text("1")
+    run = trained(tmp_path, "train.py")
+    (tmp_path / "offset.json").write_text("2")
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = treering("reproduce", run.id, "--json")
+    document = json.loads(out)
+    assert (code, document["identical"]) == (6, False)
+    assert document["sentence"].startswith("The data differ from step 4")
+    assert document["plan"]["items"][1]["reason"].startswith("no commit is recorded; the script has the recorded")
+    assert (tmp_path / "weights.bin").read_bytes() == bytes([6] * 8)
+
+
+def reseal(run, **changes):
+    header = run.attempts()[0].header_file
+    document = json.loads(header.read_text()) | changes
+    del document["digest"]
+    header.write_text(json.dumps(document | {"digest": digest_json(document)}))
+    return find_recorded_runs(run.path.parent)[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "remedy"),
+    [
+        ({"command": ["python", "train.py", "--token=***"]}, "the command holds a password", "TREERING_RECORD_IN=DIR"),
+        ({"world_size": 2}, "2 ranks were started by a launcher", "TREERING_RECORD_IN=DIR"),
+        ({"folder": "/gone/from/here"}, "its working directory /gone/from/here is missing", "bring the folder back"),
+        ({"host": "another-node"}, "it was recorded on another-node, not on this machine", "then give --trust"),
+    ],
+)
+def test_commands_that_are_not_run(repository, tmp_path, changes, reason, remedy):
+    root, run = repository
+    copy = shutil.copytree(run.path, tmp_path / "runs" / run.path.name, ignore=shutil.ignore_patterns("reproductions"))
+    found, _ = plan_command(reseal(type(run)(copy), **changes), None, recorded_python=False, trusted=False)
+    (stopping, *_) = found.stopping
+    assert reason in stopping.reason
+    assert remedy in stopping.remedy
+    assert root.is_dir()
+
+
+def test_trust_and_steps(repository, tmp_path):
+    _, run = repository
+    copy = shutil.copytree(run.path, tmp_path / "runs" / run.path.name, ignore=shutil.ignore_patterns("reproductions"))
+    other = reseal(type(run)(copy), host="another-node")
+    assert plan_command(other, None, recorded_python=False, trusted=True)[0].stopping == ()
+    with pytest.raises(UserError, match=r"--steps: found 3:13, expected steps of run \w+, 1 to 12"):
+        plan_command(other, range(3, 14), recorded_python=False, trusted=True)

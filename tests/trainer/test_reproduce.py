@@ -1,0 +1,73 @@
+"""A run that is made again from its record: identical to the last bit, and the original as it was."""
+
+import json
+import shutil
+import signal
+
+import pytest
+import versioned_project
+
+from treering.project import Project
+from treering.runlog.directory import RunDirectory
+from treering.runlog.find import find_runs
+from treering.runlog.reproductions import reproductions_of
+
+pytestmark = [pytest.mark.trainer, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def killed_twice(zygote, project, tmp_path_factory):
+    """A run in a repository whose code is not the code that is here; killed after steps 6 and 10."""
+    root = shutil.copytree(zygote.sources, tmp_path_factory.mktemp("clone") / "clone")
+    versioned_project.git(root, "init", "-q")
+    versioned_project.git(root, "add", "trainer", "platform")
+    versioned_project.git(root, "commit", "-qm", "sources")
+    changed = root / "platform/treering/config/schedule.py"
+    changed.write_text(changed.read_text() + "\n\nCHANGED = 1\n")
+    here = Project(shutil.copytree(project.root, root / "work"))
+    for step in (6, 10):
+        zygote.train(
+            here, here.runs, "--no-publish", code_root=root, expect=-signal.SIGKILL, kill_after_ring={"step": step}
+        )
+    zygote.train(here, here.runs, "--no-publish", code_root=root)
+    (run,) = find_runs(here.runs)
+    assert [each.header.origin for each in run.attempts()] == ["start", "resume", "resume"]
+    return here, run
+
+
+def content(run):
+    """Every file of a run but for its reproductions, with its time."""
+    files = [path for path in run.path.rglob("*") if path.is_file() and "reproductions" not in path.parts]
+    return {path: path.stat().st_mtime_ns for path in files if path.name != "lock" and "columns" not in path.parts}
+
+
+def test_a_run_that_was_killed_twice_is_identical_by_its_rebuilt_code(killed_twice, monkeypatch, treering):
+    here, run = killed_twice
+    monkeypatch.chdir(here.root)
+    before = content(run)
+    code, out, err = treering("reproduce", run.id)
+    assert code == 0, out + err
+    assert "Identical to the last bit over 15 steps: the same data, and the same" in out
+    assert content(run) == before
+    (folder,) = reproductions_of(run)
+    again = RunDirectory(folder.runs / run.id)
+    assert again.attempts()[0].header.code["digest"] == run.attempts()[0].header.code["digest"]
+    assert again.attempts()[0].header.code["commit"] == run.attempts()[0].header.code["commit"]
+    assert [each.name for each in folder.path.iterdir() if each.name.startswith("source")] == []
+    record = folder.record
+    assert (record.identical, record.first_step, record.last_step, record.from_step) == (True, 1, 15, 0)
+    states = {each["part"]: each["state"] for each in record.plan["items"]}
+    assert (states["code"], states["data"]) == ("rebuilt", "same")
+    assert [each.path.parent for each in find_runs(here.runs)] == [here.runs]
+
+
+@pytest.mark.usefixtures("trials")
+def test_some_steps_from_the_checkpoint_before_them(killed_twice, monkeypatch, treering):
+    here, run = killed_twice
+    monkeypatch.chdir(here.root)
+    code, out, err = treering("reproduce", run.id, "--steps", "14:14", "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    assert (document["first_step"], document["last_step"], document["from_step"]) == (13, 14, 12)
+    assert document["comparison"]["numbers"]["compared_steps"] == 2
+    assert document["identical"]
