@@ -11,9 +11,10 @@ from treering.runlog.columns.ranks import RankedColumns, columns_of_path
 from treering.runlog.metric_catalog import METRICS, Metric, described
 from treering.runlog.recorded_directory import RecordedAttempt, RecordedRunDirectory, RecordedSegment
 from treering.runlog.recorded_ring import RecordedRing
-from treering_dashboard.frames.curves import ColumnSource, Compute, Curves, RowSource, Stretch
+from treering_dashboard.frames.curves import Compute, Curves, Stretch
 from treering_dashboard.frames.rings import Restart, RunFrames
 from treering_dashboard.frames.shares import report_speed, report_time
+from treering_dashboard.frames.sources import ColumnSource, RowSource
 
 Source = ColumnSource | RowSource
 

@@ -24,8 +24,9 @@ from treering.runlog.columns.path import PathColumns
 from treering.runlog.directory import RunDirectory
 from treering.runlog.incidents import Incident
 from treering.runlog.metric_catalog import describe
-from treering_dashboard.frames.curves import ColumnSource, Curves, Offset, RowSource, Stretch
+from treering_dashboard.frames.curves import Curves, Offset, Stretch
 from treering_dashboard.frames.shares import shares_of
+from treering_dashboard.frames.sources import ColumnSource, RowSource
 
 VALIDATION = "validation/loss"
 
