@@ -278,17 +278,32 @@ def energy(run: AnyRun) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     """
     recorded = isinstance(run, RecordedRunDirectory)
     electricity = read_settings(project()).electricity
-    return _energy(str(run.path), version(run), sensors_version(run), electricity, recorded=recorded)
+    tokens = _path_tokens(run) if isinstance(run, RecordedRunDirectory) else None
+    return _energy(str(run.path), version(run), sensors_version(run), electricity, tokens, recorded=recorded)
+
+
+def _path_tokens(run: RecordedRunDirectory) -> int | None:
+    """The tokens of all ranks as the run's line has them; a run that does not hold is asked itself."""
+    line = summary(run)
+    if line.problems:
+        return path_tokens(run)
+    return line.consumed_tokens if line.all_ranks else None
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
 def _energy(
-    path: str, version: Version, seen: Version, electricity: ElectricityConfig, *, recorded: bool
+    path: str,
+    version: Version,
+    seen: Version,
+    electricity: ElectricityConfig,
+    tokens: int | None,
+    *,
+    recorded: bool,
 ) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     del version, seen  # part of the key alone
     if recorded:
         other = RecordedRunDirectory(Path(path))
-        return recorded_energy(other, path_tokens(other), electricity), sensors(other.attempts())
+        return recorded_energy(other, tokens, electricity), sensors(other.attempts())
     run = RunDirectory(Path(path))
     summary = summary_of_path(run)
     tflops = [ring.tflops_per_device for ring in summary.newest if ring.tflops_per_device is not None]

@@ -115,8 +115,14 @@ class Curves:
         """The newest step that is not left out; later steps may be."""
         return self.last_step if self.until_step is None else min(self.last_step, self.until_step)
 
+    @property
+    def attempts(self) -> set[int]:
+        """The attempts that have rows."""
+        return {each.attempt for each, rows in zip(self.stretches, self._base["lengths"], strict=True) if rows}
+
     def __len__(self) -> int:
-        return len(self.fact("step"))
+        window = self._window
+        return int(window.stop - window.start)
 
     def describe(self, key: str) -> Metric:
         """The metric of a key."""
@@ -155,9 +161,9 @@ class Curves:
         """The rows that are not left out."""
         steps = self._base["step"]
         start = int(np.searchsorted(steps, self.after, "right")) if self.after else 0
-        return slice(
-            start, len(steps) if self.until_step is None else int(np.searchsorted(steps, self.until_step, "right"))
-        )
+        if self.until_step is None:
+            return slice(start, len(steps))
+        return slice(start, max(start, int(np.searchsorted(steps, self.until_step, "right"))))
 
     def _whole(self, name: str) -> Floats:
         ended: Floats = self._base["ended_at"]
@@ -277,6 +283,11 @@ class Curves:
             facts: names; tokens are left out where the rows report none.
         """
         names = dict.fromkeys(("step", "segment", "attempt", *facts))
+        if not isinstance(positions, slice) and not len(
+            positions
+        ):  # nothing is computed: a fact of a million rows takes time
+            kinds = {name: np.int64 if name in ("step", "segment", "attempt") else np.float64 for name in names}
+            return pd.DataFrame({n: np.zeros(0, k) for n, k in kinds.items() if n != "tokens" or self.has_tokens})
         return pd.DataFrame({name: self.fact(name)[positions] for name in names if name != "tokens" or self.has_tokens})
 
     def at(self, steps: Sequence[int], facts: Sequence[str] = FACTS) -> pd.DataFrame:

@@ -4,7 +4,7 @@ Reads what the trainer wrote, through the columns. Evidence that does not hold e
 `problems`: a page shows the rows before the fault, and names the fault.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 
@@ -101,17 +101,18 @@ class RunFrames:
         """Steps on the path that hold."""
         return len(self.path)
 
-    def held_out(self, corpus: str = "") -> pd.DataFrame:
+    def held_out(self, corpus: str = "", facts: Sequence[str] = ()) -> pd.DataFrame:
         """Held-out losses on the path: facts of each measurement with `loss`.
 
         Args:
             corpus: whose; empty: the blend's.
+            facts: beside step, segment, attempt and tokens.
         """
         key = f"{VALIDATION}/{corpus}" if corpus else VALIDATION
         if key not in self.path:
-            return self.path.frame([]).assign(loss=[])
+            return self.path.frame([], ("tokens", *facts)).assign(loss=[])
         positions, values = self.path.points(key)
-        return self.path.frame(positions).assign(loss=values)
+        return self.path.frame(positions, ("tokens", *facts)).assign(loss=values)
 
     @property
     def held_out_corpora(self) -> list[str]:

@@ -1,13 +1,29 @@
-"""Where the rows of an attempt come from: its columns, or rows in memory."""
+"""Where the rows of an attempt come from: its columns, or rows in memory.
+
+Large parts of the columns stay in memory, because a live page reads the same million rows again after every ring. The
+name of a part has the digest of its last ring, so it stands for all rings of the part.
+"""
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
+import streamlit as st
 
 from treering.runlog.columns.attempt import AttemptColumns
 from treering.runlog.columns.buckets import Buckets
+from treering.runlog.columns.ranks import RankedColumns
 from treering.runlog.columns.rows import METRIC_PREFIX, Rows, Series
 from treering_dashboard.frames.buckets import Positions
+
+KEPT_ROWS: Final = 1 << 16
+"""Parts of that many rows stay in memory; smaller ones are merged soon."""
+_MOST_KEPT: Final = 128
+"""Reads of parts in memory, 2 to 4 MB each."""
+
+
+class _ReplacedError(Exception):
+    """The columns were built again while a part of them was read."""
 
 
 class ColumnSource:
@@ -15,8 +31,35 @@ class ColumnSource:
 
     def __init__(self, columns: AttemptColumns) -> None:
         self._columns = columns
-        self.series = columns.series
         self.many_buckets = columns.many_buckets
+
+    def series(self, names: Sequence[str], after: int, last_step: int) -> tuple[Positions, dict[str, Series]]:
+        """The rows between two steps; see `AttemptColumns.series`."""
+        if isinstance(self._columns, RankedColumns) and self._columns.sums_tokens:
+            return self._columns.series(names, after, last_step)  # a part of rank 0 does not stand for other ranks
+        steps: list[Positions] = []
+        found: dict[str, list[Series]] = {name: [] for name in names}
+        until = after
+        try:
+            for part in self._columns.head().parts:
+                if part.rows < KEPT_ROWS or part.last_step > last_step:
+                    break
+                if part.last_step <= after:
+                    continue
+                of = (str(self._columns.rings_file), part.name, part.first_step, part.last_step)
+                whole, columns = _kept(*of, tuple(names), self._columns)
+                start = int(np.searchsorted(whole, after, "right"))
+                steps.append(whole[start:])
+                for name in names:
+                    found[name].append(Series(columns[name].values[start:], columns[name].known[start:]))
+                until = part.last_step
+        except _ReplacedError:
+            return self._columns.series(names, after, last_step)
+        rest, newest = self._columns.series(names, until, last_step)
+        if not steps:
+            return rest, newest
+        joined = {name: Series.joined([*each, newest[name]]) for name, each in found.items()}
+        return np.concatenate([*steps, rest]), joined
 
     def names(self) -> list[str]:
         """The metrics of the head."""
@@ -59,3 +102,27 @@ class RowSource:
     def newest(self, name: str, last_step: int) -> None:
         """None: the rows tell."""
         del name, last_step
+
+
+@st.cache_resource(max_entries=_MOST_KEPT, show_spinner=False)
+def _kept(
+    rings: str, part: str, first_step: int, last_step: int, names: tuple[str, ...], _columns: AttemptColumns
+) -> tuple[Positions, dict[str, Series]]:
+    """The steps of a part, and columns at these steps.
+
+    Args:
+        rings: the file of the rings, a part of the key alone.
+        part: its name.
+        first_step: the first step of the part.
+        last_step: the last one.
+        names: of the columns.
+        _columns: of the attempt.
+
+    Raises:
+        _ReplacedError: the columns were built again from other rings.
+    """
+    del rings  # part of the key alone
+    found = _columns.series(names, first_step - 1, last_step)
+    if all(each.name != part for each in _columns.head().parts):
+        raise _ReplacedError
+    return found

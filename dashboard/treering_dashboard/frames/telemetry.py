@@ -22,7 +22,7 @@ from treering.metrics.ranks import RankSpeed, rank_speeds
 from treering.runlog.find import AnyRun
 from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering.runlog.telemetry.reading import TelemetryFolder
-from treering_dashboard.frames.curves import Curves
+from treering_dashboard.frames.curves import FACTS, Curves
 
 MOST_ROWS: Final = 2_000_000
 """Readings of an attempt that are read one by one."""
@@ -88,7 +88,7 @@ def read_telemetry(run: AnyRun, curves: Curves) -> Telemetry:
     ranks: set[int] = set()
     dropped = damaged = by_minute = 0
     cut = False
-    attempts = set(np.unique(curves.fact("attempt")).tolist())
+    attempts = curves.attempts
     own = run.attempts()
     for attempt in own:
         if attempt.number not in attempts:
@@ -173,4 +173,5 @@ def _by_step(readings: pd.DataFrame, curves: Curves, names: list[str]) -> pd.Dat
     lowest, highest = ([f"{name}{end}" for name in names] for end in ("_min", "_max"))
     parts = [grouped[names].mean(), grouped[lowest].min(), grouped[highest].max()]
     values = pd.concat(parts, axis=1)
-    return curves.frame(values.index.to_numpy()).join(values.reset_index(drop=True))
+    facts = FACTS if curves.cumulative else [name for name in FACTS if name != "samples"]  # see `axes_of`
+    return curves.frame(values.index.to_numpy(), facts).join(values.reset_index(drop=True))

@@ -113,7 +113,7 @@ def _validation_panel(drawings: Drawings, x: Placement) -> Panel:
     lines = []
     recorded = False
     for (name, members), stroke in zip(drawings.items(), strokes(len(drawings)), strict=True):
-        measured = [each.frames.held_out() for each in members]
+        measured = [each.frames.held_out(facts=[x.column]) for each in members]
         if all(len(each) for each in measured):
             data = band([loss_line(each, x) for each in measured])
             lines.append(_points(data, name, stroke))

@@ -30,7 +30,7 @@ def validation_panel(frames: RunFrames, x: Placement) -> list[Panel]:
     lines = []
     corpora = frames.held_out_corpora
     for corpus, stroke in zip(corpora, strokes(len(corpora)), strict=True):
-        measured = frames.held_out(corpus)
+        measured = frames.held_out(corpus, [x.column])
         if len(measured):
             latest = number(float(measured["loss"].iloc[-1]))
             lines.append(Line(loss_line(measured, x), corpus, latest, stroke.colour, dashed=stroke.dashed))

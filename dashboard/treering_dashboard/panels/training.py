@@ -236,7 +236,7 @@ def loss_line(measured: pd.DataFrame, x: Placement) -> pd.DataFrame:
 
 def validation_lines(frames: RunFrames, x: Placement) -> list[Line]:
     """Blend-weighted held-out loss, empty where none was measured."""
-    measured = frames.held_out()
+    measured = frames.held_out(facts=[x.column])
     if measured.empty:
         return []
     line = loss_line(measured, x)

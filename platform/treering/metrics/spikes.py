@@ -86,7 +86,7 @@ class SpikeDetector:
 
     def _z(self, log: float) -> float:
         median = _median(self._sorted)
-        mad = _median(sorted(abs(value - median) for value in self._sorted))
+        mad = _median(sorted([abs(value - median) for value in self._sorted]))
         return (log - median) / max(MAD_TO_SIGMA * mad, self._floor)
 
     def _alarm(self, step: int, value: float, z: float, rule: str) -> Alarm:

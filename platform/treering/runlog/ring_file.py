@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
@@ -85,11 +86,18 @@ def state_of(path: Path) -> tuple[int, int]:
         state = plain.stat()
         return state.st_size, state.st_mtime_ns
     try:
-        modified = _packed(plain).stat().st_mtime_ns
+        state = _packed(plain).stat()
     except FileNotFoundError:
         return 0, 0
+    return _length(plain, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns), state.st_mtime_ns
+
+
+@lru_cache(maxsize=1024)
+def _length(plain: Path, *state: int) -> int:
+    """Bytes of the lines in a compressed file, kept while the file is the same: a page asks fifty times."""
+    del state  # part of the key alone
     with open_rings(plain) as file:
-        return file.seek(0, os.SEEK_END), modified
+        return file.seek(0, os.SEEK_END)
 
 
 def compress(path: Path) -> bool:

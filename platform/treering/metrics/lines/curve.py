@@ -13,6 +13,8 @@ POINTS: Final = 24
 BARS: Final = "▁▂▃▄▅▆▇█"
 GAP: Final = "·"
 
+_FINE: Final = 100 * POINTS
+"""Stretches that are read of a long path, whose rings are not read one by one."""
 _CURVE_FILE: Final = "curve.json"
 
 
@@ -36,10 +38,17 @@ def curve_by_columns(columns: PathColumns, metric: str) -> tuple[float, ...]:
         kept = json.loads(text)
         if kept["key"] == key:
             return tuple(kept["curve"])
-    curve = curve_of(columns.history(metric).values.tolist())
+    curve = curve_of(_highest(columns, metric))
     text = json.dumps({"key": key, "curve": curve})
     columns.keep_derived(_CURVE_FILE, f"{digest_bytes(text.encode())}\n{text}")
     return curve
+
+
+def _highest(columns: PathColumns, metric: str) -> list[float]:
+    """The largest losses of at most `_FINE` stretches; all losses where one of these is infinite."""
+    chart = columns.chart(metric, _FINE)
+    highest: list[float] = chart.maximum[chart.count > 0].tolist()
+    return columns.history(metric).values.tolist() if any(map(math.isinf, highest)) else highest
 
 
 def bars(curve: Sequence[float], width: int = POINTS) -> str:

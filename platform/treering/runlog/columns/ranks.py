@@ -35,6 +35,11 @@ class RankedColumns(AttemptColumns):
         ranks = range(1, attempt.header.world_size)
         self._others = [AttemptColumns(attempt.rank_rings(rank)) for rank in ranks]
 
+    @property
+    def sums_tokens(self) -> bool:
+        """Whether the tokens are those of several ranks."""
+        return bool(self._others)
+
     def are_whole(self, last_step: int | None) -> bool:
         """Whether every rank reports its tokens, up to the same step where the attempt has left that step behind.
 
