@@ -140,6 +140,13 @@ def test_a_dry_run_without_a_sweep_and_a_sweep_of_torchrun_are_refused(invoke, s
         invoke("train", "--sweep", sweep({"seed": [1, 2]}))
 
 
+SQUEUE = """#!/bin/sh
+here=$(dirname "$0")
+if [ -e "$here/asks" ]; then cat "$here/asks" >&2; exit 1; fi
+[ "$*" = "--noheader --format=%T --jobs=4711" ] && echo PENDING
+"""
+
+
 def test_each_run_that_is_left_gets_a_job_of_slurm(invoke, sweep, project, tmp_path, monkeypatch):
     file = sweep({"optimizer.peak_learning_rate": [0.003, 0.001], "seed": [1, 2]})
     small = ("launch", "--sweep", file, "--slurm", "--nodes", 1, "--gpus-per-node", 0, "--tasks-per-node", 1)
@@ -148,6 +155,8 @@ def test_each_run_that_is_left_gets_a_job_of_slurm(invoke, sweep, project, tmp_p
     (tmp_path / "sbatch").write_text("#!/bin/sh\necho $2 >> jobs; echo 4711\n")
     (tmp_path / "sbatch").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    (tmp_path / "squeue").write_text(SQUEUE)
+    (tmp_path / "squeue").chmod(0o755)
     printed = invoke(*small, "--submit", "--set", "parallel.data=1").stdout
     scripts = [Path(line) for line in (project.root / "jobs").read_text().splitlines()]
     assert [str(script) for script in scripts] == [run["script"] for run in shown]
@@ -161,6 +170,15 @@ def test_each_run_that_is_left_gets_a_job_of_slurm(invoke, sweep, project, tmp_p
         "--no-publish",
         "--time-limit=86100",
     ]
+    # The second submit: the job of every run waits, then one has left the queue, then squeue does not answer.
+    other = ("--submit", "--time", "12h", "--set", "parallel.data=1")
+    assert invoke(*small, *other).stdout.count("job 4711 is in the queue already (PENDING)") == 4
+    (tmp_path / "asks").write_text("slurm_load_jobs error: Invalid job id specified")
+    again = json.loads(invoke(*small, *other, "--json").stdout)["runs"]
+    assert [(run["job"], run["queued"], run["doubt"]) for run in again] == [("4711", None, None)] * 4
+    (tmp_path / "asks").write_text("Unable to contact slurm controller")
+    assert "job 4711 of this run may be in the queue too" in invoke(*small, *other).stdout
+    assert len((project.root / "jobs").read_text().splitlines()) == 12
 
 
 def test_every_run_gets_what_is_left_of_the_time(sweep, project):

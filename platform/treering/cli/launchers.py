@@ -1,7 +1,6 @@
 """How `treering launch` starts a training on several nodes: by DeepSpeed's launcher over a hostfile, or by Slurm."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -74,16 +73,19 @@ def write_batch_job(
     """Keeps the script of a batch job, and submits it if asked; a dry run only says what would be kept.
 
     Returns:
-        Run, layout, path and text of the script, and the number of the job if it was submitted.
+        Run, layout, path and text of the script, and the job if it was submitted: its number, its state if it was in
+        the queue before, and what is not known of earlier jobs.
 
     Raises:
         UserError: `--output` cannot be written.
     """
     from treering.errors import UserError
+    from treering.launch.slurm_queue import submit as submit_once
     from treering.launch.start import keep, kept
 
     path = kept(start, text, "sbatch")
-    document = {"run": start.run.name, "layout": start.layout, "script": str(path), "text": text, "job": None}
+    script = {"run": start.run.name, "layout": start.layout, "script": str(path), "text": text}
+    document = {**script, "job": None, "queued": None, "doubt": None}
     if dry_run:
         return document
     keep(start, text, "sbatch")
@@ -92,7 +94,10 @@ def write_batch_job(
             write_durably(output, text)
         except OSError as error:
             raise UserError(f"--output {output}: found {error.strerror}, expected a file to write") from None
-    return {**document, "job": _submit(path) if submit else None}
+    if not submit:
+        return document
+    submitted = submit_once(path)
+    return {**script, "job": submitted.job, "queued": submitted.queued, "doubt": submitted.doubt or None}
 
 
 def print_batch_job(document: "Mapping[str, str | None]", *, dry_run: bool) -> None:
@@ -101,24 +106,10 @@ def print_batch_job(document: "Mapping[str, str | None]", *, dry_run: bool) -> N
         sys.stdout.write(document["text"] or "")
         return
     console.print(f"run {document['run']}: {document['layout']} (TP x PP x DP)", f"script {document['script']}")
-    job = document["job"]
-    console.print(f"submit it: sbatch {document['script']}" if job is None else f"job {job}")
-
-
-def _submit(script: Path) -> str:
-    """Submits a script to Slurm; returns the number of the job.
-
-    Raises:
-        UserError: sbatch is missing, or refused the script.
-    """
-    from treering.errors import UserError
-
-    try:
-        done = subprocess.run(["sbatch", "--parsable", str(script)], capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        raise UserError("--submit: found no sbatch in PATH, expected a login node of a Slurm cluster") from None
-    if done.returncode:
-        raise UserError(
-            f"{script}: sbatch refused it: {done.stderr.strip()}; change the options, or edit and submit it"
-        )
-    return done.stdout.strip().partition(";")[0]
+    job, queued = document["job"], document["queued"]
+    if job is None:
+        console.print(f"submit it: sbatch {document['script']}")
+    elif queued is None:
+        console.print(f"job {job}", *filter(None, [document["doubt"]]))
+    else:
+        console.print(f"job {job} is in the queue already ({queued}): no other job is submitted")

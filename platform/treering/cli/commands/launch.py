@@ -105,7 +105,8 @@ def launch(
 
     With `--hostfile`, the command becomes DeepSpeed's launcher and has its exit code. With `--slurm`, it prints the
     path of the script. The job of that script saves a checkpoint before its time limit, and requeues itself. With
-    `--slurm --sweep`, each run of the sweep that is not finished gets a job; a run that is training gets none.
+    `--slurm --sweep`, each run of the sweep that is not finished gets a job; a run that is training gets none. With
+    `--submit`, a run whose job is in the queue already gets no other one.
 
     Exit codes:
         0: the training is finished, or the script is written
