@@ -87,6 +87,17 @@ def test_a_single_pair_and_a_constant_difference_of_losses():
     assert paired(answers([0.5, 0.25]), answers([0.5, 0.25])).p == 1
 
 
+def test_a_rounding_error_is_no_noise():
+    """The mean of three times 0.1 is not 0.1, so that the variance of equal numbers is not 0."""
+    third = paired(dict(zip("abc", (0.2, 0.3, 0.4), strict=True)), dict(zip("abc", (0.3, 0.4, 0.5), strict=True)))
+    assert (third.p, third.low, third.high) == (0.25, third.value, third.value)
+    assert third.value == pytest.approx(0.1)
+    seeds = welch([0.1, 0.1, 0.1], [0.7, 0.7, 0.7])
+    assert (seeds.p, math.isnan(seeds.low), seeds.value) == (1.0, True, pytest.approx(0.6))
+    small = welch([1e-9, 2e-9, 3e-9], [11e-9, 12e-9, 13e-9])
+    assert small.p < 0.001, "small numbers have their noise"
+
+
 def test_the_bootstrap_gives_the_same_numbers_again_whatever_the_order_of_the_items():
     random = np.random.default_rng(0)
     first, second = answers(random.random(50)), answers(random.random(50))

@@ -30,6 +30,9 @@ _SIMULATED: Final = 20_000
 _SEED: Final = 20_260_101
 _CHUNK: Final = 2_000_000
 
+_ROUNDING: Final = 1e-12
+"""Relative error of a mean of equal numbers: `(0.1 + 0.1 + 0.1) / 3` is not 0.1."""
+
 _MANY: Final = 50
 """Values in a group beyond which Student's t is taken for normal: a detectable difference is up to 4 % too small."""
 
@@ -132,8 +135,9 @@ def _bootstrap(differences: NDArray[np.float64], tests: int) -> Effect:
     if items < 2:
         return Effect(value, math.nan, math.nan, 1.0, math.nan, "bootstrap", items)
     stderr = float(differences.std(ddof=1)) / math.sqrt(items)
-    if stderr == 0:
-        p = 1.0 if value == 0 else 2.0 ** (1 - items)  # every item changed by the same: the test of signs
+    if _is_rounding(stderr, float(np.abs(differences).max())):
+        # Every item changed by the same: the test of signs.
+        p = 1.0 if _is_rounding(abs(value), 1.0) else 2.0 ** (1 - items)
         return Effect(value, value, value, p, 0.0, "bootstrap", items)
     random = np.random.default_rng(_SEED)
     rows = max(1, _CHUNK // items)
@@ -165,7 +169,8 @@ def welch(first: Sequence[float], second: Sequence[float], tests: int = 1) -> Ef
         return Effect(value, math.nan, math.nan, 1.0, math.nan, "welch")
     parts = [float(np.var(values, ddof=1)) / len(values) for values in (first, second)]
     stderr = math.sqrt(sum(parts))
-    if stderr == 0:  # seeds that change nothing show no noise
+    if _is_rounding(stderr, float(max(np.abs(first).max(), np.abs(second).max()))):
+        # Seeds that change nothing show no noise.
         return Effect(value, math.nan, math.nan, 1.0, math.nan, "welch")
     freedom = stderr**4 / sum(part**2 / (len(v) - 1) for part, v in zip(parts, (first, second), strict=True))
     p = min(1.0, 2 * float(special.stdtr(freedom, -abs(value) / stderr)))
@@ -196,6 +201,11 @@ def _found_by_welch(first: int, second: int, tests: int) -> float:
 
 def _detectable(stderr: float, tests: int) -> float:
     return (_normal(1 - ALPHA / 2 / tests) + _normal(POWER)) * stderr
+
+
+def _is_rounding(error: float, size: float) -> bool:
+    """Whether an error is only that of computing with numbers of this size."""
+    return error <= _ROUNDING * size
 
 
 def _normal(probability: float) -> float:
