@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -94,6 +95,13 @@ def test_runs_without_evaluations_and_without_validation_are_not_comparable(root
     text = treering("compare", first.id, second.id)[1]
     assert "B against A (model.num_layers 2 → 4): not comparable" in text
     assert "A  no checkpoint is evaluated; `treering evaluate` scores them all" in text
+
+
+def test_a_folder_may_have_an_at_sign_in_its_name(root, treering):
+    first, second = lay_run(root), lay_run(root, layers=4)
+    there = shutil.copytree(first.path.parent, root / "me@node")
+    text = treering("compare", there / first.path.name, there / second.path.name)[1]
+    assert "B against A (model.num_layers 2 → 4)" in text
 
 
 def lay_four_configs(root):

@@ -1,5 +1,6 @@
 """`treering compare`: whether runs or checkpoints differ by more than noise."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -220,7 +221,7 @@ def _named(name: str) -> "tuple[AnyRun, int | None]":
     from treering.runlog.directory import RunDirectory
     from treering.runlog.find import named_run
 
-    run_name, at, step = name.rpartition("@")
+    run_name, at, step = ("", "", "") if Path(name).is_dir() else name.rpartition("@")
     if at and not step.isdecimal():
         raise UserError(f"{name!r}: found step {step!r}, expected a number, as in RUN@300")
     run = named_run(project().runs, run_name if at else name)
