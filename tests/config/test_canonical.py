@@ -2,7 +2,7 @@
 
 import pytest
 
-from treering.config.canonical import canonical_json
+from treering.config.canonical import canonical_json, said_otherwise
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,18 @@ def test_what_differs_from_rfc_8785(value, ours, rfc_8785):
 )
 def test_what_is_as_in_rfc_8785(value, text):
     assert canonical_json(value) == text
+
+
+@pytest.mark.parametrize(
+    ("found", "said", "expected"),
+    [
+        ({"a": {"x": 1.0, "y": "z"}}, {"a": {"x": 1, "y": "z"}}, []),
+        ({"a": {"x": 1.0, "y": None}, "b": 2}, {"a": {"x": 1.0, "y": None}}, []),
+        ({"a": {"x": 1, "y": 2.0}}, {"a": {"x": True, "y": 2.0}}, [("a.x", 1, True)]),
+        ({"a": {"x": False}}, {"a": {"x": 0}}, [("a.x", False, 0)]),
+        ({"a": {"x": 0.5, "y": 1.0}}, {"a": {"x": 0.5, "y": 1.5}}, [("a.y", 1.0, 1.5)]),
+        ({"a": {"x": [1, 2]}}, {"a": {"x": [1, True]}}, [("a.x.1", 2, True)]),
+    ],
+)
+def test_what_a_record_says_otherwise_is_named_by_its_path(found, said, expected):
+    assert list(said_otherwise(found, said)) == expected

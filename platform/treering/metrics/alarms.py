@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 LOSS: Final = "train/loss"
+HELD_OUT_LOSS: Final = "validation/loss"
 GRAD_NORM: Final = "train/grad_norm"
 
 MAD_TO_SIGMA: Final = 1.4826

@@ -21,7 +21,9 @@ ABSENT: Final = "—"
 
 _NAMES = ("corpus", "operation", "name")
 _NO_METRICS = ("items", "examples", "truncated")
-_STDERR = "_stderr"
+STDERR: Final = "_stderr"
+"""Ends the name of a standard error; before it comes the metric's name."""
+
 _FILTER = re.compile("[,.]")
 _HEADLINES = ("acc", "acc_norm", "exact_match", "em", "f1", "mcc", "word_perplexity")
 
@@ -150,7 +152,7 @@ def scores(evaluation: Evaluation) -> list[Score]:
         for shots, metrics in by_shots.items():
             items = int(metrics.get("items", 0))
             for metric, value in metrics.items():
-                if metric in _NO_METRICS or _STDERR in metric:
+                if metric in _NO_METRICS or STDERR in metric:
                     continue
                 stderr = metrics.get(_stderr_key(metric), math.nan)
                 found.append(Score(task, int(shots), metric, value, stderr, items))
@@ -160,7 +162,7 @@ def scores(evaluation: Evaluation) -> list[Score]:
 def _stderr_key(metric: str) -> str:
     """`acc` -> `acc_stderr`; the harness's own `acc,none` -> `acc_stderr,none`."""
     name, comma, chosen = metric.partition(",")
-    return f"{name}{_STDERR}{comma}{chosen}"
+    return f"{name}{STDERR}{comma}{chosen}"
 
 
 def headline(metrics: Sequence[str]) -> str:

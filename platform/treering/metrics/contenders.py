@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import Any, Final, Literal
 
 from treering.config.resolved_blend import ResolvedBlend
-from treering.metrics.compare import flatten, headline_scores
+from treering.metrics.alarms import HELD_OUT_LOSS
+from treering.metrics.compare import STDERR, flatten, headline_scores
 from treering.runlog.columns.path import PathColumns
 from treering.runlog.directory import RunDirectory
 from treering.runlog.find import AnyRun
@@ -17,9 +18,6 @@ from treering.runlog.journal import Scored
 from treering.runlog.metric_catalog import described
 from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering.runlog.records import Evaluation
-
-VALIDATION: Final = "validation/loss"
-STDERR: Final = "_stderr"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,7 @@ class Contender:
         """Held-out losses that were measured during training, by step."""
         corpora = [part.corpus for part in self.run.resolved.blend.components]
         path = PathColumns.of_run(self.run.path_to())
-        found = path.histories([VALIDATION, *(f"{VALIDATION}/{corpus}" for corpus in corpora)])
+        found = path.histories([HELD_OUT_LOSS, *(f"{HELD_OUT_LOSS}/{corpus}" for corpus in corpora)])
         by_step = {
             corpus: dict(zip(history.steps.tolist(), history.values.tolist(), strict=True))
             for corpus, history in zip(("", *corpora), found.values(), strict=True)
@@ -164,7 +162,7 @@ class RecordedContender:
         """Held-out losses that the trainer reported, by step."""
         path = PathColumns.of_recorded(self.run.path_to_end())
         names = dict.fromkeys(name for columns, _ in path.stretches for name in columns.head().metrics)
-        name = next((name for name, metric in described(names).items() if metric.key == VALIDATION), None)
+        name = next((name for name, metric in described(names).items() if metric.key == HELD_OUT_LOSS), None)
         if name is None:
             return {}
         history = path.history(name)

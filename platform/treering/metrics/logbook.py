@@ -10,11 +10,11 @@ from typing import Any, Final, Literal
 
 from treering.config.canonical import short
 from treering.errors import EvidenceError
-from treering.metrics.lost_work import AnyAttempt, AttemptTimes, Loss, losses, silences
+from treering.metrics.lost_work import AttemptTimes, Loss, losses, silences
 from treering.metrics.path_summary import summary_of_path
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import RunDirectory
-from treering.runlog.find import AnyRun
+from treering.runlog.find import AnyAttempt, AnyRun
 from treering.runlog.journal import (
     Archived,
     CheckpointRemoved,

@@ -7,12 +7,11 @@ from typing import Final
 import numpy as np
 
 from treering.metrics.state import STALL_FLOOR_S, STALL_STEPS
-from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.columns.attempt import AttemptColumns
 from treering.runlog.columns.rows import METRIC_PREFIX, Floats, Integers
+from treering.runlog.find import AnyAttempt
 from treering.runlog.recorded_directory import RecordedAttempt
 
-AnyAttempt = AttemptDirectory | RecordedAttempt
 _PAUSES: Final = (f"{METRIC_PREFIX}time/validation", f"{METRIC_PREFIX}time/checkpoint")
 _BLOCK: Final = 20
 """Steps whose median a pause is compared with."""

@@ -9,6 +9,7 @@ from treering.config.canonical import short
 from treering.config.resolved import CONFIG_FILE, RUN_ID_LENGTH
 from treering.errors import EvidenceError, NotFoundError, UserError
 from treering.files import read_bytes, read_text
+from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import (
     CheckpointDirectory,
     RunDirectory,
@@ -18,10 +19,11 @@ from treering.runlog.directory import (
 from treering.runlog.document import read_document
 from treering.runlog.folders import ATTEMPTS, CHECKPOINTS
 from treering.runlog.journal import Archived, Entry, Journal
-from treering.runlog.recorded_directory import POINTER_FILE, RECORD_FILE, RecordedRunDirectory
+from treering.runlog.recorded_directory import POINTER_FILE, RECORD_FILE, RecordedAttempt, RecordedRunDirectory
 from treering.runlog.recorded_records import RecordedCheckpoint
 
 AnyRun = RunDirectory | RecordedRunDirectory
+AnyAttempt = AttemptDirectory | RecordedAttempt
 
 _ARCHIVED = b'"kind":"archived"'
 """In the line of such an entry: most journals have none, and are not parsed for a list."""

@@ -14,11 +14,12 @@ from treering.runlog.ancestry import segments_left
 from treering.runlog.columns.path import PathColumns
 from treering.runlog.columns.rows import Series
 from treering.runlog.directory import MANIFEST_FILE, CheckpointDirectory, RunDirectory
+from treering.runlog.find import AnyAttempt
 from treering.runlog.journal import Evaluated
 from treering.runlog.records import Evaluation, RunState
 from treering.runlog.reproductions import reproduction_files
 from treering.ship import projection
-from treering.ship.source import AnyAttempt, AnySegment, Model, Scores
+from treering.ship.source import AnySegment, Model, Scores
 from treering.store.values import DatasetInput, Point
 
 

@@ -6,13 +6,14 @@ from typing import Any
 
 from treering.metrics.alarms import Alarm
 from treering.runlog.columns.rows import Series
+from treering.runlog.find import AnyAttempt
 from treering.runlog.journal import Scored
 from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering.runlog.recorded_records import RecordedCheckpoint
 from treering.runlog.records import RunState
 from treering.runlog.reproductions import reproduction_files
 from treering.ship import projection
-from treering.ship.source import AnyAttempt, AnySegment, Model
+from treering.ship.source import AnySegment, Model
 from treering.store.values import DatasetInput, Point
 
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from treering.runlog.find import AnyAttempt
 from treering.ship.projection import SENSORS_TAG
-from treering.ship.source import AnyAttempt
 from treering.ship.tail import Position, TelemetryTail
 from treering.ship.windows import Stretch, digest_at, holds, windows
 from treering.store.memory import Writable

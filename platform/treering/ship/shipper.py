@@ -19,6 +19,7 @@ from treering.config.canonical import parse_json
 from treering.errors import TreeringError
 from treering.runlog.columns.attempt import AttemptColumns
 from treering.runlog.directory import RunDirectory
+from treering.runlog.find import AnyAttempt
 from treering.runlog.folders import END_FILE, HEADER_FILE, RunFolder
 from treering.runlog.incidents import INCIDENTS_FILE
 from treering.runlog.journal import Promoted
@@ -31,7 +32,7 @@ from treering.ship.own_run import OwnRun
 from treering.ship.promotions import promotions_of
 from treering.ship.recorded_run import RecordedRun
 from treering.ship.sensors import SensorShipper
-from treering.ship.source import AnyAttempt, AnySegment, Model, Source
+from treering.ship.source import AnySegment, Model, Source
 from treering.ship.tail import Position
 from treering.ship.target import ShipReport, one_shipper
 from treering.ship.windows import Stretch, digest_at, holds, is_within_bucket, num_rings, windows

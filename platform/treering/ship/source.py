@@ -7,14 +7,13 @@ from typing import Protocol
 
 from treering.metrics.alarms import Alarm
 from treering.runlog.ancestry import PathSegment
-from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.columns.rows import Series
+from treering.runlog.find import AnyAttempt
 from treering.runlog.folders import RunFolder
-from treering.runlog.recorded_directory import RecordedAttempt, RecordedSegment
+from treering.runlog.recorded_directory import RecordedSegment
 from treering.runlog.records import RunState
 from treering.store.values import DatasetInput, Point
 
-AnyAttempt = AttemptDirectory | RecordedAttempt
 AnySegment = PathSegment | RecordedSegment
 
 

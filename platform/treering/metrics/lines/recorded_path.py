@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Final
 
 from treering.errors import EvidenceError
-from treering.metrics.alarms import LOSS
+from treering.metrics.alarms import HELD_OUT_LOSS, LOSS
 from treering.metrics.lines.curve import curve_by_columns, curve_of
 from treering.runlog.columns.path import PathColumns
 from treering.runlog.metric_catalog import described
@@ -20,8 +20,6 @@ LONG_BYTES: Final = 128 << 10
 
 NEWEST_STEPS: Final = 320
 """Rings at hand: the background of the spike rule, and the steps that are judged against it."""
-
-_HELD_OUT: Final = "validation/loss"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +82,7 @@ def _before_fault(attempt: RecordedAttempt) -> list[RecordedRing]:
 def _by_columns(segments: Sequence[RecordedSegment]) -> RecordedPath:
     path = PathColumns.of_recorded(segments)
     names = _names(chain.from_iterable(columns.head().metrics for columns, _ in path.stretches))
-    loss, held_out = names.get(LOSS), names.get(_HELD_OUT)
+    loss, held_out = names.get(LOSS), names.get(HELD_OUT_LOSS)
     return RecordedPath(
         newest=path.newest(NEWEST_STEPS),
         tokens=path.tokens(),
@@ -99,7 +97,7 @@ def _by_columns(segments: Sequence[RecordedSegment]) -> RecordedPath:
 def _by_rings(rings: Sequence[RecordedRing], segments: Sequence[RecordedSegment] = ()) -> RecordedPath:
     names = _names(chain.from_iterable(ring.metrics for ring in rings))
     losses = [ring.metrics[names[LOSS]] for ring in rings if names.get(LOSS) in ring.metrics]
-    held_out = [ring.metrics[names[_HELD_OUT]] for ring in rings if names.get(_HELD_OUT) in ring.metrics]
+    held_out = [ring.metrics[names[HELD_OUT_LOSS]] for ring in rings if names.get(HELD_OUT_LOSS) in ring.metrics]
     known = [ring.tokens for ring in rings if ring.tokens is not None]
     return RecordedPath(
         newest=rings[-NEWEST_STEPS:],

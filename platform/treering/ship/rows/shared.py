@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from treering.config.canonical import short
+from treering.metrics.compare import STDERR
 from treering.runlog.ancestry import PathSegment
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.journal import Line, Noted, Promoted, Tagged
@@ -14,7 +15,6 @@ from treering.store.ledger.models import NoteRow, PromotionRow, TagRow
 from treering.store.ledger.records import FROM_RUN, Row, Rows
 
 NO_SHOTS: Final = -1
-_STDERR: Final = "_stderr"
 
 T = TypeVar("T")
 
@@ -80,10 +80,10 @@ def score_rows(checkpoint: str, task: str, shots: int, metrics: Mapping[str, flo
             "metric": metric,
             "shots": shots,
             "value": _finite(value),
-            "stderr": _finite(metrics.get(metric + _STDERR)),
+            "stderr": _finite(metrics.get(metric + STDERR)),
         }
         for metric, value in metrics.items()
-        if not (metric.endswith(_STDERR) and metric.removesuffix(_STDERR) in metrics)
+        if not (metric.endswith(STDERR) and metric.removesuffix(STDERR) in metrics)
     ]
 
 
