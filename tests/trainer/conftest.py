@@ -149,24 +149,32 @@ class Trials:
 
     Attributes:
         zygote: that process.
-        faults: for the next trials.
+        faults: of the installed code under this Python: what is planted, and the tree that is on record.
+        elsewhere: of another Python.
         started: the trainings.
     """
 
     zygote: Zygote
     faults: dict = field(default_factory=dict)
+    elsewhere: dict = field(default_factory=dict)
     started: list = field(default_factory=list)
 
     def start(self, command, project, variables):
         config, runs, *options = command[3:]
         changed = {name: value for name, value in variables.items() if os.environ.get(name) != value}
-        sources = variables.get("PYTHONPATH", "").split(os.pathsep)[0]
+        sources = Path(changed.pop("PYTHONPATH", "").split(os.pathsep)[0]).parent
+        faults = {} if sources in self.trees else self.faults if command[0] == sys.executable else self.elsewhere
         training = self.zygote.start(
             text_project.Project(project), Path(runs.removeprefix("--runs=")), *options,
-            config=config, environ=changed, code_root=Path(sources).parent if sources else None, **self.faults,
+            config=config, environ=changed, **faults,
         )  # fmt: skip
         self.started.append(training)
         return training.wait()
+
+    @property
+    def trees(self):
+        """The trees that hold the code that the zygote runs without faults."""
+        return [self.zygote.sources]
 
 
 @pytest.fixture

@@ -24,10 +24,11 @@ from treering_trainer.launch import __main__ as launch  # noqa: E402, I001
 from deepspeed.runtime.pipe.engine import PipelineEngine  # noqa: E402
 from deepspeed.runtime.pipe.schedule import ForwardPass  # noqa: E402
 import torch  # noqa: E402
+from treering.collect.environment import environment_digest  # noqa: E402
 from treering.config.canonical import digest_bytes  # noqa: E402
 from treering.runlog.writer import RingWriter  # noqa: E402
 from treering_trainer.checkpointing import checkpoint, cleanup, publish, relayout, resume  # noqa: E402, F401
-from treering_trainer.core import batch_reader, engine, loop, universal  # noqa: E402
+from treering_trainer.core import batch_reader, engine, loop, optim, universal  # noqa: E402
 from treering_trainer.monitor import heartbeat  # noqa: E402
 from treering_trainer.launch import nodes, prepare, start, sweep, worker  # noqa: E402, F401
 
@@ -288,6 +289,32 @@ def record_code_by_an_earlier_rule():
     prepare.collect_code = patched
 
 
+def run_optimizer_of(root):
+    """The functions of the optimizer's module are those of another tree, as if that tree were installed."""
+    other = dict(vars(optim))
+    exec(compile((Path(root) / "trainer/treering_trainer/core/optim.py").read_text(), "optim", "exec"), other)  # noqa: S102
+    optim.build_optimizer.__code__ = other["build_optimizer"].__code__
+
+
+def record_package(name, version):
+    """The attempt's header names another version of a package that computes."""
+    collect = prepare.collect_environment
+
+    def patched(devices):
+        found = collect(devices)
+        for part in ("packages", "numeric_packages"):
+            found[part] = {**found[part], name: version}
+        return {**found, "digest": environment_digest(found)}
+
+    prepare.collect_environment = patched
+
+
+def lose_random_state():
+    """The masks of dropout are not those of the step."""
+    seed = engine.Engine._seed_dropout
+    engine.Engine._seed_dropout = lambda self, step: seed(self, step + 1000)
+
+
 FAULTS = {
     fault.__name__: fault
     for fault in (
@@ -315,6 +342,9 @@ FAULTS = {
         kill_past_checks,
         leave_out_scripts,
         record_code_by_an_earlier_rule,
+        run_optimizer_of,
+        record_package,
+        lose_random_state,
     )
 }
 

@@ -153,6 +153,7 @@ def train_again(
     project: Path | None = None,
     folder: Path | None = None,
     as_recorded: bool = False,
+    validation: bool = False,
 ) -> Trial:
     """Trains steps again, without a change of the run.
 
@@ -164,6 +165,7 @@ def train_again(
             folder that is removed afterwards.
         as_recorded: whether checkpoints are saved and held-out loss is measured as in the recorded attempt; else
             neither is, but for one checkpoint after the last step.
+        validation: whether held-out loss is measured as in the recorded attempt in any case.
 
     Returns:
         The new rings.
@@ -173,24 +175,23 @@ def train_again(
         EvidenceError: a record on the path does not hold.
         TrainingError: the training ended before the last step.
     """
+    conditions = conditions or Conditions()
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="treering-trial-") as scratch:
-            return _train_in(Path(scratch), stretch, conditions or Conditions(), project, as_recorded=as_recorded)
-    return _train_in(folder, stretch, conditions or Conditions(), project, as_recorded=as_recorded)
-
-
-def _train_in(
-    folder: Path, stretch: Stretch, conditions: Conditions, project: Path | None, *, as_recorded: bool
-) -> Trial:
+            return train_again(
+                stretch, conditions,
+                project=project, folder=Path(scratch), as_recorded=as_recorded, validation=validation,
+            )  # fmt: skip
     run = stretch.run
     copy = RunDirectory(folder.resolve() / run.id)
+    folder.mkdir(parents=True, exist_ok=True)
     _lay_beginning(stretch, copy)
     done = _last_step(copy)
     recorded = stretch.header(max(stretch.first, min(done + 1, stretch.last)))
     code = 0
     if done < stretch.last:
         document = folder.resolve() / f"{run.id}.{CONFIG_FILE}"
-        config = _config(recorded, conditions, as_recorded=as_recorded)
+        config = _config(recorded, conditions, checkpoints=as_recorded, validation=as_recorded or validation)
         run.resolved.model_copy(update={"attempt": config}).write(document)
         command = [
             str(conditions.python or sys.executable), "-m", "treering_trainer.launch", str(document),
@@ -227,7 +228,7 @@ def _extract_once(run: RunDirectory, checkpoint: CheckpointDirectory, target: Pa
         replace_durably(Path(unfinished) / target.name, target)
 
 
-def _config(header: AttemptHeader, conditions: Conditions, *, as_recorded: bool) -> AttemptConfig:
+def _config(header: AttemptHeader, conditions: Conditions, *, checkpoints: bool, validation: bool) -> AttemptConfig:
     """What the attempt is started with: the recorded values, in the layout that ran, and what the conditions change."""
     config = header.config
     layout = conditions.layout or header.layout
@@ -236,8 +237,9 @@ def _config(header: AttemptHeader, conditions: Conditions, *, as_recorded: bool)
     changed: dict[str, object] = {"parallel": config.parallel.model_copy(update=fields), "hooks": ()}
     if conditions.kernels is not None:
         changed["kernels"] = conditions.kernels
-    if not as_recorded:
+    if not validation:
         changed["validation"] = None
+    if not checkpoints:
         changed["checkpoint"] = config.checkpoint.model_copy(update={"every_steps": _NEVER, "keep_every": None})
     return config.model_copy(update=changed)
 

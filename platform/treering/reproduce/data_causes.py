@@ -1,0 +1,194 @@
+"""Why two trainings read other data at a step: from their blends and schedules, and from the corpora where they are.
+
+The data order is a pure function of the blend, so no training is needed: each changed part of the blend is put into the
+first blend alone, and the samples of the step are computed again.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from treering.audit.corpora.catalog import find_corpora
+from treering.audit.documents.batch import step_batch
+from treering.config.canonical import short
+from treering.config.resolved_blend import ResolvedBlend, ResolvedComponent
+from treering.data.corpus.corpus import Corpus
+from treering.data.order.treering1 import DataOrder
+from treering.errors import EvidenceError, NotFoundError, UserError
+from treering.project import Project
+from treering.reproduce.candidates import Candidate, Outcome
+from treering.runlog.directory import RunDirectory
+
+_SHOWN: Final = 3
+_NAMED_DOCUMENTS: Final = 1 << 20
+"""Documents of a corpus up to which changed documents are named."""
+
+
+def data_candidates(first: RunDirectory, second: RunDirectory, step: int, project: Project | None) -> list[Candidate]:
+    """What may have made the data of a step differ, each tested as far as records and corpora allow.
+
+    Args:
+        first: the first training.
+        second: the second training.
+        step: the first step at which their data differ.
+        project: where the corpora are; None where only the order is compared.
+
+    Raises:
+        EvidenceError: a config or a corpus does not hold.
+    """
+    one, two = (run.resolved.blend for run in (first, second))
+    found = [*_schedule(first, second, step)]
+    span = first.resolved.schedule.sample_range(step)
+    found += [_tested_order(*each, one, span) for each in _changes(one, two)]
+    found += [_tested_corpus(a, b, one, span, project) for a, b in _changed_corpora(one, two)]
+    if not found:
+        found = [_fed_otherwise(first, second, step, project)]
+    causes = [each for each in found if each.outcome == "cause"]
+    if len(causes) > 1:
+        found = [each.found("part", each.evidence) if each in causes else each for each in found]
+    return found
+
+
+def _schedule(first: RunDirectory, second: RunDirectory, step: int) -> Iterator[Candidate]:
+    """Another range of samples in the step, whatever the blends are."""
+    ranges = [run.resolved.schedule.sample_range(step) for run in (first, second)]
+    if ranges[0] != ranges[1]:
+        text = f"batch schedule: samples {ranges[0]} to samples {ranges[1]} in step {step}"
+        yield Candidate("data", text, "cause", "the schedules give these ranges")
+
+
+def _changes(one: ResolvedBlend, two: ResolvedBlend) -> Iterator[tuple[str, Callable[[ResolvedBlend], ResolvedBlend]]]:
+    """Each changed part of the order in words, and how the first blend gets it."""
+    for name in ("seed", "sequence_length", "continues"):
+        values = [getattr(each, name) for each in (one, two)]
+        if values[0] != values[1]:
+            yield f"blend: {name} {values[0]} to {values[1]}", _with(**{name: values[1]})
+    names = [[each.corpus for each in blend.components] for blend in (one, two)]
+    if names[0] != names[1]:
+        yield f"blend: corpora {', '.join(names[0])} to {', '.join(names[1])}", _with(components=two.components)
+        return
+    weights = [
+        f"{a.corpus} {a.weight} to {b.weight}"
+        for a, b in zip(one.components, two.components, strict=True)
+        if a.weight != b.weight
+    ]
+    if weights:
+        pairs = zip(one.components, two.components, strict=True)
+        changed = tuple(a.model_copy(update={"weight": b.weight}) for a, b in pairs)
+        yield f"blend: weight of {', '.join(weights)}", _with(components=changed)
+
+
+def _with(**fields: Any) -> Callable[[ResolvedBlend], ResolvedBlend]:
+    return lambda blend: blend.model_copy(update=fields)
+
+
+def _changed_corpora(one: ResolvedBlend, two: ResolvedBlend) -> Iterator[tuple[ResolvedComponent, ResolvedComponent]]:
+    """The corpora that have one name and other content."""
+    others = {each.corpus: each for each in two.components}
+    for each in one.components:
+        other = others.get(each.corpus)
+        if other is not None and other.digest != each.digest:
+            yield each, other
+
+
+def _tested_order(
+    text: str, change: Callable[[ResolvedBlend], ResolvedBlend], blend: ResolvedBlend, span: tuple[int, int]
+) -> Candidate:
+    """Whether a change of the blend gives the step other samples, by the order alone."""
+    try:
+        orders = [DataOrder(each) for each in (blend, change(blend))]
+        samples = [order.samples(*span) for order in orders]
+    except UserError as error:
+        return Candidate("data", text, "untested", f"needs an order of this blend: {error}")
+    same = orders[0].sequence_length == orders[1].sequence_length and all(
+        np.array_equal(getattr(samples[0], name), getattr(samples[1], name)) for name in ("component", "epoch", "index")
+    )
+    return _judged(text, "the order alone gives the step", same=same)
+
+
+def _judged(text: str, how: str, *, same: bool) -> Candidate:
+    outcome: Outcome = "not_cause" if same else "cause"
+    return Candidate("data", text, outcome, f"{how} {'the same' if same else 'other'} samples")
+
+
+def _tested_corpus(
+    one: ResolvedComponent,
+    two: ResolvedComponent,
+    blend: ResolvedBlend,
+    span: tuple[int, int],
+    project: Project | None,
+) -> Candidate:
+    """Whether a corpus with other content gives the step other tokens; names the documents that changed.
+
+    Raises:
+        EvidenceError: a corpus does not hold.
+    """
+    text = f"corpus {one.corpus}: content {_brief(one.digest)} to {_brief(two.digest)}"
+    position = blend.components.index(one)
+    changed = blend.model_copy(
+        update={"components": tuple(two.model_copy(update={"weight": one.weight}) if each is one else each
+                                    for each in blend.components)}
+    )  # fmt: skip
+    catalog = find_corpora(project, [blend, changed]) if project is not None else None
+    corpora = [None if catalog is None else catalog.corpora.get(each.digest or "") for each in (one, two)]
+    if corpora[0] is None or corpora[1] is None:
+        order = _tested_order(text, lambda _: changed, blend, span)
+        reads = bool((DataOrder(blend).sample_components(*span) == position).any())
+        if order.outcome == "not_cause" and not reads:
+            return order.found("not_cause", f"the step reads no sample of {one.corpus}")
+        needs = f"needs both versions of corpus {one.corpus} below data/corpora: documents are then named"
+        return order if order.outcome == "cause" else order.found("untested", needs)
+    if documents := _changed_documents(corpora[0], corpora[1]):
+        text += f": {documents}"
+    tokens = [
+        _tokens(DataOrder(each), corpus, span, position)
+        for each, corpus in ((blend, corpora[0]), (changed, corpora[1]))
+    ]
+    same = len(tokens[0]) == len(tokens[1]) and all(map(np.array_equal, *tokens))
+    return _judged(text, "read from both versions, the step has", same=same)
+
+
+def _tokens(order: DataOrder, corpus: Corpus, span: tuple[int, int], position: int) -> list[NDArray[Any]]:
+    """The tokens of those samples of a step that are of one corpus, each with its place in the batch before them."""
+    components, starts = order.token_ranges(*span)
+    at = np.flatnonzero(components == position)
+    width = order.sequence_length + 1
+    return [np.append(at[each], corpus.tokens(start, start + width)) for each, start in enumerate(starts[at].tolist())]
+
+
+def _changed_documents(one: Corpus, two: Corpus) -> str:
+    """The documents whose tokens are not the same in two versions of a corpus, in words; empty for large corpora."""
+    if max(one.num_documents, two.num_documents) > _NAMED_DOCUMENTS:
+        return ""
+    tables = [
+        dict(zip(*(column for column in (batch["id"].to_pylist(), batch["digest"].to_pylist())), strict=True))
+        for corpus in (one, two)
+        for batch in [pa.Table.from_batches([each for _, each in corpus.batches("id", "digest")])]
+    ]
+    changed = [
+        f"document {name} {'changed' if name in tables[0] and name in tables[1] else 'is in one version only'}"
+        for name in dict.fromkeys([*tables[0], *tables[1]])
+        if tables[0].get(name) != tables[1].get(name)
+    ]
+    return ", ".join(changed[:_SHOWN]) + (f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else "")
+
+
+def _fed_otherwise(first: RunDirectory, second: RunDirectory, step: int, project: Project | None) -> Candidate:
+    """Of two trainings by one order: which was fed other tokens than the order gives."""
+    text, needs = "fed: the orders are the same, so a run was not fed what its order gives", "needs the corpora"
+    try:
+        batches = [] if project is None else [step_batch(run, step, project) for run in (first, second)]
+    except (EvidenceError, NotFoundError) as error:
+        return Candidate("data", text, "untested", f"{needs}: {error}")
+    if not batches or any(each.recomputed_digest is None for each in batches):
+        return Candidate("data", text, "untested", needs)
+    wrong = [name for name, each in zip(("first", "second"), batches, strict=True) if not each.content_bound]
+    evidence = f"recomputed from the corpora, the batch of step {step} is not that of the {' and the '.join(wrong)} run"
+    return Candidate("data", text, "cause" if wrong else "not_cause", evidence)
+
+
+def _brief(digest: str | None) -> str:
+    return "declared" if digest is None else short(digest)
