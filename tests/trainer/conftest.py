@@ -149,7 +149,7 @@ class Trials:
 
     Attributes:
         zygote: that process.
-        faults: of the installed code under this Python: what is planted, and the tree that is on record.
+        faults: of the code that is here under this Python; `code_root` is the tree that is on record.
         elsewhere: of another Python.
         started: the trainings.
     """
@@ -162,19 +162,16 @@ class Trials:
     def start(self, command, project, variables):
         config, runs, *options = command[3:]
         changed = {name: value for name, value in variables.items() if os.environ.get(name) != value}
-        sources = Path(changed.pop("PYTHONPATH", "").split(os.pathsep)[0]).parent
-        faults = {} if sources in self.trees else self.faults if command[0] == sys.executable else self.elsewhere
+        sources = changed.pop("PYTHONPATH", "").split(os.pathsep)[0]
+        faults = self.faults if command[0] == sys.executable else self.elsewhere
+        if sources:
+            faults = {"code_root": Path(sources).parent}
         training = self.zygote.start(
             text_project.Project(project), Path(runs.removeprefix("--runs=")), *options,
             config=config, environ=changed, **faults,
         )  # fmt: skip
         self.started.append(training)
         return training.wait()
-
-    @property
-    def trees(self):
-        """The trees that hold the code that the zygote runs without faults."""
-        return [self.zygote.sources]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from treering.config.operation import KernelConfig
 from treering.metrics.compare import Difference
 from treering.metrics.environments import EnvironmentDifference, compare_environments
 from treering.redact import HIDDEN
-from treering.reproduce.trial import Conditions
+from treering.reproduce.trial import THREADS_VARIABLE, Conditions
 from treering.runlog.records import AttemptHeader
 
 Kind = Literal[
@@ -82,8 +82,15 @@ def config_candidate(config: tuple[Difference, ...] | None) -> Candidate | None:
 
 
 def conditions_of(header: AttemptHeader, given: Conditions) -> Conditions:
-    """The conditions of a recorded attempt: its kernels and layout, and the code and Python that are given for it."""
-    return replace(given, kernels=header.config.kernels, layout=header.layout)
+    """The conditions of a recorded attempt: its kernels, layout and threads, and what is given for it."""
+    variables = {**given.variables, **_threads_of(header)}
+    return replace(given, variables=variables, kernels=header.config.kernels, layout=header.layout)
+
+
+def _threads_of(header: AttemptHeader) -> dict[str, str]:
+    """The variable that gives each rank as many threads as on record; on a GPU, threads add nothing up."""
+    threads = header.environment.get("threads_per_rank")
+    return {THREADS_VARIABLE: str(threads)} if threads and header.layout.device == "cpu" else {}
 
 
 def condition_candidates(
@@ -130,9 +137,11 @@ def _environment(first: AttemptHeader, second: AttemptHeader, recorded: Conditio
         needs = f"needs a machine with {_listed([f'{each.name} {each.first}' for each in machine])}"
         yield Candidate("device", f"machine: {_words(machine)}", "untested", needs)
     threads = [each.environment.get("threads_per_rank") for each in (first, second)]
-    if threads[0] != threads[1] and first.layout.world_size == second.layout.world_size:
+    if threads[0] != threads[1] and _same_layout(first, second):
         text = f"threads of a rank: {threads[0]} to {threads[1]}"
-        yield Candidate("threads", text, "untested", "needs a machine with as many cores for each rank")
+        candidate = Candidate("threads", text, "untested", "needs a record of how many")
+        back = {"variables": _threads_of(first)}
+        yield Switch(candidate, back, "the recorded threads") if back["variables"] else candidate
 
 
 def _variables(found: list[EnvironmentDifference]) -> Iterator[Switch | Candidate]:
@@ -166,14 +175,18 @@ def _kernels(first: AttemptHeader, second: AttemptHeader) -> Iterator[Switch | C
 
 
 def _layout(first: AttemptHeader, second: AttemptHeader) -> Iterator[Switch | Candidate]:
-    changed = [name for name in Layout.model_fields if getattr(first.layout, name) != getattr(second.layout, name)]
-    if not changed:
+    if _same_layout(first, second):
         return
+    changed = [name for name in Layout.model_fields if getattr(first.layout, name) != getattr(second.layout, name)]
     text = f"layout: {first.layout} to {second.layout} (TP x PP x DP)"
     others = [name for name in changed if name not in {"tensor", "pipeline", "data"}]
     text += "".join(f", {name} {getattr(first.layout, name)} to {getattr(second.layout, name)}" for name in others)
     candidate = Candidate("layout", text, "untested", f"needs {first.layout.world_size} devices")
-    yield Switch(candidate, {"layout": first.layout}, "the recorded layout")
+    yield Switch(candidate, {"layout": first.layout, "variables": _threads_of(first)}, "the recorded layout")
+
+
+def _same_layout(first: AttemptHeader, second: AttemptHeader) -> bool:
+    return all(getattr(first.layout, name) == getattr(second.layout, name) for name in Layout.model_fields)
 
 
 def _words(found: list[EnvironmentDifference]) -> str:

@@ -15,27 +15,25 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 from treering.collect.devices import node_devices
 from treering.config.canonical import canonical_json, parse_json
 from treering.errors import EvidenceError
 from treering.foreign import say
 from treering.project import Project
-from treering.reproduce.difference import compare_runs, difference_sentence
+from treering.reproduce.causes import find_causes
+from treering.reproduce.difference import compare_runs
 from treering.reproduce.environment import make_environment, recorded_variables
 from treering.reproduce.places import corpus_folders
 from treering.reproduce.plan import Plan, PlannedSteps
 from treering.reproduce.sources import check_out_verified, remove
-from treering.reproduce.trial import Conditions, Stretch, train_again
+from treering.reproduce.trial import THREADS_VARIABLE, Conditions, Stretch, train_again
+from treering.reproduce.verdict import judge
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.find import AnyRun
 from treering.runlog.lock import acquire
 from treering.runlog.records import AttemptHeader
 from treering.runlog.reproductions import REPRODUCTIONS, Reproduction, ReproductionFolder, reproductions_of
-
-THREADS_VARIABLE: Final = "TREERING_THREADS_PER_RANK"
-"""How many threads each rank computes with, where the processors of this machine shall not decide."""
 
 
 def begin(run: AnyRun, digest: str, plan: Plan, *, recorded_python: bool) -> ReproductionFolder:
@@ -159,14 +157,24 @@ def _variables(header: AttemptHeader) -> dict[str, str | None]:
     return found
 
 
-def conclude(run: AnyRun, again: AnyRun, folder: ReproductionFolder, project: Project) -> Reproduction:
-    """Compares the new run with the original, and writes what came out.
+def conclude(
+    run: AnyRun,
+    again: AnyRun,
+    folder: ReproductionFolder,
+    project: Project,
+    *,
+    present: Conditions | None = None,
+    trials: bool = True,
+) -> Reproduction:
+    """Compares the new run with the original, searches the cause of a difference, and writes what came out.
 
     Args:
         run: the original.
         again: the new run.
         folder: of the reproduction.
         project: where the corpora are.
+        present: source tree, Python and variables of the new run; default those of this process.
+        trials: whether candidate causes are tested by training the divergent steps again.
 
     Raises:
         EvidenceError: the record of the reproduction was changed.
@@ -174,12 +182,17 @@ def conclude(run: AnyRun, again: AnyRun, folder: ReproductionFolder, project: Pr
     record = folder.record
     found = compare_runs(run, again, range(record.first_step, record.last_step + 1), project)
     identical = None if found.state == "unknown" else found.state == "identical"
+    search = None
+    if isinstance(run, RunDirectory) and isinstance(again, RunDirectory):
+        search = find_causes(found, run, again, project=project, present=present, trials=trials)
+    verdict = judge(found, search)
     record = record.model_copy(
         update={
             "ended_at": time.time(),
             "comparison": parse_json(canonical_json(found.to_json()).encode()),  # NaN by its name
+            "verdict": verdict.to_json(),
             "identical": identical,
-            "sentence": difference_sentence(found),
+            "sentence": verdict.sentence,
         }
     )
     record.write(folder.file)

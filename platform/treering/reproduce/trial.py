@@ -28,6 +28,9 @@ from treering.runlog.ring import Ring
 STANDARD_ERROR: Final = 2
 """What a training prints goes there: standard output is of the command that asked for it."""
 
+THREADS_VARIABLE: Final = "TREERING_THREADS_PER_RANK"
+"""How many threads each rank computes with, where the processors of this machine shall not decide."""
+
 _NEVER: Final = 10**9
 
 
