@@ -145,6 +145,14 @@ def test_spikes_are_marked_on_the_metric_that_shows_them(lay_run) -> None:
     table = next(frame.value for frame in app.dataframe if "Background" in frame.value)
     assert "191" in table["Step"].tolist()
     assert f"treering spikes {run.path.name[:8]} {table['Step'].iloc[0]}" in texts(app)
+    newest = max(int(step) for step in table["Step"])
+    before = max(each.step for each in run.checkpoints() if each.step < ring.step - 5)
+    command = f"treering rewind {run.path.name[:8]} --to {before} --skip"
+    assert f"{command} {newest - before}" in [each.value for each in app.code]
+    assert f"Back to step {before} around the alarm at step {newest}" in texts(app)
+    opened = page("run", run=run.path.name, at=ring.step)
+    assert f"{command} {ring.step - before}" in [each.value for each in opened.code]
+    assert f"Back to step {before} around the alarm, over the batches" in texts(opened)
 
 
 @pytest.mark.slow

@@ -35,6 +35,7 @@ from treering_dashboard.panels.panel_files import downloads
 from treering_dashboard.panels.recipe import recipe_text
 from treering_dashboard.panels.recorded import attempt_table, newest_metrics, recorded_checkpoints, settings_table
 from treering_dashboard.panels.reproductions import reproduction_table
+from treering_dashboard.panels.rewind import rewind_button
 from treering_dashboard.panels.scores import score_panels, validation_panel
 from treering_dashboard.panels.sensors import energy_figures, sensor_notes
 from treering_dashboard.panels.state import SIGNS, badge, problem_box, state_line
@@ -303,6 +304,9 @@ def _details(run: RunDirectory, summary: RunLine, frames: RunFrames) -> None:
             st.markdown("###### Sensors")
             sensor_notes(cached.telemetry(run))
         energy_figures(run)
+        if frames.num_steps:
+            st.markdown("###### Rewind")
+            rewind_button(run, frames)
         st.markdown("###### Notes")
         note_table(summary.notes, run.path.name)
         st.markdown("###### Reproductions")

@@ -7,11 +7,13 @@ import pandas as pd
 import streamlit as st
 
 from treering.errors import EvidenceError
+from treering.metrics.rewind import rewind_behind
 from treering.runlog.directory import RunDirectory
 from treering.runlog.find import AnyRun
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.rings import RunFrames
 from treering_dashboard.panels.foreign import block, say
+from treering_dashboard.panels.rewind import rewind_command
 from treering_dashboard.panels.tables import table
 from treering_dashboard.panels.text import count, number
 from treering_dashboard.panels.window import AT
@@ -41,6 +43,9 @@ def step_panel(run: AnyRun, frames: RunFrames, step: int, documents: Callable[[s
             if isinstance(run, RunDirectory):
                 documents(f"Documents of step {step}", run.path.name, step)
             _checkpoints(run, step)
+            back = rewind_behind(run, step) if any(alarm.step == step for alarm in frames.alarms) else None
+            if back is not None:
+                rewind_command(back, "around the alarm")
 
 
 def _close() -> None:
