@@ -19,6 +19,7 @@ EXCEPTIONS = {
     "platform/treering/record/command.py": "a log, which grows",
     "platform/treering/collect/doctor.py": "a file that is removed at once: whether the folder can be written to",
     "platform/treering/runlog/extract.py": "in a new folder, which `replace_durably` syncs whole",
+    "platform/treering/reproduce/capsule/unpack.py": "in a new folder, which `replace_durably` syncs whole",
     "platform/treering/store/sqlite_database.py": "moves a damaged database to a free name; nothing is replaced",
     "platform/treering/data/corpus/tokenize.py": STAGE,
     "platform/treering/data/corpus/write.py": STAGE,

@@ -5,7 +5,7 @@ import streamlit as st
 from treering.metrics.rewind import Rewind, rewind_behind
 from treering.runlog.find import AnyRun
 from treering_dashboard.frames.rings import RunFrames
-from treering_dashboard.panels.foreign import block
+from treering_dashboard.panels.foreign import block, say
 from treering_dashboard.panels.text import count
 
 
@@ -29,5 +29,5 @@ def rewind_command(rewind: Rewind, around: str) -> None:
     """
     skipped = f"steps {count(rewind.to + 1)} to {count(rewind.to + rewind.skip)}"
     words = f" {around}" if around else ""
-    st.caption(f"Back to step {count(rewind.to)}{words}, over the batches of {skipped}. This run stays as it is.")
+    say(f"Back to step {count(rewind.to)}{words}, over the batches of {skipped}. This run stays as it is.")
     block(rewind.command, "bash")

@@ -76,7 +76,12 @@ def numeric_packages(installed: Mapping[str, str], roots: Iterable[str] = NUMERI
 def variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The variables of `VARIABLE_PREFIXES` that are set."""
     source = os.environ if environ is None else environ
-    return {name: source[name] for name in sorted(source) if name.startswith(VARIABLE_PREFIXES)}
+    return {name: source[name] for name in sorted(source) if is_recorded(name)}
+
+
+def is_recorded(name: str) -> bool:
+    """Whether a variable of that name is recorded where it is set."""
+    return name.startswith(VARIABLE_PREFIXES)
 
 
 def numeric_variables(recorded: Mapping[str, str]) -> dict[str, str]:

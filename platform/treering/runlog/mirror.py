@@ -11,6 +11,8 @@ from treering.errors import UserError
 from treering.runlog.records import Record, RunState
 
 MIRROR_FILE: Final = "mirror.json"
+CAPSULE: Final = "capsule "
+"""Begins the store of a run that was unpacked from a capsule; the zip file's name and digest follow."""
 NOT_MIRRORED: Final = (
     "That nothing is missing here, and that the weights are those of the manifests: {}; weights stay there."
 )
@@ -37,6 +39,11 @@ class Mirror(Record):
     complete: bool = Field(description="False until all files were brought once")
     rewritten: dict[str, int] = Field(description="how often a growing file was begun again before its end, by path")
     missing: tuple[Missing, ...] = ()
+
+    @property
+    def from_capsule(self) -> bool:
+        """Whether the run was unpacked from a zip file, and not brought from a store."""
+        return self.store.startswith(CAPSULE)
 
     def doubt(self, now: float | None = None) -> str:
         """What may be missing here, in a sentence.

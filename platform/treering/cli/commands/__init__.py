@@ -62,6 +62,7 @@ COMMANDS = {
         "contamination": "Show which evaluation examples a checkpoint had read, when, and its scores without them.",
         "diff": "Show what two checkpoints read differently: shares, samples of only one, the first different step.",
         "verify": "Digest corpora, indexes, checkpoints and run logs again, and name everything that changed.",
+        "capsule": "Pack the records of a run into a zip file, for people elsewhere who make the run again.",
         "find": "Find what a digest names, in the project, in DVC's cache and in DVC's remotes.",
     },
     "Attestation and disclosure": {

@@ -1,5 +1,6 @@
 """`treering reproduce`: makes a recorded run again, and says whether it came out the same."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -8,6 +9,7 @@ from treering.cli.options import JsonOption, RunArgument, project, step_range
 from treering.cli.output import console, print_json, print_table
 
 if TYPE_CHECKING:
+    from treering.project import Project
     from treering.reproduce.plan import Plan
     from treering.runlog.find import AnyRun
     from treering.runlog.reproductions import ReproductionFolder
@@ -32,7 +34,13 @@ EnvironmentOption = Annotated[
     typer.Option("--environment", help="Train in a virtual environment that is made from the recorded versions."),
 ]
 TrustOption = Annotated[
-    bool, typer.Option("--trust", help="Run a recorded command although it was recorded on another machine.")
+    bool, typer.Option("--trust", help="Run recorded code although another machine or a capsule recorded it.")
+]
+CorporaOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--corpora", metavar="DIR", help="Of a capsule: the folder with the corpora's files, under any names."
+    ),
 ]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only say what can be rebuilt and what cannot.")]
 
@@ -44,6 +52,7 @@ def reproduce(
     from_checkpoint: FromOption = None,
     environment: EnvironmentOption = False,
     trust: TrustOption = False,
+    corpora: CorporaOption = None,
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -52,6 +61,9 @@ def reproduce(
     First the command says what of code, environment, data and devices is the same here, is rebuilt, or cannot be had.
     Then it trains the steps beside the original, in `runs/<id>/reproductions/0001`, and compares every step. The
     original is not changed. After a stop, the same command goes on.
+
+    RUN may be a capsule, a zip file that `treering capsule` made: it is checked, unpacked into `runs/`, and its corpora
+    are looked for by content.
 
     Exit codes:
         0: identical to the last bit; with `--dry-run`, all can be had
@@ -62,20 +74,22 @@ def reproduce(
         treering reproduce 0123
         treering reproduce 0123 --steps 900:1000
         treering reproduce 0123 --dry-run --json
+        treering reproduce run.zip --corpora /data
 
     Raises:
         Exit: the run cannot be made again, or came out otherwise.
     """
     from treering.ending import EXIT_DIFFERS
     from treering.errors import EvidenceError
+    from treering.reproduce.capsule.consent import refuse_strange_code
     from treering.reproduce.command import plan_command, run_again
     from treering.reproduce.make import begin, conclude, held, make_again
     from treering.reproduce.plan import check_can_begin, plan_own_run
     from treering.runlog.directory import RunDirectory
-    from treering.runlog.find import named_original
 
     here, wanted = project(), step_range(steps)
-    original = named_original(here.runs, run, "reproduce")
+    original = _original(run, here, corpora, json=json)
+    refuse_strange_code(original, recorded_python=environment, trusted=trust)
     check_can_begin(original)
     if isinstance(original, RunDirectory):
         own = original
@@ -109,6 +123,32 @@ def reproduce(
             console.print(f"{doubt['level']:<11} {doubt['text']}; {doubt['remedy']}")
     if not record.identical:
         raise typer.Exit(EvidenceError.exit_code if record.identical is None else EXIT_DIFFERS)
+
+
+def _original(run: str, here: "Project", corpora: Path | None, *, json: bool) -> "AnyRun":
+    """The run that a person names, or that of a capsule, which is unpacked.
+
+    Raises:
+        UserError: `--corpora` was given for a run that is here.
+    """
+    from treering.errors import UserError
+    from treering.progress import progress_bars
+    from treering.reproduce.capsule.unpack import unpack_capsule
+    from treering.runlog.find import named_original
+
+    file = Path(run)
+    if file.suffix != ".zip" or not file.is_file():
+        if corpora is not None:
+            raise UserError(f"reproduce: found --corpora for {file}, expected a capsule, a file like run.zip")
+        return named_original(here.runs, run, "reproduce")
+    with progress_bars() as progress:
+        unpacked = unpack_capsule(file, here, corpora, progress)
+    if not json:
+        console.print(
+            f"capsule     unpacked to {unpacked.run.path}, from {unpacked.capsule.treering}",
+            f"data order  is that of the capsule; tokens of {unpacked.compared_samples} samples compared",
+        )
+    return unpacked.run
 
 
 def _print_plan(plan: "Plan") -> None:

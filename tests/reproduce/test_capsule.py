@@ -1,0 +1,362 @@
+"""Capsules: the same bytes for the same run, unpacked elsewhere by content, and refused where they are not whole."""
+
+import io
+import json
+import os
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+from audited_project import lay_project
+from rocrate.rocrate import ROCrate
+
+import treering as api
+from treering.config.canonical import digest_bytes, digest_file
+from treering.errors import EvidenceError, NotFoundError, UserError
+from treering.project import Project
+from treering.reproduce.capsule.contents import METADATA, RECORD
+from treering.reproduce.capsule.read import open_capsule
+from treering.reproduce.capsule.unpack import unpack_capsule
+from treering.reproduce.capsule.write import write_capsule
+from treering.runlog.directory import RunDirectory
+from treering.runlog.document import document_text
+from treering.runlog.lock import acquire
+from treering.runlog.recorded_directory import RecordedRunDirectory
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    root = tmp_path_factory.mktemp("capsule") / "project"
+    root.mkdir()
+    lay_project(root)
+    (root / "experiments").mkdir()
+    shutil.copy(root / "tiny.yaml", root / "experiments/tiny.yaml")
+    project = Project(root)
+    RunDirectory(next(project.runs.iterdir())).resolved.blend.write(project.blend)
+    return project
+
+
+@pytest.fixture(scope="module")
+def packed(template):
+    run = RunDirectory(next(template.runs.iterdir()))
+    return write_capsule(run, template.root.parent / "run.zip", template)
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    """An empty project, and a folder that has the files of the corpora under other names."""
+    (tmp_path / "again").mkdir()
+    return Project(tmp_path / "again"), tmp_path / "store"
+
+
+@pytest.fixture(autouse=True)
+def store(template, tmp_path):
+    files = [path for path in sorted(template.corpora.rglob("*")) if path.is_file() and path.name != "manifest.json"]
+    (tmp_path / "store/deep").mkdir(parents=True)
+    for number, path in enumerate(files):
+        shutil.copy(path, tmp_path / ("store/deep" if number % 2 else "store") / f"blob-{number}")
+    return tmp_path / "store"
+
+
+def test_the_same_run_gives_the_same_bytes(template, packed, tmp_path):
+    run = RunDirectory(next(template.runs.iterdir()))
+    again = write_capsule(run, tmp_path / "other-name.zip", template)
+    assert again.digest == packed.digest == digest_file(packed.file)
+    names = zipfile.ZipFile(packed.file).namelist()
+    files = packed.capsule.files
+    assert sorted(names) == sorted({*files, RECORD, METADATA})
+    assert {"README.md", "experiment.yaml", "run/resolved.json", "run/attempts/0002/rings.jsonl"} <= set(names)
+    assert "corpora/train/red.json" in names
+    assert not any(name.endswith((".bin", ".parquet")) for name in names)
+    assert packed.size < 200_000
+    for name, each in files.items():
+        assert zipfile.ZipFile(packed.file).getinfo(name).file_size == each.size
+
+
+def test_the_metadata_is_an_ro_crate_of_every_file(packed, tmp_path):
+    with zipfile.ZipFile(packed.file) as archive:
+        archive.extractall(tmp_path / "crate")
+    crate = ROCrate(tmp_path / "crate")
+    assert crate.name == f"Run {packed.capsule.run[7:23]} of experiment tiny"
+    files = {each.id: each for each in crate.data_entities}
+    assert set(files) == {*packed.capsule.files, RECORD}
+    assert files["README.md"]["sha256"] == packed.capsule.files["README.md"].digest[7:]
+    assert crate.version == "1.3"
+    licences = {each["name"]: each["license"] for each in crate.get_by_type("Dataset") if each.id.startswith("#corpus")}
+    assert licences == {"red": "CC0-1.0", "green": "MIT", "blue": "Apache-2.0"}
+
+
+def test_an_empty_project_gets_the_run_and_the_corpora_by_content(template, packed, elsewhere):
+    project, store = elsewhere
+    unpacked = unpack_capsule(packed.file, project, store)
+    run = unpacked.run
+    assert run.path == project.run(packed.capsule.run[7:23])
+    original = RunDirectory(template.run(run.id))
+    assert list(run.path_rings()) == list(original.path_rings())
+    assert unpacked.compared_samples == sum(1 for _ in packed.capsule.orders[0].vectors) == 6
+    for name in ("red", "green", "blue"):
+        assert digest_file(project.corpus(name) / "corpus.bin") == digest_file(template.corpus(name) / "corpus.bin")
+    assert digest_file(project.tokenizer) == digest_file(template.tokenizer)
+    assert f"mirror of capsule run.zip ({packed.digest})" in run.mirror_doubt
+    assert run.state() == packed.capsule.state
+    with pytest.raises(UserError, match="is a mirror of a run"):
+        run.journal.append(None)
+    assert unpack_capsule(packed.file, project).run.path == run.path  # again: nothing to do
+
+
+def test_missing_corpora_are_named_with_all_that_helps_to_find_them(packed, elsewhere):
+    project, store = elsewhere
+    green = next(each for each in packed.capsule.corpora if each.name == "green")
+    tokens = green.files["corpus.bin"].digest
+    next(path for path in store.rglob("*") if path.is_file() and digest_file(path) == tokens).unlink()
+    wanted = (
+        rf"corpus green \(train\): {green.digest}, .* tokens, licence MIT, source jsonl; missing corpus.bin {tokens}"
+    )
+    with pytest.raises(NotFoundError, match=wanted):
+        unpack_capsule(packed.file, project, store)
+    with pytest.raises(NotFoundError, match=r"`--corpora FOLDER` finds them by content:\n  corpus red"):
+        unpack_capsule(packed.file, project)
+    assert list(project.root.iterdir()) == []
+
+
+def test_what_is_here_already_stays(template, packed, elsewhere):
+    project, store = elsewhere
+    run = project.run(packed.capsule.run[7:23])
+    shutil.copytree(template.run(run.name), run)
+    with pytest.raises(UserError, match="is here already and not from this capsule"):
+        unpack_capsule(packed.file, project, store)
+    shutil.rmtree(run)
+    shutil.copytree(template.corpus("red"), project.corpus("green"))
+    with pytest.raises(UserError, match=r"green: found corpus sha256:\w+, expected sha256:\w+ by the capsule"):
+        unpack_capsule(packed.file, project, store)
+
+
+def test_a_recorded_run_has_a_capsule_too(template, elsewhere, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with api.start("plain", config={"lr": 0.1, "api_key": "hunter22"}, data=api.BlendDataset(template.root)) as run:
+        for _ in range(3):
+            run.step(loss=1.0, tokens=[[1, 2, 3]])
+    recorded = RecordedRunDirectory(run.path)
+    written = write_capsule(recorded, tmp_path / "recorded.zip", template)
+    assert b"hunter22" not in b"".join(zipfile.ZipFile(written.file).read(each) for each in written.capsule.files)
+    project, store = elsewhere
+    found = unpack_capsule(written.file, project, store).run
+    assert isinstance(found, RecordedRunDirectory)
+    assert [ring.digest for ring in found.attempts()[0].rings()] == [r.digest for r in recorded.attempts()[0].rings()]
+
+
+def test_a_running_run_has_none(template, tmp_path):
+    run = RunDirectory(next(template.runs.iterdir()))
+    descriptor = acquire(run.lock)
+    with pytest.raises(UserError, match="the run is running"):
+        write_capsule(run, tmp_path / "run.zip", template)
+    os.close(descriptor)
+    run.lock.unlink()
+    assert list(tmp_path.glob("*.zip*")) == []
+
+
+def changed(packed, path, change):
+    """A copy of the capsule whose entries `change` has edited: a list of (ZipInfo, content)."""
+    with zipfile.ZipFile(packed.file) as archive:
+        entries = [(info, archive.read(info)) for info in archive.infolist()]
+    with zipfile.ZipFile(path, "w") as archive:
+        for info, content in change(entries):
+            archive.writestr(info, content, compress_type=info.compress_type)
+    return path
+
+
+def renamed(old, new):
+    def change(entries):
+        for info, content in entries:
+            yield zipfile.ZipInfo(new) if info.filename == old else info, content
+
+    return change
+
+
+def rewritten(name, edit):
+    return lambda entries: [(info, edit(content) if info.filename == name else content) for info, content in entries]
+
+
+def added(info, content=b"x"):
+    return lambda entries: [*entries, (info, content)]
+
+
+def link(name):
+    info = zipfile.ZipInfo(name)
+    info.external_attr = 0o120777 << 16
+    return info
+
+
+RINGS = "run/attempts/0001/rings.jsonl"
+HOSTILE = {
+    "a path upwards": (added(zipfile.ZipInfo("../../evil")), r"\.\./\.\./evil: found a name that leads elsewhere"),
+    "an absolute path": (added(zipfile.ZipInfo("/etc/evil")), "/etc/evil: found a name that leads elsewhere"),
+    "a path of Windows": (added(zipfile.ZipInfo("C:evil")), "C:evil: found a name that leads elsewhere"),
+    "a link": (added(link("run/link"), b"/etc/passwd"), "run/link: found a link or a folder"),
+    "a folder": (added(zipfile.ZipInfo("run/folder/")), "a name that leads elsewhere, expected a path inside"),
+    "a file too many": (
+        added(zipfile.ZipInfo("run/evil.py")),
+        r"run/evil.py: found a file, expected none by capsule.json",
+    ),
+    "a file in two cases": (added(zipfile.ZipInfo("readme.MD")), "readme.MD: found the name twice"),
+    "a file too few": (renamed(RINGS, "run/other.jsonl"), "rings.jsonl: found no file, expected one by capsule.json"),
+    "another ring": (rewritten(RINGS, lambda text: text.replace(b"1", b"2", 1)), "rings.jsonl: found digest sha256:"),
+    "a longer file": (rewritten(RINGS, lambda text: text + b"{}"), r"rings.jsonl: found [\d,]+ bytes, expected"),
+    "another record": (rewritten(RECORD, lambda text: text.replace(b'"tiny"', b'"tony"', 1)), "was changed"),
+    "no record": (renamed(RECORD, "other.json"), "capsule.json: found no such file"),
+    "a bomb": (added(zipfile.ZipInfo("run/zeros.json"), bytes(80 << 20)), r"found [\d,]+ bytes in a file of"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile_capsules_are_refused(case, packed, elsewhere):
+    project, store = elsewhere
+    change, said = HOSTILE[case]
+    if case == "a bomb":
+        path = store.parent / "hostile.zip"
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("capsule.json", "{}")
+            archive.writestr("run/zeros.json", bytes(80 << 20))
+    else:
+        path = changed(packed, store.parent / "hostile.zip", change)
+    with pytest.raises(EvidenceError, match=said) as refused:
+        unpack_capsule(path, project, store)
+    assert "get the capsule again" in str(refused.value) or case == "another record"
+    assert not (store.parent / "evil").exists()
+    assert [path.name for path in project.root.rglob("*") if path.is_file()] == []
+
+
+def resealed(entries, edit):
+    """The entries with a record that fits what `edit` made of its content."""
+
+    def sealed(content):
+        document = json.loads(content)
+        document.pop("digest")
+        edit(document)
+        return document_text(document)[0].encode()
+
+    return rewritten(RECORD, sealed)(entries)
+
+
+def test_a_record_that_lies_consistently_is_refused(packed, elsewhere, tmp_path):
+    project, store = elsewhere
+    path = changed(packed, tmp_path / "1.zip", lambda es: resealed(es, lambda d: d.update(run="sha256:" + "0" * 64)))
+    with pytest.raises(EvidenceError, match=r"holds the records of run sha256:\w+, expected sha256:0000"):
+        unpack_capsule(path, project, store)
+    assert not list(project.runs.glob("*"))
+
+    def another_order(document):
+        document["orders"][0]["vectors"][0]["index"] += 1
+
+    path = changed(packed, tmp_path / "2.zip", lambda es: resealed(es, another_order))
+    with pytest.raises(EvidenceError, match=r"orders the samples of blend sha256:\w+ otherwise than"):
+        unpack_capsule(path, project, store)
+
+    def other_tokens(document):
+        document["orders"][0]["vectors"][0]["tokens"] = "sha256:" + "0" * 64
+
+    shutil.rmtree(project.runs)
+    path = changed(packed, tmp_path / "3.zip", lambda es: resealed(es, other_tokens))
+    with pytest.raises(EvidenceError, match="has other tokens here than in the capsule's golden vectors"):
+        unpack_capsule(path, project, store)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.999])
+def test_truncated_capsules_are_refused(share, packed, elsewhere, tmp_path):
+    content = packed.file.read_bytes()
+    (tmp_path / "cut.zip").write_bytes(content[: int(len(content) * share)])
+    with pytest.raises(EvidenceError, match=r"cut.zip: found .*, expected a whole zip file"):
+        unpack_capsule(tmp_path / "cut.zip", *elsewhere)
+
+
+def test_every_damaged_byte_is_refused_or_harmless(packed, tmp_path):
+    """Whatever byte is changed: the records come out as they were, or not at all."""
+    content = packed.file.read_bytes()
+    with zipfile.ZipFile(packed.file) as archive:
+        expected = {name: archive.read(name) for name in packed.capsule.files}
+    refused = 0
+    for place in range(0, len(content), max(len(content) // 150, 1)):
+        path = tmp_path / "damaged.zip"
+        path.write_bytes(content[:place] + bytes([content[place] ^ 0x5A]) + content[place + 1 :])
+        try:
+            with open_capsule(path) as capsule:
+                for name, text in expected.items():
+                    target = io.BytesIO()
+                    capsule.copy(name, target)
+                    assert target.getvalue() == text, (place, name)
+        except EvidenceError:
+            refused += 1
+    assert refused > 100
+
+
+def test_the_command_lists_what_was_packed(template, packed, treering, monkeypatch, tmp_path):
+    monkeypatch.chdir(template.root)
+    run = packed.capsule.run[7:15]
+    code, out, err = treering("capsule", run, tmp_path / "out.zip", "--json")
+    assert code == 0, err
+    answer = json.loads(out)
+    assert answer["digest"] == packed.digest
+    assert answer["files"]["README.md"]["size"] == packed.capsule.files["README.md"].size
+    code, out, _ = treering("capsule", run, tmp_path / "out.zip")
+    assert (code, "left out    weights of checkpoints, texts and tokens" in out) == (0, True)
+    assert "needs       corpus red (train) sha256:" in out
+    assert treering("capsule", run, tmp_path / "no/folder.zip")[0] == 2
+    assert Path(tmp_path / "out.zip").read_bytes() == packed.file.read_bytes()
+
+
+HEADER = "run/attempts/0001/header.json"
+
+
+def with_header(packed, path, edit):
+    """A capsule whose makers wrote another header, and made everything else fit."""
+    document = json.loads(zipfile.ZipFile(packed.file).read(HEADER))
+    document.pop("digest")
+    edit(document)
+    text = document_text(document)[0].encode()
+
+    def fit(record):
+        record["files"][HEADER] = {"size": len(text), "digest": digest_bytes(text)}
+
+    return changed(packed, path, lambda entries: resealed(rewritten(HEADER, lambda _content: text)(entries), fit))
+
+
+def test_no_variable_of_a_stranger_is_set(packed, elsewhere, tmp_path):
+    path = with_header(
+        packed, tmp_path / "run.zip", lambda header: header["environment"].update(variables={"LD_PRELOAD": "x"})
+    )
+    with pytest.raises(EvidenceError, match=r"attempts/0001/header.json: environment.variables: found LD_PRELOAD"):
+        unpack_capsule(path, *elsewhere)
+    assert not list(elsewhere[0].runs.glob("*"))
+
+
+def test_no_code_of_a_stranger_runs_without_consent(packed, elsewhere, tmp_path, treering, monkeypatch):
+    project, store = elsewhere
+    monkeypatch.chdir(project.root)
+    path = with_header(
+        packed, tmp_path / "run.zip", lambda header: header["code"].update(diff="import os", commit="0" * 40)
+    )
+    code, _, err = treering("reproduce", path, "--corpora", store, "--dry-run")
+    assert (code, "the recorded diff is code of the capsule, expected consent to run it" in err) == (2, True)
+    run = packed.capsule.run[7:15]
+    code, _, err = treering("reproduce", run, "--dry-run")  # unpacked already, and still a stranger's
+    assert (code, "expected consent" in err) == (2, True)
+    code, _, err = treering("reproduce", run, "--environment", "--dry-run")
+    assert (code, "--environment would install the packages that the capsule records" in err) == (2, True)
+    code, out, err = treering("reproduce", run, "--trust", "--dry-run", "--json")
+    items = {each["name"].partition(" (")[0]: each["state"] for each in json.loads(out)["items"]}
+    assert items["corpus red"] == "same"
+    assert "expected consent" not in err
+    code, _, err = treering("reproduce", run, "--corpora", store)
+    assert (code, "found --corpora for" in err) == (2, True)
+
+
+def test_no_command_of_a_stranger_runs_without_consent(elsewhere, tmp_path, treering, monkeypatch):
+    project, _ = elsewhere
+    monkeypatch.chdir(tmp_path)
+    with api.start("plain") as run:
+        run.step(loss=1.0)
+    write_capsule(RecordedRunDirectory(run.path), tmp_path / "plain.zip", Project(tmp_path))
+    monkeypatch.chdir(project.root)
+    code, _, err = treering("reproduce", tmp_path / "plain.zip")
+    assert (code, "its recorded command is code of the capsule, expected consent to run it" in err) == (2, True)
