@@ -199,7 +199,21 @@ def _joined_digest(sources: Mapping[str, str]) -> str:
 
 
 def _source_digest(file: Path) -> str:
-    return syntax_digest(read_bytes(file), file) if file.suffix == ".py" else digest_file(file)
+    return source_digest(read_bytes(file), file) if file.suffix == ".py" else digest_file(file)
+
+
+def source_digest(content: bytes, file: Path) -> str:
+    """The digest of a source file in `sources`, from the file's content.
+
+    Raises:
+        UserError: it is a module that this Python cannot parse.
+    """
+    return syntax_digest(content, file) if file.suffix == ".py" else digest_bytes(content)
+
+
+def source_file(root: Path, path: str) -> Path:
+    """A source below a root (see `sources_root`), by its path in a clone."""
+    return root / (_installed_path(path) if is_installed(root) else path)
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -223,6 +237,11 @@ def _diff(root: Path, paths: tuple[str, ...]) -> str:
         for name in sorted(filter(None, unknown.split("\0")))
     )
     return "".join(filter(None, changes))
+
+
+def has_commit(folder: Path, commit: str) -> bool:
+    """Whether the git repository around a folder has a commit."""
+    return folder.is_dir() and run_git(folder, "cat-file", "-e", f"{commit}^{{commit}}") is not None
 
 
 def run_git(root: Path, *arguments: str, fine: tuple[int, ...] = (0,)) -> str | None:

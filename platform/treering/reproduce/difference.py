@@ -13,6 +13,7 @@ from treering.metrics.compare import Difference, comparable, comparable_recorded
 from treering.metrics.doubts import Doubt
 from treering.metrics.environments import EnvironmentComparison, compare_environments
 from treering.project import Project
+from treering.reproduce.code import CodeComparison, compare_code
 from treering.reproduce.data import ReadComparison, compare_reads
 from treering.reproduce.numbers import NumbersComparison, compare_numbers, path_columns
 from treering.runlog.ancestry import PathSegment
@@ -42,6 +43,7 @@ class RunDifference:
         numbers: what both computed; None likewise.
         config: settings that differ, by dotted path; None where the configs are of two kinds.
         layout: parallel layout and kernels that differ, by dotted path.
+        code: functions, classes and constants; None where a header is missing.
         environment: packages, devices, drivers and variables; None where a header is missing.
         doubts: what limits the answer, with what helps.
     """
@@ -52,6 +54,7 @@ class RunDifference:
     numbers: NumbersComparison | None
     config: tuple[Difference, ...] | None
     layout: tuple[Difference, ...]
+    code: CodeComparison | None
     environment: EnvironmentComparison | None
     doubts: tuple[Doubt, ...]
 
@@ -127,6 +130,11 @@ def compare_runs(
     except EvidenceError as error:
         doubts.append(Doubt("missing", f"code, environment and layout: {error}", _REMEDY))
     environment = compare_environments(*(each.header.environment for each in attempts)) if attempts else None
+    code = None
+    if attempts:
+        folders = [first.path, second.path, *([project.root] if project else ())]
+        code = compare_code(attempts[0].header.code, attempts[1].header.code, folders)
+        doubts += code.doubts
     config: tuple[Difference, ...] | None = None
     layout: tuple[Difference, ...] = ()
     if type(first) is type(second):
@@ -137,7 +145,7 @@ def compare_runs(
     else:
         text = "the configs, which are of two trainers and have no common form"
         doubts.append(Doubt("missing", text, "`treering show RUN --full` shows each"))
-    return RunDifference(first.id, second.id, data, numbers, config, layout, environment, tuple(doubts))
+    return RunDifference(first.id, second.id, data, numbers, config, layout, code, environment, tuple(doubts))
 
 
 def attempt_of(run: AnyRun, step: int | None) -> AttemptDirectory | RecordedAttempt:
