@@ -25,14 +25,16 @@ def runs(tmp_path, monkeypatch):
 def test_equal_runs_end_with_0(runs, treering):
     code, out, _ = treering("diff-runs", *runs[:2])
     assert code == 0
-    assert out.startswith("Identical to the last bit over 6 steps: the same data, and the same")
+    assert out.startswith("Identical to the last bit over 6 steps: the same data, and every recorded number.")
 
 
 def test_runs_that_differ_end_with_6_and_the_step_is_on_top(runs, treering):
     code, out, _ = treering("diff-runs", runs[0], runs[2])
     assert code == 6
     assert out.splitlines()[0] == (
-        "Same data, numbers differ from step 4 after 3 equal ones: loss 3.996 against nan (relative inf)."
+        "Same data, numbers differ from step 4 after 3 equal ones: loss 3.996 against nan (relative inf). "
+        "A real divergence, not rounding noise: over 3 steps the losses differ by up to inf, rounding gives 5.0e-04 by "
+        "the precision and the tokens of a step. The records name no other difference."
     )
     code, out, _ = treering("diff-runs", runs[0], runs[2], "--json")
     answer = json.loads(out)

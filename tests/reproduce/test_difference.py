@@ -9,7 +9,8 @@ import seeded_runs
 
 import treering
 from treering.project import Project
-from treering.reproduce.difference import RunDifference, compare_runs, difference_sentence
+from treering.reproduce.difference import RunDifference, compare_runs
+from treering.reproduce.sentence import difference_sentence
 from treering.runlog.recorded_directory import RecordedRunDirectory
 
 
@@ -52,7 +53,9 @@ def test_two_trainings_of_one_recipe_with_equal_rings_are_identical(write):
         "validation/loss/books",
         "validation/loss/code",
     ]
-    assert difference_sentence(found).startswith("Identical to the last bit over 12 steps: the same data, and the same")
+    assert difference_sentence(found) == (
+        "Identical to the last bit over 12 steps: the same data, and every recorded number, held-out losses too."
+    )
     assert (found.config, found.layout, found.environment.differences) == ((), (), ())
 
 
@@ -104,7 +107,9 @@ def test_another_order_of_the_data_differs_in_data_first(tmp_path):
     found = compare_runs(one, two)
     assert (found.state, found.first_step, found.data.kind) == ("data", 1, "tokens")
     assert [each.path for each in found.config] == ["recipe.blend", "blend.seed"]
-    assert difference_sentence(found).startswith("The data differ from step 1.")
+    assert difference_sentence(found) == (
+        "The data differ from step 1 on. The records differ in config (recipe.blend, blend.seed 7 → 8)."
+    )
 
 
 def test_code_environment_and_layout_are_of_the_attempt_that_did_the_differing_step(write):
@@ -143,7 +148,7 @@ def test_recorded_runs_are_compared_by_what_they_reported(tmp_path):
     three = record(tmp_path / "c", loss=lambda step: 1 / step, tokens=lambda step: [[step, 1, 2 + step // 5]])
     found = compare_runs(one, three)
     assert (found.state, found.first_step, found.data.compared_steps) == ("data", 5, 6)
-    assert difference_sentence(found) == "The data differ from step 5."
+    assert difference_sentence(found) == "The data differ from step 5 on. The records name no other difference."
 
 
 def test_clocks_of_another_trainer_do_not_count_and_unknown_metrics_are_a_doubt(tmp_path):
@@ -165,7 +170,9 @@ def test_data_that_nobody_recorded_are_a_doubt(tmp_path):
     runs = [record(tmp_path / name, loss=lambda step: 1 / step, tokens=lambda _: None) for name in "ab"]
     found = compare_runs(*runs)
     assert (found.state, found.same_data) == ("identical", None)
-    assert "what they read is not known" in difference_sentence(found)
+    assert difference_sentence(found) == (
+        "Every recorded number is equal to the last bit over 6 steps; what was read is not known."
+    )
     assert [doubt.level for doubt in found.doubts] == ["missing"]
 
 

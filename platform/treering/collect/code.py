@@ -239,11 +239,6 @@ def _diff(root: Path, paths: tuple[str, ...]) -> str:
     return "".join(filter(None, changes))
 
 
-def has_commit(folder: Path, commit: str) -> bool:
-    """Whether the git repository around a folder has a commit."""
-    return folder.is_dir() and run_git(folder, "cat-file", "-e", f"{commit}^{{commit}}") is not None
-
-
 def run_git(root: Path, *arguments: str, fine: tuple[int, ...] = (0,)) -> str | None:
     """Output of a git command, None where git or a repository is missing."""
     try:

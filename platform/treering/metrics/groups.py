@@ -231,7 +231,7 @@ def compare_groups(
     for group in members.values():
         group.sort(key=lambda each: [f"{seed!s:>20}" for seed in each.seeds.values()])
     every = {each.run.id: each for group in members.values() for each in group}
-    step, held_out, losses, measure = _losses(every)
+    step, held_out, losses, measure = common_losses(every)
     groups = tuple(
         Group(_name(number), tuple(group), tuple(losses[each.run.id] for each in group) if losses else ())
         for number, group in enumerate(members.values())
@@ -261,8 +261,17 @@ def _effect(first: Sequence[float], second: Sequence[float], tests: int) -> Effe
     return welch(first, second, tests) if first and all(map(math.isfinite, (*first, *second))) else None
 
 
-def _losses(runs: Mapping[str, AnyContender]) -> tuple[int | None, dict[str, HeldOut], dict[str, float], str]:
-    """The newest common step, what was measured of each run there, the losses to compare, and what these are."""
+def common_losses(
+    runs: Mapping[str, AnyContender],
+) -> tuple[int | None, dict[str, HeldOut], dict[str, float], str]:
+    """The newest common step, what was measured of each run there, the losses to compare, and what these are.
+
+    Args:
+        runs: by any name, which the answers have too.
+
+    Raises:
+        EvidenceError: a config or an evaluation does not hold.
+    """
     weights = {each.weights for each in runs.values()}
     for source, name in (("evaluated", "evaluation"), ("validated", "validation during training")):
         by_run: dict[str, Mapping[int, HeldOut]] = {run: getattr(each, source) for run, each in runs.items()}

@@ -5,7 +5,7 @@ trainer recorded, in any combination, as far as both recorded the same.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from treering.errors import EvidenceError
@@ -15,15 +15,19 @@ from treering.metrics.environments import EnvironmentComparison, compare_environ
 from treering.project import Project
 from treering.reproduce.code import CodeComparison, compare_code
 from treering.reproduce.data import ReadComparison, compare_reads
-from treering.reproduce.numbers import NumbersComparison, compare_numbers, path_columns
+from treering.reproduce.growth import UNIT_ROUNDOFF, Growth, judge_growth, precision_of
+from treering.reproduce.numbers import NumbersComparison, common_losses, compare_numbers, path_columns
+from treering.reproduce.seeds import SeedVerdict, judge_by_seeds
+from treering.reproduce.sentence import difference_sentence
+from treering.reproduce.weights import StepWeights, WeightsComparison, compare_weights
 from treering.runlog.ancestry import PathSegment
 from treering.runlog.attempt import AttemptDirectory
+from treering.runlog.columns.path import PathColumns
 from treering.runlog.directory import RunDirectory
-from treering.runlog.find import AnyRun
-from treering.runlog.metric_catalog import METRICS
+from treering.runlog.find import AnyRun, runs_of_any_trainer
 from treering.runlog.recorded_directory import RecordedAttempt, RecordedSegment
 
-State = Literal["identical", "data", "numbers", "unknown"]
+State = Literal["identical", "data", "numbers", "weights", "unknown"]
 
 _LAYOUT = ("layout", "kernels", "world_size")
 """What a header says of the layout, in the part `ran` of what is compared of a run."""
@@ -41,32 +45,49 @@ class RunDifference:
         second: id of the second run.
         data: what both read; None where the rings do not hold.
         numbers: what both computed; None likewise.
+        growth: whether the difference of numbers is rounding noise; None where none differs, or other data explain it.
         config: settings that differ, by dotted path; None where the configs are of two kinds.
         layout: parallel layout and kernels that differ, by dotted path.
         code: functions, classes and constants; None where a header is missing.
         environment: packages, devices, drivers and variables; None where a header is missing.
         doubts: what limits the answer, with what helps.
+        weights: the weights of common checkpoints; None where nobody looked.
+        seeds: whether a difference of results is within what seeds do; None where nobody looked, or nothing differs.
     """
 
     first: str
     second: str
     data: ReadComparison | None
     numbers: NumbersComparison | None
+    growth: Growth | None
     config: tuple[Difference, ...] | None
     layout: tuple[Difference, ...]
     code: CodeComparison | None
     environment: EnvironmentComparison | None
     doubts: tuple[Doubt, ...]
+    weights: WeightsComparison | None = None
+    seeds: SeedVerdict | None = None
 
     @property
     def state(self) -> State:
-        """`identical`, or what differs first: `data`, or `numbers` of the same data; `unknown` without evidence."""
+        """`identical`, or what differs first: `data`, `numbers` of the same data, or `weights` behind equal numbers.
+
+        `unknown` without evidence.
+        """
         data, numbers = self.first_data_step, self.first_numbers_step
         if data is not None and (numbers is None or data <= numbers):
             return "data"
         if numbers is not None:
             return "numbers"
-        return "identical" if self.numbers is not None and self.numbers.compared_steps else "unknown"
+        if self.numbers is None or not self.numbers.compared_steps:
+            return "unknown"
+        return "weights" if self.other_weights else "identical"
+
+    @property
+    def other_weights(self) -> StepWeights | None:
+        """The first compared step after which weights differ."""
+        steps = () if self.weights is None else self.weights.steps
+        return next((each for each in steps if each.differences), None)
 
     @property
     def first_data_step(self) -> int | None:
@@ -115,10 +136,14 @@ def compare_runs(
         The difference. Evidence that is missing or does not hold is a doubt of it.
     """
     doubts: list[Doubt] = []
-    data = numbers = None
+    data = numbers = growth = None
     try:
         data = compare_reads(first, second, project, steps)
-        numbers = compare_numbers(path_columns(first), path_columns(second), steps)
+        paths = path_columns(first), path_columns(second)
+        numbers = compare_numbers(*paths, steps)
+        if numbers.first_step is not None and (data.first_step is None or numbers.first_step < data.first_step):
+            end = steps if data.first_step is None else range(numbers.first_step, data.first_step)
+            growth = judge_growth(numbers, common_losses(*paths, end), *_rounded(first, second, paths))
         doubts += [*data.doubts, *_doubts_of(numbers)]
     except EvidenceError as error:
         doubts.append(Doubt("missing", f"the steps of both runs: {error}", _REMEDY))
@@ -145,7 +170,28 @@ def compare_runs(
     else:
         text = "the configs, which are of two trainers and have no common form"
         doubts.append(Doubt("missing", text, "`treering show RUN --full` shows each"))
-    return RunDifference(first.id, second.id, data, numbers, config, layout, code, environment, tuple(doubts))
+    return RunDifference(first.id, second.id, data, numbers, growth, config, layout, code, environment, tuple(doubts))
+
+
+def complete(found: RunDifference, first: AnyRun, second: AnyRun, project: Project) -> RunDifference:
+    """The same difference with weights and seeds, which take longer: torch is loaded, and other runs are read.
+
+    Args:
+        found: what `compare_runs` found.
+        first: one run.
+        second: the other run.
+        project: whose runs show what seeds do.
+    """
+    doubts = list(found.doubts)
+    weights = seeds = None
+    try:
+        weights = compare_weights(first, second, found.first_step)
+        doubts += weights.doubts
+        if found.first_step is not None or any(each.differences for each in weights.steps):
+            seeds = judge_by_seeds(first, second, runs_of_any_trainer(project.runs))
+    except EvidenceError as error:
+        doubts.append(Doubt("missing", f"weights and results: {error}", _REMEDY))
+    return replace(found, doubts=tuple(doubts), weights=weights, seeds=seeds)
 
 
 def attempt_of(run: AnyRun, step: int | None) -> AttemptDirectory | RecordedAttempt:
@@ -161,6 +207,22 @@ def attempt_of(run: AnyRun, step: int | None) -> AttemptDirectory | RecordedAtte
         raise EvidenceError(f"{run.path}: found no attempt with a header, expected one", file=run.attempts_folder)
     ends = [each.attempt for each in path if step is not None and each.last_step and step <= each.last_step]
     return ends[0] if ends else path[-1].attempt
+
+
+def _rounded(first: AnyRun, second: AnyRun, paths: tuple[PathColumns, PathColumns]) -> tuple[str | None, float | None]:
+    """The coarser precision of two runs and the tokens of a step, each None where a run does not say."""
+    precisions: list[str | None] = []
+    tokens: list[float | None] = []
+    for run, path in zip((first, second), paths, strict=True):
+        if isinstance(run, RunDirectory):
+            precisions.append(run.resolved.recipe.precision)
+            tokens.append(run.resolved.consumed_tokens(path.last_step) / path.last_step if path.last_step else None)
+        else:
+            precisions.append(precision_of(run.record.config))
+            rings, total = sum(columns.head().rings for columns, _ in path.stretches), path.tokens()
+            tokens.append(total / rings if total and rings else None)
+    precision = None if None in precisions else max(precisions, key=lambda each: UNIT_ROUNDOFF[each or ""])
+    return precision, None if None in tokens else min(each for each in tokens if each is not None)
 
 
 def _settings(
@@ -189,37 +251,10 @@ def _doubts_of(numbers: NumbersComparison) -> list[Doubt]:
         text = "the numbers: no step of both runs has the same metric"
         found.append(Doubt("missing", text, "report the metrics of both runs under one name, such as loss"))
     for name, count in numbers.one_sided.items():
-        text = f"{_title(name)} of {count:,} steps, which only one of the runs measured"
+        text = f"{name} of {count:,} steps, which only one of the runs measured"
         found.append(Doubt("limited", text, "measure it at the same steps in both"))
     if numbers.not_decisive:
         names = ", ".join(f"{each.name} from step {each.step:,}" for each in numbers.not_decisive)
         text = f"metrics that the catalog does not know differ ({names}); they were not counted"
         found.append(Doubt("limited", text, "they may be of the machine, such as a time: compare them yourself"))
     return found
-
-
-def difference_sentence(found: RunDifference) -> str:
-    """The answer in a sentence."""
-    data, numbers = found.data, found.numbers
-    if found.state == "unknown" or data is None or numbers is None:
-        return f"Whether the runs are the same is not known: {found.doubts[0].text}."
-    if found.state == "identical":
-        same = "the same data, and the same" if found.same_data else "what they read is not known; the same"
-        names = ", ".join(_title(each) for each in numbers.compared)
-        return f"Identical to the last bit over {numbers.compared_steps:,} steps: {same} {names}."
-    if found.state == "data":
-        place = f": {data.place.text.split(': ', 1)[-1]}" if data.place else ""
-        after = "" if numbers.first_step is None else f" Their numbers differ from step {numbers.first_step:,}."
-        return f"The data differ from step {data.first_step:,}{place}.{after}"
-    same = "Same data" if found.same_data else "What they read is not known"
-    values = "; ".join(
-        f"{_title(each.name)} {each.first!r} against {each.second!r} (relative {each.relative:.2g})"
-        for each in numbers.at_first
-    )
-    return (
-        f"{same}, numbers differ from step {numbers.first_step:,} after {numbers.equal_steps:,} equal ones: {values}."
-    )
-
-
-def _title(key: str) -> str:
-    return METRICS[key].title.lower() if key in METRICS else key

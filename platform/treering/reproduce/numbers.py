@@ -19,7 +19,6 @@ from treering.runlog.find import AnyRun
 from treering.runlog.metric_catalog import METRICS, described
 
 LOSS: Final = "train/loss"
-GRAD_NORM: Final = "train/grad_norm"
 
 _CLOCKS: Final = ("time/", "speed/")
 _CLOCK_WORDS: Final = re.compile(
@@ -132,6 +131,19 @@ def compare_numbers(first: PathColumns, second: PathColumns, steps: range | None
         not_decisive=tuple(each for key, each in found.items() if key not in decisive),
         one_sided=one_sided,
     )
+
+
+def common_losses(
+    first: PathColumns, second: PathColumns, steps: range | None = None
+) -> tuple[Integers, Floats, Floats]:
+    """The steps at which both runs have a loss, and the loss of each; arguments and errors as `compare_numbers`."""
+    found = []
+    for path in (first, second):
+        name = _names(path).get(LOSS, LOSS)
+        found.append(_within(path.history(name), steps))
+    left, right = found
+    common, at_left, at_right = np.intersect1d(left.steps, right.steps, assume_unique=True, return_indices=True)
+    return common, left.values[at_left], right.values[at_right]
 
 
 def _names(path: PathColumns) -> dict[str, str]:

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from treering.collect.code import CODE_RULE, has_commit, rule_of, run_git, source_digest, source_file
+from treering.collect.code import CODE_RULE, rule_of, run_git, source_digest, source_file
 from treering.config.canonical import digest_bytes
 from treering.errors import UserError
 from treering.files import read_bytes, write_durably
+from treering.reproduce.sources import has_commit
 
 
 class RecordedFiles:

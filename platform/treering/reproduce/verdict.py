@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from treering.reproduce.causes import CauseSearch
-from treering.reproduce.difference import RunDifference, State, difference_sentence
+from treering.reproduce.difference import RunDifference, State
+from treering.reproduce.sentence import difference_sentence
 
 
 @dataclass(frozen=True, slots=True)

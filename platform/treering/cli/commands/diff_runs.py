@@ -19,6 +19,9 @@ StepsOption = Annotated[
     str | None, typer.Option("--steps", metavar="A:B", help="Compare steps A to B only; default: all of both runs.")
 ]
 
+_SHOWN = 10
+"""Weights that are shown; `--json` has all."""
+
 
 def diff_runs(a: First, b: Second, steps: StepsOption = None, json: JsonOption = False) -> None:
     """Compare two runs bit by bit: data, numbers, config, code, environment, layout.
@@ -39,11 +42,12 @@ def diff_runs(a: First, b: Second, steps: StepsOption = None, json: JsonOption =
     from treering.cli.numbers import plain_numbers
     from treering.ending import EXIT_DIFFERS
     from treering.errors import EvidenceError
-    from treering.reproduce.difference import compare_runs
+    from treering.reproduce.difference import compare_runs, complete
     from treering.runlog.find import named_run
 
     here = project()
-    found = compare_runs(named_run(here.runs, a), named_run(here.runs, b), step_range(steps), here)
+    first, second = named_run(here.runs, a), named_run(here.runs, b)
+    found = complete(compare_runs(first, second, step_range(steps), here), first, second, here)
     if json:
         print_json(plain_numbers(found.to_json()))
     else:
@@ -55,7 +59,8 @@ def diff_runs(a: First, b: Second, steps: StepsOption = None, json: JsonOption =
 
 
 def _print(found: "RunDifference") -> None:
-    from treering.reproduce.difference import difference_sentence
+    from treering.cli.numbers import number_text
+    from treering.reproduce.sentence import difference_sentence
 
     console.print(difference_sentence(found))
     if found.numbers is not None and found.numbers.fields:
@@ -77,6 +82,33 @@ def _print(found: "RunDifference") -> None:
         )
     _print_settings("Config", found.config)
     _print_settings("Layout and kernels", found.layout)
+    if found.code is not None:
+        console.heading("Code")
+        if found.code.same:
+            console.print("Everything that decides numbers is the same.")
+        for change in found.code.changes:
+            console.print(change.sentence)
+            console.print(*(f"    {sign} {line}" for sign, line in (("-", change.first), ("+", change.second)) if line))
+    for weights in found.weights.steps if found.weights is not None else ():
+        console.heading(f"Weights after step {weights.step:,}: {len(weights.differences)} of {weights.weights} differ")
+        if weights.differences:
+            print_table(
+                ("weight", "A", "B", "relative", "elements that differ"),
+                [
+                    [
+                        each["name"],
+                        each["first"] or "-",
+                        each["second"] or "-",
+                        number_text(each["relative"]),
+                        "" if each["elements"] is None else f"{each['elements']:,}",
+                    ]
+                    for each in weights.differences[:_SHOWN]
+                ],
+                numbers=("relative", "elements that differ"),
+            )
+    if found.seeds is not None:
+        console.heading("Results")
+        console.print(found.seeds.text)
     if found.environment is not None:
         from treering.cli.commands.compare import print_environments
 

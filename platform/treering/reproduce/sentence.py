@@ -1,0 +1,106 @@
+"""The difference of two runs in a few sentences: where it begins, how large it is, and what the records say differs."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from treering.metrics.compare import Difference
+from treering.reproduce.numbers import NumbersComparison
+from treering.runlog.metric_catalog import METRICS
+
+if TYPE_CHECKING:
+    from treering.reproduce.difference import RunDifference
+
+_SHOWN: Final = 3
+"""Measures, settings, parts of the code or packages that a sentence names."""
+_FIRST: Final = ("train/loss", "train/grad_norm", "optim/learning_rate", "train/applied")
+_DECIDE: Final = ("recipe.", "blend.", "config")
+"""Settings that decide numbers, which are named before the others."""
+
+
+def difference_sentence(found: "RunDifference") -> str:
+    """The answer in a few sentences."""
+    data, numbers = found.data, found.numbers
+    if found.state == "unknown" or data is None or numbers is None:
+        return f"Whether the runs are the same is not known: {found.doubts[0].text}."
+    if found.state == "identical":
+        return _identical(found, numbers)
+    if found.state == "weights" and (other := found.other_weights) is not None:
+        begin = (
+            f"Every recorded number of {numbers.compared_steps:,} steps is equal to the last bit. Of {other.weights:,} "
+            f"weights after step {other.step:,}, {len(other.differences):,} differ."
+        )
+    elif found.state == "data":
+        place = f": {data.place.text.split(': ', 1)[-1]}" if data.place else ""
+        after = "" if numbers.first_step is None else f" Their numbers differ from step {numbers.first_step:,} on."
+        begin = f"The data differ from step {data.first_step:,} on{place}.{after}"
+    else:
+        begin = _numbers(found, numbers)
+    seeds = found.seeds.text if found.seeds is not None and found.seeds.within is not None else ""
+    return " ".join(each for each in (begin, _records(found), seeds) if each)
+
+
+def _identical(found: "RunDifference", numbers: NumbersComparison) -> str:
+    heldout = ", held-out losses too" if any(name.startswith("validation/") for name in numbers.compared) else ""
+    steps = f"over {numbers.compared_steps:,} steps"
+    if found.same_data:
+        text = f"Identical to the last bit {steps}: the same data, and every recorded number{heldout}."
+    else:
+        text = f"Every recorded number is equal to the last bit {steps}{heldout}; what was read is not known."
+    weights = found.weights.steps[-1:] if found.weights is not None else ()
+    return text + "".join(f" The weights after step {each.step:,} are equal." for each in weights)
+
+
+def _numbers(found: "RunDifference", numbers: NumbersComparison) -> str:
+    same = "Same data" if found.same_data else "What they read is not known"
+    fields = sorted(numbers.at_first, key=lambda each: (each.name not in _FIRST, _rank(each.name)))
+    values = _some(
+        f"{_title(each.name)} {each.first!r} against {each.second!r} (relative {each.relative:.2g})" for each in fields
+    )
+    before = f" after {numbers.equal_steps:,} equal ones" if numbers.equal_steps else " on"
+    growth = f" {found.growth.text}" if found.growth is not None else ""
+    return f"{same}, numbers differ from step {numbers.first_step:,}{before}: {values}.{growth}"
+
+
+def _rank(name: str) -> int:
+    return _FIRST.index(name) if name in _FIRST else name.startswith("validation/")
+
+
+def _records(found: "RunDifference") -> str:
+    """What the records say is not the same."""
+    parts = {
+        "config": _settings(found.config or ()),
+        "code": _some(each.sentence for each in found.code.changes) if found.code is not None else "",
+        "layout": _settings(found.layout),
+        "environment": _some(
+            f"{each.name} {each.first or 'none'} → {each.second or 'none'}"
+            for each in (found.environment.differences if found.environment is not None else ())
+            if each.numeric
+        ),
+    }
+    named = [f"{name} ({text})" for name, text in parts.items() if text]
+    return f"The records differ in {', '.join(named)}." if named else "The records name no other difference."
+
+
+def _settings(found: Sequence[Difference]) -> str:
+    ordered = sorted(found, key=lambda each: not each.path.startswith(_DECIDE))
+    deciding = [each for each in ordered if each.path.startswith(_DECIDE)] or ordered
+    return _some(
+        f"{each.path} {' → '.join(map(str, each.values))}"
+        if max(map(len, map(str, each.values))) < _SHORT
+        else each.path
+        for each in deciding
+    )
+
+
+_SHORT: Final = 24
+"""Characters of a value that a sentence shows, which a digest exceeds."""
+
+
+def _some(texts: Iterable[str]) -> str:
+    every = list(texts)
+    more = len(every) - _SHOWN
+    return ", ".join(every[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _title(key: str) -> str:
+    return METRICS[key].title.lower() if key in METRICS else key
