@@ -14,6 +14,7 @@ CONSOLES = {"platform/treering/cli/output.py"}
 WRITERS = {
     "platform/treering/cli/output.py": "JSON",
     "platform/treering/cli/launchers.py": "a shell command for other programs",
+    "trainer/treering_trainer/checkpointing/compare.py": "JSON for `treering diff-runs`",
     "trainer/treering_trainer/export/__main__.py": "JSON",
     "trainer/treering_trainer/generate/__main__.py": "the generated text, and JSON",
     "trainer/treering_trainer/replay/__main__.py": "JSON for `treering audit`",
