@@ -21,6 +21,7 @@ from treering.config.layout import Layout
 from treering.data.order.batch import read_samples, sample_digests
 from treering.data.order.treering1 import DataOrder
 from treering.errors import EvidenceError, UserError
+from treering.reproduce.trial import _changes as changes_since
 from treering.runlog.directory import RunDirectory
 from treering_trainer.checkpointing.resume import differences, find_finished
 from treering_trainer.core.batch_reader import BatchReader, open_corpora, text_digest, verified_digests
@@ -34,7 +35,6 @@ from treering_trainer.monitor.processes import (
     Ranks,
     describe,
 )
-from treering_trainer.replay.__main__ import _changes as changes_since
 
 pytestmark = pytest.mark.trainer
 

@@ -65,7 +65,7 @@ def rewind(  # noqa: PLR0917 - one argument an option
 
     Examples:
         treering rewind 0123 --to 1100 --skip 200
-        treering rewind 0123 --to 1100 --set optimizer.peak_learning_rate=1e-3 --no-train
+        treering rewind 0123 --to 1100 --set optimizer.beta2=0.98 --no-train
 
     Raises:
         UserError: the run is running.
