@@ -349,7 +349,7 @@ def test_the_plan_says_it_too(built, annealed):
             cwd=built.project.root,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=True,
         )
         printed[form] = done.stdout

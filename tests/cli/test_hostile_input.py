@@ -97,24 +97,24 @@ def test_a_port_that_is_none(port, nasty, treering):  # noqa: ARG001
 
 def _process(arguments, **options):
     command = [sys.executable, "-c", "from treering.cli import main; main()", *arguments]
-    return subprocess.run(command, capture_output=True, check=False, timeout=60, **options)
+    return subprocess.run(command, capture_output=True, check=False, timeout=300, **options)
 
 
 @pytest.mark.slow
 def test_a_closed_pipe_a_full_and_a_closed_output_end_quietly(nasty):  # noqa: ARG001
     code = "import sys; from treering.cli import main; main()"
     shell = f"{sys.executable} -c '{code}' audit runs/* | head -1; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False, timeout=300)
     assert done.stderr == ""
     assert done.stdout.splitlines()[0].startswith("checkpoint ")
     assert done.stdout.splitlines()[1] in {"141", "0"}, "0 where the pipe took everything"
     with Path("/dev/full").open("wb") as full:
         command = [sys.executable, "-c", code, "runs"]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=300)
     assert done.returncode == 2
     assert done.stderr == "treering: No space left on device; free space on that disk, or write to another one\n"
     closed = f"{sys.executable} -c '{code}' runs >&- 2>&- <&-"
-    assert subprocess.run(["bash", "-c", closed], check=False, timeout=60).returncode == 0
+    assert subprocess.run(["bash", "-c", closed], check=False, timeout=300).returncode == 0
 
 
 def test_a_terminal_without_unicode_and_without_a_home(nasty):  # noqa: ARG001
@@ -129,7 +129,7 @@ def test_the_working_directory_is_gone(tmp_path):
     code = "import os; os.rmdir(os.getcwd()); from treering.cli import main; main()"
     (tmp_path / "gone").mkdir()
     command = [sys.executable, "-c", code, "runs"]
-    done = subprocess.run(command, cwd=tmp_path / "gone", capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path / "gone", capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 2
     assert done.stderr == "treering: the working directory is gone; change to a folder that exists\n"
 

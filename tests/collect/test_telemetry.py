@@ -25,7 +25,7 @@ from treering.runlog.telemetry.schema import STEP_METRICS
 
 
 def wait_for(condition):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)

@@ -197,7 +197,7 @@ def test_the_command_ends_with_its_text_and_code_2(tmp_path, text):
         [sys.executable, "-c", "from treering.cli import main; main()", "plan", str(file)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
         cwd=tmp_path,
     )

@@ -256,7 +256,7 @@ def test_workers_end_with_their_evaluation(ignored, number, monkeypatch):
             list(scoring_run._scored_parts(one, stores, SimpleNamespace(tasks=()), str, "cpu"))
         finally:
             os._exit(1)
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while not (workers := psutil.Process(evaluation).children()):
         assert time.monotonic() < until
         time.sleep(0.02)
@@ -351,10 +351,10 @@ def test_two_evaluations_of_a_run_take_turns(tmp_path):
     with evaluation._alone(tmp_path, str):
         other = threading.Thread(target=second)
         other.start()
-        assert "this one waits for it" in said.get(timeout=60)
+        assert "this one waits for it" in said.get(timeout=300)
         done.put("first")
-    other.join(timeout=60)
-    assert [done.get(timeout=60), done.get(timeout=60)] == ["first", "second"]
+    other.join(timeout=300)
+    assert [done.get(timeout=300), done.get(timeout=300)] == ["first", "second"]
 
 
 def test_a_broken_task_file_is_named_with_line_and_field(scored_project, evaluate, evaluated):  # noqa: ARG001

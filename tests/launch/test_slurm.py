@@ -147,7 +147,7 @@ def batch(tmp_path):
 )
 def test_which_ends_go_back_into_the_queue(code, requeued, batch):
     process = batch(f"exit {code}")
-    printed, _ = process.communicate(timeout=60)
+    printed, _ = process.communicate(timeout=300)
     assert process.returncode == code
     assert (batch.requeued.exists() and batch.requeued.read_text() == "requeue 20007\n") is requeued, printed
 
@@ -159,7 +159,7 @@ def test_a_job_that_makes_no_progress_leaves_the_queue(batch, tmp_path):
     for restarts, srun in enumerate(
         (*["exit 75"] * 2, f"mkdir {checkpoints}/step-00000100; exit 75", *["exit 137"] * 3)
     ):
-        printed, _ = batch(srun, restarts).communicate(timeout=60)
+        printed, _ = batch(srun, restarts).communicate(timeout=300)
     assert f"exit code 137: {IDLE_STARTS} starts in a row without a new checkpoint; not requeued" in printed
     assert batch.requeued.read_text().count("\n") == 5
 
@@ -177,10 +177,10 @@ def test_a_job_that_makes_no_progress_leaves_the_queue(batch, tmp_path):
 )
 def test_what_ranks_leave_counts_more_than_the_code_of_srun(left, code, requeued, batch):
     """One rank ended, srun killed the others: its code is theirs. What an earlier start left is gone."""
-    batch('touch "$TREERING_EXIT-5"; exit 5', 0).communicate(timeout=60)
+    batch('touch "$TREERING_EXIT-5"; exit 5', 0).communicate(timeout=300)
     assert not batch.requeued.exists()
     process = batch("; ".join([*(f'touch "$TREERING_EXIT-{each}"' for each in left), "exit 143"]), 0)
-    printed, _ = process.communicate(timeout=60)
+    printed, _ = process.communicate(timeout=300)
     assert process.returncode == code, printed
     assert batch.requeued.exists() is requeued
 
@@ -192,7 +192,7 @@ def test_a_cancelled_job_stays_out_of_the_queue(batch, tmp_path):
         assert process.poll() is None
     process.send_signal(signal.SIGTERM)
     (tmp_path / "told").touch()
-    printed, _ = process.communicate(timeout=60)
+    printed, _ = process.communicate(timeout=300)
     assert process.returncode == 75
     assert "cancelled or preempted" in printed
     assert not batch.requeued.exists()
@@ -200,7 +200,7 @@ def test_a_cancelled_job_stays_out_of_the_queue(batch, tmp_path):
 
 def test_ranks_are_told_where_to_meet_and_what_started_them(batch, tmp_path):
     process = batch(f'echo "$MASTER_ADDR $MASTER_PORT $OMP_NUM_THREADS $TREERING_LAUNCH_SCRIPT $#" > {tmp_path}/told')
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     address, port, threads, script, count = (tmp_path / "told").read_text().split()
     assert (address, port, threads, count) == ("dgx001", "20007", "1", "7")
     assert Path(script).name == "job-20007.sbatch"

@@ -301,7 +301,7 @@ def test_a_forked_worker_cannot_report():
 
     process = context.Process(target=report)
     process.start()
-    assert "call treering.start in the process that trains" in queue.get(timeout=60)
+    assert "call treering.start in the process that trains" in queue.get(timeout=300)
     process.join()
     run.step(loss=1.0)
     run.finish()

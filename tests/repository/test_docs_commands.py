@@ -101,7 +101,7 @@ class Commands:
 
     def end(self):
         self.process.stdin.close()
-        self.process.wait(timeout=60)
+        self.process.wait(timeout=300)
 
 
 @pytest.fixture

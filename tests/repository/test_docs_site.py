@@ -22,7 +22,7 @@ SERVERS = re.compile(r"<(?:script|link|img|iframe)\b[^>]*?\b(?:src|href)=\"?(?:h
 def build(root, out):
     environ = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     command = [*BUILD, "--config-file", str(root / "mkdocs.yml"), "--site-dir", str(out)]
-    return subprocess.run(command, cwd=root, env=environ, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=root, env=environ, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.fixture(scope="module")

@@ -65,7 +65,7 @@ def start(installed, tmp_path):
     yield run
     for process in started:
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
 
 
 def test_the_dashboard_is_served_from_a_wheel_and_nothing_holds_a_password(start, installed, tmp_path):
@@ -74,11 +74,11 @@ def test_the_dashboard_is_served_from_a_wheel_and_nothing_holds_a_password(start
     served = json.loads("".join(iter(up.stdout.readline, "}\n")) + "}")
     with urllib.request.urlopen(served["dashboard"], timeout=30) as answer:  # noqa: S310  (our own server)
         assert "<title>Streamlit</title>" in answer.read().decode()
-    printed, errors = pages.communicate(timeout=60)
+    printed, errors = pages.communicate(timeout=300)
     assert printed == f"{installed / 'treering_dashboard'} {installed / 'treering'} [] #### No runs yet\n", errors
     lines = [" ".join(each.cmdline()) for each in psutil.Process(up.pid).children(recursive=True)]
     up.terminate()
-    output, errors = up.communicate(timeout=60)
+    output, errors = up.communicate(timeout=300)
     logs = [each.read_text(errors="replace") for each in (tmp_path / ".treering").rglob("*.log")]
     assert len(lines) >= 3, "the follower, the dashboard and their guard"
     assert SENTINEL not in " ".join([json.dumps(served), output, errors, *lines, *logs])
@@ -95,7 +95,7 @@ def test_a_wheel_has_the_migrations_and_makes_the_ledger(start, installed, tmp_p
     assert [name[:4] for name in of_wheel] == list(REVISIONS)
     assert of_wheel == of_clone
     for done in ("made", "current"):
-        printed, error = start("-c", TREERING, "migrate", "--json").communicate(timeout=60)
+        printed, error = start("-c", TREERING, "migrate", "--json").communicate(timeout=300)
         answer = {"ledger": f"ledger sqlite:///{tmp_path}/treering.db", "schema": REVISIONS[-1], "done": done}
         assert json.loads(printed) == answer, error
 
@@ -109,6 +109,6 @@ def test_a_wheel_has_help_and_the_code_digest_of_the_clone(start, installed):
         "code = collect_code(CODE_ROOT)\n"
         "print(CODE_ROOT, code['digest'], code['commit'], 'trainer/treering_trainer/core/loop.py' in code['sources'])",
     )
-    assert "--continue-changed" in asked.communicate(timeout=60)[0]
-    printed, error = digested.communicate(timeout=60)
+    assert "--continue-changed" in asked.communicate(timeout=300)[0]
+    printed, error = digested.communicate(timeout=300)
     assert printed == f"{installed} {code_digest(ROOT)} None True\n", error

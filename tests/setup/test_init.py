@@ -229,7 +229,7 @@ def test_on_a_terminal_it_asks(folder):
         stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     os.write(ours, b"asked\n\n")
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=300)
     os.close(ours)
     os.close(theirs)
     assert process.returncode == 0, out

@@ -68,13 +68,13 @@ class Installed:
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
     folder = tmp_path_factory.mktemp("environment")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=300)
     (packages,) = (folder / "lib").glob("python3*/site-packages")
     # A path that a .pth file adds is searched, but its own .pth files, such as the clone's, are not read.
     (packages / "shared.pth").write_text(sysconfig.get_path("purelib") + "\n")
     wheel = built_wheel.build(tmp_path_factory.mktemp("built"))
     command = [sys.executable, "-m", "pip", "--python", str(folder / "bin/python"), "install", "-q", "--no-deps"]
-    subprocess.run([*command, "--no-index", "--disable-pip-version-check", str(wheel)], check=True, timeout=120)
+    subprocess.run([*command, "--no-index", "--disable-pip-version-check", str(wheel)], check=True, timeout=300)
     return folder
 
 

@@ -37,7 +37,7 @@ def with_ledger(_without_ledger, monkeypatch):
     monkeypatch.setattr(target_list, "_TARGETS", (*target_list._TARGETS, ledger))
 
 
-def wait_for(condition, seconds=25):
+def wait_for(condition, seconds=300):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited too long"

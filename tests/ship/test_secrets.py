@@ -47,11 +47,11 @@ def test_no_output_of_shipping_holds_it(project, write_run):
         for command in commands
     ]
     ship, follower, runs = started
-    said = [ship.communicate(timeout=120)[0], runs.communicate(timeout=120)[0]]
+    said = [ship.communicate(timeout=300)[0], runs.communicate(timeout=300)[0]]
     time.sleep(1.0)
     assert follower.poll() is None, "a server that does not answer ends no follower"
     follower.terminate()
-    said.append(follower.communicate(timeout=60)[0])
+    said.append(follower.communicate(timeout=300)[0])
     assert ship.returncode == StoreError.exit_code
     assert "registry http://mlflow:***@127.0.0.1:9" in said[0]
     assert "Traceback" in said[0], "TREERING_DEBUG prints even the errors behind the error"

@@ -139,7 +139,7 @@ def test_up_serves_both_ships_and_ends_both(ignored, stop, project, write_run, u
         assert urls == {"dashboard": f"http://127.0.0.1:{dashboard_port}", "mlflow": f"http://127.0.0.1:{mlflow_port}"}
         assert answers(urls["dashboard"])
         client = mlflow.MlflowClient(urls["mlflow"])
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         found = []
         while not (found and found[0].info.status == "FINISHED") and time.monotonic() < deadline:
             time.sleep(0.2)
@@ -178,7 +178,7 @@ def test_up_says_which_port_is_taken(project, taken):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode != 0
     assert f"port {taken} of 127.0.0.1 taken" in done.stderr
@@ -193,7 +193,7 @@ def test_up_says_which_key_is_none(project):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode != 0
     assert "none.pem: no key there" in done.stderr

@@ -13,6 +13,6 @@ def build(folder):
     """Builds the wheel into a folder, without a network, and returns its path."""
     pytest.importorskip("hatchling", reason="hatchling is not installed: `make setup` installs it")
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder)]
-    subprocess.run([*command, str(ROOT)], check=True, capture_output=True, timeout=120)
+    subprocess.run([*command, str(ROOT)], check=True, capture_output=True, timeout=300)
     (wheel,) = folder.glob("treering-*.whl")
     return wheel

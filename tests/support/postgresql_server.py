@@ -42,7 +42,7 @@ class Server:
     def start(self):
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(self._command, stdout=log, stderr=log, cwd=self._log.parent, **self._run_as)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while "ready to accept connections" not in self._log.read_text():
             assert self.process.poll() is None, self._log.read_text()
             assert time.monotonic() < deadline, self._log.read_text()
@@ -95,7 +95,7 @@ def _served(folder, user, password):
         for each in (folder, data, secret):
             shutil.chown(each, "postgres", "postgres")
     begin = [programs / "initdb", "-D", data, "-U", user, "-A", "scram-sha-256", "--pwfile", secret, "--no-sync"]
-    subprocess.run(begin, check=True, capture_output=True, timeout=120, **run_as)
+    subprocess.run(begin, check=True, capture_output=True, timeout=300, **run_as)
     server = Server(folder, run_as)
     server.start()
     try:

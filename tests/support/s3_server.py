@@ -66,7 +66,7 @@ class S3Server:
                 env={**os.environ, "MINIO_ROOT_USER": KEY, "MINIO_ROOT_PASSWORD": SECRET},
                 start_new_session=True,
             )
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
                 urllib.request.urlopen(f"{self.url}/minio/health/live", timeout=2)  # noqa: S310 - our own server

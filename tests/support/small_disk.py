@@ -41,4 +41,4 @@ def on_small_disk(script, folder):
         pytest.skip(f"a small disk cannot be mounted here: {_refusal()}")
     (folder / "disk").mkdir()
     command = [*_ALONE, sys.executable, "-c", _PREPARE + script]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, timeout=300)

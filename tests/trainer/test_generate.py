@@ -263,7 +263,7 @@ def test_the_commands_run_from_the_project_s_root(project, reference, tmp_path):
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
             **options,
         )

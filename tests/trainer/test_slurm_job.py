@@ -106,14 +106,14 @@ def test_a_job_whose_rank_is_killed_comes_back_and_ends_as_if_nothing_had_happen
         assert first.poll() is None, first.stdout.read()
         time.sleep(0.02)
     os.kill(int((tmp_path / "tasks").read_text().split()[1]), signal.SIGKILL)
-    printed, _ = first.communicate(timeout=120)
+    printed, _ = first.communicate(timeout=300)
     # The other rank lost contact: start me again. Or it was ended before it could say so.
     assert first.returncode in {75, 128 + signal.SIGKILL, 128 + signal.SIGTERM}, printed
     assert "back into the queue" in printed
     assert (tmp_path / "requeued").read_text() == "requeue 4711\n"
 
     second = start(1)
-    printed, _ = second.communicate(timeout=120)
+    printed, _ = second.communicate(timeout=300)
     assert second.returncode == 0, printed
     assert numbers(start.run) == numbers(whole)
     launches = [attempt.header.launch for attempt in start.run.attempts()]

@@ -50,7 +50,7 @@ def swept(zygote, project):
     third = find_runs(project.runs)[-1]
     assert eventually(lambda: rings_after(third, 1))
     begun.send_signal(signal.SIGTERM)
-    text, _ = begun.communicate(timeout=60)
+    text, _ = begun.communicate(timeout=300)
     assert begun.returncode == 75, text
     assert "12 of 12 runs of tiny.yaml are not finished" in text
     before = {run.id: run.state() for run in find_runs(project.runs)}

@@ -170,7 +170,7 @@ def test_an_interpreter_a_rank(project, reference, tmp_path):
         cwd=project.root,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -187,7 +187,7 @@ def test_outer_launcher_is_honoured(project, reference, tmp_path):
         cwd=project.root,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
