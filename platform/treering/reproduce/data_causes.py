@@ -5,11 +5,11 @@ first blend alone, and the samples of the step are computed again.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from treering.audit.corpora.catalog import find_corpora
 from treering.audit.documents.batch import step_batch
@@ -106,12 +106,8 @@ def _tested_order(
     same = orders[0].sequence_length == orders[1].sequence_length and all(
         np.array_equal(getattr(samples[0], name), getattr(samples[1], name)) for name in ("component", "epoch", "index")
     )
-    return _judged(text, "the order alone gives the step", same=same)
-
-
-def _judged(text: str, how: str, *, same: bool) -> Candidate:
     outcome: Outcome = "not_cause" if same else "cause"
-    return Candidate("data", text, outcome, f"{how} {'the same' if same else 'other'} samples")
+    return Candidate("data", text, outcome, f"it alone gives the step {'the same' if same else 'other'} samples")
 
 
 def _tested_corpus(
@@ -121,50 +117,32 @@ def _tested_corpus(
     span: tuple[int, int],
     project: Project | None,
 ) -> Candidate:
-    """Whether a corpus with other content gives the step other tokens; names the documents that changed.
+    """Whether a corpus with other content gives the step other samples; names the documents that changed.
+
+    The order of a corpus is shuffled by its digest, so one changed document moves all of them.
 
     Raises:
         EvidenceError: a corpus does not hold.
     """
     text = f"corpus {one.corpus}: content {_brief(one.digest)} to {_brief(two.digest)}"
-    position = blend.components.index(one)
-    changed = blend.model_copy(
-        update={"components": tuple(two.model_copy(update={"weight": one.weight}) if each is one else each
-                                    for each in blend.components)}
-    )  # fmt: skip
+    components = [two.model_copy(update={"weight": one.weight}) if each is one else each for each in blend.components]
+    changed = blend.model_copy(update={"components": tuple(components)})
     catalog = find_corpora(project, [blend, changed]) if project is not None else None
     corpora = [None if catalog is None else catalog.corpora.get(each.digest or "") for each in (one, two)]
+    found = _tested_order(text, _with(components=changed.components), blend, span)
     if corpora[0] is None or corpora[1] is None:
-        order = _tested_order(text, lambda _: changed, blend, span)
-        reads = bool((DataOrder(blend).sample_components(*span) == position).any())
-        if order.outcome == "not_cause" and not reads:
-            return order.found("not_cause", f"the step reads no sample of {one.corpus}")
-        needs = f"needs both versions of corpus {one.corpus} below data/corpora: documents are then named"
-        return order if order.outcome == "cause" else order.found("untested", needs)
-    if documents := _changed_documents(corpora[0], corpora[1]):
-        text += f": {documents}"
-    tokens = [
-        _tokens(DataOrder(each), corpus, span, position)
-        for each, corpus in ((blend, corpora[0]), (changed, corpora[1]))
-    ]
-    same = len(tokens[0]) == len(tokens[1]) and all(map(np.array_equal, *tokens))
-    return _judged(text, "read from both versions, the step has", same=same)
-
-
-def _tokens(order: DataOrder, corpus: Corpus, span: tuple[int, int], position: int) -> list[NDArray[Any]]:
-    """The tokens of those samples of a step that are of one corpus, each with its place in the batch before them."""
-    components, starts = order.token_ranges(*span)
-    at = np.flatnonzero(components == position)
-    width = order.sequence_length + 1
-    return [np.append(at[each], corpus.tokens(start, start + width)) for each, start in enumerate(starts[at].tolist())]
+        return found.found(
+            found.outcome, f"{found.evidence}; both versions of the corpus below data/corpora would name the documents"
+        )
+    return replace(found, text=f"{text}: {_changed_documents(corpora[0], corpora[1])}")
 
 
 def _changed_documents(one: Corpus, two: Corpus) -> str:
-    """The documents whose tokens are not the same in two versions of a corpus, in words; empty for large corpora."""
+    """The documents whose tokens are not the same in two versions of a corpus, in words."""
     if max(one.num_documents, two.num_documents) > _NAMED_DOCUMENTS:
-        return ""
+        return f"more than {_NAMED_DOCUMENTS:,} documents, which were not compared"
     tables = [
-        dict(zip(*(column for column in (batch["id"].to_pylist(), batch["digest"].to_pylist())), strict=True))
+        dict(zip(batch["id"].to_pylist(), batch["digest"].to_pylist(), strict=True))
         for corpus in (one, two)
         for batch in [pa.Table.from_batches([each for _, each in corpus.batches("id", "digest")])]
     ]
