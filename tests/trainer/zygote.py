@@ -26,6 +26,7 @@ from deepspeed.runtime.pipe.schedule import ForwardPass  # noqa: E402
 import torch  # noqa: E402
 from treering.collect.environment import environment_digest  # noqa: E402
 from treering.config.canonical import digest_bytes  # noqa: E402
+from treering.config.schedule import Schedule  # noqa: E402
 from treering.runlog.writer import RingWriter  # noqa: E402
 from treering_trainer.checkpointing import checkpoint, cleanup, publish, relayout, resume  # noqa: E402, F401
 from treering_trainer.core import batch_reader, engine, loop, optim, universal  # noqa: E402
@@ -277,6 +278,29 @@ def secret_rate(step):
     engine.Engine.train = patched
 
 
+def lose_random_state():
+    """Dropout goes on from whatever state a new process has: nothing seeds it for a step."""
+    seed = engine.Engine._seed_dropout
+
+    def patched(self, step):
+        if step == 0:
+            seed(self, step)
+
+    engine.Engine._seed_dropout = patched
+
+
+def another_rate(factor):
+    """The schedule's learning rate is multiplied, and the rings say so."""
+    rate = Schedule.step_learning_rate
+    Schedule.step_learning_rate = lambda self, step: rate(self, step) * factor
+
+
+def skip_samples(count):
+    """Every step reads later samples than it should, and the rings say so."""
+    sample_range = Schedule.sample_range
+    Schedule.sample_range = lambda self, step: tuple(sample + count for sample in sample_range(self, step))
+
+
 def record_code_by_an_earlier_rule():
     """The attempt's header is as earlier versions wrote it: the code's digest is of bytes, and names no rule."""
     collect = prepare.collect_code
@@ -338,6 +362,9 @@ FAULTS = {
         compute_in_fp16,
         kill_in_publish,
         secret_rate,
+        lose_random_state,
+        another_rate,
+        skip_samples,
         another_node,
         kill_past_checks,
         leave_out_scripts,

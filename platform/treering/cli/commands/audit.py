@@ -79,6 +79,9 @@ AttestationOption = Annotated[
 SummaryOption = Annotated[
     bool, typer.Option("--summary", help="Only show samples, tokens and epochs by the records, within milliseconds.")
 ]
+RestartsOption = Annotated[
+    bool, typer.Option("--restarts", help="Only say for each restart of a run whether it changed anything.")
+]
 
 
 def audit(
@@ -87,6 +90,7 @@ def audit(
     verify: VerifyOption = False,
     replay: ReplayOption = None,
     summary: SummaryOption = False,
+    restarts: RestartsOption = False,
     documents: DocumentsOption = None,
     public_key: PublicKeyOption = None,
     attestation: AttestationOption = None,
@@ -121,9 +125,11 @@ def audit(
     Exit codes:
         0: everything holds
         3: something does not hold, is missing, or is not bound
+        6: with `--restarts`, a restart changed something
 
     Examples:
         treering audit published --verify
+        treering audit --restarts 0123
         treering audit 0123 --documents read.parquet
         treering audit --megatron-run checkpoints/iter_0005000 --step 4711
         treering audit 0123 --megatron-run checkpoints/iter_0005000
@@ -136,6 +142,12 @@ def audit(
     from treering.audit.report import Finding
     from treering.errors import EvidenceError
 
+    if restarts:
+        from treering.cli.restarts import print_restarts
+
+        others = (verify, replay, summary, documents, public_key, attestation, megatron_run, data_root, lineage)
+        print_restarts(checkpoint, alone=not any((*others, step, document)), json=json)
+        return
     try:
         own_alone = (summary, replay, documents, public_key, attestation, step, document)
         content = partial(_recomputed, megatron_run=megatron_run, data_root=data_root or (), lineage=lineage)

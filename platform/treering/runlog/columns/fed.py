@@ -75,6 +75,15 @@ def fed_of(run: AnyRun) -> Fed:
         path = PathColumns.of_run(run.path_to())
     else:
         path = PathColumns.of_recorded(run.path_to_end())
+    return fed_along(path)
+
+
+def fed_along(path: PathColumns) -> Fed:
+    """What the steps of a path were fed, by its columns.
+
+    Raises:
+        EvidenceError: a ring was changed, removed or put in.
+    """
     parts = [_SCHEMA.empty_table()]
     for columns, last_step in path.stretches:
         for table in _tables(columns):

@@ -1,0 +1,94 @@
+"""Steps that were done twice: by an attempt that was abandoned, and again by a later one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from treering.reproduce.numbers import FieldDifference, NumbersComparison, compare_numbers
+from treering.reproduce.restarts.border import Aspect
+from treering.runlog.columns.path import PathColumns
+from treering.runlog.metric_catalog import METRICS
+
+_RATE: Final = "optim/learning_rate"
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """Steps of one abandoned attempt that another attempt did again.
+
+    Attributes:
+        earlier: number of the attempt that did them first.
+        steps: the steps.
+        numbers: what both computed.
+    """
+
+    earlier: int
+    steps: range
+    numbers: NumbersComparison
+
+
+def repeated(resumed: PathColumns, after_step: int, earlier: Sequence[tuple[int, PathColumns]]) -> list[Repeated]:
+    """Compares the steps that an attempt did again, each with the newest earlier attempt that had done it.
+
+    Args:
+        resumed: columns of the attempt alone.
+        after_step: the step that it goes on from.
+        earlier: number and columns of the attempts before it, oldest first.
+
+    Raises:
+        EvidenceError: a ring was changed, removed or put in.
+    """
+    found: list[Repeated] = []
+    first, last = after_step + 1, resumed.last_step
+    for number, columns in reversed(earlier):
+        steps = range(first, min(last, columns.last_step) + 1)
+        if not steps:
+            continue
+        numbers = compare_numbers(columns, resumed, steps)
+        if numbers.compared_steps:
+            found.append(Repeated(number, steps, numbers))
+            first = steps.stop
+    return found
+
+
+def overlap_of(found: Sequence[Repeated]) -> tuple[int, int] | None:
+    """First and last of the steps that were done twice."""
+    return (found[0].steps.start, found[-1].steps.stop - 1) if found else None
+
+
+def numbers_aspect(found: Sequence[Repeated], run: str, after_step: int) -> Aspect:
+    """Whether the steps that were done twice came out the same.
+
+    Args:
+        found: these steps.
+        run: the run's id.
+        after_step: the step after which the attempt goes on.
+    """
+    if not found:
+        first = max(after_step, 1)
+        remedy = f"`treering reproduce {run} --steps {first}:{first + 1}` trains over the border without a restart"
+        return Aspect("numbers", "not seen", "no step was done twice", remedy=remedy)
+    for each in found:
+        if (step := each.numbers.first_step) is not None:
+            values = "; ".join(map(_said, each.numbers.at_first))
+            text = f"step {step:,} differs from the same step of attempt {each.earlier}: {values}"
+            return Aspect("numbers", "changed", text, step)
+    count = sum(each.numbers.compared_steps for each in found)
+    whom = ", ".join(str(each.earlier) for each in found)
+    return Aspect("numbers", "proven", f"{count:,} steps are equal to those of attempt {whom} to the last bit")
+
+
+def rate_aspect(found: Sequence[Repeated]) -> Aspect | None:
+    """Whether the steps that were done twice had the same learning rate; None where that was not compared."""
+    for each in found:
+        if field := next((field for field in each.numbers.fields if field.name == _RATE), None):
+            text = f"step {field.step:,} was done at {field.first!r}, then at {field.second!r}"
+            return Aspect("learning rate", "changed", text, field.step)
+    if any(_RATE in each.numbers.compared for each in found):
+        return Aspect("learning rate", "proven", "steps that were done twice had the same rate")
+    return None
+
+
+def _said(field: FieldDifference) -> str:
+    title = METRICS[field.name].title.lower() if field.name in METRICS else field.name
+    return f"{title} {field.first!r}, then {field.second!r}"
