@@ -278,17 +278,6 @@ def secret_rate(step):
     engine.Engine.train = patched
 
 
-def lose_random_state():
-    """Dropout goes on from whatever state a new process has: nothing seeds it for a step."""
-    seed = engine.Engine._seed_dropout
-
-    def patched(self, step):
-        if step == 0:
-            seed(self, step)
-
-    engine.Engine._seed_dropout = patched
-
-
 def another_rate(factor):
     """The schedule's learning rate is multiplied, and the rings say so."""
     rate = Schedule.step_learning_rate
@@ -362,7 +351,6 @@ FAULTS = {
         compute_in_fp16,
         kill_in_publish,
         secret_rate,
-        lose_random_state,
         another_rate,
         skip_samples,
         another_node,
