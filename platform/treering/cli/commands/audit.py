@@ -145,8 +145,9 @@ def audit(
     if restarts:
         from treering.cli.restarts import print_restarts
 
-        others = (verify, replay, summary, documents, public_key, attestation, megatron_run, data_root, lineage)
-        print_restarts(checkpoint, alone=not any((*others, step, document)), json=json)
+        of_megatron = (megatron_run, data_root, lineage, step, document)
+        alone = not any((verify, replay, summary, documents, public_key, attestation, *of_megatron))
+        print_restarts(checkpoint, alone=alone, json=json)
         return
     try:
         own_alone = (summary, replay, documents, public_key, attestation, step, document)
