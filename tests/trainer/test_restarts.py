@@ -70,14 +70,14 @@ def test_a_lost_random_state_is_found_by_the_steps_that_were_done_twice(resumed)
 
 
 def test_another_learning_rate_is_found(resumed):
-    (border,) = audit_restarts(resumed(another_rate={"factor": 2})).borders
+    (border,) = audit_restarts(resumed(another_schedule={"rate": 2})).borders
     rate = next(each for each in border.aspects if each.name == "learning rate")
     assert (border.proof, rate.proof, rate.step) == ("changed", "changed", 5)
     assert proofs(border)["data"] == "proven"
 
 
 def test_skipped_samples_are_found(resumed):
-    (border,) = audit_restarts(resumed(skip_samples={"count": 3})).borders
+    (border,) = audit_restarts(resumed(another_schedule={"skip": 3})).borders
     data = next(each for each in border.aspects if each.name == "data")
     assert (border.proof, data.proof, data.step) == ("changed", "changed", 5)
     assert data.text.endswith("it skips 3")

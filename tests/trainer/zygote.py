@@ -278,16 +278,11 @@ def secret_rate(step):
     engine.Engine.train = patched
 
 
-def another_rate(factor):
-    """The schedule's learning rate is multiplied, and the rings say so."""
-    rate = Schedule.step_learning_rate
-    Schedule.step_learning_rate = lambda self, step: rate(self, step) * factor
-
-
-def skip_samples(count):
-    """Every step reads later samples than it should, and the rings say so."""
-    sample_range = Schedule.sample_range
-    Schedule.sample_range = lambda self, step: tuple(sample + count for sample in sample_range(self, step))
+def another_schedule(rate=1, skip=0):
+    """Learning rates are multiplied, or samples are skipped, and the rings say so."""
+    step_rate, sample_range = Schedule.step_learning_rate, Schedule.sample_range
+    Schedule.step_learning_rate = lambda self, step: step_rate(self, step) * rate
+    Schedule.sample_range = lambda self, step: tuple(sample + skip for sample in sample_range(self, step))
 
 
 def record_code_by_an_earlier_rule():
@@ -351,8 +346,7 @@ FAULTS = {
         compute_in_fp16,
         kill_in_publish,
         secret_rate,
-        another_rate,
-        skip_samples,
+        another_schedule,
         another_node,
         kill_past_checks,
         leave_out_scripts,
