@@ -27,7 +27,7 @@ from treering.data.corpus.text import Detokenizer
 from treering.data.ngram_index.build import build_index
 from treering.project import Project
 from treering.runlog.directory import CheckpointDirectory, RunDirectory, checkpoint_name
-from treering.runlog.records import AttemptEnd, AttemptHeader, Evaluation, FileRecord, Kernel, Parent
+from treering.runlog.records import AttemptEnd, AttemptHeader, Evaluation, FileRecord, Kernel, Parent, TaskDefinition
 from treering.runlog.ring import Ring
 from treering.runlog.writer import RingWriter
 
@@ -261,6 +261,10 @@ def write_evaluation(run: Path, resolved: Resolved, ring: Ring, checkpoint: str)
         checkpoint=checkpoint,
         harness="lm-eval 0.4.13",
         tasks={task: digest(task) for task in scores},
+        definitions={
+            task: TaskDefinition(version="2.0", prompts={shots: digest(f"{task} {shots}") for shots in by_shots})
+            for task, by_shots in scores.items()
+        },
         scores=scores,
         perplexity={
             name: {"loss": loss, "perplexity": math.exp(loss), "tokens": 16384.0} for name, loss in losses.items()

@@ -30,7 +30,23 @@ def refused(name: str, title: str, key: str, values: list, **rest: object) -> No
 @pytest.mark.parametrize("name", ["run", "audit", "batch", "bias", "contamination", "continuations", "differences"])
 def test_no_such_run(audited, name):
     run = find_runs(audited.runs)[0].path.name
-    refused(name, "No such run", "run", [*HOSTILE, run[:4], run + "0", run.upper() + "X"])
+    values = [each for each in HOSTILE if not each or not run.startswith(each)]
+    refused(name, "No such run", "run", [*values, run + "0", run.upper() + "X"])
+
+
+def test_a_unique_prefix_names_a_run_and_the_address_gets_the_whole_name(audited):
+    (run,) = find_runs(audited.runs)
+    other = RunDirectory(run.path.parent / f"{run.path.name[:8]}{'0' * 8}")
+    app = page("audit", run=run.path.name[:8])
+    assert app.query_params["run"] == run.path.name
+    assert not app.error
+    shutil.copytree(run.path, other.path)
+    app = page("compare", runs=[run.path.name[:12], other.path.name])
+    assert app.query_params["runs"] == [run.path.name, other.path.name]
+    app = page("audit", run=run.path.name[:8])
+    assert [error.value for error in app.error] == ["No such run"]
+    assert other.path.name in app.code[0].value, "the page names both"
+    assert run.path.name in app.code[0].value
 
 
 @pytest.mark.parametrize("name", ["audit", "bias", "contamination", "differences"])
@@ -43,7 +59,8 @@ def test_no_such_checkpoint(audited, name):
 
 def test_no_such_other_run_and_checkpoint(audited):
     (run,) = find_runs(audited.runs)
-    refused("differences", "No such run", "other_run", HOSTILE, run=run.path.name)
+    values = [each for each in HOSTILE if not each or not run.path.name.startswith(each)]
+    refused("differences", "No such run", "other_run", values, run=run.path.name)
     both = {"run": run.path.name, "other_run": run.path.name}
     refused("differences", "No such checkpoint", "other_checkpoint", HOSTILE, **both)
 
@@ -89,7 +106,7 @@ def test_compare_takes_each_run_once(audited):
     for values, title, shown in (
         ([name, "zzz"], "No such run", "runs=zzz"),
         (["0", "1"], "No such run", "runs=0"),
-        ([name, name[:5]], "No such run", f"runs={name[:5]}\n"),
+        ([name, name[:5]], "The address names 2 runs", f"runs={name}, {name}"),
         ([name, name], "The address names 2 runs", f"runs={name}, {name}"),
     ):
         app = page("compare", runs=values)

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from damaged_run import befall, edit_ring
 from dashboard_charts import boards, panel
-from dashboard_page import metrics, page, texts
+from dashboard_page import metrics, page, table, texts
 
 from treering.runlog.directory import RunDirectory
 from treering.runlog.lock import acquire
@@ -188,3 +188,14 @@ def test_a_change_on_disk_is_seen_although_readers_are_cached(lay_run) -> None:
     assert last_step() == 50
     edit_ring(run, 40)
     assert last_step() == 39
+
+
+def test_the_newest_scores_have_the_versions_of_their_tasks_and_the_digests_of_the_prompts(lay_run) -> None:
+    run = RunDirectory(lay_run(steps=100))
+    rows = table(page("run"), "Prompts").set_index(["Task", "Shots"])
+    evaluation = run.evaluations()[-1]
+    assert len(rows) == sum(len(by_shots) for by_shots in evaluation.scores.values())
+    assert rows.loc[("cloze", "4"), "Prompts"] == evaluation.definitions["cloze"].prompts["4"]
+    assert set(rows["Version"]) == {"2.0"}
+    assert set(rows["Harness"]) == {"lm-eval 0.4.13"}
+    assert "Run" not in rows

@@ -241,6 +241,8 @@ def test_what_was_set_names_the_values_that_differ_in_short(lay):
         "num_layers=2 peak_learning_rate=0.001", "num_layers=4 peak_learning_rate=0.0003", ""
     ]  # fmt: skip
     assert set_apart([settings, settings]) == ["", ""]
+    seeds = [{"seed": seed, "blend.seed": seed} for seed in (1, 2)]
+    assert set_apart(seeds) == ["seed=1 blend.seed=1", "seed=2 blend.seed=2"]
     many = {f"a.{each}": each for each in range(7)}
     assert set_apart([many, dict.fromkeys(many, 9)])[0] == "0=0 1=1 2=2 3=3 and 3 more"
     assert set_apart([{"a.x": 1, "b.x": 2}, {"a.x": 3, "b.x": 4}])[0] == "a.x=1 b.x=2"

@@ -1,7 +1,7 @@
 """What a checkpoint leans on: how it speaks of groups of people, and which heuristics it follows in HANS."""
 
-import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import altair as alt
@@ -19,6 +19,7 @@ from treering_dashboard.panels.address import among, check_address
 from treering_dashboard.panels.answer import command, error_box, open_ends
 from treering_dashboard.panels.charts import GREY, SPIKE
 from treering_dashboard.panels.choice import checkpoint_or_stop, keep_choice
+from treering_dashboard.panels.download import Download, download_menu
 from treering_dashboard.panels.foreign import block, label, say
 from treering_dashboard.panels.tables import table
 from treering_dashboard.panels.text import NOTHING, count, number
@@ -129,6 +130,14 @@ def _report(report: BiasReport) -> None:
                 _words("Probability after prompts about the group", group, group.association)
             with right:
                 _words("Texts about the group that hold the adjective", group, group.occurrence)
+    drawn = [
+        Download(f"{axis.name}, {group.group}, {what}", partial(words_frame, words), partial(chart, _ends(words)))
+        for group in axis.groups
+        for what, words in (("probability", group.association), ("texts", group.occurrence))
+        if words
+    ]
+    if drawn:
+        download_menu("bias", drawn)
     open_ends("Limits", [doubt.line for doubt in report.doubts])
 
 
@@ -137,8 +146,12 @@ def _words(title: str, group: GroupBias, words: Sequence[WordRatio]) -> None:
     if not words:
         st.caption("No adjective occurs often enough for a difference to show.")
         return
-    shown = words if len(words) <= 2 * _ENDS else (*words[:_ENDS], *words[-_ENDS:])
-    st.altair_chart(chart(shown), width="stretch", key=f"{title} {group.group}", alt=title)
+    st.altair_chart(chart(_ends(words)), width="stretch", key=f"{title} {group.group}", alt=title)
+
+
+def _ends(words: Sequence[WordRatio]) -> Sequence[WordRatio]:
+    """The words of a chart: the first and the last ones of many."""
+    return words if len(words) <= 2 * _ENDS else (*words[:_ENDS], *words[-_ENDS:])
 
 
 def groups_frame(axis: AxisBias) -> pd.DataFrame:
@@ -173,19 +186,9 @@ def _interval(ratio: Ratio) -> str:
 
 def chart(words: Sequence[WordRatio]) -> alt.LayerChart:
     """Ratios with their intervals, the largest on top; the axis is logarithmic."""
-    data = pd.DataFrame(
-        [
-            {
-                "word": each.word,
-                "ratio": _within(each.ratio.value),
-                "low": _within(each.ratio.low),
-                "high": _within(each.ratio.high),
-                "p": each.adjusted,
-                "verdict": _FLAGGED if each.flagged else _NOT,
-            }
-            for each in words
-        ]
-    )
+    data = words_frame(words)
+    ends = ["ratio", "low", "high"]
+    data[ends] = data[ends].clip(1 / _WIDEST, _WIDEST)  # an interval may have no end
     y = alt.Y("word:N", title=None, sort=list(data["word"]), axis=alt.Axis(labelOverlap=False))
     scale = alt.Scale(domain=[_FLAGGED, _NOT], range=[SPIKE, GREY])
     colour = alt.Color("verdict:N", title=None, scale=scale, legend=alt.Legend(orient="top"))
@@ -207,6 +210,18 @@ def chart(words: Sequence[WordRatio]) -> alt.LayerChart:
     return alt.LayerChart(layer=[one, intervals, points], height=max(90, 19 * len(data)))
 
 
-def _within(value: float) -> float | None:
-    """A ratio as it can be drawn: an interval may have no end."""
-    return None if math.isnan(value) else min(max(value, 1 / _WIDEST), _WIDEST)
+def words_frame(words: Sequence[WordRatio]) -> pd.DataFrame:
+    """One row an adjective: its ratio with the ends of the interval, Holm's p, and whether it is beyond noise."""
+    return pd.DataFrame(
+        [
+            {
+                "word": each.word,
+                "ratio": each.ratio.value,
+                "low": each.ratio.low,
+                "high": each.ratio.high,
+                "p": each.adjusted,
+                "verdict": _FLAGGED if each.flagged else _NOT,
+            }
+            for each in words
+        ]
+    )

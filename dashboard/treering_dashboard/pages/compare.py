@@ -23,7 +23,7 @@ from treering_dashboard.frames import cached
 from treering_dashboard.frames.groups import compared, with_seeds
 from treering_dashboard.frames.reads import COSTLY_BYTES, ring_bytes
 from treering_dashboard.frames.smoothing import WEIGHT
-from treering_dashboard.panels.address import SWITCH, among, check_address, check_all, gone
+from treering_dashboard.panels.address import SWITCH, among, check_address, check_all, complete, gone
 from treering_dashboard.panels.answer import asked, error_box
 from treering_dashboard.panels.axis import XAxis, choose_axis
 from treering_dashboard.panels.choice import all_runs_or_stop, keep_choice, run_label
@@ -83,6 +83,7 @@ def _chosen() -> tuple[list[Member], XAxis, bool]:
     """The runs, the axis, and whether curves are smoothed; all of it is in the URL."""
     runs = {run.path.name: run for run in all_runs_or_stop()}
     check_address(smooth=SWITCH, seeds=SWITCH, curves=among(_DRAWN))
+    complete("runs", runs)
     check_all("runs", among(runs, "run"), MOST_RUNS)
     if lost := [name for name in st.session_state.get("runs", ()) if name not in runs]:
         gone("run", lost[0], runs)

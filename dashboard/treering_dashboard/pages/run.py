@@ -28,6 +28,7 @@ from treering_dashboard.panels.axis import Placement, XAxis, choose_axis, choose
 from treering_dashboard.panels.board import draw_board, send_whole
 from treering_dashboard.panels.charts import Board, Marks, Panel
 from treering_dashboard.panels.choice import all_runs_or_stop, choose_run
+from treering_dashboard.panels.definitions import definition_table
 from treering_dashboard.panels.download import download_menu
 from treering_dashboard.panels.foreign import block, say
 from treering_dashboard.panels.notes import note_table, tag_badges
@@ -298,6 +299,9 @@ def _details(run: RunDirectory, summary: RunLine, frames: RunFrames) -> None:
             links.open_spike(run, alarm_table(run, frames))
             st.markdown("###### Checkpoints")
             links.open_checkpoint(checkpoint_table(run))
+            if newest := cached.evaluations(run)[0][-1:]:
+                st.markdown("###### Tasks of the newest scores")
+                definition_table([("", newest[0])])
         _what_ran(run, frames, middle, wide)
     with right:
         if frames.num_steps:

@@ -81,6 +81,27 @@ def check_address(**checks: Check) -> None:
             refuse(f"No such {label(key.removeprefix('other_').replace('_', ' '))}", key, values[0], expected)
 
 
+def complete(key: str, names: Collection[str]) -> None:
+    """Writes whole names into the address in place of unique prefixes, as commands take them, and runs the page again.
+
+    Args:
+        key: the name in the address.
+        names: what there is.
+    """
+    if key in st.session_state or key not in st.query_params:
+        return
+    values = st.query_params.get_all(key)
+    found = [_completed(value, names) for value in values]
+    if found != values:
+        st.query_params[key] = found
+        st.rerun()  # a box takes its value from the address that the page began with
+
+
+def _completed(value: str, names: Collection[str]) -> str:
+    found = [name for name in names if value and name.startswith(value)]
+    return found[0] if len(found) == 1 and value not in names else value
+
+
 def check_all(key: str, check: Check, most: int) -> None:
     """The same for a name that an address may have several times, each with another value, at most `most`."""
     if key in st.session_state or key not in st.query_params:

@@ -13,7 +13,7 @@ from treering.runlog.find import AnyRun
 from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering.runlog.recorded_records import RecordedCheckpoint
 from treering_dashboard.frames import cached
-from treering_dashboard.panels.address import among, check_address, gone
+from treering_dashboard.panels.address import among, check_address, complete, gone
 from treering_dashboard.panels.foreign import block, say
 
 R = TypeVar("R", RunDirectory, AnyRun)
@@ -136,6 +136,7 @@ def choose_run(runs: Sequence[R], side: str = "") -> R:
         side: prefix of the name in the URL; a run without a prefix is chosen for the other pages too.
     """
     by_name, key = {run.path.name: run for run in runs}, f"{side}run"
+    complete(key, by_name)
     check_address(**{key: among(by_name, "run")})
     asked = st.session_state.get(_CARRIED, {}).get(key) or st.session_state.get(key)
     if asked is not None and asked not in by_name:

@@ -20,6 +20,7 @@ from treering_dashboard.frames import cached
 from treering_dashboard.frames.scores import NOT_SAID, reported_scores
 from treering_dashboard.panels.answer import error_box
 from treering_dashboard.panels.choice import run_label
+from treering_dashboard.panels.definitions import definition_table
 from treering_dashboard.panels.environments import environments
 from treering_dashboard.panels.foreign import label, say
 from treering_dashboard.panels.reads import read_both
@@ -158,6 +159,7 @@ def score_table(runs: Sequence[AnyRun]) -> None:
                 row[name] += f"  ({_effect(verdict)})"
         rows.append(row)
     table(pd.DataFrame(rows), "Scores with standard errors", rows=14)
+    definition_table([(name, each.evaluation) for name, each in zip(names, last, strict=True) if each.evaluation])
     st.caption(
         "± one standard error. In brackets: difference to the first run with its 95 % interval. Beyond noise: the risk "
         "that any score of a comparison is flagged without a difference is at most 5 % (McNemar's exact test or paired "

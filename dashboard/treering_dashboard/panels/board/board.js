@@ -164,6 +164,7 @@ class Board {
     const head = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + size)));
     if (head.token !== this.token) {
       if (head.base && head.base !== this.token) {
+        // A hidden tab or a slow one renders the last of several messages alone, so it lacks what the others had.
         setTimeout(() => this.ask("resync", head.token), 0);
         return;
       }

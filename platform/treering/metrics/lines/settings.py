@@ -42,12 +42,13 @@ def set_apart(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _short(names: Sequence[str]) -> dict[str, str]:
-    """The shortest end of each name that no other name has."""
+    """The shortest end of each name that no other name has; the whole name where another name ends with it."""
     found = {}
     for name in names:
         parts = name.split(".")
         ends = (".".join(parts[-count:]) for count in range(1, len(parts) + 1))
-        found[name] = next(end for end in ends if sum(f".{other}".endswith(f".{end}") for other in names) == 1)
+        alone = (end for end in ends if sum(f".{other}".endswith(f".{end}") for other in names) == 1)
+        found[name] = next(alone, name)
     return found
 
 
