@@ -244,6 +244,16 @@ def test_with_one_seed_the_noise_is_unknown(root, treering):
     assert "Their data differ from step 1 on (other tokens in the same samples, the seeds of their data orders" in text
 
 
+def test_a_copy_of_a_run_is_no_second_seed(root, treering):
+    first, second = lay_run(root, 1), lay_run(root, 2, rate=2e-3)
+    evaluate(first, 5.0)
+    evaluate(second, 4.0)
+    copy = shutil.copytree(first.path, root / "elsewhere" / first.id)
+    found = json.loads(treering("compare", second.id, first.id, str(copy), "--json")[1])["groups"]
+    assert [group["seeds"] for group in found["groups"]] == [[2], [1]]
+    assert "the noise is unknown" in found["verdicts"][0]["sentence"]
+
+
 def test_runs_of_one_config_are_one_group(root, treering):
     runs = [lay_run(root, seed) for seed in (1, 2, 3)]
     for run, loss in zip(runs, (4.5, 4.51, 4.52), strict=True):

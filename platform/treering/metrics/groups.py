@@ -217,7 +217,8 @@ def compare_groups(
     """Groups runs by their configs without seeds, and compares the groups.
 
     Args:
-        runs: the runs; the group of the first one is what others are compared with.
+        runs: the runs; the group of the first one is what others are compared with. Of folders of one run the first
+            counts, since a copy has the same seed.
         read: reads what a run was fed.
         data: whether what the groups were fed is compared too.
 
@@ -225,7 +226,10 @@ def compare_groups(
         EvidenceError: a config or an evaluation does not hold.
     """
     members: dict[str, list[AnyContender]] = {}
-    for run in {run.path: run for run in runs}.values():
+    once: dict[str, AnyRun] = {}
+    for run in runs:
+        once.setdefault(run.id, run)
+    for run in once.values():
         contender = contender_of(run)
         members.setdefault(digest_json(contender.content), []).append(contender)
     for group in members.values():
