@@ -55,7 +55,10 @@ def test_an_honest_restart_is_proven_and_a_clean_stop_is_consistent(resumed):
         "attempt 2 goes on after step 4: proven; steps 5 to 7 were done twice and are equal to the last bit"
     )
     assert (second.after_step, second.overlap, proofs(second)["numbers"]) == (7, None, "not seen")
-    assert (proofs(second)["data"], proofs(second)["learning rate"]) == ("consistent", "consistent")
+    assert second.proof == "consistent"
+    assert (proofs(second)["data"], proofs(second)["random states"]) == ("consistent", "consistent")
+    states = run.attempts()[2].header.random_states
+    assert states.saved == states.begun == run.checkpoints()[1].manifest.random_states
 
 
 def test_a_lost_random_state_is_found_by_the_steps_that_were_done_twice(resumed):
@@ -63,6 +66,9 @@ def test_a_lost_random_state_is_found_by_the_steps_that_were_done_twice(resumed)
     (border,) = audit_restarts(run).borders
     assert border.proof == "changed"
     assert (proofs(border)["data"], proofs(border)["learning rate"]) == ("proven", "proven")
+    states = next(each for each in border.aspects if each.name == "random states")
+    assert (states.proof, states.step) == ("changed", 5)
+    assert border.text.startswith("attempt 2 goes on after step 4: changed; random states: step 5 drew from ")
     numbers = next(each for each in border.aspects if each.name == "numbers")
     assert (numbers.proof, numbers.step) == ("changed", 5)
     rings = [{ring.step: ring for ring in attempt.rings()}[5] for attempt in run.attempts()]

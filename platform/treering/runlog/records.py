@@ -120,10 +120,20 @@ class HookSource(Section):
     version: str
 
 
+class RandomStates(Section):
+    """The random streams of all ranks at the beginning of an attempt, by digest."""
+
+    saved: Digest | None = Field(
+        description="that the next step of the run's checkpoint draws from, by its manifest; None in older manifests, "
+        "and where the attempt does not continue"
+    )
+    begun: Digest = Field(description="that the attempt's first step draws from, read back on every rank after loading")
+
+
 class AttemptHeader(Record, GrowingSection):
     """What an attempt was started with; its digest is `prev` of the attempt's first ring."""
 
-    added = frozenset({"hooks"})
+    added = frozenset({"hooks", "random_states"})
 
     attempt: PositiveInt
     run: Digest
@@ -158,6 +168,9 @@ class AttemptHeader(Record, GrowingSection):
         None, description="the run's journal when the attempt started: digest of its last entry; None in older headers"
     )
     hooks: tuple[HookSource, ...] = Field((), description="of the hooks that the config names")
+    random_states: RandomStates | None = Field(
+        None, description="None where no step draws a random number (dropout 0), and in older headers"
+    )
 
     @field_validator("code", "environment")
     @classmethod
@@ -184,8 +197,10 @@ class FileRecord(Section):
     digest: Digest
 
 
-class CheckpointManifest(Record):
+class CheckpointManifest(Record, GrowingSection):
     """What a checkpoint is: where in the run it was cut, under which identities, and every file's digest."""
+
+    added = frozenset({"random_states"})
 
     run: Digest
     attempt: PositiveInt
@@ -207,6 +222,11 @@ class CheckpointManifest(Record):
     )
     journal: Digest | None = Field(
         None, description="the run's journal when the checkpoint was saved: digest of its last entry"
+    )
+    random_states: Digest | None = Field(
+        None,
+        description="of the random streams that the next step draws from, over all ranks; None where no step draws "
+        "a random number (dropout 0), and in older manifests",
     )
 
 

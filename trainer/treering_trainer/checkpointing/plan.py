@@ -25,6 +25,8 @@ class Plan:
         start_step: last step that is already done.
         applied_steps: how many steps up to there changed the weights.
         validation_loss: the newest held-out loss of the run up to there, None before the first.
+        random_states: digest of the random streams that the checkpoint's next step draws from, by its manifest; None
+            where the run does not continue, or the manifest does not say.
         messages: lines for the user, in order.
         hooks: file with the state of hooks in the checkpoint that the run continues from; None where the run does not
             continue, or no hook had state.
@@ -40,5 +42,6 @@ class Plan:
     start_step: int = 0
     applied_steps: int = 0
     validation_loss: float | None = None
+    random_states: str | None = None
     messages: tuple[str, ...] = ()
     hooks: Path | None = None

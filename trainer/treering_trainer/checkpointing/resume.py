@@ -101,6 +101,7 @@ def _plan_from(
         start_step=manifest.step,
         applied_steps=manifest.applied_steps,
         validation_loss=manifest.validation_loss if resume else None,  # another run may measure on another blend
+        random_states=manifest.random_states if resume else None,
         hooks=directory.hooks_file if resume and _lists(manifest, directory.hooks_file.name) else None,
     )
 

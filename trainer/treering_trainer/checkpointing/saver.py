@@ -102,6 +102,7 @@ class Saver:
         """
         self._beat(Part.SAVE, step)
         facts: dict[str, Any] = {}
+        states_after = self._engine.random_states(step + 1)
         documents: dict[str, str] = {}
         if self._record is not None:
             facts = {
@@ -110,6 +111,7 @@ class Saver:
                 "consumed_tokens": self._resolved.consumed_tokens(step),
                 "applied_steps": applied_steps,
                 "validation_loss": validation_loss,
+                "random_states": states_after,
             }
             states = self._hooks.state()
             documents = {HOOKS_FILE: f"{canonical_json(states)}\n"} if states else {}

@@ -30,6 +30,7 @@ import deepspeed
 import torch
 from deepspeed.accelerator import get_accelerator
 
+from treering.config.canonical import digest_bytes, digest_json
 from treering.config.layout import Layout, RankCoordinates
 from treering.config.model import LossScaleConfig, ModelConfig, OptimizerConfig, Precision
 from treering.config.operation import KernelConfig, ParallelConfig
@@ -230,6 +231,29 @@ class Engine:
             for name in _SCALER_STATE:
                 setattr(scaler, name, getattr(optimizer.loss_scaler, name))
             optimizer.loss_scaler = scaler
+
+    def random_states(self, step: int) -> str | None:
+        """Digest of the random streams of all ranks from which a step draws; every rank must call it.
+
+        The streams are seeded for the step and read back.
+
+        Args:
+            step: the step.
+
+        Returns:
+            The digest over the ranks in order, the same on every rank; None where no step draws a random number.
+        """
+        if not self.dropout:
+            return None
+        self._seed_dropout(step)
+        tracked = deepspeed.checkpointing.get_cuda_rng_tracker().get_states()
+        accelerator = get_accelerator()
+        device = [] if accelerator.device_name() == _CPU else [accelerator.get_rng_state()]
+        streams = [torch.get_rng_state(), *device, *(tracked[name] for name in sorted(tracked))]
+        mine = digest_bytes(b"".join(stream.cpu().numpy().tobytes() for stream in streams))
+        every: list[str] = [""] * torch.distributed.get_world_size()
+        torch.distributed.all_gather_object(every, mine)
+        return digest_json(every)
 
     def _write_and_remember(self, state_dict: Any, path: str) -> None:
         self._write(state_dict, path)

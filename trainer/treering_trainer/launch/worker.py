@@ -25,7 +25,7 @@ from treering.files import read_bytes
 from treering.project import Project
 from treering.runlog.attempt import AttemptDirectory
 from treering.runlog.directory import RunDirectory
-from treering.runlog.records import AttemptHeader, Kernel
+from treering.runlog.records import AttemptHeader, Kernel, RandomStates
 from treering.runlog.ring import RINGS_FILE, Ring
 from treering.runlog.writer import RingWriter
 from treering_trainer.checkpointing.saver import Record, Saver
@@ -136,11 +136,12 @@ def run_rank(job: Job, terminal: TextIO) -> Outcome:
     beat(Part.LOAD)
     if job.plan.checkpoint is not None:
         engine.load(job.plan.checkpoint)
+    random_states = engine.random_states(job.plan.start_step + 1)
     corpora = open_corpora(project, resolved.blend)
     with ExitStack() as stack:
         record = None
         if coordinates.rank == 0:
-            record = open_record(job, kernels)
+            record = open_record(job, kernels, random_states)
             stack.callback(record.rings.close)
         hooks = _hooks(job, coordinates, terminal)
         stack.callback(hooks.close)
@@ -166,8 +167,14 @@ def run_rank(job: Job, terminal: TextIO) -> Outcome:
     return outcome
 
 
-def open_record(job: Job, kernels: tuple[Kernel, ...]) -> Record:
-    """Writes the attempt's header and opens its rings; without them no step is trained."""
+def open_record(job: Job, kernels: tuple[Kernel, ...], random_states: str | None) -> Record:
+    """Writes the attempt's header and opens its rings; without them no step is trained.
+
+    Args:
+        job: the attempt.
+        kernels: what ran.
+        random_states: digest of the streams that the attempt's first step draws from; None where it draws none.
+    """
     resolved, plan = job.resolved, job.plan
     header = AttemptHeader(
         attempt=plan.attempt,
@@ -192,6 +199,7 @@ def open_record(job: Job, kernels: tuple[Kernel, ...]) -> Record:
         launch=None if job.launch is None else dict(job.launch),
         converted=plan.converted,
         hooks=hook_sources(resolved.attempt.hooks),
+        random_states=None if random_states is None else RandomStates(saved=plan.random_states, begun=random_states),
         journal=RunDirectory(job.run).journal.head(),
     )
     digest = header.write(AttemptDirectory(job.attempt).header_file)

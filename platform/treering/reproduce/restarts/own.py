@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from treering.collect.code import code_difference
+from treering.config.canonical import short
 from treering.metrics.same_data import compare_data
 from treering.reproduce.restarts.border import Aspect, Border
 from treering.reproduce.restarts.overlap import Repeated, numbers_aspect, overlap_of, rate_aspect, repeated
@@ -39,7 +40,7 @@ def own_borders(run: RunDirectory) -> Iterator[Border]:
         aspects = (
             _data(columns[before.number], columns[attempt.number], after, found, columns, resumes=resumes),
             _order(before.header, header),
-            _random_states(run, found),
+            _random_states(run, before.header, header, found),
             _learning_rate(run, attempt.ring_log.first(), found),
             numbers_aspect(found, run.id, after),
             *_surroundings(before.header, header),
@@ -92,14 +93,23 @@ def _order(before: AttemptHeader, now: AttemptHeader) -> Aspect:
     return Aspect("order", "changed", f"another {'blend' if before.blend != now.blend else ', '.join(changed)}")
 
 
-def _random_states(run: RunDirectory, found: Sequence[Repeated]) -> Aspect:
-    """Whether each step drew the same random numbers: dropout's masks are all that a step draws."""
-    name = "random states"
+def _random_states(run: RunDirectory, before: AttemptHeader, now: AttemptHeader, found: Sequence[Repeated]) -> Aspect:
+    """Whether the first step drew from the states that were saved: dropout's masks are all that a step draws."""
+    name, states = "random states", now.random_states
     if run.resolved.recipe.model.dropout == 0:
         return Aspect(name, "consistent", "no step draws a random number: dropout is 0")
+    same_layout = before.layout == now.layout
+    if states is not None and states.saved is not None and same_layout and states.saved != states.begun:
+        first = 1 if now.parent is None else now.parent.step + 1
+        text = f"step {first:,} drew from {short(states.begun)}, the checkpoint was to go on with "
+        return Aspect(name, "changed", text + short(states.saved), first)
     if found and all(each.numbers.first_step is None for each in found):
         return Aspect(name, "proven", "steps with dropout that were done twice are equal to the last bit")
+    if states is not None and states.saved is not None and same_layout:
+        return Aspect(name, "consistent", "the states after loading have the digest that the checkpoint recorded")
     text = "the record does not hold the states that dropout drew from"
+    if not same_layout:
+        text = "in another layout every rank draws other masks, so the states cannot be compared"
     return Aspect(name, "not seen", text, remedy=f"`treering reproduce {run.id}` trains the run without a restart")
 
 
