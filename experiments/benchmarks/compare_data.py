@@ -21,6 +21,7 @@ from synthetic_project import write_project
 
 from treering.metrics.same_data import compare_data
 from treering.project import Project
+from treering.reproduce.difference import compare_runs
 from treering.runlog.columns.attempt import COLUMNS
 from treering.runlog.columns.fed import fed_of
 from treering.runlog.directory import RunDirectory
@@ -65,6 +66,11 @@ def in_bulk(first: RunDirectory, second: RunDirectory) -> int | None:
     return None if found is None else found.step
 
 
+def whole(first: RunDirectory, second: RunDirectory) -> int | None:
+    """The same by `treering diff-runs`, which compares the numbers, code and environment too."""
+    return compare_runs(first, second).first_step
+
+
 def one_by_one(first: RunDirectory, second: RunDirectory) -> int | None:
     """The same, ring by ring."""
     pairs = zip(first.path_rings(), second.path_rings(), strict=True)
@@ -81,6 +87,7 @@ def measured(steps: int) -> dict[str, Any]:
             "steps": steps,
             "first_s": spent(lambda: in_bulk(first, second), steps),
             "next_s": min(spent(lambda: in_bulk(first, second), steps) for _ in range(3)),
+            "diff_runs_s": min(spent(lambda: whole(first, second), steps) for _ in range(3)),
             "ring_by_ring_s": spent(lambda: one_by_one(first, second), steps),
         }
 

@@ -1,7 +1,7 @@
 """The first step at which two runs read other data, with the first sample and document that differ in that step."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from treering.audit.documents.batch import BatchSample, StepBatch, step_batch
@@ -175,22 +175,14 @@ def _first_read(first: StepBatch, second: StepBatch) -> FirstRead | None:
     return None
 
 
-def _unequal(one: BatchSample, other: BatchSample) -> Iterator[tuple[ReadPart | None, ReadPart | None]]:
-    """The parts of two samples that differ: in place, in document, or in text."""
-    documents = zip(one.documents, other.documents, strict=False)
-    for at, (left, right) in enumerate(documents):
-        if (left.corpus, left.document, left.start, left.end, left.text) != (
-            right.corpus,
-            right.document,
-            right.start,
-            right.end,
-            right.text,
-        ):
-            yield list(_parts(one))[at], list(_parts(other))[at]
-    if (one.corpus, one.first_token, one.end_token) != (other.corpus, other.first_token, other.end_token) or (
-        len(one.documents) != len(other.documents)
-    ):
-        yield next(_parts(one)), next(_parts(other))
+def _unequal(one: BatchSample, other: BatchSample) -> Iterator[tuple[ReadPart, ReadPart]]:
+    """The parts of two samples that differ; another version of a corpus is read in another order."""
+    parts = list(_parts(one)), list(_parts(other))
+    for pair in zip(*parts, strict=False):
+        if replace(pair[0], g=0) != replace(pair[1], g=0):
+            yield pair
+    if len(parts[0]) != len(parts[1]):
+        yield parts[0][-1], parts[1][-1]
 
 
 def _parts(sample: BatchSample) -> Iterator[ReadPart]:
@@ -203,6 +195,4 @@ def _parts(sample: BatchSample) -> Iterator[ReadPart]:
 
 def _text(step: int, first: ReadPart | None, second: ReadPart | None) -> str:
     sides = [each.words if each else "nothing more" for each in (first, second)]
-    if first and second and sides[0] == sides[1]:
-        return f"step {step:,}: {sides[0]}, whose text is not the same in both"
     return f"step {step:,}: the first run read {sides[0]}; the second {sides[1]}"
