@@ -20,6 +20,7 @@ SMALL = {
     ("fp32", "epsilon 1e-8 to 1e-7"): "unknown",
     ("bf16", "peak rate 1 % higher"): "unknown",
     ("bf16", "weight decay 0.1 to 0.11"): "rounding",
+    ("bf16", "epsilon 1e-8 to 1e-7"): "rounding",
 }
 
 
