@@ -83,7 +83,9 @@ def test_the_metadata_is_an_ro_crate_of_every_file(packed, tmp_path):
     assert set(files) == {*packed.capsule.files, RECORD}
     assert files["README.md"]["sha256"] == packed.capsule.files["README.md"].digest[7:]
     assert crate.version == "1.3"
-    licences = {each["name"]: each["license"] for each in crate.get_by_type("Dataset") if each.id.startswith("#corpus")}
+    licences = {
+        each["name"]: each["license"]["name"] for each in crate.get_by_type("Dataset") if each.id.startswith("#corpus")
+    }
     assert licences == {"red": "CC0-1.0", "green": "MIT", "blue": "Apache-2.0"}
 
 

@@ -4,13 +4,15 @@ Source: RO-Crate 1.3 (https://w3id.org/ro/crate/1.3).
 """
 
 import json
+import re
 import time
 from typing import Any
+from urllib.parse import quote
 
 from treering.config.canonical import DIGEST_PREFIX, short
 from treering.config.resolved import RUN_ID_LENGTH
 from treering.errors import UserError
-from treering.reproduce.capsule.contents import RECORD, Capsule
+from treering.reproduce.capsule.contents import RECORD, RUN, Capsule
 
 _TYPES = {
     ".diff": "text/x-diff",
@@ -22,6 +24,20 @@ _TYPES = {
     ".yaml": "application/yaml",
     ".zst": "application/zstd",
 }
+_PARTS = {
+    RECORD: "Digest and size of every file, the corpora that the run needs, golden vectors of the data order",
+    "README.md": "Instructions for people",
+    "code": "The code of the run: changes against its commit, and the sources of the commit",
+    "corpora": "Manifest of a corpus that the run read: digests, sizes, licence, sources; no text",
+    "experiment.yaml": "The experiment as a person wrote it",
+    RUN: "A record of the run, as it is in the folder of the run",
+}
+_SPDX = re.compile(r"(?!LicenseRef)[A-Za-z0-9][A-Za-z0-9.+-]*")
+
+
+def _licence_place(name: str) -> str:
+    """The address of an SPDX licence; a place in the document for other words."""
+    return f"https://spdx.org/licenses/{name}" if _SPDX.fullmatch(name) else f"#licence-{quote(name, safe='')}"
 
 
 def crate_metadata(capsule: Capsule, record_size: int) -> str:
@@ -50,7 +66,7 @@ def crate_metadata(capsule: Capsule, record_size: int) -> str:
         return crate.add(ContextEntity(crate, place, properties={"@type": kind, **properties}))
 
     crate.root_dataset["datePublished"] = written
-    crate.root_dataset["identifier"] = capsule.run
+    crate.root_dataset["identifier"] = add("#run", "PropertyValue", name="run", value=capsule.run)
     crate.name = f"Run {run} of experiment {capsule.experiment}"
     crate.description = (
         f"The records of a training run of {capsule.steps} steps, to make the run again. The corpora are not included."
@@ -64,11 +80,22 @@ def crate_metadata(capsule: Capsule, record_size: int) -> str:
     sizes = {name: packed.size for name, packed in capsule.files.items()} | {RECORD: record_size}
     for name, size in sorted(sizes.items()):
         properties: dict[str, Any] = {"name": name, "contentSize": str(size)}
+        properties["description"] = _PARTS.get(name.partition("/")[0], "Beside the records of the run")
         properties["encodingFormat"] = _TYPES.get(name[name.rfind(".") :], "application/octet-stream")
         if name in capsule.files:
             properties["sha256"] = capsule.files[name].digest.removeprefix(DIGEST_PREFIX)
         crate.add_file(dest_path=name, properties=properties)
-    program = add("#treering", "SoftwareApplication", name="Treering", version=capsule.treering)
+    program = add(
+        "#treering",
+        "SoftwareApplication",
+        name="Treering",
+        version=capsule.treering,
+        url=f"pkg:pypi/treering@{capsule.treering}",
+    )
+    licences = {
+        name: add(_licence_place(name), "CreativeWork", name=name, description="As the manifest of a corpus states it")
+        for name in sorted({each.licence for each in capsule.corpora})
+    }
     corpora = [
         add(
             f"#corpus-{each.split}-{each.name}",
@@ -76,7 +103,7 @@ def crate_metadata(capsule: Capsule, record_size: int) -> str:
             name=each.name,
             description=f"Corpus {each.name} ({each.split}), {each.tokens} tokens; not in this capsule",
             identifier=each.digest,
-            license=each.licence,
+            license=licences[each.licence],
         )
         for each in capsule.corpora
     ]
