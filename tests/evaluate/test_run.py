@@ -317,6 +317,8 @@ def test_a_run_is_scored_by_the_file_of_its_experiment(
     scored_project.experiments.mkdir()
     shutil.copyfile("scored.yaml", scored_project.experiments / "scored.yaml")
     (scored_project.experiments / "broken.yaml").write_text("{")
+    branch = "experiment: scored\nstart_from: {run: abcd, step: 5}\n"  # has the experiment of the run that it left
+    (scored_project.experiments / "scored-rewind-5.yaml").write_text(branch)
     try:
         assert main([name, "--device", "cpu"]) == 0
         assert "1 checkpoints" in capsys.readouterr().out

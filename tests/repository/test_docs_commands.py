@@ -31,6 +31,7 @@ NOT_RUN = {
     "treering train --sweep": "it trains six runs; tests/trainer/test_sweep.py trains twelve",
     "treering report": "it needs what every stage of the pipeline leaves; tests/report makes such a project",
     "treering train …": "it is no complete command",
+    "treering reproduce run.zip": "its run is in this project; tests/trainer/test_capsule.py has an empty folder",
     "treering audit --megatron-run": "it needs a run of Megatron; tests/audit/test_megatron_run.py makes some",
     "treering audit RUN --megatron-run": "it needs a recorded run of Megatron; tests/adapters/test_megatron.py has one",
 }

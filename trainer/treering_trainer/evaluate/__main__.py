@@ -80,12 +80,20 @@ def _experiment_file(project: Project, name: str) -> Path:
     Raises:
         NotFoundError: the run does not exist, or no file in `experiments/` has its experiment.
     """
-    experiment = find_run(project.runs, name).resolved.experiment
-    fitting = []
+    resolved = find_run(project.runs, name).resolved
+    experiment, start = resolved.experiment, resolved.recipe.start_from
+    fitting: list[Path] = []
+    starting: list[Path] = []
     for path in sorted(project.experiments.glob("*.yaml")):
         with suppress(ConfigError):
-            if read_mapping(path, "an experiment").get("experiment") == experiment:
+            document = read_mapping(path, "an experiment")
+            if document.get("experiment") == experiment:
                 fitting.append(path)
+                given = document.get("start_from")
+                if (given.get("step") if isinstance(given, dict) else None) == (start and start.step):
+                    starting.append(path)
+    if len(fitting) > 1:  # a branch that `treering rewind` wrote has the experiment of the run that it leaves
+        fitting = starting or fitting
     if len(fitting) != 1:
         found = ", ".join(path.name for path in fitting) or "no file"
         raise NotFoundError(

@@ -137,7 +137,7 @@ def _original(run: str, here: "Project", corpora: Path | None, *, json: bool) ->
     from treering.runlog.find import named_original
 
     file = Path(run)
-    if file.suffix != ".zip" or not file.is_file():
+    if not file.is_file():
         if corpora is not None:
             raise UserError(f"reproduce: found --corpora for {file}, expected a capsule, a file like run.zip")
         return named_original(here.runs, run, "reproduce")
