@@ -164,8 +164,9 @@ class Trials:
         changed = {name: value for name, value in variables.items() if os.environ.get(name) != value}
         sources = changed.pop("PYTHONPATH", "").split(os.pathsep)[0]
         faults = self.faults if command[0] == sys.executable else self.elsewhere
-        if sources:
-            faults = {"code_root": Path(sources).parent}
+        if sources and command[0] == sys.executable:
+            root = str(Path(sources).parent)
+            faults = {"code_root": root, "run_optimizer_of": {"root": root}}
         training = self.zygote.start(
             text_project.Project(project), Path(runs.removeprefix("--runs=")), *options,
             config=config, environ=changed, **faults,

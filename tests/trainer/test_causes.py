@@ -1,12 +1,15 @@
 """Planted causes, each alone: the verdict names the right cause and the right first step, or says identical."""
 
+import json
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
+import versioned_project
 from trained import run_of
 
+from treering.project import Project
 from treering.reproduce.causes import find_causes
 from treering.reproduce.difference import compare_runs
 from treering.reproduce.trial import Conditions, Stretch, train_again
@@ -45,11 +48,15 @@ def changed_optimizer(zygote, tmp_path_factory):
     """A tree of the product with another constant in the optimizer's module."""
     root = tmp_path_factory.mktemp("changed") / "tree"
     shutil.copytree(zygote.sources, root)
+    change_optimizer(root)
+    return root
+
+
+def change_optimizer(root):
     path = root / "trainer/treering_trainer/core/optim.py"
     text = path.read_text()
     assert "eps=config.epsilon," in text
     path.write_text(text.replace("eps=config.epsilon,", "eps=config.epsilon * 100,"))
-    return root
 
 
 @pytest.mark.usefixtures("trials")
@@ -81,7 +88,7 @@ def test_a_changed_constant_in_a_numeric_module(train, reference, project, trial
     untested = verdict(reference, second, project, trials=False)
     assert (untested.first_step, outcomes(untested), untested.search.trials) == (1, [("code", "untested")], 0)
     assert "No cause is proven; candidates in order: code: " in untested.sentence
-    assert "needs the recorded code" in untested.sentence
+    assert "needs a trial with the recorded code" in untested.sentence
     found = verdict(reference, second, project, recorded=Conditions(sources=trials.zygote.sources))
     assert (found.state, found.first_step, outcomes(found)) == ("numbers", 1, [("code", "cause")])
     assert (found.search.trials, found.search.steps) == (2, (1, 3))
@@ -89,11 +96,40 @@ def test_a_changed_constant_in_a_numeric_module(train, reference, project, trial
     assert "with the recorded code alone steps 1 to 3 are equal to the last bit" in found.sentence
 
 
+@pytest.fixture
+def clone(zygote, project, tmp_path):
+    """A clone of the product with the project in it."""
+    root = shutil.copytree(zygote.sources, tmp_path / "clone")
+    versioned_project.git(root, "init", "-q")
+    versioned_project.git(root, "add", "trainer", "platform")
+    versioned_project.git(root, "commit", "-qm", "sources")
+    shutil.copytree(project.root, root / "work", ignore=shutil.ignore_patterns("published"))
+    return root
+
+
+def test_diff_runs_trains_each_run_with_its_recorded_code(clone, reference, trials, treering, monkeypatch):
+    """The second run's tree is its commit with its diff; the first run's code is the code that is here."""
+    change_optimizer(clone)
+    monkeypatch.chdir(clone / "work")
+    planted = {"code_root": clone, "run_optimizer_of": {"root": str(clone)}}
+    runs = clone / "work" / "second"
+    trials.zygote.train(Project(Path.cwd()), runs, "--no-publish", "--stop-after=6", expect=75, **planted)
+    versioned_project.git(clone, "checkout", "-q", "trainer")
+    code, out, err = treering("diff-runs", str(reference.path), str(run_of(runs).path), "--causes", "--json")
+    assert code == 6, err
+    found = json.loads(out)["causes"]
+    (candidate,) = found["causes"]
+    assert (found["trials"], candidate["kind"], candidate["outcome"]) == (2, "code", "cause")
+    assert "build_optimizer" in candidate["text"]
+    assert "causes: up to 2 trials, each trains steps 1 to 3 again from nothing" in err
+    assert not any((clone / ".git").glob("worktrees/*"))
+
+
 def test_a_changed_default_of_the_optimizer(train, reference, project, trials, changed_optimizer):
     second = train("second", "--set=optimizer.epsilon=1e-6", code_root=changed_optimizer)
     trials.faults = {"code_root": changed_optimizer}
     found = verdict(reference, second, project)
-    assert (found.first_step, outcomes(found)) == (1, [("config", "cause"), ("code", "untested")])
+    assert (found.first_step, outcomes(found)) == (1, [("config", "cause"), ("code", "not_cause")])
     assert "Cause: config: optimizer.epsilon 1e-08 to 1e-06 (with the recorded config" in found.sentence
 
 

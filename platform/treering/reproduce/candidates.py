@@ -15,6 +15,8 @@ from treering.config.operation import KernelConfig
 from treering.metrics.compare import Difference
 from treering.metrics.environments import EnvironmentDifference, compare_environments
 from treering.redact import HIDDEN
+from treering.reproduce.code import CodeComparison
+from treering.reproduce.sources import present_code
 from treering.reproduce.trial import THREADS_VARIABLE, Conditions
 from treering.runlog.records import AttemptHeader
 
@@ -94,7 +96,7 @@ def _threads_of(header: AttemptHeader) -> dict[str, str]:
 
 
 def condition_candidates(
-    first: AttemptHeader, second: AttemptHeader, recorded: Conditions
+    first: AttemptHeader, second: AttemptHeader, recorded: Conditions, code: CodeComparison | None
 ) -> Iterator[Switch | Candidate]:
     """What differs between the attempts that did the divergent step, beside data and config.
 
@@ -102,20 +104,27 @@ def condition_candidates(
         first: header of the first training's attempt.
         second: header of the second's.
         recorded: source tree and Python of the first training, where they are available.
+        code: what differs between their codes, by function; None where that was not compared.
     """
-    yield from _code(first, second, recorded)
+    yield from _code(first, second, recorded, code)
     yield from _environment(first, second, recorded)
     yield from _kernels(first, second)
     yield from _layout(first, second)
 
 
-def _code(first: AttemptHeader, second: AttemptHeader, recorded: Conditions) -> Iterator[Switch | Candidate]:
-    if not (text := code_difference(first.code, second.code)):
+def _code(
+    first: AttemptHeader, second: AttemptHeader, recorded: Conditions, code: CodeComparison | None
+) -> Iterator[Switch | Candidate]:
+    if not (files := code_difference(first.code, second.code)):
         return
+    text = _listed([each.sentence for each in code.changes]) if code is not None and code.changes else files
     commit = first.code.get("commit")
     needs = f"needs the recorded code, commit {commit} with its diff" if commit else "needs the recorded code"
     found = Candidate("code", f"code: {text}", "untested", needs)
-    yield found if recorded.sources is None else Switch(found, {"sources": recorded.sources}, "the recorded code")
+    if recorded.sources is None and code_difference(first.code, present_code()):
+        yield found
+    else:
+        yield Switch(found, {"sources": recorded.sources}, "the recorded code")
 
 
 def _environment(first: AttemptHeader, second: AttemptHeader, recorded: Conditions) -> Iterator[Switch | Candidate]:

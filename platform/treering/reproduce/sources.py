@@ -2,7 +2,9 @@
 
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any, Final
 from treering.collect.code import CODE_RULE, code_difference, code_record, rule_of, run_git, sources_root
 from treering.config.canonical import digest_bytes, short
 from treering.errors import EvidenceError, TreeringError
+from treering.foreign import say
 
 HERE: Final = sources_root(Path(__file__))
 """Root of the sources that run."""
@@ -132,6 +135,28 @@ def check_out_verified(sources: Sources, target: Path) -> None:
             found=difference,
             expected=sources.code["digest"],
         )
+
+
+@contextmanager
+def recorded_tree(code: Mapping[str, Any], repositories: Sequence[Path]) -> Iterator[Path | None]:
+    """Recorded code in a temporary worktree; None where the code that is here is the same, or no repository has it.
+
+    Args:
+        code: what a header records.
+        repositories: folders in git repositories that may have the commit.
+    """
+    found = find_sources(code, repositories)
+    with tempfile.TemporaryDirectory(prefix="treering-code-") as folder, ExitStack() as stack:
+        target: Path | None = None
+        if found.repository is not None:
+            target = Path(folder) / "source"
+            stack.callback(remove, found.repository, target)
+            try:
+                check_out_verified(found, target)
+            except EvidenceError as error:
+                say(f"the recorded code is not tested: {error}")
+                target = None
+        yield target
 
 
 def remove(repository: Path, target: Path) -> None:

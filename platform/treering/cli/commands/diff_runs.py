@@ -19,11 +19,20 @@ StepsOption = Annotated[
     str | None, typer.Option("--steps", metavar="A:B", help="Compare steps A to B only; default: all of both runs.")
 ]
 
+CausesOption = Annotated[
+    bool,
+    typer.Option(
+        "--causes", help="Name the cause: train the steps where the runs part again, with one change after the other."
+    ),
+]
+
 _SHOWN = 10
 """Weights that are shown; `--json` has all."""
 
 
-def diff_runs(a: First, b: Second, steps: StepsOption = None, json: JsonOption = False) -> None:
+def diff_runs(
+    a: First, b: Second, *, steps: StepsOption = None, causes: CausesOption = False, json: JsonOption = False
+) -> None:
     """Compare two runs bit by bit: data, numbers, config, code, environment, layout.
 
     It names the first step with other data, with corpus and document, and the first step with other numbers. Runs of
@@ -38,20 +47,26 @@ def diff_runs(a: First, b: Second, steps: StepsOption = None, json: JsonOption =
     Examples:
         treering diff-runs 430e51 c6afcc
         treering diff-runs 430e51 c6afcc --steps 100:200 --json
+        treering diff-runs 430e51 c6afcc --causes
     """
     from treering.cli.numbers import plain_numbers
     from treering.ending import EXIT_DIFFERS
     from treering.errors import EvidenceError
+    from treering.reproduce.causes import search_causes
     from treering.reproduce.difference import compare_runs, complete
     from treering.runlog.find import named_run
 
     here = project()
     first, second = named_run(here.runs, a), named_run(here.runs, b)
     found = complete(compare_runs(first, second, step_range(steps), here), first, second, here)
+    search = search_causes(found, first, second, here) if causes else None
     if json:
-        print_json(plain_numbers(found.to_json()))
+        print_json(plain_numbers(found.to_json() | ({"causes": search.to_json()} if search else {})))
     else:
         _print(found)
+        if search is not None:
+            console.heading("Cause")
+            console.print(search.sentence)
     if found.state == "unknown":
         raise typer.Exit(EvidenceError.exit_code)
     if found.state != "identical":
