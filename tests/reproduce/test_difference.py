@@ -108,7 +108,7 @@ def test_another_order_of_the_data_differs_in_data_first(tmp_path):
     assert (found.state, found.first_step, found.data.kind) == ("data", 1, "tokens")
     assert [each.path for each in found.config] == ["recipe.blend", "blend.seed"]
     assert difference_sentence(found) == (
-        "The data differ from step 1 on. The records differ in config (recipe.blend, blend.seed 7 → 8)."
+        "The data differ from step 1. The records differ in config (recipe.blend, blend.seed 7 → 8)."
     )
 
 
@@ -148,7 +148,7 @@ def test_recorded_runs_are_compared_by_what_they_reported(tmp_path):
     three = record(tmp_path / "c", loss=lambda step: 1 / step, tokens=lambda step: [[step, 1, 2 + step // 5]])
     found = compare_runs(one, three)
     assert (found.state, found.first_step, found.data.compared_steps) == ("data", 5, 6)
-    assert difference_sentence(found) == "The data differ from step 5 on. The records name no other difference."
+    assert difference_sentence(found) == "The data differ from step 5. The records name no other difference."
 
 
 def test_clocks_of_another_trainer_do_not_count_and_unknown_metrics_are_a_doubt(tmp_path):

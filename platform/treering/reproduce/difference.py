@@ -134,6 +134,9 @@ def compare_runs(
 
     Returns:
         The difference. Evidence that is missing or does not hold is a doubt of it.
+
+    Raises:
+        EvidenceError: nothing says which run a folder holds.
     """
     doubts: list[Doubt] = []
     data = numbers = growth = None

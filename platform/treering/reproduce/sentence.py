@@ -31,8 +31,8 @@ def difference_sentence(found: "RunDifference") -> str:
         )
     elif found.state == "data":
         place = f": {data.place.text.split(': ', 1)[-1]}" if data.place else ""
-        after = "" if numbers.first_step is None else f" Their numbers differ from step {numbers.first_step:,} on."
-        begin = f"The data differ from step {data.first_step:,} on{place}.{after}"
+        after = "" if numbers.first_step is None else f" Their numbers differ from step {numbers.first_step:,}."
+        begin = f"The data differ from step {data.first_step:,}{place}.{after}"
     else:
         begin = _numbers(found, numbers)
     seeds = found.seeds.text if found.seeds is not None and found.seeds.within is not None else ""

@@ -185,9 +185,9 @@ def print_verdicts(verdicts: "list[TaskVerdict]") -> None:
         console.print("", f"{doubt}.")
 
 
-def print_environments(found: "EnvironmentComparison") -> None:
+def print_environments(found: "EnvironmentComparison", title: str = "Environments of the newest attempts") -> None:
     """Prints what differs between two environments, first what can move numbers."""
-    console.heading("Environments of the newest attempts")
+    console.heading(title)
     if found.same_digest:
         console.print("Everything that can move numbers is the same.")
     if found.differences:

@@ -127,7 +127,7 @@ def _print(found: "RunDifference") -> None:
     if found.environment is not None:
         from treering.cli.commands.compare import print_environments
 
-        print_environments(found.environment)
+        print_environments(found.environment, "Environments")
     for doubt in found.doubts:
         console.print("", doubt.line)
 
