@@ -264,6 +264,27 @@ def test_a_record_that_lies_consistently_is_refused(packed, elsewhere, tmp_path)
         unpack_capsule(path, project, store)
 
 
+def named(field, value):
+    return lambda document: document["corpora"][0].update({field: value})
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (named("name", "../../evil"), "corpora.0.name: String should match pattern"),
+        (named("files", {"../../evil": {"size": 1, "digest": "sha256:" + "0" * 64}}), "corpora.0.files"),
+        (named("manifest", "../../etc/passwd"), "manifest ../../etc/passwd, expected one of its files"),
+        (lambda document: document.update(run="../evil"), "capsule.json: run: "),
+    ],
+    ids=["name", "files", "manifest", "run"],
+)
+def test_no_name_in_the_record_leads_elsewhere(edit, said, packed, elsewhere, tmp_path):
+    path = changed(packed, tmp_path / "hostile.zip", lambda entries: resealed(entries, edit))
+    with pytest.raises(EvidenceError, match=said):
+        unpack_capsule(path, *elsewhere)
+    assert list(elsewhere[0].root.iterdir()) == []
+
+
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.999])
 def test_truncated_capsules_are_refused(share, packed, elsewhere, tmp_path):
     content = packed.file.read_bytes()
@@ -351,6 +372,15 @@ def test_no_code_of_a_stranger_runs_without_consent(packed, elsewhere, tmp_path,
     assert "expected consent" not in err
     code, _, err = treering("reproduce", run, "--corpora", store)
     assert (code, "found --corpora for" in err) == (2, True)
+
+
+def test_no_library_of_a_stranger_is_loaded_without_consent(packed, elsewhere, tmp_path, treering, monkeypatch):
+    project, store = elsewhere
+    monkeypatch.chdir(project.root)
+    tool = {"OMP_TOOL_LIBRARIES": "runs/4950705605aaecc6/evaluations/step-00000001.json"}
+    path = with_header(packed, tmp_path / "run.zip", lambda header: header["environment"].update(variables=tool))
+    code, _, err = treering("reproduce", path, "--corpora", store, "--dry-run")
+    assert (code, "variable OMP_TOOL_LIBRARIES names a place" in err) == (2, True)
 
 
 def test_no_command_of_a_stranger_runs_without_consent(elsewhere, tmp_path, treering, monkeypatch):

@@ -147,7 +147,9 @@ def test_the_branch_skips_exactly_the_planted_document(copied, treering, became,
     assert "skipped     the batches of steps 21 to 23: samples 20 to 23 of the data order, " in out
     assert "more; `--limit N` shows more" in out
     assert len(became) == 2
-    assert f"the way around it: `treering rewind {run.id[:8]} --to 15 --skip 6`" in treering("spikes", run.id, 21)[1]
+    assert (
+        f"the way around step 21: `treering rewind {run.id[:8]} --to 15 --skip 6`" in treering("spikes", run.id, 21)[1]
+    )
 
 
 def test_a_branch_that_only_trains_otherwise(copied, treering):

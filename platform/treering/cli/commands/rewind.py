@@ -205,6 +205,7 @@ def _recorded(run: "RecordedRunDirectory", to: int, skip: int, *, json: bool) ->
         console.print(
             f"skip        the batches of steps {found.step + 1:,} to {found.step + skip:,}{_counted(samples)}: take "
             "them from the data loader and do not train on them"
+            + ("; its audit then names the steps after them as fed otherwise" if run.blend_file.exists() else "")
         )
 
 

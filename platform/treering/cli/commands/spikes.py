@@ -1,6 +1,6 @@
 """`treering spikes`: lists the alarms of a run, or what was read before a step."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,9 @@ from treering.cli.options import JsonOption, RunArgument, project
 from treering.cli.output import console, print_json, print_table
 from treering.config.canonical import short
 from treering.foreign import say
+
+if TYPE_CHECKING:
+    from treering.metrics.rewind import Rewind
 
 BeforeOption = Annotated[int, typer.Option("--before", metavar="N", min=0, help="Show N steps before STEP.")]
 
@@ -51,6 +54,7 @@ def spikes(
             print_json([alarm.to_dict() for alarm in found])
         else:
             print_alarms([alarm.to_dict() for alarm in found])
+            _print_way_around(rewind_behind(directory, found[-1].step) if found else None)
         exit_if_incomplete(gaps)
         return
     data, around = spike_data(directory, step, here, before), rewind_behind(directory, step)
@@ -82,6 +86,11 @@ def spikes(
             ],
             numbers=("sample", "epoch"),
         )
-    if around is not None:
-        console.print("", f"the way around it: `{around.command}`")
+    _print_way_around(around)
     exit_if_incomplete(data.gaps)
+
+
+def _print_way_around(rewind: "Rewind | None") -> None:
+    if rewind is not None:
+        around = rewind.to + rewind.skip
+        console.print("", f"the way around step {around:,}: `{rewind.command}`")

@@ -1,6 +1,7 @@
 """What of a capsule would run here: nothing without `--trust`, whose records anybody may have written."""
 
 from treering.collect.code import code_difference
+from treering.collect.environment import numeric_variables
 from treering.errors import UserError
 from treering.reproduce.sources import present_code
 from treering.runlog.find import AnyRun
@@ -20,7 +21,7 @@ def refuse_strange_code(run: AnyRun, *, recorded_python: bool, trusted: bool) ->
         trusted: whether the user consents.
 
     Raises:
-        UserError: a command, a diff or packages of the capsule would be used.
+        UserError: a command, a diff, packages or a place of the capsule would be used.
         EvidenceError: a header does not hold.
     """
     mirror = run.mirror
@@ -33,6 +34,12 @@ def refuse_strange_code(run: AnyRun, *, recorded_python: bool, trusted: bool) ->
             f"{run.path}: --environment would install the packages that the capsule records, expected consent; {_READ}"
         )
     for attempt in run.attempts():
+        variables = numeric_variables(attempt.header.environment.get("variables", {}))
+        if place := next((name for name, value in variables.items() if "/" in value), None):
+            raise UserError(
+                f"{attempt.header_file}: variable {place} names a place, which a library may load code from, expected "
+                f"consent to set it; {_READ}"
+            )
         code = attempt.header.code
         difference = code_difference(code, present_code())
         if difference and code.get("diff"):

@@ -5,6 +5,7 @@ from typing import Any, Final, Literal
 from pydantic import Field
 
 from treering.config.model import Digest, Section
+from treering.config.schema import Name
 from treering.runlog.records import Record, RunState
 
 RECORD: Final = "capsule.json"
@@ -23,14 +24,16 @@ class Packed(Section):
 class NeededCorpus(Section):
     """A corpus that the run read: not in the capsule, found by its content."""
 
-    name: str
+    name: Name
     split: Literal["train", "heldout"]
     digest: Digest
     tokens: int | None
     documents: int | None
     licence: str
     source: tuple[str, ...]
-    files: dict[str, Packed] = Field(description="by name in the corpus's folder; empty where the corpus was missing")
+    files: dict[Literal["corpus.bin", "corpus.idx", "documents.parquet"], Packed] = Field(
+        description="by name in the corpus's folder; empty where the corpus was missing"
+    )
     manifest: str | None = Field(description="its manifest in the capsule; None where the corpus was missing")
 
     @property

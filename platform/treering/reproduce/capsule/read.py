@@ -55,6 +55,9 @@ class OpenCapsule:
         for name in sorted(listed.keys() ^ expected):
             found, wanted = ("a file", "none") if name in listed else ("no file", "one")
             _refuse(self.path, name, found, f"{wanted} by {RECORD}")
+        for each in self.record.corpora:
+            if each.manifest is not None and each.manifest not in self.record.files:
+                _refuse(self.path, f"{RECORD}: corpora", f"manifest {each.manifest}", "one of its files")
         for name, packed in self.record.files.items():
             if listed[name].file_size != packed.size:
                 _refuse(self.path, name, f"{listed[name].file_size:,} bytes", f"{packed.size:,} by {RECORD}")

@@ -28,6 +28,7 @@ from treering.runlog.directory import RunDirectory
 from treering.runlog.find import AnyRun
 from treering.runlog.mirror import CAPSULE, Mirror
 from treering.runlog.recorded_directory import RecordedRunDirectory
+from treering.runlog.reproductions import REPRODUCTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,8 @@ def unpack_capsule(path: Path, project: Project, corpora: Path | None = None, pr
     """
     with open_capsule(path) as capsule:
         record = capsule.record
-        found = None if corpora is None else find_files(record, corpora, progress)
         needed = [each for each in record.corpora if not _is_here(project, each)]
+        found = find_files(record, corpora, progress) if corpora is not None and needed else None
         if needed and found is None:
             missing = missing_text(record, FoundFiles({}, tuple(needed), tokenizer_missing=False))
             raise NotFoundError(f"{path}: corpora are missing; `--corpora FOLDER` finds them by content:\n  {missing}")
@@ -157,7 +158,7 @@ def _names_of_run(capsule: OpenCapsule) -> Iterator[str]:
         if parts[0] != RUN:
             continue
         inside = PurePosixPath(*parts[3:] if parts[1] == ANCESTORS else parts[1:]).as_posix()
-        if kind_of(inside) is None:
+        if kind_of(inside) is None or REPRODUCTIONS in parts:
             raise EvidenceError(
                 f"{capsule.path}: {name}: found a file that is no record of a run, expected records alone",
                 file=capsule.path,
