@@ -10,6 +10,8 @@ from treering.audit.dvc.find import find_digest
 from treering.audit.dvc.stores import find_stores, tracked
 from treering.data.corpus.corpus import Corpus
 from treering.errors import NotFoundError, UserError
+from treering.reproduce.places import data_items, project_view
+from treering.runlog.find import find_runs
 
 pytestmark = pytest.mark.slow
 
@@ -138,3 +140,20 @@ def test_nothing_has_it(gone):
 def test_no_digest(built, digest):
     with pytest.raises(UserError, match="expected at least 4 hex characters"):
         find_digest(built.project, digest)
+
+
+def test_a_reproduction_copies_what_only_the_cache_has(gone, tmp_path):
+    (run,) = find_runs(gone.project.runs)
+    names = [component.corpus for component in run.resolved.blend.components]
+    assert {each.state for each in data_items(run, gone.project)} == {"rebuilt"}
+    with project_view(run, gone.project, tmp_path / "view") as view:
+        assert {name: Corpus.open(view.corpus(name)).digest for name in names} == {n: gone.digests[n] for n in names}
+    assert not (tmp_path / "view").exists()
+    shutil.rmtree(gone.root / ".dvc" / "cache")
+    run_remote = {each.reason for each in data_items(run, gone.project)}
+    assert run_remote == {"DVC's remote shelf has it: it is copied from there"}
+    (gone.root / ".dvc" / "config").write_text("")
+    found = list(data_items(run, gone.project))
+    assert {(each.state, each.stops, each.remedy[:22]) for each in found} == {
+        ("cannot", True, "`treering find sha256:")
+    }

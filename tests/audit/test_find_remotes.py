@@ -12,7 +12,7 @@ from dvc_objects.fs.memory import MemoryFileSystem
 from typer.testing import CliRunner
 from versioned_project import dvc, run
 
-from treering.audit.dvc.find import find_digest
+from treering.audit.dvc.find import find_digest, stored_corpus
 from treering.audit.dvc.remotes import RemoteStore, open_remotes
 from treering.audit.dvc.stores import Store, named_trees
 from treering.cli import app
@@ -49,6 +49,9 @@ def served(gone):
 
 def test_a_corpus_behind_http(served):
     said = []
+    stored_corpus(served.project, served.digests["red"]).bring(served.root / "brought")
+    assert Corpus.open(served.root / "brought").digest == served.digests["red"]
+    _Quiet.asked.clear()
     [found] = find_digest(served.project, served.digests["red"], said.append)
     assert (found.what, found.digest) == ("corpus red (train)", served.digests["red"])
     assert (found.place, found.path.split(": ")[0]) == ("DVC's remote web", served.url)

@@ -368,7 +368,7 @@ def test_no_code_of_a_stranger_runs_without_consent(packed, elsewhere, tmp_path,
     assert (code, "--environment would install the packages that the capsule records" in err) == (2, True)
     code, out, err = treering("reproduce", run, "--trust", "--dry-run", "--json")
     items = {each["name"].partition(" (")[0]: each["state"] for each in json.loads(out)["items"]}
-    assert items["corpus red"] == "same"
+    assert items["corpora"] == "same"
     assert "expected consent" not in err
     code, _, err = treering("reproduce", run, "--corpora", store)
     assert (code, "found --corpora for" in err) == (2, True)

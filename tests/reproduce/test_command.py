@@ -4,15 +4,15 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import reporting_trainer
 import versioned_project
 
-from treering.config.canonical import digest_json
 from treering.errors import UserError
-from treering.reproduce.command import plan_command
+from treering.reproduce.command import command_items, plan_command
 from treering.runlog.find import find_recorded_runs
 from treering.runlog.reproductions import reproductions_of
 
@@ -87,14 +87,6 @@ def test_a_command_that_reads_other_data_now(tmp_path, monkeypatch, treering):
     assert (tmp_path / "weights.bin").read_bytes() == bytes([6] * 8)
 
 
-def reseal(run, **changes):
-    header = run.attempts()[0].header_file
-    document = json.loads(header.read_text()) | changes
-    del document["digest"]
-    header.write_text(json.dumps(document | {"digest": digest_json(document)}))
-    return find_recorded_runs(run.path.parent)[0]
-
-
 @pytest.mark.parametrize(
     ("changes", "reason", "remedy"),
     [
@@ -104,20 +96,19 @@ def reseal(run, **changes):
         ({"host": "another-node"}, "it was recorded on another-node, not on this machine", "then give --trust"),
     ],
 )
-def test_commands_that_are_not_run(repository, tmp_path, changes, reason, remedy):
-    root, run = repository
-    copy = shutil.copytree(run.path, tmp_path / "runs" / run.path.name, ignore=shutil.ignore_patterns("reproductions"))
-    found, _ = plan_command(reseal(type(run)(copy), **changes), None, recorded_python=False, trusted=False)
-    (stopping, *_) = found.stopping
-    assert reason in stopping.reason
-    assert remedy in stopping.remedy
-    assert root.is_dir()
-
-
-def test_trust_and_steps(repository, tmp_path):
+def test_commands_that_are_not_run(repository, changes, reason, remedy):
     _, run = repository
-    copy = shutil.copytree(run.path, tmp_path / "runs" / run.path.name, ignore=shutil.ignore_patterns("reproductions"))
-    other = reseal(type(run)(copy), host="another-node")
-    assert plan_command(other, None, recorded_python=False, trusted=True)[0].stopping == ()
+    _, command = plan_command(run, None, recorded_python=False, trusted=False)
+    header = command.header.model_copy(update=changes)
+    changed = replace(command, header=header, folder=Path(header.folder))
+    (item,) = command_items(run, changed, trusted=False)
+    assert (item.state, item.stops) == ("cannot", True)
+    assert reason in item.reason
+    assert remedy in item.remedy
+    trusted = [each.state for each in command_items(run, changed, trusted=True)]
+    assert trusted == ["same" if "host" in changes else "cannot"]
+
+
+def test_steps_that_were_not_reported(repository):
     with pytest.raises(UserError, match=r"--steps: found 3:13, expected steps of run \w+, 1 to 12"):
-        plan_command(other, range(3, 14), recorded_python=False, trusted=True)
+        plan_command(repository[1], range(3, 14), recorded_python=False, trusted=False)

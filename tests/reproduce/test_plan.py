@@ -15,7 +15,7 @@ from treering.collect.code import code_record, collect_code
 from treering.config.canonical import digest_json
 from treering.errors import EvidenceError, NotFoundError, RunLockedError, UserError
 from treering.project import Project
-from treering.reproduce import environment, plan, sources
+from treering.reproduce import environment, places, plan, sources
 from treering.runlog.copied import look
 from treering.runlog.find import find_runs
 from treering.runlog.lock import acquire
@@ -46,16 +46,6 @@ def items(found, part):
     return {each.name: each for each in found.items if each.part == part}
 
 
-def change_headers(run, change):
-    """Writes every header again, under its own digest."""
-    for attempt in run.attempts():
-        document = json.loads(attempt.header_file.read_text())
-        change(document)
-        del document["digest"]
-        attempt.header_file.write_text(json.dumps(document | {"digest": digest_json(document)}))
-    return find_runs(run.path.parent)[0]
-
-
 def test_a_commit_that_no_repository_has(run, project):
     found, stretches, base = planned(run, project)
     code = items(found, "code")[next(iter(items(found, "code")))]
@@ -71,6 +61,9 @@ def test_a_commit_that_no_repository_has(run, project):
 
 
 def test_a_corpus_that_changed_and_one_that_is_under_another_name(run, project):
+    assert items(planned(run, project)[0], "data")["corpora"].reason == (
+        "letters, numbers: data/corpora/train has the recorded digests"
+    )
     shutil.move(project.corpus("letters"), project.corpus("moved"))
     shutil.rmtree(project.corpus("numbers"))
     found = items(planned(run, project)[0], "data")
@@ -81,26 +74,23 @@ def test_a_corpus_that_changed_and_one_that_is_under_another_name(run, project):
     assert found["corpus numbers"].remedy.startswith("`treering find sha256:")
 
 
-def test_another_package_and_another_device(run, project):
-    def change(header):
-        header["environment"]["packages"]["torch"] = header["environment"]["numeric_packages"]["torch"] = "2.12.9"
-        header["environment"]["devices"] = [{"kind": "cuda", "name": "NVIDIA A100-SXM4-80GB", "driver": "535"}]
-        header["environment"]["device_kinds"] = ["NVIDIA A100-SXM4-80GB"]
-        header["layout"]["device"] = "cuda"
-        header["layout"]["backend"] = "nccl"
-
-    run = change_headers(run, change)
-    found = planned(run, project)[0]
-    torch = items(found, "environment")["package torch of attempt 1"]
-    assert (torch.state, torch.remedy) == ("cannot", "--environment")
-    assert torch.reason.startswith("recorded 2.12.9, here ")
-    assert items(found, "environment")["device NVIDIA A100-SXM4-80GB of attempt 1"].state == "cannot"
-    devices = items(found, "devices")["devices of attempt 1"]
-    assert (devices.state, devices.stops) == ("cannot", False)
-    assert "this machine has none: the ranks run on its processors" in devices.reason
-    assert all(each.state == "cannot" for each in items(found, "kernels").values())
-    rebuilt = items(planned(run, project, recorded_python=True)[0], "environment")["package torch of attempt 1"]
-    assert rebuilt.state == "rebuilt"
+def test_another_package_and_another_device(run):
+    header = run.attempts()[0].header
+    packages = {"packages": {**header.environment["packages"], "torch": "2.12.9"}}
+    numeric = {"numeric_packages": {**header.environment["numeric_packages"], "torch": "2.12.9"}}
+    devices = {"devices": [{"kind": "cuda", "name": "A100", "driver": "535"}], "device_kinds": ["A100"]}
+    recorded = {**header.environment, **packages, **numeric, **devices}
+    found = {each.name: each for each in environment.environment_items(recorded, "")}
+    assert (found["package torch"].state, found["package torch"].remedy) == ("cannot", "--environment")
+    assert found["package torch"].reason.startswith("recorded 2.12.9, here ")
+    assert found["device A100"].state == found["driver"].state == "cannot"
+    rebuilt = {each.name: each for each in environment.environment_items(recorded, "", recorded_python=True)}
+    assert (rebuilt["package torch"].state, rebuilt["device A100"].state) == ("rebuilt", "cannot")
+    header = header.model_copy(update={"layout": header.layout.model_copy(update={"device": "cuda"})})
+    (needed,) = places.device_items(header, "")
+    assert (needed.state, needed.stops) == ("cannot", False)
+    assert "this machine has none: the ranks run on its processors" in needed.reason
+    assert {each.state for each in places.kernel_items(header, "")} == {"cannot"}
 
 
 def test_steps_and_checkpoints_that_the_run_does_not_have(run, project):
@@ -211,3 +201,19 @@ def test_an_environment_is_made_from_the_recorded_versions(tmp_path, monkeypatch
     recorded["python"]["version"] = "3.7.1"
     with pytest.raises(UserError, match=r"found no Python 3\.7\.1 here, expected the recorded one: python3\.7 in PATH"):
         environment.make_environment(recorded, tmp_path / "made")
+
+
+def test_a_dry_run_prints_the_plan_and_says_by_its_code_what_cannot_be_had(run, project, monkeypatch, treering):
+    monkeypatch.chdir(project.root)
+    code, out, _ = treering("reproduce", run.id, "--dry-run")
+    assert code == 3
+    assert max(map(len, out.splitlines())) <= 100
+    assert "code        cannot   code of attempt 1 (" in out
+    assert " Without it the data order and the digests of the batches; losses as far as" in " ".join(out.split())
+    assert "when it was recorded, " in out
+    assert not (run.path / "reproductions").exists()
+    shutil.rmtree(project.corpora)
+    code, out, _ = treering("reproduce", run.id, "--json")
+    document = json.loads(out)
+    assert (code, [each["stops"] for each in document["items"] if each["part"] == "data"]) == (3, [True, True])
+    assert document["device_hours"] * 3600 >= document["seconds"] > 0

@@ -35,6 +35,14 @@ def killed_twice(zygote, project, tmp_path_factory):
     return here, run
 
 
+@pytest.fixture(scope="module")
+def plain(zygote, project, tmp_path_factory):
+    """A run of the code that is here."""
+    here = Project(shutil.copytree(project.root, tmp_path_factory.mktemp("plain") / "project"))
+    zygote.train(here, here.runs, "--no-publish")
+    return here, find_runs(here.runs)[0]
+
+
 def content(run):
     """Every file of a run but for its reproductions, with its time."""
     files = [path for path in run.path.rglob("*") if path.is_file() and "reproductions" not in path.parts]
@@ -62,8 +70,8 @@ def test_a_run_that_was_killed_twice_is_identical_by_its_rebuilt_code(killed_twi
 
 
 @pytest.mark.usefixtures("trials")
-def test_some_steps_from_the_checkpoint_before_them(killed_twice, monkeypatch, treering):
-    here, run = killed_twice
+def test_some_steps_from_the_checkpoint_before_them(plain, monkeypatch, treering):
+    here, run = plain
     monkeypatch.chdir(here.root)
     code, out, err = treering("reproduce", run.id, "--steps", "14:14", "--json")
     assert code == 0, err
@@ -71,3 +79,40 @@ def test_some_steps_from_the_checkpoint_before_them(killed_twice, monkeypatch, t
     assert (document["first_step"], document["last_step"], document["from_step"]) == (13, 14, 12)
     assert document["comparison"]["numbers"]["compared_steps"] == 2
     assert document["identical"]
+
+
+def test_a_reproduction_that_was_killed_goes_on(plain, trials, monkeypatch, treering):
+    here, run = plain
+    monkeypatch.chdir(here.root)
+    before = len(reproductions_of(run))
+    trials.faults = {"kill_after_ring": {"step": 7}}
+    code, _, err = treering("reproduce", run.id, "--from-checkpoint", "4")
+    assert code == 5
+    assert "could not be trained again" in err
+    folder = reproductions_of(run)[-1]
+    assert (folder.record.ended_at, folder.record.identical) == (None, None)
+    code, out, _ = treering("show", run.id)
+    assert f"reproduced  not compared yet (steps 5 to 15); the same command goes on (reproduction {before + 1}" in out
+    trials.faults = {}
+    code, out, err = treering("reproduce", run.id, "--from-checkpoint", "4")
+    assert code == 0, out + err
+    assert len(reproductions_of(run)) == before + 1
+    assert folder.record.identical
+    assert "reproduced  Identical to the last bit over 11 steps" in treering("show", run.id)[1]
+
+
+def test_other_numbers_of_the_code_that_is_here_are_traced_to_the_code(killed_twice, trials, monkeypatch, treering):
+    """The code that is here trains one step at twice the rate; the recorded code, in a worktree, does not."""
+    here, run = killed_twice
+    monkeypatch.chdir(here.root)
+    code, out, _ = treering("reproduce", run.id, "--present-code", "--dry-run")
+    assert code == 0
+    assert "code        other    code (" in out
+    trials.faults = {"secret_rate": {"step": 9}}
+    code, out, err = treering("reproduce", run.id, "--present-code", "--json", "--steps", "9:12")
+    document = json.loads(out)
+    assert code == 6, err
+    assert (document["code"], document["from_step"], document["verdict"]["first_step"]) == ("present", 8, 10)
+    (cause,) = document["verdict"]["causes"]["causes"]
+    assert cause["text"] == "code: platform/treering/config/schedule.py"
+    assert "with the recorded code alone steps 5 to 12 are equal to the last bit" in document["sentence"]

@@ -23,7 +23,7 @@ from treering.record.start import RUNS_VARIABLE
 from treering.redact import HIDDEN
 from treering.reproduce.environment import environment_items, make_environment, recorded_variables
 from treering.reproduce.items import CLOSE_NUMBERS, Item
-from treering.reproduce.plan import Plan
+from treering.reproduce.plan import Plan, spent_on
 from treering.reproduce.sources import check_out, has_commit, remove
 from treering.reproduce.trial import STANDARD_ERROR
 from treering.runlog.find import find_recorded_runs
@@ -84,12 +84,13 @@ def plan_command(
     code, repository = _code_item(header, folder)
     command = Command(header, folder, repository, _outputs(run))
     items = (
-        *_command_items(run, command, trusted=trusted),
+        *command_items(run, command, trusted=trusted),
         code,
         *environment_items(header.environment, "", recorded_python=recorded_python),
         _data_item(header),
     )
-    return Plan(run.id, wanted.start, wanted.stop - 1, 0, items), command
+    spent = spent_on(((each.attempt, each.last_step or each.attempt.last_step()) for each in path), 1, last)
+    return Plan(run.id, wanted.start, wanted.stop - 1, 0, *spent, items), command
 
 
 def _outputs(run: RecordedRunDirectory) -> tuple[Path, ...]:
@@ -98,7 +99,14 @@ def _outputs(run: RecordedRunDirectory) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _command_items(run: RecordedRunDirectory, command: Command, *, trusted: bool) -> Iterator[Item]:
+def command_items(run: RecordedRunDirectory, command: Command, *, trusted: bool) -> Iterator[Item]:
+    """Whether the command can and may be run again.
+
+    Args:
+        run: whose command it is.
+        command: the command.
+        trusted: whether the user trusts a command that was not recorded on this machine.
+    """
     header, folder = command.header, command.folder
     text = " ".join(header.command)
     if reason := _impossible(run, command):

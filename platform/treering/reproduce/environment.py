@@ -79,12 +79,13 @@ def recorded_variables(recorded: Mapping[str, Any]) -> dict[str, str | None]:
     return {each.name: wanted.get(each.name) for each in changed if "***" not in wanted.get(each.name, "")}
 
 
-def make_environment(recorded: Mapping[str, Any], target: Path) -> Path:
+def make_environment(recorded: Mapping[str, Any], target: Path, *, treering: bool = False) -> Path:
     """Makes a virtual environment from recorded versions; one that is complete is used again.
 
     Args:
         recorded: the environment of an attempt's header.
         target: the folder of the environment.
+        treering: whether Treering is installed too; else its sources are given to the interpreter.
 
     Returns:
         Its interpreter.
@@ -92,7 +93,7 @@ def make_environment(recorded: Mapping[str, Any], target: Path) -> Path:
     Raises:
         UserError: the Python is not installed here, or a version cannot be installed.
     """
-    wanted = _wanted(recorded)
+    wanted = _wanted(recorded, treering=treering)
     python = target / "bin" / "python"
     made = target / _MADE_FILE
     if made.exists() and read_document(made)[0] == {"packages": wanted}:
@@ -138,10 +139,11 @@ def _version_of(python: str) -> str:
     return done.stdout.strip()
 
 
-def _wanted(recorded: Mapping[str, Any]) -> dict[str, str]:
-    """The packages to install; Treering itself is taken from the rebuilt sources."""
+def _wanted(recorded: Mapping[str, Any], *, treering: bool) -> dict[str, str]:
+    """The packages to install."""
     packages: Mapping[str, str] = recorded.get("packages", {})
-    return {name: version for name, version in packages.items() if name not in _OWN and name != "treering"}
+    left_out = _OWN if treering else _OWN | {"treering"}
+    return {name: version for name, version in packages.items() if name not in left_out}
 
 
 def _install(python: Path, packages: Mapping[str, str]) -> None:

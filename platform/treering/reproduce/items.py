@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Part = Literal["code", "environment", "kernels", "data", "devices", "start", "command"]
-State = Literal["same", "rebuilt", "cannot", "unknown"]
+State = Literal["same", "rebuilt", "other", "cannot", "unknown"]
 
 ORDER_ONLY: Final = "the data order and the digests of the batches"
 CLOSE_NUMBERS: Final = "the data order and the digests of the batches; losses as far as rounding allows"
@@ -17,7 +17,8 @@ class Item:
     Attributes:
         part: what kind of thing it is.
         name: which one.
-        state: `same` as recorded, `rebuilt` for the reproduction, `cannot` be had here, or `unknown`.
+        state: `same` as recorded, `rebuilt` for the reproduction, `other` by wish, `cannot` be had
+            here, or `unknown`.
         reason: in words.
         remedy: what helps; empty where nothing is wrong.
         comparable: what can be compared all the same; empty where all can, or nothing.

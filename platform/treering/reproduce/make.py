@@ -1,21 +1,22 @@
 """Makes a run of Treering's trainer again, beside the original: `runs/<id>/reproductions/0001/`.
 
     reproduction.json    what is made again, the plan, the comparison, the verdict
-    project/             the corpora by the names that the blend gives them, as links
-    source-1/            the recorded code as a git worktree, removed at the end
-    environment/         the recorded versions as a virtual environment, with --environment
+    project/             the corpora by the names that the blend gives them, as links; removed at the end
+    source-1/            the recorded code as a git worktree; removed at the end
+    environment-1/       the recorded versions as a virtual environment, with --environment
     runs/<id>/           the new run
 
 Every part is made once: an interrupted reproduction goes on by the same call.
 """
 
 import os
-import shutil
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Literal
 
+from treering.collect.code import is_installed
 from treering.collect.devices import node_devices
 from treering.config.canonical import canonical_json, parse_json
 from treering.errors import EvidenceError
@@ -24,9 +25,8 @@ from treering.project import Project
 from treering.reproduce.causes import find_causes
 from treering.reproduce.difference import compare_runs
 from treering.reproduce.environment import make_environment, recorded_variables
-from treering.reproduce.places import corpus_folders
 from treering.reproduce.plan import Plan, PlannedSteps
-from treering.reproduce.sources import check_out_verified, remove
+from treering.reproduce.sources import HERE, check_out_verified, remove
 from treering.reproduce.trial import THREADS_VARIABLE, Conditions, Stretch, train_again
 from treering.reproduce.verdict import judge
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
@@ -36,7 +36,7 @@ from treering.runlog.records import AttemptHeader
 from treering.runlog.reproductions import REPRODUCTIONS, Reproduction, ReproductionFolder, reproductions_of
 
 
-def begin(run: AnyRun, digest: str, plan: Plan, *, recorded_python: bool) -> ReproductionFolder:
+def begin(run: AnyRun, digest: str, plan: Plan, *, recorded_python: bool, present_code: bool) -> ReproductionFolder:
     """The folder of a reproduction: an unfinished one with the same plan goes on, else a new one begins.
 
     Args:
@@ -44,16 +44,18 @@ def begin(run: AnyRun, digest: str, plan: Plan, *, recorded_python: bool) -> Rep
         digest: its identity.
         plan: what will be done.
         recorded_python: whether a virtual environment is made from the recorded versions.
+        present_code: whether the code that is here trains, whatever code is on record.
     """
+    code: Literal["present", "recorded"] = "present" if present_code else "recorded"
     environment = "recorded" if recorded_python else "present"
-    wanted = (digest, plan.first_step, plan.last_step, plan.from_step, environment)
+    wanted = (digest, plan.first_step, plan.last_step, plan.from_step, environment, code)
     earlier = reproductions_of(run)
     for folder in reversed(earlier):
         try:
             record = folder.record
         except EvidenceError:
             continue
-        asked = (record.run, record.first_step, record.last_step, record.from_step, record.environment)
+        asked = (record.run, record.first_step, record.last_step, record.from_step, record.environment, record.code)
         if record.ended_at is None and asked == wanted:
             return folder
     number = earlier[-1].number + 1 if earlier else 1
@@ -67,6 +69,7 @@ def begin(run: AnyRun, digest: str, plan: Plan, *, recorded_python: bool) -> Rep
         last_step=plan.last_step,
         from_step=plan.from_step,
         environment=environment,
+        code=code,
         plan=plan.to_json(),
         comparison=None,
         verdict=None,
@@ -90,59 +93,73 @@ def held(folder: ReproductionFolder) -> Iterator[None]:
         os.close(lock)
 
 
+@contextmanager
+def rebuilt(
+    folder: ReproductionFolder, planned: Sequence[PlannedSteps], *, recorded_python: bool, present_code: bool
+) -> Iterator[list[tuple[Conditions, Conditions]]]:
+    """Code, Python and variables of each stretch of steps; worktrees are removed at the end.
+
+    Yields what trains, and what is on record as far as it is here; the same unless the code that is here trains.
+
+    Args:
+        folder: of the reproduction, from `begin`.
+        planned: the stretches.
+        recorded_python: whether a virtual environment is made from the recorded versions.
+        present_code: whether the code that is here trains, whatever code is on record.
+
+    Raises:
+        EvidenceError: the code cannot be rebuilt.
+        UserError: the recorded environment cannot be made.
+    """
+    with ExitStack() as stack:
+        found = []
+        for number, steps in enumerate(planned, start=1):
+            code, environment = steps.sources, steps.segment.attempt.header.environment
+            sources = python = None
+            if code.repository is not None:
+                sources = folder.path / f"source-{number}"
+                stack.callback(remove, code.repository, sources)
+                check_out_verified(code, sources)
+            if recorded_python:
+                own = sources is None and (is_installed(HERE) or code.installed)
+                python = make_environment(environment, folder.path / f"environment-{number}", treering=own)
+                sources = sources or (None if own else HERE)
+            variables = _variables(steps.segment.attempt.header)
+            recorded = Conditions(sources=sources, python=python, variables=variables)
+            here = HERE if python is not None else None
+            found.append((replace(recorded, sources=here) if present_code else recorded, recorded))
+        yield found
+
+
 def make_again(
     run: RunDirectory,
     project: Project,
     folder: ReproductionFolder,
-    planned: Sequence[PlannedSteps],
     base: CheckpointDirectory | None,
-    *,
-    recorded_python: bool,
+    steps: Iterable[tuple[PlannedSteps, tuple[Conditions, Conditions]]],
 ) -> RunDirectory:
     """Trains the steps of a plan in a reproduction's folder.
 
     Args:
         run: the original.
-        project: where its corpora are.
+        project: whose corpora are read, from `project_view`.
         folder: of the reproduction, from `begin`.
-        planned: what to train, in order.
         base: the checkpoint of the original to start from, None for the start of the recipe.
-        recorded_python: whether a virtual environment is made from the recorded versions.
+        steps: what to train, in order, each stretch with what `rebuilt` made for it.
 
     Returns:
         The new run.
 
     Raises:
-        EvidenceError: code or checkpoint cannot be rebuilt.
-        UserError: the recorded environment cannot be made.
+        EvidenceError: the checkpoint does not hold.
         TrainingError: the training failed.
     """
     folder.runs.mkdir(exist_ok=True)
-    here = _project_view(run, project, folder.path / "project")
-    for number, steps in enumerate(planned, start=1):
-        header = steps.segment.attempt.header
-        python = make_environment(header.environment, folder.path / "environment") if recorded_python else None
-        with _sources(steps, folder.path / f"source-{number}") as sources:
-            say(f"reproduce: steps {steps.first:,} to {steps.last:,} in layout {header.layout}")
-            conditions = Conditions(sources=sources, python=python, variables=_variables(header))
-            stretch = Stretch(run, base, steps.last)
-            train_again(stretch, conditions, project=here.root, folder=folder.runs, as_recorded=True)
-    shutil.rmtree(here.root)  # links alone
+    for planned, (conditions, _recorded) in steps:
+        say(f"reproduce: steps {planned.first:,} to {planned.last:,} in layout {planned.segment.attempt.header.layout}")
+        stretch = Stretch(run, base, planned.last)
+        train_again(stretch, conditions, project=project.root, folder=folder.runs, as_recorded=True)
     return RunDirectory(folder.runs / run.resolved.run_id)
-
-
-@contextmanager
-def _sources(stretch: PlannedSteps, target: Path) -> Iterator[Path | None]:
-    """The root of the code for a stretch, None for the code that is here; a worktree is removed at the end."""
-    repository = stretch.sources.repository
-    if repository is None:
-        yield None
-        return
-    check_out_verified(stretch.sources, target)
-    try:
-        yield target
-    finally:
-        remove(repository, target)
 
 
 def _variables(header: AttemptHeader) -> dict[str, str | None]:
@@ -162,9 +179,7 @@ def conclude(
     again: AnyRun,
     folder: ReproductionFolder,
     project: Project,
-    *,
-    present: Conditions | None = None,
-    trials: bool = True,
+    steps: Sequence[tuple[PlannedSteps, tuple[Conditions, Conditions]]] = (),
 ) -> Reproduction:
     """Compares the new run with the original, searches the cause of a difference, and writes what came out.
 
@@ -173,8 +188,7 @@ def conclude(
         again: the new run.
         folder: of the reproduction.
         project: where the corpora are.
-        present: source tree, Python and variables of the new run; default those of this process.
-        trials: whether candidate causes are tested by training the divergent steps again.
+        steps: of a run of Treering's trainer, what was trained, and with which code, Python and variables.
 
     Raises:
         EvidenceError: the record of the reproduction was changed.
@@ -184,7 +198,9 @@ def conclude(
     identical = None if found.state == "unknown" else found.state == "identical"
     search = None
     if isinstance(run, RunDirectory) and isinstance(again, RunDirectory):
-        search = find_causes(found, run, again, project=project, present=present, trials=trials)
+        reached = [conditions for planned, conditions in steps if planned.last >= (found.first_step or 0)]
+        present, recorded = next(iter(reached), (None, None))
+        search = find_causes(found, run, again, project=project, present=present, recorded=recorded)
     verdict = judge(found, search)
     record = record.model_copy(
         update={
@@ -197,17 +213,3 @@ def conclude(
     )
     record.write(folder.file)
     return record
-
-
-def _project_view(run: RunDirectory, project: Project, root: Path) -> Project:
-    """A project with the run's corpora under the names of its blend, as links, wherever they are."""
-    view = Project(root)
-    folders = {view.corpus(name): path for name, path in corpus_folders(run, project).items()}
-    heldout = project.corpus("x", "heldout").parent
-    if heldout.is_dir():
-        folders |= {view.corpus(path.name, "heldout"): path for path in heldout.iterdir()}
-    for link, path in folders.items():
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.unlink(missing_ok=True)
-        link.symlink_to(path.resolve(), target_is_directory=True)
-    return view

@@ -1,14 +1,16 @@
 """What a run needs of this machine beside code and environment: corpora, devices, kernels, and where it starts."""
 
 import os
-from collections.abc import Iterator, Mapping
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from treering.audit.corpora.catalog import find_corpora
-from treering.audit.dvc.find import Found, find_digest
+from treering.audit.dvc.find import stored_corpus
 from treering.collect.devices import node_devices
 from treering.config.resolved import ancestor_folder
-from treering.errors import NotFoundError, TreeringError
+from treering.errors import TreeringError
 from treering.project import Project
 from treering.reproduce.items import CLOSE_NUMBERS, ORDER_ONLY, Item
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
@@ -16,39 +18,66 @@ from treering.runlog.records import AttemptHeader
 
 
 def data_items(run: RunDirectory, project: Project) -> Iterator[Item]:
-    """Each corpus of the blend by its digest: where it is, or what brings it back."""
+    """The corpora of the blend by their digests: where they are, or what brings one back."""
     blend = run.resolved.blend
     catalog = find_corpora(project, [blend])
+    in_place = []
     for component in blend.components:
         digest = component.digest or ""
         name = f"corpus {component.corpus}"
         if digest in catalog.corpora:
-            yield Item("data", name, "same", f"{catalog.corpora[digest].directory} has the recorded digest")
-            continue
-        stored = stored_corpus(project, digest)
-        if stored is None:
+            folder = catalog.corpora[digest].directory
+            if folder == project.corpus(component.corpus):
+                in_place.append(component.corpus)
+            else:
+                yield Item("data", name, "same", f"{folder} has the recorded digest")
+        elif (stored := stored_corpus(project, digest)) is not None:
+            yield Item("data", name, "rebuilt", f"{stored.place} has it: it is copied from there")
+        else:
             text = catalog.missing[digest].text if digest in catalog.missing else "its digest is not recorded"
             yield Item("data", name, "cannot", text, f"`treering find {digest}` on a machine that has it", stops=True)
-        else:
-            yield Item(
-                "data", name, "cannot", f"{stored.place} has it, the project does not", stored.command or "", stops=True
-            )
+    if in_place:
+        where = project.corpus(in_place[0]).parent.relative_to(project.root)
+        yield Item("data", "corpora", "same", f"{', '.join(in_place)}: {where} has the recorded digests")
 
 
-def stored_corpus(project: Project, digest: str) -> Found | None:
-    """A corpus of that digest in DVC's cache or in a remote, None where neither can bring it back."""
-    try:
-        found = find_digest(project, digest)
-    except NotFoundError:
-        return None
-    return next((each for each in found if each.command is not None and each.digest == digest), None)
+@contextmanager
+def project_view(run: RunDirectory, project: Project, root: Path) -> Iterator[Project]:
+    """A project with the run's corpora under the names of its blend, wherever they are; removed after success.
 
+    Args:
+        run: the run.
+        project: where its corpora are looked for.
+        root: the folder of the new project; what an interrupted call copied into it stays.
 
-def corpus_folders(run: RunDirectory, project: Project) -> Mapping[str, Path]:
-    """The folder of each corpus of the blend by name, as far as they are here."""
+    Raises:
+        StoreError: a remote does not answer.
+    """
+    view = Project(root)
     blend = run.resolved.blend
-    found = find_corpora(project, [blend]).corpora
-    return {each.corpus: found[each.digest].directory for each in blend.components if each.digest in found}
+    here = find_corpora(project, [blend]).corpora
+    copied = find_corpora(view, [blend]).corpora
+    for component in blend.components:
+        digest, folder = component.digest or "", view.corpus(component.corpus)
+        if digest in here:
+            _link(here[digest].directory, folder)
+        elif digest not in copied and (stored := stored_corpus(project, digest)) is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+            stored.bring(folder)
+    heldout = project.corpus("", "heldout")
+    for path in sorted(heldout.iterdir()) if heldout.is_dir() else ():
+        _link(path, view.corpus(path.name, "heldout"))
+    yield view
+    shutil.rmtree(root)
+
+
+def _link(target: Path, link: Path) -> None:
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if link.is_symlink():
+        link.unlink()
+    elif link.is_dir():
+        shutil.rmtree(link)
+    link.symlink_to(target.resolve(), target_is_directory=True)
 
 
 def device_items(header: AttemptHeader, name: str) -> Iterator[Item]:
@@ -83,15 +112,21 @@ def device_items(header: AttemptHeader, name: str) -> Iterator[Item]:
 
 
 def kernel_items(header: AttemptHeader, name: str) -> Iterator[Item]:
-    """Each kernel that ran: the recorded config asks for it again."""
-    for kernel in header.kernels:
-        gpus = header.layout.device == "cuda" and not any(device.kind == "cuda" for device in node_devices())
-        asked = f"{kernel.requested} is asked for again"
-        named = f"kernel {kernel.operation} {kernel.used}{name}"
-        if gpus:
-            yield Item("kernels", named, "cannot", f"{asked}, on processors instead of GPUs", "", CLOSE_NUMBERS)
-        else:
-            yield Item("kernels", named, "same", f"{asked}; what runs is recorded and compared")
+    """The kernels that ran: the recorded config asks for them again."""
+    ran = [f"{kernel.operation} {kernel.used}" for kernel in header.kernels]
+    if header.layout.device == "cuda" and not any(device.kind == "cuda" for device in node_devices()):
+        for each in ran:
+            yield Item(
+                "kernels", f"kernel {each}{name}", "cannot", "asked for again, on processors instead of GPUs",
+                "a machine with GPUs", CLOSE_NUMBERS,
+            )  # fmt: skip
+    elif ran:
+        yield Item(
+            "kernels",
+            f"kernels{name}",
+            "same",
+            f"{', '.join(ran)}: asked for again; what runs is compared",
+        )
 
 
 def start_items(run: RunDirectory, base: CheckpointDirectory | None) -> Iterator[Item]:

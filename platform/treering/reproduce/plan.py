@@ -1,12 +1,14 @@
 """What of a run can be made again here, and what not: said before anything starts, from the record alone."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from treering.config.canonical import short
 from treering.errors import EvidenceError, NotFoundError, RunLockedError, UserError
+from treering.metrics.lost_work import AttemptTimes
 from treering.project import Project
 from treering.reproduce.environment import environment_items
 from treering.reproduce.items import CLOSE_NUMBERS, Item
@@ -15,8 +17,7 @@ from treering.reproduce.sources import HERE, Sources, check_out_verified, find_s
 from treering.reproduce.trial import bases_on_path
 from treering.runlog.ancestry import PathSegment
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
-from treering.runlog.find import AnyRun
-from treering.runlog.reproductions import REPRODUCTIONS
+from treering.runlog.find import AnyAttempt, AnyRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ class Plan:
         first_step: first step that is made again.
         last_step: last step.
         from_step: the checkpoint of the run that it starts from; 0 for none.
+        seconds: how long these steps took when they were recorded; None where their rings do not hold.
+        device_hours: the same, of all ranks.
         items: what the run was made of.
     """
 
@@ -52,6 +55,8 @@ class Plan:
     first_step: int
     last_step: int
     from_step: int
+    seconds: float | None
+    device_hours: float | None
     items: tuple[Item, ...]
 
     @property
@@ -82,7 +87,13 @@ def check_can_begin(run: AnyRun) -> None:
 
 
 def plan_own_run(
-    run: RunDirectory, project: Project, steps: range | None, from_checkpoint: int | None, *, recorded_python: bool
+    run: RunDirectory,
+    project: Project,
+    steps: range | None,
+    from_checkpoint: int | None,
+    *,
+    recorded_python: bool,
+    present_code: bool = False,
 ) -> tuple[Plan, list[PlannedSteps], CheckpointDirectory | None]:
     """Plans the reproduction of a run of Treering's trainer.
 
@@ -92,6 +103,7 @@ def plan_own_run(
         steps: the steps to make again; None: all.
         from_checkpoint: step of the checkpoint to start from; None: the newest one before `steps`, without steps none.
         recorded_python: whether a virtual environment is made from the recorded versions.
+        present_code: whether the code that is here trains, whatever code is on record.
 
     Returns:
         The plan, the stretches to train in their order, and the checkpoint to start from.
@@ -109,17 +121,49 @@ def plan_own_run(
     first = base.step + 1 if base is not None else run.resolved.first_step
     stretches = list(_stretches(segments, ends, first, wanted.stop - 1, _repositories(project)))
     items: list[Item] = []
-    for stretch in stretches:
+    for number, stretch in enumerate(stretches):
         header, name = stretch.segment.attempt.header, _attempt_name(stretch, stretches)
+        code = _code_item(stretch.sources, name, installs=recorded_python)
+        if code.state == "cannot":  # the code that is here runs
+            stretches[number] = replace(stretch, sources=replace(stretch.sources, repository=None, same=False))
+        if present_code and code.state == "rebuilt":
+            code = replace(code, state="other", reason=f"{code.reason}, and by --present-code not run")
         items += [
-            _code_item(run, stretch.sources, name),
+            code,
             *environment_items(header.environment, name, recorded_python=recorded_python),
             *device_items(header, name),
             *kernel_items(header, name),
         ]
     items += [*data_items(run, project), *start_items(run, base)]
-    plan = Plan(run.id, first, wanted.stop - 1, base.step if base else 0, tuple(dict.fromkeys(items)))
+    spent = spent_on(((each.attempt, end) for each, end in zip(segments, ends, strict=True)), first, wanted.stop - 1)
+    plan = Plan(run.id, first, wanted.stop - 1, base.step if base else 0, *spent, tuple(dict.fromkeys(items)))
     return plan, stretches, base
+
+
+def spent_on(path: Iterable[tuple[AnyAttempt, int]], first: int, last: int) -> tuple[float | None, float | None]:
+    """How long steps took when they were recorded, in seconds, and in device-hours of all ranks.
+
+    Args:
+        path: the attempts that did them, each with its last step that counts.
+        first: the first step.
+        last: the last step.
+
+    Returns:
+        None for both where a ring or a header was changed: the comparison will report that.
+    """
+    seconds = device_hours = 0.0
+    start = first
+    for attempt, end in path:
+        stop = min(end, last)
+        if stop >= start:
+            try:
+                times = AttemptTimes.of(attempt)
+            except EvidenceError:
+                return None, None
+            took = times.at(stop) - times.at(start - 1)
+            seconds, device_hours = seconds + took, device_hours + took * times.world_size / 3600
+            start = stop + 1
+    return seconds, device_hours
 
 
 def _last_steps(segments: Sequence[PathSegment]) -> list[int]:
@@ -203,18 +247,21 @@ def _attempt_name(stretch: PlannedSteps, stretches: Sequence[PlannedSteps]) -> s
     return f" of attempt {stretch.segment.attempt.number}" if len(stretches) > 1 else ""
 
 
-def _code_item(run: RunDirectory, sources: Sources, name: str) -> Item:
+def _code_item(sources: Sources, name: str, *, installs: bool) -> Item:
     """Whether the code can be had; a rebuilt one is built once to see that its digest is the recorded one."""
     named = f"code{name} ({short(str(sources.code['digest']))})"
     if sources.repository is not None:
-        trial = run.path / REPRODUCTIONS / ".trial"
-        try:
-            check_out_verified(sources, trial)
-        except EvidenceError as error:
-            return Item("code", named, "cannot", str(error), "a clone of Treering with that commit", CLOSE_NUMBERS)
-        finally:
-            remove(sources.repository, trial)
+        with tempfile.TemporaryDirectory(prefix="treering-code-") as folder:
+            trial = Path(folder) / "source"
+            try:
+                check_out_verified(sources, trial)
+            except EvidenceError as error:
+                return Item("code", named, "cannot", str(error), "a clone of Treering with that commit", CLOSE_NUMBERS)
+            finally:
+                remove(sources.repository, trial)
         return Item("code", named, "rebuilt", sources.reason)
     if sources.same:
         return Item("code", named, "same", sources.reason)
+    if installs and sources.installed:
+        return Item("code", named, "rebuilt", f"{sources.reason}; the recorded version of Treering is installed")
     return Item("code", named, "cannot", sources.reason, sources.remedy, CLOSE_NUMBERS)

@@ -37,6 +37,11 @@ class Sources:
     reason: str
     remedy: str = ""
 
+    @property
+    def installed(self) -> bool:
+        """Whether an installed version of Treering trained, which a wheel holds and no repository."""
+        return not self.code.get("commit")
+
 
 @cache
 def present_code() -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from treering.config.model import Digest, PositiveInt
+from treering.config.model import Digest, GrowingSection, PositiveInt
 from treering.errors import EvidenceError
 from treering.runlog.folders import RunFolder
 from treering.runlog.records import Record
@@ -17,8 +17,10 @@ REPRODUCTION_FILE: Final = "reproduction.json"
 _NAME = re.compile(r"^\d{4,}$")
 
 
-class Reproduction(Record):
+class Reproduction(Record, GrowingSection):
     """What was reproduced, how, and what came out; written before the training starts, and again at its end."""
+
+    added = frozenset({"code"})
 
     schema_version: Literal[1] = 1
     run: Digest = Field(description="the run that is made again")
@@ -28,6 +30,7 @@ class Reproduction(Record):
     last_step: PositiveInt
     from_step: int = Field(ge=0, description="the checkpoint of the original that it starts from, 0 for none")
     environment: Literal["present", "recorded"]
+    code: Literal["recorded", "present"] = Field("recorded", description="present: the code that was here, by wish")
     plan: dict[str, Any] = Field(description="what could be rebuilt and what not, as it was said before the start")
     comparison: dict[str, Any] | None
     verdict: dict[str, Any] | None
@@ -84,7 +87,9 @@ def reproduction_lines(run: RunFolder) -> list[dict[str, Any]]:
         try:
             record = folder.record
         except EvidenceError as error:
-            lines.append({"number": folder.number, "sentence": str(error), "identical": None, "at": None})
+            lines.append(
+                {"number": folder.number, "sentence": str(error), "identical": None, "at": None, "compared": False}
+            )
             continue
         steps = f"steps {record.first_step:,} to {record.last_step:,}"
         lines.append({
@@ -92,5 +97,6 @@ def reproduction_lines(run: RunFolder) -> list[dict[str, Any]]:
             "sentence": record.sentence or f"not compared yet ({steps}); the same command goes on",
             "identical": record.identical,
             "at": record.ended_at or record.started_at,
+            "compared": record.ended_at is not None,
         })  # fmt: skip
     return lines

@@ -150,8 +150,8 @@ def attempt_tags(attempts: Sequence[Any], segments: Sequence[Any]) -> dict[str, 
 
 
 def reproduction_tags(run: RunFolder) -> dict[str, str]:
-    """What came out of the newest reproduction of a run, and when; none where nobody made it again."""
-    lines = [each for each in reproduction_lines(run) if each["at"] is not None]
+    """What came out of the newest reproduction of a run that was compared, and when; none where there is none."""
+    lines = [each for each in reproduction_lines(run) if each["compared"]]
     if not lines:
         return {}
     newest = lines[-1]

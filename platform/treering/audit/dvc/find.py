@@ -21,6 +21,9 @@ from treering.runlog.find import find_runs
 from treering.runlog.ring import Ring
 from treering.runlog.ring_log import RingLog
 
+Copies = Mapping[str, tuple[Store | RemoteStore, str]]
+"""Of each file of a corpus the store that has it, and its md5."""
+
 _PREFIX = re.compile(r"^(?:sha256:|md5:)?([0-9a-f]{4,64})$")
 
 
@@ -70,7 +73,7 @@ def find_digest(project: Project, digest: str, say: Say = lambda _: None) -> lis
     at_hand = {each.digest for each in found}
     for store in stores:
         corpora = _stored_corpora(project, store, store.trees(), stores, fits)
-        found += [each for each in corpora if each.digest not in at_hand]
+        found += [each for each, _copies in corpora if each.digest not in at_hand]
     unsearched: list[str] = []
     remotes: list[RemoteStore] = []
     if all(each.place != "project" and each.command is None for each in found):
@@ -79,8 +82,7 @@ def find_digest(project: Project, digest: str, say: Say = lambda _: None) -> lis
         for remote in remotes:
             say(f"asking {remote.name} ({remote.path})")
             try:
-                there = list(_stored_corpora(project, remote, remote.trees(trees), [*stores, remote], fits))
-                found += there or _stored_corpora(project, remote, remote.other_trees(trees), [*stores, remote], fits)
+                found += [each for each, _copies in _in_remote(project, remote, trees, stores, fits)]
             except StoreError as error:
                 unsearched.append(str(error))
     for text in unsearched:
@@ -91,6 +93,73 @@ def find_digest(project: Project, digest: str, say: Say = lambda _: None) -> lis
         others = f"; not searched: {'; '.join(unsearched)}" if unsearched else ""
         raise NotFoundError(f"{digest}: nothing has that digest in {searched}{others}")
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCorpus:
+    """A corpus that is in DVC's stores, and not in the project.
+
+    Attributes:
+        place: the store.
+        copies: of each file the store that has it, and its md5.
+    """
+
+    place: str
+    copies: Copies
+
+    def bring(self, folder: Path) -> None:
+        """Copies the files of the corpus into a folder.
+
+        Raises:
+            StoreError: a remote does not answer.
+            OSError: a file cannot be written.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, (store, md5) in self.copies.items():
+            store.fetch(md5, folder / name)
+
+
+def stored_corpus(project: Project, digest: str) -> StoredCorpus | None:
+    """A whole corpus in DVC's cache or in one of its remotes, None where none of them has all its files.
+
+    Args:
+        project: whose stores are searched.
+        digest: of the corpus.
+    """
+
+    def fits(value: str | None) -> bool:
+        return value == digest
+
+    stores, elsewhere = find_stores(project.root)
+    for store in stores:
+        for found, copies in _stored_corpora(project, store, store.trees(), stores, fits):
+            if copies is not None:
+                return StoredCorpus(found.place, copies)
+    remotes, _closed = open_remotes(project.root, elsewhere)
+    trees = named_trees(project.root) if remotes else set()
+    for remote in remotes:
+        with contextlib.suppress(StoreError):
+            for found, copies in _in_remote(project, remote, trees, stores, fits):
+                if copies is not None:
+                    return StoredCorpus(found.place, copies)
+    return None
+
+
+def _in_remote(
+    project: Project,
+    remote: RemoteStore,
+    trees: set[str],
+    stores: Sequence[Store],
+    fits: Callable[[str | None], bool],
+) -> list[tuple[Found, Copies | None]]:
+    """Corpora in a remote: first in the tracked folders that the project names, then in all others.
+
+    Raises:
+        StoreError: the remote does not answer.
+    """
+    everywhere: list[Store | RemoteStore] = [*stores, remote]
+    there = list(_stored_corpora(project, remote, remote.trees(trees), everywhere, fits))
+    return there or list(_stored_corpora(project, remote, remote.other_trees(trees), everywhere, fits))
 
 
 def _corpora(project: Project, fits: Callable[[str | None], bool]) -> Iterator[Found]:
@@ -170,8 +239,8 @@ def _stored_corpora(
     trees: Iterable[tuple[str, dict[str, str]]],
     stores: Sequence[Store | RemoteStore],
     fits: Callable[[str | None], bool],
-) -> Iterator[Found]:
-    """Corpora in tracked folders of a store, by the manifests that it holds.
+) -> Iterator[tuple[Found, Copies | None]]:
+    """Corpora in tracked folders of a store, by the manifests that it holds; None where a file of one is lost.
 
     Args:
         project: where they belong.
@@ -196,7 +265,8 @@ def _stored_corpora(
             what = f"{_name(manifest)} without {', '.join(lost)}" if lost else _name(manifest)
             copies = {name: (holder, needed[name]) for name, holder in holders.items() if holder is not None}
             command = None if lost else _command(project, store, tree, manifest, copies)
-            yield Found(what, manifest["digest"], store.name, f"{store.path}: {Path(path).parent} of {tree}", command)
+            place = f"{store.path}: {Path(path).parent} of {tree}"
+            yield Found(what, manifest["digest"], store.name, place, command), None if lost else copies
 
 
 def _stored_manifest(md5: str, stores: Sequence[Store | RemoteStore]) -> dict[str, Any] | None:
@@ -214,7 +284,7 @@ def _command(
     store: Store | RemoteStore,
     tree: str,
     manifest: dict[str, Any],
-    copies: Mapping[str, tuple[Store | RemoteStore, str]],
+    copies: Copies,
 ) -> str:
     """What brings a corpus back: DVC where a lock file names the tracked folder, else plain copies."""
     place = tracked(project.root, tree)

@@ -71,6 +71,15 @@ class RemoteStore:
         """The command that copies a file of that md5 to a place, both for a shell."""
         return f"dvc get-url {shlex.quote(f'remote://{self.remote}/files/md5/{md5[:2]}/{md5[2:]}')} {target}"
 
+    def fetch(self, md5: str, target: Path) -> None:
+        """Copies a file of that md5 to a place.
+
+        Raises:
+            StoreError: the remote does not answer.
+        """
+        with self._answering():
+            self.database.fs.get_file(self.database.oid_to_path(md5), str(target))
+
     def trees(self, known: Iterable[str]) -> Iterator[tuple[str, dict[str, str]]]:
         """Tracked folders of the given md5s, as far as they are there, as `Store.trees`.
 

@@ -12,6 +12,7 @@ import configparser
 import json
 import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -61,6 +62,14 @@ class Store:
     def bring(self, md5: str, target: str) -> str:
         """The command that copies a file of that md5 to a place, both for a shell."""
         return f"cp {shlex.quote(str(self.file(md5)))} {target}"
+
+    def fetch(self, md5: str, target: Path) -> None:
+        """Copies a file of that md5 to a place.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        shutil.copyfile(self.file(md5), target)
 
     def trees(self) -> Iterator[tuple[str, dict[str, str]]]:
         """Every tracked folder: its md5 (with `.dir`), and of each file in it the md5 by its relative path."""

@@ -1,18 +1,19 @@
 """`treering reproduce`: makes a recorded run again, and says whether it came out the same."""
 
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from treering.cli.numbers import age
 from treering.cli.options import JsonOption, RunArgument, project, step_range
-from treering.cli.output import console, print_json, print_table
+from treering.cli.output import console, print_json
 
 if TYPE_CHECKING:
     from treering.project import Project
     from treering.reproduce.plan import Plan
     from treering.runlog.find import AnyRun
-    from treering.runlog.reproductions import ReproductionFolder
 
 StepsOption = Annotated[
     str | None,
@@ -33,6 +34,9 @@ EnvironmentOption = Annotated[
     bool,
     typer.Option("--environment", help="Train in a virtual environment that is made from the recorded versions."),
 ]
+PresentCodeOption = Annotated[
+    bool, typer.Option("--present-code", help="Train with the code that is here, whatever code is on record.")
+]
 TrustOption = Annotated[
     bool, typer.Option("--trust", help="Run recorded code although another machine or a capsule recorded it.")
 ]
@@ -51,6 +55,7 @@ def reproduce(
     steps: StepsOption = None,
     from_checkpoint: FromOption = None,
     environment: EnvironmentOption = False,
+    present_code: PresentCodeOption = False,
     trust: TrustOption = False,
     corpora: CorporaOption = None,
     dry_run: DryRunOption = False,
@@ -66,8 +71,8 @@ def reproduce(
     are looked for by content.
 
     Exit codes:
-        0: identical to the last bit; with `--dry-run`, all can be had
-        3: evidence is missing: nothing can be trained, or nothing compared
+        0: identical to the last bit; with `--dry-run`, everything can be had
+        3: evidence is missing; with `--dry-run`, something cannot be had
         6: it came out otherwise
 
     Examples:
@@ -82,39 +87,23 @@ def reproduce(
     from treering.ending import EXIT_DIFFERS
     from treering.errors import EvidenceError
     from treering.reproduce.capsule.consent import refuse_strange_code
-    from treering.reproduce.command import plan_command, run_again
-    from treering.reproduce.make import begin, conclude, held, make_again
-    from treering.reproduce.plan import check_can_begin, plan_own_run
-    from treering.runlog.directory import RunDirectory
+    from treering.reproduce.prepared import Wishes, prepare
 
-    here, wanted = project(), step_range(steps)
+    here = project()
     original = _original(run, here, corpora, json=json)
     refuse_strange_code(original, recorded_python=environment, trusted=trust)
-    check_can_begin(original)
-    if isinstance(original, RunDirectory):
-        own = original
-        plan, planned, base = plan_own_run(own, here, wanted, from_checkpoint, recorded_python=environment)
-
-        def make(folder: "ReproductionFolder") -> "AnyRun":
-            return make_again(own, here, folder, planned, base, recorded_python=environment)
-
-        digest = own.resolved.recipe.digest
-    else:
-        plan, command = plan_command(original, wanted, recorded_python=environment, trusted=trust)
-
-        def make(folder: "ReproductionFolder") -> "AnyRun":
-            return run_again(command, folder, recorded_python=environment)
-
-        digest = original.digest
+    wishes = Wishes(
+        step_range(steps), from_checkpoint, recorded_python=environment, present_code=present_code, trusted=trust
+    )
+    prepared = prepare(original, here, wishes)
+    plan = prepared.plan
     if not json:
         _print_plan(plan)
-    if dry_run and json:
-        print_json(plan.to_json())
     if dry_run or plan.stopping:
-        raise typer.Exit(EvidenceError.exit_code if plan.stopping else 0)
-    folder = begin(original, digest, plan, recorded_python=environment)
-    with held(folder):
-        record = conclude(original, make(folder), folder, here)
+        if json:
+            print_json(plan.to_json())
+        raise typer.Exit(EvidenceError.exit_code if plan.missing else 0)
+    folder, record = prepared.perform()
     if json:
         print_json({"folder": str(folder.path), **record.model_dump(mode="json")})
     else:
@@ -153,10 +142,24 @@ def _original(run: str, here: "Project", corpora: Path | None, *, json: bool) ->
 
 def _print_plan(plan: "Plan") -> None:
     base = f"from checkpoint {plan.from_step:,}" if plan.from_step else "from the start"
-    console.print(f"run         {plan.run}", f"steps       {plan.first_step:,} to {plan.last_step:,}, {base}", "")
-    print_table(("part", "what", "", "why"), [[each.part, each.name, each.state, each.reason] for each in plan.items])
-    for each in plan.missing:
-        console.print("", f"CANNOT      {each.name}: {each.reason}")
-        if each.remedy:
-            console.print(f"remedy      {each.remedy}")
-        console.print(f"compared    {each.comparable or 'nothing'}{': nothing is trained' if each.stops else ''}")
+    console.print(
+        f"run         {plan.run}",
+        f"steps       {plan.first_step:,} to {plan.last_step:,}, {base}",
+        f"time        {_time(plan)}",
+        "",
+    )
+    for each in plan.items:
+        _print_wrapped(f"{each.part:<12}{each.state:<9}{each.name}: {each.reason}", 21)
+        if each.state == "cannot":
+            left = f"{each.comparable or 'nothing'} can be compared" + ("; nothing is trained" if each.stops else "")
+            _print_wrapped(f"{'':<21}{f'Remedy: {each.remedy}. ' if each.remedy else ''}Without it {left}.", 21)
+
+
+def _time(plan: "Plan") -> str:
+    if plan.seconds is None:
+        return "not known: the rings do not hold; `treering verify` names what was changed"
+    return f"{age(plan.seconds)} when it was recorded, {plan.device_hours:,.3g} device-hours"
+
+
+def _print_wrapped(text: str, indent: int) -> None:
+    console.print(*textwrap.wrap(text, 100, subsequent_indent=" " * indent, break_long_words=False))
