@@ -200,7 +200,11 @@ def test_modules_of_a_clone_have_the_names_that_python_has():
 def test_another_trainer_is_compared_by_its_repository(repository):
     script = repository / "pkg" / "optim.py"
     before = foreign_code(script)
-    assert compare_code(before, foreign_code(script)).same is True
+    same = compare_code(before, foreign_code(script))
+    assert (same.same, [doubt.text for doubt in same.doubts]) == (
+        True,
+        ["files that git does not track were not compared"],
+    )
     edit(repository, "0.95", "0.99")
     dirty = foreign_code(script)
     assert sentences(compare_code(before, dirty)) == ["constant pkg.optim.BETA2 changed"]

@@ -11,6 +11,9 @@ from treering.metrics.doubts import Doubt
 from treering.reproduce.definitions import CodeChange, changed_definitions
 from treering.reproduce.recorded_files import RecordedFiles
 
+_UNTRACKED: Final = Doubt(
+    "limited", "files that git does not track were not compared", "add them to the trainer's repository"
+)
 _IN_DIFF: Final = re.compile(r"^diff --git a/(.+) b/(.+)$", re.MULTILINE)
 
 
@@ -65,7 +68,7 @@ def _compare_foreign(first: Mapping[str, Any], second: Mapping[str, Any], folder
     same_script = None if None in digests else digests[0] == digests[1]
     same_state = files[0].commit == files[1].commit and first.get("diff_digest") == second.get("diff_digest")
     if files[0].commit and same_state and same_script is not False:
-        return CodeComparison(same=True, changes=(), doubts=())
+        return CodeComparison(same=True, changes=(), doubts=(_UNTRACKED,))
     if lacking:
         text = f"the code by function: {'; '.join(lacking)}"
         doubt = Doubt("missing", text, "keep the trainer in git, and run this where its repository is")
@@ -74,7 +77,7 @@ def _compare_foreign(first: Mapping[str, Any], second: Mapping[str, Any], folder
             return CodeComparison(False, (CodeChange(script, "file", script, "changed"),), (doubt,))
         return CodeComparison(None, (), (doubt,))
     changes, doubts = _changes(files, _changed_names(files), differ=False)
-    return CodeComparison(False if changes else None if doubts else True, changes, doubts)
+    return CodeComparison(False if changes else None if doubts else True, changes, (*doubts, _UNTRACKED))
 
 
 def _changed_names(files: Sequence[RecordedFiles]) -> list[str]:

@@ -111,7 +111,7 @@ def compare_numbers(first: PathColumns, second: PathColumns, steps: range | None
         last = min(left.steps[-1:].max(initial=0), right.steps[-1:].max(initial=0))
         if alone := sum(int(np.count_nonzero(each.steps <= last)) - len(common) for each in (left, right)):
             one_sided[key] = alone
-        seen = np.union1d(seen, common) if len(common) != len(seen) else seen
+        seen = seen if np.array_equal(seen, common) else np.union1d(seen, common)
         difference = _difference(key, common, left.values[at_left], right.values[at_right])
         if difference is not None:
             found[key] = difference

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from treering.errors import EvidenceError, TrainingError
+from treering.foreign import say
 from treering.metrics.doubts import Doubt
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.find import AnyRun
@@ -101,13 +102,14 @@ def _compared(pairs: Sequence[tuple[CheckpointDirectory, CheckpointDirectory]]) 
         EvidenceError: a checkpoint has no weights.
         TrainingError: the trainer cannot read a checkpoint.
     """
+    steps = ", ".join(f"{first.step:,}" for first, _ in pairs)
+    say(f"comparing the weights after step {steps}, which loads torch")
     paths = [str(each.path) for pair in pairs for each in pair]
     command = [sys.executable, "-m", "treering_trainer.checkpointing.compare", *paths]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         kind = EvidenceError if done.returncode == EvidenceError.exit_code else TrainingError
-        steps = ", ".join(str(first.step) for first, _ in pairs)
-        raise kind(f"the weights after steps {steps} were not compared: {done.stderr.strip()}")
+        raise kind(f"the weights after step {steps} were not compared: {done.stderr.strip()}")
     return [
         StepWeights(first.step, found["weights"], tuple(found["differences"]))
         for (first, _), found in zip(pairs, json.loads(done.stdout), strict=True)
