@@ -114,7 +114,7 @@ def test_a_changed_weight_of_the_blend(first, other):
     (candidate,) = found.search.candidates
     assert (candidate.kind, candidate.outcome) == ("data", "cause")
     assert candidate.text == "blend: weight of letters 0.7 to 0.69, numbers 0.3 to 0.31"
-    assert f"The data differ from step {step} on: the first run read corpus " in found.sentence
+    assert f"The data differ from step {step}: the first run read corpus " in found.sentence
     assert found.sentence.endswith("(it alone gives the step other samples).")
     assert found.to_json()["causes"]["causes"][0]["text"] == candidate.text
 
@@ -127,7 +127,7 @@ def test_one_changed_document(first, other):
     (candidate,) = found.search.candidates
     assert candidate.outcome == "cause"
     assert candidate.text.endswith(f": document {DOCUMENT} changed")
-    assert found.sentence.startswith("The data differ from step 1 on: the first run read corpus letters, document ")
+    assert found.sentence.startswith("The data differ from step 1: the first run read corpus letters, document ")
     shutil.rmtree(here.corpora / "earlier")
     (candidate,) = verdict(first, second, here).search.candidates
     assert (candidate.outcome, DOCUMENT in candidate.text) == ("cause", False)
