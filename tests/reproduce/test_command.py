@@ -112,3 +112,15 @@ def test_commands_that_are_not_run(repository, changes, reason, remedy):
 def test_steps_that_were_not_reported(repository):
     with pytest.raises(UserError, match=r"--steps: found 3:13, expected steps of run \w+, 1 to 12"):
         plan_command(repository[1], range(3, 14), recorded_python=False, trusted=False)
+
+
+def test_the_files_as_they_are_now_and_no_checkpoint(repository, monkeypatch, treering):
+    """The script reads other samples now: 19 tokens instead of 18."""
+    root, run = repository
+    monkeypatch.chdir(root)
+    code, out, err = treering("reproduce", run.id, "--present-code", "--json")
+    document = json.loads(out)
+    assert (code, document["code"]) == (6, "present"), err
+    assert document["sentence"].startswith("The data differ from step 1")
+    code, _, err = treering("reproduce", run.id, "--from-checkpoint", "5")
+    assert (code, "a run of another trainer, expected one of Treering's" in err) == (2, True)

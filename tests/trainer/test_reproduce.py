@@ -114,5 +114,5 @@ def test_other_numbers_of_the_code_that_is_here_are_traced_to_the_code(killed_tw
     assert code == 6, err
     assert (document["code"], document["from_step"], document["verdict"]["first_step"]) == ("present", 8, 10)
     (cause,) = document["verdict"]["causes"]["causes"]
-    assert cause["text"] == "code: platform/treering/config/schedule.py"
+    assert cause["text"] == "code: constant treering.config.schedule.CHANGED removed"
     assert "with the recorded code alone steps 5 to 12 are equal to the last bit" in document["sentence"]

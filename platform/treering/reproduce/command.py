@@ -11,11 +11,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from treering.collect.code import run_git
+from treering.collect.code import is_installed, run_git
 from treering.config.canonical import digest_bytes, digest_file, short
 from treering.errors import EvidenceError, TrainingError, UserError
 from treering.foreign import say
@@ -24,7 +24,7 @@ from treering.redact import HIDDEN
 from treering.reproduce.environment import environment_items, make_environment, recorded_variables
 from treering.reproduce.items import CLOSE_NUMBERS, Item
 from treering.reproduce.plan import Plan, spent_on
-from treering.reproduce.sources import check_out, has_commit, remove
+from treering.reproduce.sources import HERE, check_out, has_commit, remove
 from treering.reproduce.trial import STANDARD_ERROR
 from treering.runlog.find import find_recorded_runs
 from treering.runlog.recorded_directory import RecordedRunDirectory
@@ -58,7 +58,7 @@ class Command:
 
 
 def plan_command(
-    run: RecordedRunDirectory, steps: range | None, *, recorded_python: bool, trusted: bool
+    run: RecordedRunDirectory, steps: range | None, *, recorded_python: bool, trusted: bool, present_code: bool = False
 ) -> tuple[Plan, Command]:
     """Plans to run a recorded command again.
 
@@ -67,6 +67,7 @@ def plan_command(
         steps: the steps to compare; None: all.
         recorded_python: whether a virtual environment is made from the recorded versions.
         trusted: whether the user trusts a command that was not recorded on this machine.
+        present_code: whether the code runs as it is now, whatever code is on record.
 
     Raises:
         UserError: the run has no such steps.
@@ -82,6 +83,8 @@ def plan_command(
     header = path[0].attempt.header
     folder = Path(header.folder) if header.folder else run.path.absolute().parent.parent
     code, repository = _code_item(header, folder)
+    if present_code and repository is not None:
+        code, repository = replace(code, state="other", reason="by --present-code the files run as they are now"), None
     command = Command(header, folder, repository, _outputs(run))
     items = (
         *command_items(run, command, trusted=trusted),
@@ -202,10 +205,15 @@ def run_again(command: Command, folder: ReproductionFolder, *, recorded_python: 
     if not made.exists():
         _copy(command, work)
         made.touch()
-    python = make_environment(header.environment, folder.path / "environment") if recorded_python else None
+    python = None
+    if recorded_python:
+        python = make_environment(header.environment, folder.path / "environment", treering=is_installed(HERE))
     words = [word.replace(str(command.root), str(work)) for word in header.command]
     words[0] = _program(header, python)
     variables = {**os.environ, **recorded_variables(header.environment), RUNS_VARIABLE: str(folder.runs.absolute())}
+    if python is not None and not is_installed(HERE):  # the code that records
+        before = variables.get("PYTHONPATH")
+        variables["PYTHONPATH"] = os.pathsep.join([str(HERE / "platform"), *([before] if before else [])])
     say(f"reproduce: {' '.join(header.command)}")
     done = subprocess.run(
         words,

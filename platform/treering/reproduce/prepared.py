@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from treering.errors import UserError
 from treering.project import Project
 from treering.reproduce.command import Command, plan_command, run_again
 from treering.reproduce.make import begin, conclude, held, make_again, rebuilt
@@ -111,7 +112,14 @@ def prepare(run: AnyRun, project: Project, wishes: Wishes) -> Prepared:
     check_can_begin(run)
     python = wishes.recorded_python
     if isinstance(run, RecordedRunDirectory):
-        plan, command = plan_command(run, wishes.steps, recorded_python=python, trusted=wishes.trusted)
+        if wishes.from_checkpoint is not None:
+            raise UserError(
+                f"--from-checkpoint: found {run.id}, a run of another trainer, expected one of Treering's: a recorded "
+                "command starts from its beginning"
+            )
+        plan, command = plan_command(
+            run, wishes.steps, recorded_python=python, trusted=wishes.trusted, present_code=wishes.present_code
+        )
         return Prepared(run, run.digest, project, plan, wishes, command)
     plan, steps, base = plan_own_run(
         run, project, wishes.steps, wishes.from_checkpoint, recorded_python=python, present_code=wishes.present_code
