@@ -70,8 +70,8 @@ class Search:
         """Notes of every candidate that a trial would test it."""
         for each in self.switches:
             self._note(each, "untested", f"{reason} with {each.tested}")
-        for run, border in zip(("first", "second"), self.borders, strict=True):
-            if border:
+        for number, run in enumerate(("first", "second")):
+            if border := self._crossed(number):
                 self.unnamed.append(self._restart(run, border).found("untested", f"{reason} without the restart"))
 
     def run(self) -> None:
@@ -121,7 +121,7 @@ class Search:
         outcome: Outcome = "untested" if self._doubt else "cause"
         if self.config is not None:
             self.config = self.config.found(outcome, f"with the recorded config {same}")
-        elif border := self.borders[1]:
+        elif border := self._crossed(1):
             self.unnamed.append(self._restart("second", border).found(outcome, f"without the restart {same}"))
         elif not self._doubt:
             text = "the second training did not repeat itself: an operation without a fixed order, or a fault"
@@ -186,7 +186,7 @@ class Search:
             text = "two trainings under the same conditions differ: an operation without a fixed order"
             found = Candidate("nondeterminism", text, "untested", "")
             evidence = f"steps {self._steps} came out otherwise in each of three trainings{self._doubt}"
-        elif border := self.borders[0]:
+        elif border := self._crossed(0):
             found = self._restart("first", border)
             evidence = f"trained without the restart, steps {self._steps} are those of the second run{self._doubt}"
         elif proven and self.config is None:
@@ -197,6 +197,11 @@ class Search:
         else:
             return
         self.unnamed.append(found.found("cause" if proven else "untested", evidence))
+
+    def _crossed(self, run: int) -> int | None:
+        """The border of a run's attempts right before the divergence, where the trials go over it without a restart."""
+        border = self.borders[run]
+        return border if border is not None and self.stretch.first <= border else None
 
     @property
     def _steps(self) -> str:
