@@ -226,7 +226,7 @@ def layout_facts(header: AttemptHeader, flops_formula: str | None) -> None:
 
 
 def kernel_table(header: AttemptHeader) -> None:
-    """Which kernels were asked for and which ran."""
+    """Which kernels were asked for and which ran, and which operations are known not to be deterministic."""
     if not header.kernels:
         return
     rows = [
@@ -240,3 +240,6 @@ def kernel_table(header: AttemptHeader) -> None:
     ]
     widths = {"Kernel": 115, "Asked for": 170, "Ran": 90, "Why": 230}
     table(pd.DataFrame(rows), "Kernels asked for and kernels that ran", widths=widths)
+    if (found := header.nondeterminism) is not None:
+        named = "; ".join(f"{each.operation}: {each.why}" for each in found.operations)
+        st.caption(f"Not deterministic: {f'{named} ({found.reason})' if named else found.reason}.")

@@ -232,7 +232,7 @@ class HookConfig(Section):
 class AttemptConfig(GrowingSection):
     """What an attempt was started with; may change under a run."""
 
-    added = frozenset({"hooks"})
+    added = frozenset({"hooks", "deterministic"})
 
     parallel: ParallelConfig
     kernels: KernelConfig
@@ -241,3 +241,4 @@ class AttemptConfig(GrowingSection):
     telemetry: TelemetryConfig
     spikes: SpikeConfig
     hooks: tuple[HookConfig, ...] = ()
+    deterministic: bool = False

@@ -63,6 +63,7 @@ def resolve(
         attempt=AttemptConfig(
             parallel=experiment.parallel,
             kernels=experiment.kernels,
+            deterministic=experiment.deterministic,
             checkpoint=experiment.checkpoint,
             validation=experiment.validation,
             telemetry=experiment.telemetry,

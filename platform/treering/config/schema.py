@@ -104,6 +104,9 @@ class Experiment(Section):
     precision: Precision = "fp32"
     parallel: ParallelConfig
     kernels: KernelConfig = KernelConfig()
+    deterministic: bool = Field(
+        False, description="whether an attempt takes only algorithms that give the same bits again, which may be slower"
+    )
     checkpoint: CheckpointConfig
     validation: ValidationConfig | None = None
     evaluation: EvaluationConfig = EvaluationConfig()

@@ -73,6 +73,9 @@ def run_page(run: RunDirectory, references: Sequence[Reference] = ()) -> dict[st
         ],
         "layout": newest.header.layout.model_dump(mode="json") if newest else None,
         "kernels": [kernel.model_dump(mode="json") for kernel in newest.header.kernels] if newest else [],
+        "nondeterminism": newest.header.nondeterminism.model_dump(mode="json")
+        if newest and newest.header.nondeterminism
+        else None,
         "throughput": speed,
         "energy": own_energy(run, path, tflops),
         "sensors": sensors(attempts),

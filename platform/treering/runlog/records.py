@@ -120,6 +120,20 @@ class HookSource(Section):
     version: str
 
 
+class NondeterministicOperation(Section):
+    """An operation that may give other bits when it is repeated."""
+
+    operation: str
+    why: str
+
+
+class KnownNondeterminism(Section):
+    """The operations of an attempt that are known not to be deterministic."""
+
+    operations: tuple[NondeterministicOperation, ...] = ()
+    reason: str = Field(description="how it is known, or why none is")
+
+
 class RandomStates(Section):
     """The random streams of all ranks at the beginning of an attempt, by digest."""
 
@@ -133,7 +147,7 @@ class RandomStates(Section):
 class AttemptHeader(Record, GrowingSection):
     """What an attempt was started with; its digest is `prev` of the attempt's first ring."""
 
-    added = frozenset({"hooks", "random_states"})
+    added = frozenset({"hooks", "random_states", "nondeterminism"})
 
     attempt: PositiveInt
     run: Digest
@@ -170,6 +184,9 @@ class AttemptHeader(Record, GrowingSection):
     hooks: tuple[HookSource, ...] = Field((), description="of the hooks that the config names")
     random_states: RandomStates | None = Field(
         None, description="None where no step draws a random number (dropout 0), and in older headers"
+    )
+    nondeterminism: KnownNondeterminism | None = Field(
+        None, description="operations known not to be deterministic; None in older headers"
     )
 
     @field_validator("code", "environment")

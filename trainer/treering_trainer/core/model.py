@@ -51,6 +51,9 @@ def transformer_config(
     """megatron-core's config of one layer; with one stage, since DeepSpeed does the pipeline parallelism."""
     compiled_gelu = kernels.bias_gelu == "compiled"
     return TransformerConfig(
+        # Of an embedding's backward pass: F.embedding adds up with atomics on a GPU. On a processor it repeats, and the
+        # other form differs from it in the last bit.
+        deterministic_mode=torch.are_deterministic_algorithms_enabled() and get_accelerator().device_name() != "cpu",
         num_layers=model.num_layers,
         hidden_size=model.hidden_size,
         num_attention_heads=model.num_attention_heads,

@@ -17,6 +17,7 @@ from pathlib import Path
 # Before torch starts its threads: a process with threads must not fork. Ranks set their own number.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from treering.collect.determinism import DETERMINISTIC_VARIABLES
 from treering.collect.launcher import EXIT_VARIABLE, rank_variables
 from treering.config.duration import parse_duration
 from treering.config.load import load_experiment
@@ -88,6 +89,8 @@ def _main(arguments: Sequence[str] | None) -> int:
         until = Until(None if options.time_limit is None else started + options.time_limit, options.stop_after)
         target = Target(project, options.runs or project.runs, options.config, publish=not options.no_publish)
         target, resolved = _resolve(target, options.overrides)
+        if resolved.attempt.deterministic:
+            os.environ.update({**DETERMINISTIC_VARIABLES, **os.environ})
         make_hooks(
             resolved.attempt.hooks, str(target.config)
         )  # so that an error in a hook's options is reported before anything starts

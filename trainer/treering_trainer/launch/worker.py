@@ -17,6 +17,7 @@ import torch
 import torch.distributed
 from deepspeed.accelerator import get_accelerator
 
+from treering.collect.determinism import known_nondeterminism
 from treering.config.canonical import parse_json
 from treering.config.layout import RankCoordinates
 from treering.ending import EXIT_RESTART, heeded
@@ -31,6 +32,7 @@ from treering.runlog.writer import RingWriter
 from treering_trainer.checkpointing.saver import Record, Saver
 from treering_trainer.core.batch_reader import open_corpora
 from treering_trainer.core.build import build_batch_reader, build_engine, build_validator
+from treering_trainer.core.determinism import make_deterministic
 from treering_trainer.core.kernels import kernels_on_record
 from treering_trainer.core.loop import Loop, Outcome
 from treering_trainer.core.topology import is_contact_lost, join, leave
@@ -119,6 +121,8 @@ def run_rank(job: Job, terminal: TextIO) -> Outcome:
     torch.set_num_threads(int(job.environment["threads_per_rank"]))
     resolved, project, run = job.resolved, Project(job.project), RunDirectory(job.run)
     recipe, attempt = resolved.recipe, resolved.attempt
+    if attempt.deterministic:
+        make_deterministic()
     coordinates = join(job.layout)
     beat(Part.BUILD)
     kernels = kernels_on_record(
@@ -199,6 +203,9 @@ def open_record(job: Job, kernels: tuple[Kernel, ...], random_states: str | None
         launch=None if job.launch is None else dict(job.launch),
         converted=plan.converted,
         hooks=hook_sources(resolved.attempt.hooks),
+        nondeterminism=known_nondeterminism(
+            job.layout.device, job.layout.world_size, kernels, deterministic=resolved.attempt.deterministic
+        ),
         random_states=None if random_states is None else RandomStates(saved=plan.random_states, begun=random_states),
         journal=RunDirectory(job.run).journal.head(),
     )

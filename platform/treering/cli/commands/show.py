@@ -120,6 +120,7 @@ def _print_page(page: dict[str, Any]) -> None:
     _print_speed(page["throughput"])
     _print_attempts(page)
     _print_kernels(page["kernels"])
+    _print_nondeterminism(page["nondeterminism"])
     console.print()
     print_alarms(page["spikes"])
     _print_checkpoints(page)
@@ -203,6 +204,17 @@ def _print_kernels(kernels: list[dict[str, Any]]) -> None:
         console.print()
         rows = [[kernel["operation"], kernel["requested"], kernel["used"], kernel["reason"]] for kernel in kernels]
         print_table(("kernel", "asked for", "ran", "why"), rows)
+
+
+def _print_nondeterminism(found: dict[str, Any] | None) -> None:
+    if found is None:
+        return
+    console.print()
+    if not found["operations"]:
+        console.print(f"not deterministic: {found['reason']}")
+        return
+    rows = [[each["operation"], each["why"]] for each in found["operations"]]
+    print_table(("not deterministic", f"why ({found['reason']})"), rows)
 
 
 def _print_checkpoints(page: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from treering.cli.determinism import check_repeats
 from treering.cli.options import DEFAULT_CONFIG, ConfigArgument, JsonOption, SetOption, project
 from treering.cli.sweep import SweepOption, print_plan
 from treering.cli.trainer import Value, become_trainer
@@ -48,6 +49,12 @@ StopAfterOption = Annotated[
     ),
 ]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="With --sweep: only print what would be trained.")]
+CheckOption = Annotated[
+    bool,
+    typer.Option(
+        "--check-determinism", help="Only train the first two steps twice, in a scratch folder, and compare every bit."
+    ),
+]
 RunsOption = Annotated[
     Path | None, typer.Option("--runs", metavar="DIR", help="The folder of the runs; default: runs/.")
 ]
@@ -64,6 +71,7 @@ def train(  # noqa: PLR0917 - one argument an option
     stop_after: StopAfterOption = None,
     sweep: SweepOption = None,
     dry_run: DryRunOption = False,
+    check_determinism: CheckOption = False,
     json: JsonOption = False,
 ) -> None:
     """Train the run of an experiment, or continue it from its newest checkpoint.
@@ -78,16 +86,21 @@ def train(  # noqa: PLR0917 - one argument an option
     With `--sweep`, the file names the experiment and a grid of values. The plan is printed, then the runs are trained
     one after another, as with `--no-publish`. Finished runs are skipped. The same command goes on after a stop.
 
+    `deterministic: true` in the config takes only algorithms that repeat. `--check-determinism` shows whether the
+    training repeats here: it trains two steps twice, and names the first number or weight that differs.
+
     Exit codes:
         0: the training is finished; with `--sweep`, all are
         3: evidence is missing or does not hold
         5: the training failed
+        6: with `--check-determinism`, the two trainings differ
         75: start the same command again: it was stopped or killed, or another process trains this run
         130: Ctrl-C
 
     Examples:
         treering train experiments/demo.yaml
         treering train experiments/demo.yaml --set parallel.tensor=2 --time-limit 23h
+        treering train experiments/demo.yaml --check-determinism
         treering train --sweep experiments/ablations/learning_rate.yaml --dry-run
 
     Raises:
@@ -99,6 +112,10 @@ def train(  # noqa: PLR0917 - one argument an option
 
     if continue_changed and start_over:
         raise UserError("train: found both --continue-changed and --start-over, expected one of them")
+    if check_determinism:
+        others = (continue_changed, start_over, no_publish, runs, time_limit, stop_after, sweep, dry_run)
+        check_repeats(config, overrides or [], alone=not any(others), json=json)
+        return
     if sweep is None and (dry_run or json):
         raise UserError("train: found --dry-run or --json without --sweep, expected --sweep SWEEP beside it")
     options: dict[str, Value] = {
