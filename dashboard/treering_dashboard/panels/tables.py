@@ -16,7 +16,7 @@ from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.metric_catalog import describe
 from treering.runlog.records import AttemptHeader
 from treering_dashboard.frames.rings import RunFrames
-from treering_dashboard.panels.foreign import block, shown_frame
+from treering_dashboard.panels.foreign import block, label, shown_frame
 from treering_dashboard.panels.text import NOTHING, age, count, number, plural, size
 
 ROW_HEIGHT = 28
@@ -242,4 +242,5 @@ def kernel_table(header: AttemptHeader) -> None:
     table(pd.DataFrame(rows), "Kernels asked for and kernels that ran", widths=widths)
     if (found := header.nondeterminism) is not None:
         named = "; ".join(f"{each.operation}: {each.why}" for each in found.operations)
-        st.caption(f"Not deterministic: {f'{named} ({found.reason})' if named else found.reason}.")
+        reason = f"{named} ({found.reason})" if named else found.reason
+        st.caption(f"Not deterministic: {label(reason)}.")
