@@ -116,3 +116,9 @@ def test_other_numbers_of_the_code_that_is_here_are_traced_to_the_code(killed_tw
     (cause,) = document["verdict"]["causes"]["causes"]
     assert cause["text"] == "code: constant treering.config.schedule.CHANGED removed"
     assert "with the recorded code alone steps 5 to 12 are equal to the last bit" in document["sentence"]
+    trials.started.clear()
+    code, out, _ = treering("reproduce", run.id, "--present-code", "--json", "--steps", "9:12", "--no-causes")
+    verdict = json.loads(out)["verdict"]
+    assert (code, verdict["causes"]["trials"], verdict["causes"]["causes"]) == (6, 0, [])
+    assert [each["outcome"] for each in verdict["causes"]["candidates"] if each["kind"] == "code"] == ["untested"]
+    assert len(trials.started) == 1

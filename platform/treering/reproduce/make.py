@@ -180,6 +180,8 @@ def conclude(
     folder: ReproductionFolder,
     project: Project,
     steps: Sequence[tuple[PlannedSteps, tuple[Conditions, Conditions]]] = (),
+    *,
+    trials: bool = True,
 ) -> Reproduction:
     """Compares the new run with the original, searches the cause of a difference, and writes what came out.
 
@@ -189,6 +191,7 @@ def conclude(
         folder: of the reproduction.
         project: where the corpora are.
         steps: of a run of Treering's trainer, what was trained, and with which code, Python and variables.
+        trials: whether candidate causes are tested by training the divergent steps again.
 
     Raises:
         EvidenceError: the record of the reproduction was changed.
@@ -200,7 +203,7 @@ def conclude(
     if isinstance(run, RunDirectory) and isinstance(again, RunDirectory):
         reached = [conditions for planned, conditions in steps if planned.last >= (found.first_step or 0)]
         present, recorded = next(iter(reached), (None, None))
-        search = find_causes(found, run, again, project=project, present=present, recorded=recorded)
+        search = find_causes(found, run, again, project=project, present=present, recorded=recorded, trials=trials)
     verdict = judge(found, search)
     record = record.model_copy(
         update={

@@ -24,6 +24,7 @@ class Wishes:
         recorded_python: whether a virtual environment is made from the recorded versions.
         present_code: whether the code that is here trains, whatever code is on record.
         trusted: whether code and commands that another machine recorded may run.
+        trials: whether candidate causes of a difference are tested by training the divergent steps again.
     """
 
     steps: range | None = None
@@ -31,6 +32,7 @@ class Wishes:
     recorded_python: bool = False
     present_code: bool = False
     trusted: bool = False
+    trials: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ class Prepared:
             ):
                 steps = list(zip(work.steps, conditions, strict=True))
                 trained = make_again(work.run, view, folder, work.base, steps)
-                return folder, conclude(work.run, trained, folder, view, steps)
+                return folder, conclude(work.run, trained, folder, view, steps, trials=self.wishes.trials)
 
 
 def prepare(run: AnyRun, project: Project, wishes: Wishes) -> Prepared:

@@ -46,6 +46,12 @@ CorporaOption = Annotated[
         "--corpora", metavar="DIR", help="Of a capsule: the folder with the corpora's files, under any names."
     ),
 ]
+NoCausesOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-causes", help="Name what changed, but do not train the divergent steps again to find the cause."
+    ),
+]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only say what can be rebuilt and what cannot.")]
 
 
@@ -58,6 +64,7 @@ def reproduce(
     present_code: PresentCodeOption = False,
     trust: TrustOption = False,
     corpora: CorporaOption = None,
+    no_causes: NoCausesOption = False,
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -93,7 +100,12 @@ def reproduce(
     original = _original(run, here, corpora, json=json)
     refuse_strange_code(original, recorded_python=environment, trusted=trust)
     wishes = Wishes(
-        step_range(steps), from_checkpoint, recorded_python=environment, present_code=present_code, trusted=trust
+        step_range(steps),
+        from_checkpoint,
+        recorded_python=environment,
+        present_code=present_code,
+        trusted=trust,
+        trials=not no_causes,
     )
     prepared = prepare(original, here, wishes)
     plan = prepared.plan
