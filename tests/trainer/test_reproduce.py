@@ -7,6 +7,7 @@ import signal
 import pytest
 import versioned_project
 
+from treering.audit.inventory import verify_paths
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
 from treering.runlog.find import find_runs
@@ -91,6 +92,8 @@ def test_a_reproduction_that_was_killed_goes_on(plain, trials, monkeypatch, tree
     assert "could not be trained again" in err
     folder = reproductions_of(run)[-1]
     assert (folder.record.ended_at, folder.record.identical) == (None, None)
+    assert (folder.path / "project").is_dir()
+    assert verify_paths(here, [run.path]).findings == ()
     code, out, _ = treering("show", run.id)
     assert f"reproduced  not compared yet (steps 5 to 15); the same command goes on (reproduction {before + 1}" in out
     trials.faults = {}

@@ -32,6 +32,7 @@ from treering.runlog.directory import UNIVERSAL, CheckpointDirectory, RunDirecto
 from treering.runlog.folders import ATTEMPTS
 from treering.runlog.journal import JOURNAL
 from treering.runlog.records import CheckpointManifest, ConversionManifest
+from treering.runlog.reproductions import REPRODUCTIONS
 
 if TYPE_CHECKING:
     from treering.audit.attestation.keys import PublicKey
@@ -164,6 +165,8 @@ def discover(root: Path) -> Iterator[Artifact]:
     for name, folders, files in os.walk(root, followlinks=True):  # a folder behind a link is read as any other
         folder = Path(name)
         folders.sort()
+        if folder.name == REPRODUCTIONS:  # cut copies and links: a reproduction reads its rings when it compares
+            folders.clear()
         if os.path.realpath(folder) in seen:
             folders.clear()  # a link that leads back
             continue
