@@ -111,7 +111,7 @@ def test_crosshair_zoom_brush_click_and_scale(lay_run, tmp_path) -> None:
         page.mouse.click(box["x"] + (191 - 1) / 305 * box["width"], box["y"] + 20)
         page.wait_for_url(re.compile("at=191"))
         page.get_by_text("Nearest checkpoints: step 100 (before it), step 200 (with it)").wait_for()
-        page.get_by_text(f"treering audit runs/{run.path.name}/checkpoints/step-00000200 --replay 4").wait_for()
+        page.get_by_text(f"treering reproduce runs/{run.path.name} --steps 191:191").wait_for()
         page.get_by_role("button", name="Documents of step 191").click()
         page.wait_for_url(re.compile("/batch.*step=191"))
     assert faults == []

@@ -43,6 +43,9 @@ def step_panel(run: AnyRun, frames: RunFrames, step: int, documents: Callable[[s
             if isinstance(run, RunDirectory):
                 documents(f"Documents of step {step}", run.path.name, step)
             _checkpoints(run, step)
+            if isinstance(run, RunDirectory) and not found.empty:
+                st.caption("Trains the step again, from the checkpoint before it, and compares every bit:")
+                block(f"treering reproduce {cached.from_root(run.path)} --steps {step}:{step}", "bash")
             back = rewind_behind(run, step) if any(alarm.step == step for alarm in frames.alarms) else None
             if back is not None:
                 rewind_command(back, "around the alarm")
@@ -70,7 +73,7 @@ def _numbers(frames: RunFrames, step: int) -> pd.DataFrame:
 
 def _checkpoints(run: AnyRun, step: int) -> None:
     try:
-        places = {each.step: str(each.path) for each in run.checkpoints()}
+        places = [each.step for each in run.checkpoints()]
     except EvidenceError:
         return  # the page names what does not hold
     before = max((each for each in places if each < step), default=None)
@@ -79,6 +82,3 @@ def _checkpoints(run: AnyRun, step: int) -> None:
         f"{count(each)} ({word})" for each, word in ((before, "before it"), (after, "with it")) if each is not None
     ]
     say(f"Nearest checkpoints: step {', step '.join(texts)}" if texts else "No checkpoint is on record.")
-    if after is not None and isinstance(run, RunDirectory):
-        st.caption("Trains four random steps of the path to that checkpoint again, and compares every bit:")
-        block(f"treering audit {cached.from_root_text(places[after])} --replay 4", "bash")
