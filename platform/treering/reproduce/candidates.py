@@ -75,7 +75,13 @@ class Switch:
 
 def config_candidate(config: tuple[Difference, ...] | None) -> Candidate | None:
     """The settings that differ and can change numbers, None where there is no such setting."""
-    names = ("recipe.", "attempt.parallel.activation_recompute", "attempt.parallel.recompute_interval", "attempt.hooks")
+    names = (
+        "recipe.",
+        "attempt.parallel.activation_recompute",
+        "attempt.parallel.recompute_interval",
+        "attempt.hooks",
+        "attempt.deterministic",
+    )
     changed = [each for each in config or () if each.path.startswith(names) and each.path != "recipe.blend"]
     if not changed:
         return None
