@@ -125,7 +125,9 @@ def test_a_path_is_typed_and_data_lie_elsewhere(folder, tmp_path):
     app = audit(path=str(folder), moved=f"/there={elsewhere}")
     assert table(app, "Weight")["Documents held"].tolist() == ["8", "4"]
     assert f"--data-root /there={elsewhere}" in app.code[-1].value
-    assert "expected OLD=NEW" in texts(audit(path=str(folder), moved="/there"))
+    bad = audit(path=str(folder), moved="/there;x")
+    assert "expected OLD=NEW" in texts(bad)
+    assert bad.code[-1].value == f"treering audit --megatron-run {folder} --data-root '/there;x'"
 
 
 @pytest.mark.slow

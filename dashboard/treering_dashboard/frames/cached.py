@@ -5,6 +5,7 @@ a sample lets two share a value.
 """
 
 import os
+import shlex
 import statistics
 import time
 from collections.abc import Sequence
@@ -89,9 +90,14 @@ def from_root(path: Path) -> str:
     return str(path.relative_to(root) if path.is_relative_to(root) else path)
 
 
-def from_root_text(path: str) -> str:
-    """The same of a path that a record names."""
-    return from_root(Path(path))
+def quoted(path: Path | str) -> str:
+    """The same as one word of a command to copy: a record may name a path with any characters."""
+    return shlex.quote(from_root(Path(path)))
+
+
+def named(folder: str) -> str:
+    """How a command names a run: by the beginning of its folder's name, as one word."""
+    return shlex.quote(folder[:8])
 
 
 def runs() -> list[RunDirectory]:

@@ -116,13 +116,19 @@ class Curves:
         return self.last_step if self.until_step is None else min(self.last_step, self.until_step)
 
     @property
+    def _until(self) -> int:
+        """No row behind this step is drawn; an earlier stretch may end behind the newest one."""
+        return (
+            max((each.last_step for each in self.stretches), default=0) if self.until_step is None else self.until_step
+        )
+
+    @property
     def attempts(self) -> set[int]:
         """The attempts that have rows."""
         return {each.attempt for each, rows in zip(self.stretches, self._base["lengths"], strict=True) if rows}
 
     def __len__(self) -> int:
-        window = self._window
-        return int(window.stop - window.start)
+        return len(self._base["step"][self._window])
 
     def describe(self, key: str) -> Metric:
         """The metric of a key."""
@@ -136,9 +142,11 @@ class Curves:
         """Facts that are read."""
         found = [each.source.series(["ended_at", "tokens"], each.after, each.last_step) for each in self.stretches]
         lengths = [len(steps) for steps, _ in found]
+        steps = np.concatenate([np.zeros(0, np.int64), *(steps for steps, _ in found)])
         return {
             "lengths": lengths,
-            "step": np.concatenate([np.zeros(0, np.int64), *(steps for steps, _ in found)]),
+            "step": steps,
+            "rising": bool((steps[1:] > steps[:-1]).all()),
             "segment": np.repeat(np.array([each.number for each in self.stretches], np.int64), lengths),
             "attempt": np.repeat(np.array([each.attempt for each in self.stretches], np.int64), lengths),
             "ended_at": Series.joined(series["ended_at"] for _, series in found).values,
@@ -157,9 +165,11 @@ class Curves:
         return whole[self._window]
 
     @cached_property
-    def _window(self) -> slice:
-        """The rows that are not left out."""
+    def _window(self) -> slice | Positions:
+        """The rows that are not left out; stretches that do not follow each other may have some before and behind."""
         steps = self._base["step"]
+        if not self._base["rising"]:
+            return np.flatnonzero((steps > self.after) & (steps <= self._until))
         start = int(np.searchsorted(steps, self.after, "right")) if self.after else 0
         if self.until_step is None:
             return slice(start, len(steps))
@@ -292,12 +302,11 @@ class Curves:
 
     def at(self, steps: Sequence[int], facts: Sequence[str] = FACTS) -> pd.DataFrame:
         """Facts of the rows of steps; steps without a row are left out."""
-        every = self.fact("step")
-        wanted = np.asarray(steps, np.int64)
-        found = np.searchsorted(every, wanted)
-        inside = found < len(every)
-        inside[inside] = every[found[inside]] == wanted[inside]
-        return self.frame(found[inside], facts)
+        every, wanted = self.fact("step"), np.asarray(steps, np.int64)
+        order = None if self._base["rising"] else np.argsort(every, kind="stable")
+        found = np.searchsorted(every, wanted, sorter=order)
+        found = found[found < len(every)] if order is None else order[found[found < len(every)]]
+        return self.frame(found[np.isin(every[found], wanted)], facts)
 
     def drawn(self, keys: Sequence[str], facts: Sequence[str] = (), limit: int = MAX_BUCKETS) -> Drawn:
         """Metrics in at most `limit` buckets, all in the same.
@@ -326,7 +335,7 @@ class Curves:
         }
         if not names or rows < limit * ROWS_A_BUCKET or len(self.stretches) * ROWS_A_BUCKET > limit:
             return bucket_starts(segments, limit), {}
-        window, last = self._window, self.last_drawn
+        window, last = self._window, self._until
         starts: list[Positions] = []
         found: dict[str, list[Buckets]] = {key: [] for key in names}
         first = 0
@@ -338,7 +347,8 @@ class Curves:
             merged = {key: buckets[name].at_most(quota).between(self.after + 1, last) for key, name in names.items()}
             steps = self._base["step"][first : first + length]
             begin = first + np.searchsorted(steps, next(iter(merged.values())).first_step)
-            starts.append(np.maximum(begin - window.start, 0))
+            inside = begin - window.start if isinstance(window, slice) else np.searchsorted(window, begin)
+            starts.append(np.maximum(inside, 0))
             for key, each in merged.items():
                 found[key].append(each)
             first += length

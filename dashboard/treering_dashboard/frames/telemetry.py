@@ -155,7 +155,7 @@ def _by_step(readings: pd.DataFrame, curves: Curves, names: list[str]) -> pd.Dat
     Only the rows that have readings become a frame: a path may have a million.
     """
     attempts, ended = curves.fact("attempt"), curves.fact("ended_at")
-    first_s = curves.series("time/step").values if "time/step" in curves else np.zeros(len(curves))
+    first_s = np.nan_to_num(curves.series("time/step").values) if "time/step" in curves else np.zeros(len(curves))
     borders = np.flatnonzero(np.diff(attempts, prepend=-1, append=-1)).tolist()
     placed = []
     for start, end in pairwise(borders):

@@ -68,8 +68,8 @@ def _audit(checkpoint: CheckpointDirectory) -> None:
     except UserError as error:  # a key; what needs none is shown
         error_box(f"A key that {KEYS_VARIABLE} names cannot be read, so no signature was checked.", error)
         keys, report = (), audit_of(checkpoint)
-    where = cached.from_root(checkpoint.path)
-    line = " ".join([f"treering audit {where}", *(f"--public-key {cached.from_root(key)}" for key in keys)])
+    where = cached.quoted(checkpoint.path)
+    line = " ".join([f"treering audit {where}", *(f"--public-key {cached.quoted(key)}" for key in keys)])
     verdict_line(report.level, report.verdict, holds=report.holds)
     _numbers(report, _attestation(report, checkpoint, checked=bool(keys)))
     findings(report.findings)
@@ -141,7 +141,7 @@ def _way_up(report: AuditReport, checkpoint: CheckpointDirectory, line: str) -> 
         return
     way = [f"{line} --verify", f"{line} --replay 3"]
     if find_attestation(checkpoint) is None:
-        way.append(f"treering attest {cached.from_root(checkpoint.path)} --key signer.pem")
+        way.append(f"treering attest {cached.quoted(checkpoint.path)} --key signer.pem")
     elif report.attestation is None:
         way.append(f"{line} --public-key signer.pub.pem")
     st.markdown("###### The way up")

@@ -62,7 +62,7 @@ def _groups(checkpoint: CheckpointDirectory) -> None:
 
 
 def _named(checkpoint: CheckpointDirectory) -> str:
-    return f"{checkpoint.run.path.name[:8]}@{checkpoint.step}"
+    return f"{cached.named(checkpoint.run.path.name)}@{checkpoint.step}"
 
 
 def _hans(found: Hans, checkpoint: CheckpointDirectory) -> None:

@@ -43,7 +43,7 @@ def page() -> None:
             _contamination(contamination_of(checkpoint), checkpoint)
     except TreeringError as error:
         error_box("What this checkpoint read of its evaluation is unknown.", error)
-    command(f"treering contamination {cached.from_root(checkpoint.path)}")
+    command(f"treering contamination {cached.quoted(checkpoint.path)}")
 
 
 def _contamination(found: Contamination, checkpoint: CheckpointDirectory) -> None:
@@ -83,7 +83,7 @@ def _contamination(found: Contamination, checkpoint: CheckpointDirectory) -> Non
             st.caption("Means over the examples of each side; of few examples a difference is noise.")
         else:
             st.caption("Scores by example of this checkpoint on these very task files are not on record; this does it:")
-            block(f"treering evaluate --run {checkpoint.run.path.name[:8]}", "bash")
+            block(f"treering evaluate --run {cached.named(checkpoint.run.path.name)}", "bash")
     _examples(found.examples)
     open_ends("Not looked into", found.unanswered)
 

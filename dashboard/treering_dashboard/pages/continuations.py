@@ -6,6 +6,7 @@ import streamlit as st
 
 from treering.metrics.continuations import SideBySide, side_by_side
 from treering.runlog.directory import checkpoint_name
+from treering_dashboard.frames import cached
 from treering_dashboard.panels.address import among, check_all, gone
 from treering_dashboard.panels.answer import command, open_ends
 from treering_dashboard.panels.choice import choose_run, keep_choice, runs_or_stop
@@ -47,7 +48,7 @@ def page() -> None:
                     made = prompt.by_step.get(step)
                     block("" if made is None else made.text)
     open_ends("Limits", [doubt.line for doubt in found.doubts])
-    command(f"treering continuations {run.path.name[:8]}")
+    command(f"treering continuations {cached.named(run.path.name)}")
 
 
 def _choose_steps(found: SideBySide) -> list[int]:

@@ -49,7 +49,7 @@ def page() -> None:
         environments(*((name, _environment(each)) for name, each in (("A", a), ("B", b))))
     except TreeringError as error:
         error_box("These two cannot be compared: a record on the way to one of them does not hold.", error)
-    command(f"treering diff {cached.from_root(a.path)} {cached.from_root(b.path)}")
+    command(f"treering diff {cached.quoted(a.path)} {cached.quoted(b.path)}")
 
 
 def _prefer_another(runs: Sequence[RunDirectory], a: CheckpointDirectory | None) -> None:

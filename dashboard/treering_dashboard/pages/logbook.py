@@ -94,7 +94,7 @@ def _live(run: AnyRun, kinds: Sequence[str], *, was_alive: bool) -> None:
             f"logbook-{run.path.name[:8]}",
             [Download("events", lambda: frame, lambda: timeline(book, events, "light"))],
         )
-    command(f"treering logbook {run.path.name[:8]} --markdown")
+    command(f"treering logbook {cached.named(run.path.name)} --markdown")
     if row is not None and isinstance(run, RunDirectory):
         links.open_spike(run, newest[row].step or None)
 

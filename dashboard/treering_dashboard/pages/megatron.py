@@ -98,8 +98,10 @@ def page() -> None:
 
 
 def _audit(path: str, moved: tuple[str, ...], lineage: str | None, *, verify: bool) -> None:
-    line = " ".join(["treering audit --megatron-run", shlex.quote(path), *(f"--data-root {pair}" for pair in moved)])
-    line += "" if lineage is None else f" --lineage {lineage}"
+    line = " ".join(
+        ["treering audit --megatron-run", shlex.quote(path), *(f"--data-root {shlex.quote(pair)}" for pair in moved)]
+    )
+    line += "" if lineage is None else f" --lineage {shlex.quote(lineage)}"
     line += " --verify" if verify else ""
     if asked(f"megatron {line}", "Audit", costly=True):
         try:

@@ -263,7 +263,7 @@ def _unreported(run: AnyRun, frames: RunFrames) -> None:
     else:
         found = cached.evaluations(run)
         nothing = "No checkpoint has been evaluated yet; this scores them:"
-        example = f"treering evaluate --run {run.path.name[:8]}"
+        example = f"treering evaluate --run {cached.named(run.path.name)}"
     scores, problem = found
     if problem:
         error_box("An evaluation's record does not hold.", problem)

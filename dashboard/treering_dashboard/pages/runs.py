@@ -183,6 +183,6 @@ def _with_chosen(lines: Sequence[RunLine]) -> None:
             st.page_link(links.COMPARE.link, label=title, query_params={"runs": folders})
         with st.popover("Note, tag, archive", icon=":material/terminal:"):
             st.caption("The dashboard changes nothing. These commands do, in the project's folder:")
-            commands = [f'treering note {name[:8]} "…" --tag TAG --untag TAG' for name in folders]
-            commands += [f"treering archive {line.folder[:8]}{' --undo' * line.archived}" for line in lines]
+            commands = [f'treering note {cached.named(name)} "…" --tag TAG --untag TAG' for name in folders]
+            commands += [f"treering archive {cached.named(line.folder)}{' --undo' * line.archived}" for line in lines]
             block("\n".join(commands), "bash")

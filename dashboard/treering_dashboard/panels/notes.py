@@ -7,6 +7,7 @@ import pandas as pd
 import streamlit as st
 
 from treering.runlog.journal import Noted
+from treering_dashboard.frames import cached
 from treering_dashboard.panels.foreign import block, label
 from treering_dashboard.panels.tables import table
 from treering_dashboard.panels.text import age
@@ -31,4 +32,4 @@ def note_table(notes: Sequence[Noted], run: str) -> None:
         table(pd.DataFrame(rows), "Notes, newest first", rows=5, widths={"By": 110, "When": 100})
     else:
         st.caption("None yet. This writes one:")
-    block(f'treering note {run[:8]} "…" --tag TAG', "bash")
+    block(f'treering note {cached.named(run)} "…" --tag TAG', "bash")

@@ -49,7 +49,7 @@ def _attempt_row(attempt: RecordedAttempt, on_path: dict[int, int]) -> dict[str,
     return {
         "Attempt": str(attempt.number),
         "From": f"step {count(header.resumed_step)}" if header.resumed_step else "the beginning",
-        "Counts": f"to step {count(on_path[attempt.number])}" if on_path.get(attempt.number) else "abandoned",
+        "Counts": _counts(on_path.get(attempt.number), ended=end is not None),
         "Ended": f"{end.status}: {end.reason}" if end else "no record",
         "Host": header.host,
         "World": plural(header.world_size, "rank"),
@@ -57,6 +57,13 @@ def _attempt_row(attempt: RecordedAttempt, on_path: dict[int, int]) -> dict[str,
         "Started": age(time.time() - header.started_at),
         "Command": " ".join(header.command),
     }
+
+
+def _counts(last_step: int | None, *, ended: bool) -> str:
+    """How far an attempt counts; `last_step` is None where it is not on the path."""
+    if last_step is None:
+        return "abandoned"
+    return f"to step {count(last_step)}" if last_step else "no step" if ended else "no step yet"
 
 
 def recorded_checkpoints(run: RecordedRunDirectory) -> RecordedCheckpoint | None:

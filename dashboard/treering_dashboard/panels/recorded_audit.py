@@ -44,7 +44,7 @@ def recorded_audit(run: RecordedRunDirectory, checkpoint: RecordedCheckpoint | N
     read += sum(file.size for file in checkpoint.files if file.digest) if checkpoint else 0
     if asked(f"audit {run.path} {what}", f"Audit: reads {size(read)}", costly=read > COSTLY_BYTES):
         _show(run, recorded_audit_of(run, checkpoint))
-    command(f"treering audit {what[:8] if checkpoint is None else cached.from_root_text(what)}")
+    command(f"treering audit {cached.named(what) if checkpoint is None else cached.quoted(what)}")
 
 
 def _show(run: RecordedRunDirectory, report: RecordedAudit) -> None:
@@ -121,7 +121,7 @@ def _way_up(run: RecordedRunDirectory, report: RecordedAudit) -> None:
         block('run.step(loss=loss, tokens=batch["input_ids"])', "python")
     elif run.blend_file.exists():
         st.caption("The trainer reads in the order of a blend: this recomputes every sample from the corpora.")
-        block(f"treering audit {run.path.name[:8]} --verify", "bash")
+        block(f"treering audit {cached.named(run.path.name)} --verify", "bash")
     else:
         st.caption("Read the samples in the order of a blend, then every sample can be recomputed from the corpora:")
         block('data = treering.BlendDataset(num_samples=64)\nrun = treering.start("finetune", data=data)', "python")

@@ -7,6 +7,7 @@ import streamlit as st
 
 from treering.runlog.find import AnyRun
 from treering.runlog.reproductions import reproduction_lines
+from treering_dashboard.frames import cached
 from treering_dashboard.panels.foreign import block
 from treering_dashboard.panels.tables import table
 from treering_dashboard.panels.text import NOTHING, age
@@ -30,4 +31,4 @@ def reproduction_table(run: AnyRun) -> None:
         table(pd.DataFrame(rows), "Reproductions, newest first", rows=5, widths={"Result": 90, "When": 100})
     else:
         st.caption("None yet. This makes the run again and compares every step:")
-    block(f"treering reproduce {run.path.name[:8]}", "bash")
+    block(f"treering reproduce {cached.named(run.path.name)}", "bash")

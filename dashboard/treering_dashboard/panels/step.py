@@ -45,7 +45,7 @@ def step_panel(run: AnyRun, frames: RunFrames, step: int, documents: Callable[[s
             _checkpoints(run, step)
             if isinstance(run, RunDirectory) and not found.empty:
                 st.caption("Trains the step again, from the checkpoint before it, and compares every bit:")
-                block(f"treering reproduce {cached.from_root(run.path)} --steps {step}:{step}", "bash")
+                block(f"treering reproduce {cached.quoted(run.path)} --steps {step}:{step}", "bash")
             back = rewind_behind(run, step) if any(alarm.step == step for alarm in frames.alarms) else None
             if back is not None:
                 rewind_command(back, "around the alarm")

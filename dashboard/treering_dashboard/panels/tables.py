@@ -15,6 +15,7 @@ from treering.metrics.alarms import RULES, SPIKE
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.metric_catalog import describe
 from treering.runlog.records import AttemptHeader
+from treering_dashboard.frames import cached
 from treering_dashboard.frames.rings import RunFrames
 from treering_dashboard.panels.foreign import block, label, shown_frame
 from treering_dashboard.panels.text import NOTHING, age, count, number, plural, size
@@ -152,7 +153,7 @@ def alarm_table(run: RunDirectory, frames: RunFrames) -> int | None:
         if any(alarm.rule == rule for alarm in alarms):
             st.caption(f"{rule}: {RULES[rule]}")
     st.caption("A click shows what was read before the step, and where else.")
-    block(f"treering spikes {run.path.name[:8]} {alarms[0].step}", "bash")
+    block(f"treering spikes {cached.named(run.path.name)} {alarms[0].step}", "bash")
     return None if clicked is None else alarms[clicked].step
 
 

@@ -276,10 +276,12 @@ def _alarms(frames: RunFrames, x: Placement) -> pd.DataFrame:
 
 
 def restart_marks(frames: RunFrames, x: Placement) -> pd.DataFrame:
-    """One mark for each restart, at its first step."""
+    """One mark for each restart, at its first step that reported something."""
+    steps = frames.path.fact("step")
     labels = {
-        r.step: f"attempt {r.attempt} ({r.origin}) from step {r.step}, {r.replaced_steps} steps done again"
+        int(behind.min()): f"attempt {r.attempt} ({r.origin}) from step {r.step}, {r.replaced_steps} steps done again"
         for r in frames.restarts
+        if len(behind := steps[steps >= r.step])
     }
     return _labelled(frames, x, list(labels.items()))
 

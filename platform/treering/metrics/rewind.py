@@ -3,6 +3,7 @@
 Source: PaLM (Chowdhery et al. 2022, arXiv 2204.02311, section 5.1): back about 100 steps, 200 to 500 batches skipped.
 """
 
+import shlex
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,7 +31,7 @@ class Rewind:
     @property
     def command(self) -> str:
         """The command line."""
-        return f"treering rewind {self.run} --to {self.to} --skip {self.skip}"
+        return f"treering rewind {shlex.quote(self.run)} --to {self.to} --skip {self.skip}"
 
 
 def rewind_behind(run: AnyRun, step: int) -> Rewind | None:
