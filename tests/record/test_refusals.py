@@ -18,6 +18,9 @@ def _folder(tmp_path, monkeypatch):
 
 def test_a_report_that_no_reader_could_read_is_refused_and_the_run_goes_on():
     reports = {
+        r"step: found 5 without a name, expected numbers by name such as run\.step\(loss=loss\)": lambda run: run.step(
+            5
+        ),
         "metrics: found 1 as a name, expected a text": lambda run: run.step({1: 2.0}),
         r"metrics: found 'a\\udc80' as a name, expected a text": lambda run: run.step({"a\udc80": 2.0}),
         "loss: found 1000*, expected a number": lambda run: run.step(loss=10**400),

@@ -19,6 +19,7 @@ from treering.audit.evidence.agreement import check_run
 from treering.audit.evidence.checkpoints import contradicts_its_folder
 from treering.audit.evidence.presence import check_presence
 from treering.audit.expected_file import ExpectedFile
+from treering.audit.recorded.records import check_recorded
 from treering.audit.report import Finding, FindingKind, Judged
 from treering.config.canonical import digest_file
 from treering.config.resolved import CONFIG_FILE
@@ -31,6 +32,7 @@ from treering.project import Project
 from treering.runlog.directory import UNIVERSAL, CheckpointDirectory, RunDirectory
 from treering.runlog.folders import ATTEMPTS
 from treering.runlog.journal import JOURNAL
+from treering.runlog.recorded_directory import RECORD_FILE, RecordedRunDirectory
 from treering.runlog.records import CheckpointManifest, ConversionManifest
 from treering.runlog.reproductions import REPRODUCTIONS
 
@@ -200,7 +202,7 @@ def _bytes(path: Path) -> int:
 def _files(artifact: Artifact) -> Iterable[Path]:
     """What is read of a thing."""
     if artifact.kind == "run log":
-        patterns = (CONFIG_FILE, JOURNAL, f"{ATTEMPTS}/*/*.json*")
+        patterns = (CONFIG_FILE, RECORD_FILE, JOURNAL, f"{ATTEMPTS}/*/*.json*", f"{ATTEMPTS}/*/ranks/*.json*")
         own = [path for pattern in patterns for path in artifact.path.glob(pattern)]
         return [*own, *RunDirectory(artifact.path).evaluations_folder.glob("*.json*")]
     if artifact.path.is_file():
@@ -263,7 +265,11 @@ class _Checker:
     def _run_log(self, run: RunDirectory) -> Iterator[Finding]:
         if run.mirror_doubt:
             self.note(f"{run.path}: {run.mirror_doubt}")
-        yield from check_run(run, self.project, self.note)
+        recorded = RecordedRunDirectory(run.path)
+        if recorded.record_file.exists():
+            yield from check_recorded(recorded, self.note)
+        else:
+            yield from check_run(run, self.project, self.note)
 
 
 def _check_index(folder: Path, advance: Callable[[int], None]) -> Iterator[Finding]:

@@ -97,11 +97,16 @@ class Run:
             **values: numbers by name, such as `loss=loss`; None is left out.
 
         Raises:
-            UserError: a name is not a text, a value is not a number, these are not tokens, or the step does not come
-                after the step before.
+            UserError: a name is not a text, a value is not a number, these are not tokens, the metrics have no names,
+                or the step does not come after the step before.
             OSError: the report could not be written; training must not go on.
         """
         self._check_open()
+        if metrics is not None and not isinstance(metrics, Mapping):
+            raise UserError(
+                f"step: found {metrics!r} without a name, expected numbers by name such as run.step(loss=loss), and "
+                "the number of the step, where it is given, as step=STEP"
+            )
         number = self._step + 1 if step is None else _whole("step", step)
         if number <= self._step:
             raise UserError(

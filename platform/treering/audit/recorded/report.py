@@ -4,16 +4,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
-from pathlib import Path
 from typing import Any, Final
 
-from treering.audit.expected_file import ExpectedFile, file_problem
 from treering.audit.recorded.content import Content
 from treering.audit.recorded.feed import Feeds, StepFeed, reporting_ranks
+from treering.audit.recorded.records import damaged_files, incomplete_ranks, lost_rings
 from treering.audit.recorded.restart import Restart, judge_restart
 from treering.audit.report import Finding, Judged, Level
 from treering.errors import EvidenceError
-from treering.runlog.journal import AttemptEnded
 from treering.runlog.mirror import NOT_MIRRORED
 from treering.runlog.recorded_directory import RecordedRunDirectory, RecordedSegment
 from treering.runlog.recorded_records import RecordedCheckpoint
@@ -118,11 +116,11 @@ def audit_recorded(
             findings += found.findings
     except EvidenceError as error:
         findings.append(Finding.from_error(error, "ring"))
-    findings += _lost_rings(run)
-    findings += _incomplete_ranks(run)
+    findings += lost_rings(run)
+    findings += incomplete_ranks(run)
     findings += [Finding("batch", each.text, step=each.after_step + 1) for each in restarts if each.fault]
     if checkpoint is not None:
-        findings += _damaged_files(checkpoint)
+        findings += damaged_files(checkpoint)
     bound, order = (None, None) if found is None else (found.steps, found.order)
     fed = Counter(sample for feed in feeds for sample in feed.samples)
     without = sum(not feed.samples for feed in feeds)
@@ -176,58 +174,3 @@ def _restarts(
         if (before or lost) and resumed:
             yield judge_restart(attempt.number, attempt.header.resumed_step, before, resumed, lost)
         before += resumed
-
-
-def _lost_rings(run: RecordedRunDirectory) -> Iterator[Finding]:
-    """Attempts that have fewer rings than the journal says, or other ones."""
-    try:
-        entries = [line.entry for line in run.journal.lines()]
-    except EvidenceError as error:
-        yield Finding.from_error(error, "record")
-        return
-    attempts = {attempt.number: attempt for attempt in run.attempts()}
-    for entry in entries:
-        if not isinstance(entry, AttemptEnded):
-            continue
-        attempt = attempts.get(entry.attempt)
-        if attempt is None:
-            folder = run.attempt_folder(entry.attempt)
-            yield Finding(
-                "record", f"{folder}: the journal names attempt {entry.attempt}, which is missing", str(folder)
-            )
-            continue
-        file = attempt.rings_file
-        found = attempt.ring_log.num_lines()
-        if found != entry.rings:
-            text = f"{file}: found {found} rings, expected {entry.rings} by the journal; restore the file from a copy"
-            yield Finding("ring", text, str(file))
-
-
-def _incomplete_ranks(run: RecordedRunDirectory) -> Iterator[Finding]:
-    """Ranks that reported nothing, or that stop before rank 0 in an attempt that ended by itself."""
-    for attempt in run.attempts():
-        expected = attempt.header.world_size
-        ranks = attempt.ranks()
-        if ranks and len(ranks) < expected:
-            absent = sorted(set(range(expected)) - set(ranks))
-            text = f"{attempt.path}: found rings of {len(ranks)} ranks, expected {expected}; missing: {absent}"
-            yield Finding("record", text, str(attempt.path))
-        if attempt.end is None or attempt.end.status != "finished":
-            continue
-        for rank in ranks[1:]:
-            last = attempt.last_step(rank)
-            if last != attempt.last_step():
-                file = attempt.rank_file(rank)
-                text = f"{file}: the rings end at step {last}, expected {attempt.last_step()} as on rank 0"
-                yield Finding("ring", text, str(file), step=last)
-
-
-def _damaged_files(checkpoint: RecordedCheckpoint) -> Iterator[Finding]:
-    """Files of a checkpoint that are not what the trainer reported."""
-    root = Path(checkpoint.path)
-    folder = root.parent if root.is_file() else root
-    for each in checkpoint.files:
-        if problem := file_problem(folder, ExpectedFile(each.path, each.digest, each.size)):
-            file = folder / each.path
-            text = f"{file}: {problem} by the record of step {checkpoint.step}; restore the file from a copy"
-            yield Finding("checkpoint", text, str(file))
