@@ -1,5 +1,6 @@
 """The page Cluster: devices of every node, ranks over the steps, and the rank that is behind, named with its reason."""
 
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -68,6 +69,17 @@ def test_a_run_without_readings_says_what_helps(lay_run) -> None:
     shown = texts(page("cluster", run=run.name))
     assert "No readings on record" in shown
     assert "treering doctor" in shown
+
+
+def test_of_deleted_readings_it_says_that_none_is_left(lay_run) -> None:
+    run = lay_run(steps=60, ranks=1)
+    file = run / "attempts" / "0001" / "telemetry" / "rank-0.jsonl"
+    file.parent.mkdir()
+    file.write_text("")
+    assert "attempt 1  ·  no reading left" in texts(page("cluster", run=run.name))
+    moment = list(RunDirectory(run).path_rings())[-1].ended_at
+    file.write_text(json.dumps({"time": moment, "rank": 0, "values": {"device/power": 300.0}}) + "\n")
+    assert "attempt 1  ·  1 rank  ·  read " in texts(page("cluster", run=run.name))
 
 
 def test_an_unknown_quantity_and_one_without_readings_are_told_apart(lay_run) -> None:

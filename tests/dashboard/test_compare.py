@@ -127,7 +127,7 @@ def test_the_address_asks_for_all_seeds_and_for_a_curve_a_run(seeds) -> None:
     assert len(panel(app, "Loss").labels) == 6
     one = page("compare", runs=[seeds[0].path.name, seeds[3].path.name])
     assert "the noise is unknown with one seed of A and one seed of B" in texts(one)
-    assert "Whether a difference is noise is unknown: each config was trained with one seed" in texts(one)
+    assert "Another seed moves these numbers too, so a difference may be noise." in texts(one)
 
 
 @pytest.mark.slow

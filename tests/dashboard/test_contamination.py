@@ -89,6 +89,15 @@ def test_nothing_seen_is_clean_and_needs_no_scores(planted):
     assert f"treering evaluate --run {planted.run.path.name[:8]}" in texts(app), "scored on another file"
 
 
+def test_what_cannot_be_looked_for_is_not_called_clean(planted):
+    short = [{"id": "short", "context": "too short", "target": "x", "document": "x"}]
+    text_project.write_jsonl(planted.project.tasks / "cloze.jsonl", short)
+    app = page("contamination", run=planted.run.path.name)
+    assert "not fully checked" in texts(app)
+    assert "clean" not in texts(app).split("not fully checked")[0]
+    assert "read a 13-gram of none of 0 examples that" in texts(app)
+
+
 def test_without_an_index_it_says_how_to_build_one(planted):
     shutil.rmtree(planted.project.index)
     app = page("contamination", run=planted.run.path.name)
@@ -103,6 +112,9 @@ def test_a_corpus_without_an_index_is_named(planted):
     assert "Not looked into" in texts(app)
     assert "no index of corpus numbers" in texts(app)
     assert "Exposures" in table(app, "Exposures")
+    other = [{"id": "other", "context": " ".join(f"word{i}" for i in range(20)), "target": "x", "document": "x"}]
+    text_project.write_jsonl(planted.project.tasks / "cloze.jsonl", other)
+    assert "not fully checked" in texts(page("contamination", run=planted.run.path.name))
 
 
 def test_without_tasks_it_says_what_makes_them(planted):

@@ -23,6 +23,8 @@ def test_restarts_and_notes_stand_on_the_timeline_with_their_cost(lay_run) -> No
     line = next(frame for frame in data.values() if "attempt" in frame)
     assert line.groupby("attempt")["step"].max().tolist() == [117, 306]
     assert spec["layer"][1]["encoding"]["color"]["scale"]["domain"] == ["start", "end", "alarm", "note"]
+    for layer in spec["layer"]:
+        assert "scale" not in layer["encoding"]["x"], "times without a zone are drawn with their own digits"
 
 
 def test_kinds_are_in_the_address_and_an_unknown_one_is_refused(lay_run) -> None:

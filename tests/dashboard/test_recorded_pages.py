@@ -8,10 +8,13 @@ import pytest
 from dashboard_charts import panel, titles
 from dashboard_page import metrics, page, table, texts
 
+from treering.metrics.lines.read import run_line
 from treering.record.start import start
+from treering.runlog.directory import RunDirectory
 from treering.runlog.journal import Archived
 from treering.runlog.mirror import Mirror
 from treering.runlog.recorded_directory import RecordedRunDirectory
+from treering_dashboard.frames import cached
 from treering_dashboard.panels.text import NOTHING
 
 HOSTILE = "<b>bold</b> $x$ :smile:"
@@ -194,3 +197,27 @@ def test_energy_is_shown_with_its_doubt(lay_run) -> None:
     app = page("run", run=lay_run(steps=60, device="cuda").name)
     assert float(metrics(app)["Energy"]) > 0
     assert "hosts, network and cooling are not in it" in texts(app)
+
+
+def test_scores_of_an_unsaid_number_of_examples_are_drawn_beside_own_ones(lay_run) -> None:
+    own = lay_run(steps=60)
+    with start("other") as run:
+        run.step(loss=1.0)
+        run.score(1, "cloze", {"acc": 0.5})
+    cloze = panel(page("compare", runs=[own.name, run.path.name], x="step", curves="runs"), "cloze: 0-shot acc")
+    assert [text.split()[0] for text in cloze.labels] == [own.name[:8], run.path.name[:8]]
+    assert cloze.lines[1]["y"].tolist() == [0.5]
+    assert cloze.head["note"] == f"The number of examples is not said of {run.path.name[:8]}."
+
+
+def test_a_mirror_that_is_not_copied_any_more_stalls(lay_run, monkeypatch) -> None:
+    run = RunDirectory(lay_run(steps=60, stop_at=50, status=None, ended_ago_s=1.0))
+    mark = Mirror(
+        store="s3://bucket", project="team", state="running", written_at=time.time(), complete=True, rewritten={}
+    )
+    mark.write(run.path / "mirror.json")
+    assert cached.summary(run).state == "running"
+    later = time.time() + 3600
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert (cached.summary(run).state, run_line(run).state) == ("stalled", "stalled")
+    assert "last copied 1 h ago" in cached.summary(run).mirror

@@ -211,12 +211,21 @@ def test_a_part_of_a_run_and_an_open_step_stand_in_the_address(lay_run) -> None:
     assert loss.board["x"]["extent"] == [1.0, 306.0]
     assert loss.board["at"] == 100.0
     assert panel(app, "Gradient norm").head["log"] is False
+    assert loss.board["rest"] == "Steps 50 to 149"
+    newest = {"steps": "last 100", "x": "step"}
+    part = panel(page("run", run=run.path.name, **newest, **{"from": "150", "to": "250"}), "Loss")
+    assert (part.lines[0]["step"].min(), part.lines[0]["step"].max()) == (207, 250)
+    assert part.board["rest"] == "Steps 207 to 250"
+    none = panel(page("run", run=run.path.name, **newest, **{"from": "50", "to": "149"}), "Loss")
+    assert none.board["rest"] == "Steps 207 to 306"
     assert "Nearest checkpoints: step 100 (with it)" in texts(app)
     assert "expected a whole number from 1 to 306" in texts(page("run", run=run.path.name, **{"from": "400"}))
 
 
 @pytest.mark.slow
 def test_published_scores_are_levels_where_task_shots_and_metric_are_the_same(lay_run, tmp_path) -> None:
+    run = lay_run().name
+    assert "Large" not in str(panel(page("run", run=run, x="step"), "cloze: acc").labels)
     folder = tmp_path / "experiments" / "references"
     folder.mkdir(parents=True)
     (folder / "large.yaml").write_text(
@@ -225,7 +234,7 @@ def test_published_scores_are_levels_where_task_shots_and_metric_are_the_same(la
         "  - {task: cloze, shots: 2, metric: acc, value: 0.9}\n"
         "  - {task: cloze, shots: 1, metric: acc_norm, value: 0.95}\n"
     )
-    app = page("run", run=lay_run().name, x="step")
+    app = page("run", run=run, x="step")
     cloze = panel(app, "cloze: acc")
     assert [text for text in cloze.labels if "Large" in text] == ["Large 1T, 1-shot 0.810"]
     level, own = cloze.head["lines"][-1], cloze.head["lines"][1]

@@ -84,6 +84,20 @@ def test_sensors_of_the_processor_without_a_device(lay_run) -> None:
     assert "device: none, no device" in texts(app)
 
 
+def test_the_newest_reading_of_a_sensor_may_be_before_the_last_step(lay_run) -> None:
+    run = lay_run(steps=60)
+    folder = run / "attempts" / "0001" / "telemetry"
+    folder.mkdir()
+    before, last = [ring.ended_at for ring in RunDirectory(run).path_rings()][-2:]
+    rows = [
+        {"time": before, "rank": 0, "values": {"device/power": 300.0, "device/temperature": 50.0}},
+        {"time": last, "rank": 0, "values": {"device/temperature": 60.0}},
+    ]
+    (folder / "rank-0.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    app = page("run", run=run.name)
+    assert (panel(app, "Power").labels, panel(app, "Temperature").labels) == (["300 W"], ["60 °C"])
+
+
 def test_a_run_without_readings_says_so(lay_run) -> None:
     assert "No readings on record." in texts(page("run", run=lay_run(steps=60).name))
 

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 from damaged_run import befall, edit_ring
-from dashboard_page import APP, page, texts
+from dashboard_page import APP, metrics, page, table, texts
 from streamlit.testing.v1 import AppTest
 
 from treering.runlog.directory import RunDirectory
@@ -121,6 +121,10 @@ def test_runs_are_folded_by_configuration_and_tag(lay_run) -> None:
     assert "2 runs of 3" in texts(shown)
     shown.button[0].click().run()
     assert list(shown.dataframe[0].value.columns[:2]) == ["Group", "Runs"]
+    gone = page("runs", by="configuration", group="of no run")
+    assert "This group has no run." in texts(gone)
+    gone.selectbox(key="by").select("experiment").run()
+    assert list(gone.dataframe[0].value["Group"]) == ["demo"]
     by_owner = page("runs", by="tag.owner").dataframe[0].value
     assert set(by_owner["Group"]) == {"none", HOSTILE}
     assert "No such by" in texts(page("runs", by="nothing"))
@@ -144,3 +148,24 @@ def test_the_order_is_explained(lay_run) -> None:
     assert "1. stalled: no step comes" in said
     assert "2. diverging: every further step is lost" in said
     assert "outside its band at 8 or more of the newest 16 steps" in said
+
+
+def test_what_hides_all_runs_is_said(lay_run) -> None:
+    run = RunDirectory(lay_run(steps=60))
+    assert "No run fits the query and the tags." in texts(page("runs", q="state:failed"))
+    run.journal.append(Archived(at=2.0, by="", archived=True))
+    assert "No run fits the query and the tags; archived runs are hidden." in texts(page("runs"))
+
+
+def test_a_loss_that_is_no_number_and_the_last_step_before_the_end(lay_run) -> None:
+    run = lay_run(nan_at=305, stop_at=305, status="interrupted")
+    row = page("runs").dataframe[0].value.iloc[0]
+    assert (row["Loss"], row["Progress"]) == ("NaN", 0.99)
+    app = page("run", run=run.name, at="305")
+    assert (metrics(app)["Loss"], metrics(app)["Progress"]) == ("NaN", "99 %")
+    step = table(app, "Metric").set_index("Metric")["Value"]
+    assert step["Loss"].startswith("NaN")
+    assert step["alarm: non_finite"].startswith("NaN against ")
+    batch = texts(page("batch", run=run.name, step="305"))
+    assert "Loss NaN" in batch
+    assert "NaN over" not in batch

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from treering_dashboard.panels.text import age, count, duration, number, plural, size
+from treering_dashboard.panels.text import age, count, duration, number, percent, plural, reading, size
 
 
 @pytest.mark.parametrize(
@@ -55,3 +55,16 @@ def test_counts() -> None:
 )
 def test_sizes(value: float, text: str) -> None:
     assert size(value) == text
+
+
+def test_a_reading_that_is_no_number_is_not_a_missing_one() -> None:
+    assert [reading(math.nan), reading(math.nan, "W"), reading(None), reading(3.5780)] == [
+        "NaN",
+        "NaN W",
+        "\u2013",
+        "3.58",
+    ]
+
+
+def test_a_hundred_percent_is_all() -> None:
+    assert [percent(0.996), percent(0.29), percent(1.0), percent(0.0)] == [99, 29, 100, 0]

@@ -178,10 +178,12 @@ def _opened(path: str, *, recorded: bool) -> AnyRun:
 
 def summary(run: AnyRun) -> RunLine:
     """The run's line as of now: kept until a file changes, for a second where processes train the run."""
-    now = time.time()
+    now, seen, recorded = time.time(), version(run), isinstance(run, RecordedRunDirectory)
     second = int(now) if run.is_held else 0  # whether its processes answer is seen in no file
-    kept = _line(str(run.path), version(run), second, recorded=isinstance(run, RecordedRunDirectory))
-    return replace(kept, now=now)
+    kept = _line(str(run.path), seen, second, recorded=recorded)
+    if kept.mirror and kept.state in {"running", "diverging"}:  # by the clock alone it stalls, and stays so
+        kept = _line(str(run.path), seen, int(now), recorded=recorded)
+    return replace(kept, now=now, mirror=run.mirror_doubt if kept.mirror else "")
 
 
 def whole_summary(run: AnyRun) -> RunLine:

@@ -55,7 +55,7 @@ class Cluster:
         symptoms: what sensors say, by cell of the grid.
         reasons: why readings are missing, by metric.
         world_size: how many ranks the attempt has; 0 where its header does not hold.
-        read_until: Unix seconds of the newest reading.
+        read_until: Unix seconds of the newest reading; 0 where none is left.
         lost: readings that the collectors lost.
         damaged: files that cannot be read.
         deleted: readings that `treering gc` deleted.

@@ -1,5 +1,6 @@
 """What was in a batch: its samples with documents and text; and of a spike, what was read before it and where else."""
 
+import math
 from collections import Counter
 from typing import Final
 
@@ -16,7 +17,7 @@ from treering_dashboard.panels.answer import command, error_box, open_ends
 from treering_dashboard.panels.choice import choose_run, keep_choice, runs_or_stop
 from treering_dashboard.panels.foreign import block, label, say
 from treering_dashboard.panels.samples import part_text, sample_table, suspect_steps, suspect_table
-from treering_dashboard.panels.text import count, number, plural
+from treering_dashboard.panels.text import count, number, plural, reading
 
 SAMPLES: Final = "samples"
 
@@ -84,7 +85,9 @@ def _alarms(run: RunDirectory, step: int) -> None:
                 score = "" if alarm.z is None else f", z {number(alarm.z)}"
                 title = describe(alarm.metric).title
                 side = "under" if alarm.value < alarm.background else "over"
-                say(f"{title} {number(alarm.value)} {side} {number(alarm.background)}{score}")
+                side = "against" if math.isnan(alarm.value) else side
+                against = "" if math.isnan(alarm.background) else f" {side} {number(alarm.background)}"
+                say(f"{title} {reading(alarm.value)}{against}{score}")
 
 
 def _batch(run: RunDirectory, step: int, rank: int | None, replica: int | None, micro_batch: int | None) -> None:

@@ -103,9 +103,12 @@ def _live(run: AnyRun, shown: str, *, was_alive: bool) -> None:
 
 
 def _read(found: Cluster) -> str:
-    of_all = f" of {count(found.world_size)}" if found.world_size and found.world_size != found.num_ranks else ""
     attempt = f"attempt {found.attempt}" if found.newest else f"attempt {found.attempt}, the newest one with readings"
-    return f"{attempt}  ·  {count(found.num_ranks)}{of_all} ranks  ·  read {age(time.time() - found.read_until)}"
+    if not found.read_until:
+        return f"{attempt}  ·  no reading left"
+    read = "" if found.world_size in {0, found.num_ranks} else f"{count(found.num_ranks)} of "
+    ranks = plural(found.world_size or found.num_ranks, "rank")
+    return f"{attempt}  ·  {read}{ranks}  ·  read {age(time.time() - found.read_until)}"
 
 
 def _verdict(found: Cluster) -> None:

@@ -52,6 +52,8 @@ def _contamination(found: Contamination, checkpoint: CheckpointDirectory) -> Non
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if seen:
             st.badge(f"{plural(seen, 'example')} seen", icon=":material/warning:", color="orange")
+        elif found.unanswered or not checkable:
+            st.badge("not fully checked", icon=":material/help:", color="gray")
         else:
             st.badge("clean", icon=":material/check_circle:", color="green")
         say(

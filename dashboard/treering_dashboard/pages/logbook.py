@@ -133,7 +133,7 @@ def timeline(book: Logbook, events: Sequence[Event], of: Theme) -> alt.LayerChar
             "words": [event.text for event in events],
         }
     )
-    x, y = alt.X("time:T", title="time, UTC", scale=alt.Scale(type="utc")), alt.Y("step:Q", title="step")
+    x, y = alt.X("time:T", title="time, UTC"), alt.Y("step:Q", title="step")
     curve = alt.Chart(line).mark_line(color=PALETTE[of][-1], strokeWidth=1.5).encode(x=x, y=y, detail="attempt:N")
     points = (
         alt.Chart(marks)

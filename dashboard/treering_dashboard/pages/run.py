@@ -173,13 +173,14 @@ def _board(run: AnyRun, frames: RunFrames, view: View) -> None:
     shown = whole if window.steps is None else whole.between(*window.steps)
     if not shown.num_steps:
         shown = whole
-    read = (str(run.path), cached.version(run), cached.telemetry_version(run))
+    references = cached.file_version(cached.project().references, "*.yaml")
+    read = (str(run.path), cached.version(run), cached.telemetry_version(run), references)
     board, x = _composed(read, astuple(view), window.steps, run, whole, shown, view)
     step = frames.path.at([window.at], [x.column]) if window.at is not None else None
     board = replace(
         board,
         groups={title: [window.scaled(panel) for panel in panels] for title, panels in board.groups.items()},
-        rest=f"Steps {count(window.steps[0])} to {count(window.steps[1])}" if window.steps else "",
+        rest=f"Steps {count(shown.path.after + 1)} to {count(shown.path.last_drawn)}" if window.steps else "",
         at=float(x.place(step).iloc[0]) if step is not None and len(step) else None,
     )
     if board.panels:

@@ -56,6 +56,7 @@ def page() -> None:
             bind="query-params",
             label_visibility="collapsed",
             placeholder="Group by",
+            on_change=_all_groups,
             width=190,
         )
         tags = _choose_tags(summaries)
@@ -116,12 +117,14 @@ def _table(shown: Shown) -> None:
         members = {line.folder for fold in folds for line in fold.lines if fold.name == name}
         read = [(line, facts) for line, facts in read if line.folder in members]
     lines = neediest_first(line for line, _facts in read)
-    _headline(lines, len(every), hidden=0 if shown.archived else sum(line.archived for _run, line in every))
+    hidden = 0 if shown.archived else sum(line.archived for _run, line in every)
+    _headline(lines, len(every), hidden=hidden)
     if name is not None:
         _group_chip(name)
     say(*said) if said else None
     if not lines:
-        st.info("No run that is not archived fits the query and has all of these tags.", icon=":material/filter_alt:")
+        nothing = "No run fits the query and the tags" if name is None else "This group has no run"
+        st.info(nothing + ("; archived runs are hidden." if hidden else "."), icon=":material/filter_alt:")
     elif folds and name is None:
         fold = choose_fold(folds)
         if fold is not None:
@@ -131,10 +134,15 @@ def _table(shown: Shown) -> None:
         _runs(lines, read)
 
 
+def _all_groups() -> None:
+    """A group is one of a key: under another key there is none of its name."""
+    st.query_params.pop(GROUP, None)
+
+
 def _group_chip(name: str) -> None:
     """The group that is shown, with the way back to all groups."""
     if st.button(label(f"Group: {name}"), icon=":material/close:", help="Show all groups"):
-        st.query_params.pop(GROUP, None)
+        _all_groups()
         st.rerun()
 
 

@@ -17,7 +17,7 @@ from treering_dashboard.panels.address import check_address, text
 from treering_dashboard.panels.answer import command, error_box, open_ends
 from treering_dashboard.panels.foreign import label, say
 from treering_dashboard.panels.tables import choose_row, table
-from treering_dashboard.panels.text import NOTHING, age, count, number, plural
+from treering_dashboard.panels.text import NOTHING, age, count, number, plural, reading
 
 EXAMPLES: Final = (
     "state:running",
@@ -154,7 +154,7 @@ def _score(score: Any) -> dict[str, str]:
     stderr = score.get("stderr")
     return {
         "Score": f"{score['task']}.{score['metric']}{shots}",
-        "Value": NOTHING if score["value"] is None else number(score["value"]),
+        "Value": reading(score["value"]),
         "±": "" if stderr is None else number(stderr),
     }
 

@@ -15,7 +15,7 @@ from treering.store.ledger.search.folds import Fold
 from treering_dashboard.panels.foreign import say, shown_frame
 from treering_dashboard.panels.state import SIGNS, sign_text, state_column
 from treering_dashboard.panels.tables import ROW_HEIGHT, clicked_row, height
-from treering_dashboard.panels.text import NOTHING, age, count, duration, number
+from treering_dashboard.panels.text import NOTHING, age, count, duration, number, percent, reading
 
 WHY: Final = "Why"
 
@@ -109,7 +109,7 @@ def _span(losses: tuple[float, float] | None) -> str:
     """The lowest and the highest loss of a group."""
     if losses is None:
         return NOTHING
-    low, high = map(number, losses)
+    low, high = map(reading, losses)
     return low if low == high else f"{low} to {high}"
 
 
@@ -123,20 +123,20 @@ def _row(line: RunLine, apart: str) -> dict[str, object]:
     of_rank_0 = "" if line.all_ranks or line.consumed_tokens is None else "of rank 0"
     return {
         "State": [sign_text(line.state)],
-        "Loss": number(line.loss),
+        "Loss": reading(line.loss),
         "Run": f"{line.folder[:8]} {line.experiment}".strip(),
         WHY: line.reason,
         "Curve": [each for each in line.loss_curve if math.isfinite(each)],
         "Set": apart,
-        "Progress": None if line.progress is None else round(line.progress, 2) if line.step else 0.0,
+        "Progress": None if line.progress is None else percent(line.progress) / 100 if line.step else 0.0,
         "To go": duration(line.remaining_s) if line.remaining_s is not None else "",
-        "Grad norm": number(line.grad_norm),
+        "Grad norm": reading(line.grad_norm),
         "MFU": "" if line.mfu is None else f"{100 * line.mfu:.1f} %",
         "At risk": f"{line.at_risk_steps:,} ({duration(line.at_risk_s)})" if line.at_risk_steps else NOTHING,
         "Last step": age(line.age_s),
         "Devices": NOTHING if line.devices is None else f"{count(line.devices)} {line.device}",
         "Checkpoint": age(line.checkpoint_age_s),
-        "Validation loss": "" if line.validation_loss is None else number(line.validation_loss),
+        "Validation loss": "" if line.validation_loss is None else reading(line.validation_loss),
         "Step": f"{line.step} of {line.num_steps}" if line.num_steps else str(line.step),
         "Tokens": number(line.consumed_tokens, of_rank_0),
         "Throughput": NOTHING if line.tokens_per_second is None else number(line.tokens_per_second, "tokens/s"),

@@ -14,7 +14,7 @@ from treering_dashboard.frames import cached
 from treering_dashboard.frames.curves import Drawn
 from treering_dashboard.frames.groups import band
 from treering_dashboard.frames.rings import VALIDATION, RunFrames
-from treering_dashboard.frames.scores import reported_frame, score_frame, shots_text
+from treering_dashboard.frames.scores import NOT_SAID, reported_frame, score_frame, shots_text
 from treering_dashboard.panels.axis import Placement, XAxis
 from treering_dashboard.panels.board import draw_board
 from treering_dashboard.panels.charts import PLAIN, Board, Line, Marks, Panel, Stroke, strokes
@@ -122,22 +122,29 @@ def _validation_panel(drawings: Drawings, x: Placement) -> Panel:
 
 
 def _score_panels(drawings: Drawings, x: Placement) -> list[Panel]:
-    """A panel for each task, with the fewest examples that it was scored with; at most `_MOST_TASKS`."""
+    """A panel for each task, with the fewest examples that it was scored with; at most `_MOST_TASKS`.
+
+    Another trainer does not say how many there were: its scores are drawn beside, with a note.
+    """
     scores = {name: [_scores(each, x) for each in members] for name, members in drawings.items()}
     every = pd.concat([each for parts in scores.values() for each in parts], ignore_index=True)
     panels = []
     for task in list(dict.fromkeys(every["task"]))[:_MOST_TASKS]:
         of_task = every[every["task"] == task]
-        shots, metric = of_task["shots"].min(), headline(list(dict.fromkeys(of_task["metric"])))
-        lines = []
+        said = of_task.loc[of_task["shots"] != NOT_SAID, "shots"]
+        shots, metric = said.min() if len(said) else NOT_SAID, headline(list(dict.fromkeys(of_task["metric"])))
+        lines, unsaid = [], []
         for (name, parts), stroke in zip(scores.items(), strokes(len(scores)), strict=True):
             data = [
-                each[(each["task"] == task) & (each["shots"] == shots) & (each["metric"] == metric)] for each in parts
+                each[(each["task"] == task) & each["shots"].isin((shots, NOT_SAID)) & (each["metric"] == metric)]
+                for each in parts
             ]
             if all(len(each) for each in data):
+                unsaid += [name] if len(said) and any((each["shots"] == NOT_SAID).any() for each in data) else []
                 lines.append(_points(band([_measured(each, x) for each in data]), name, stroke))
         title = " ".join(part for part in (f"{task}:", shots_text(int(shots)), metric) if part)
-        panels.append(Panel(title, "", tuple(lines), y_format=".2~f"))
+        note = f"The number of examples is not said of {', '.join(unsaid)}." if unsaid else ""
+        panels.append(Panel(title, "", tuple(lines), y_format=".2~f", note=note))
     return panels
 
 

@@ -128,8 +128,8 @@ def held_out_table(runs: Sequence[AnyRun]) -> None:
         rows.append(row)
     table(pd.DataFrame(rows), "Held-out loss by corpus", rows=14)
     st.caption(
-        "nat/token. Whether a difference is noise is unknown: each config was trained with one seed, and another seed "
-        "moves these numbers too. `treering train --sweep` trains more seeds."
+        "nat/token. Another seed moves these numbers too, so a difference may be noise. "
+        "`treering train --sweep` trains more seeds."
     )
 
 

@@ -11,7 +11,7 @@ from treering.audit.documents.spike import Reading, SpikeData, SuspectSample, Su
 from treering_dashboard.panels.address import check_address, whole
 from treering_dashboard.panels.foreign import block, say
 from treering_dashboard.panels.tables import choose_row, table
-from treering_dashboard.panels.text import NOTHING, count, known, number, plural
+from treering_dashboard.panels.text import count, known, plural, reading
 
 PAGE_SIZE: Final = 32
 """Samples that are drawn at once; a step of a large run has thousands."""
@@ -77,8 +77,8 @@ def steps_frame(steps: Sequence[SuspectStep]) -> pd.DataFrame:
             {
                 "Step": count(each.step),
                 "Attempt": known(each.attempt),
-                "Loss": NOTHING if each.loss is None else number(each.loss),
-                "Gradient norm": NOTHING if each.grad_norm is None else number(each.grad_norm),
+                "Loss": reading(each.loss),
+                "Gradient norm": reading(each.grad_norm),
                 "Samples": count(len(each.samples)),
                 "Read elsewhere": count(sum(bool(sample.elsewhere) for sample in each.samples)),
             }

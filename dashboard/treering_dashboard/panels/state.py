@@ -12,7 +12,7 @@ from treering.metrics.lines.line import LineState, RunLine
 from treering_dashboard.frames import cached
 from treering_dashboard.panels.answer import error_box
 from treering_dashboard.panels.foreign import figure, label, say
-from treering_dashboard.panels.text import NOTHING, age, count, duration, number, plural
+from treering_dashboard.panels.text import NOTHING, age, count, duration, number, percent, plural, reading
 
 Colour = Literal["red", "orange", "blue", "green", "violet", "gray"]
 
@@ -126,8 +126,8 @@ def state_line(summary: RunLine) -> None:
             ("Last step", age(summary.age_s), f"step {count(summary.step)}{of_all}"),
             ("Last checkpoint", age(summary.checkpoint_age_s), saved),
             ("Work at risk", duration(summary.at_risk_s), plural(summary.at_risk_steps, "step")),
-            ("Loss", number(summary.loss), unit if summary.loss is not None else ""),
-            ("Validation loss", number(summary.validation_loss), unit),
+            ("Loss", reading(summary.loss), unit if summary.loss is not None else ""),
+            ("Validation loss", reading(summary.validation_loss), unit),
             ("Throughput", number(summary.tokens_per_second), speed),
             _progress(summary),
         ):
@@ -143,7 +143,7 @@ def _progress(summary: RunLine) -> tuple[str, str, str]:
         return "Tokens", tokens, "not reported" if summary.consumed_tokens is None else read
     done = f"{tokens} of {number(summary.train_tokens)} tokens"
     left = f" · {duration(summary.remaining_s)} to go" if summary.remaining_s is not None else ""
-    return "Progress", NOTHING if summary.progress is None else f"{100 * summary.progress:.0f} %", done + left
+    return "Progress", NOTHING if summary.progress is None else f"{percent(summary.progress)} %", done + left
 
 
 def problem_box(problems: tuple[EvidenceError, ...]) -> None:

@@ -15,7 +15,7 @@ from treering_dashboard.frames.rings import RunFrames
 from treering_dashboard.panels.foreign import block, say
 from treering_dashboard.panels.rewind import rewind_command
 from treering_dashboard.panels.tables import table
-from treering_dashboard.panels.text import count, number
+from treering_dashboard.panels.text import count, number, reading
 from treering_dashboard.panels.window import AT
 
 
@@ -60,14 +60,14 @@ def _numbers(frames: RunFrames, step: int) -> pd.DataFrame:
     if not len(path):
         return pd.DataFrame()
     rows = [
-        {"Metric": path.describe(key).title, "Value": number(float(series.values[0]), path.describe(key).unit)}
+        {"Metric": path.describe(key).title, "Value": reading(float(series.values[0]), path.describe(key).unit)}
         for key, series in path.all_series(list(path.metrics)).items()
         if series.known[0]
     ]
     for alarm in frames.alarms:
         if alarm.step == step:
             against = "" if math.isnan(alarm.background) else f" against {number(alarm.background)}"
-            rows.append({"Metric": f"alarm: {alarm.rule}", "Value": f"{number(alarm.value)}{against}"})
+            rows.append({"Metric": f"alarm: {alarm.rule}", "Value": f"{reading(alarm.value)}{against}"})
     return pd.DataFrame(rows)
 
 

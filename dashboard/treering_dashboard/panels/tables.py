@@ -1,6 +1,5 @@
 """Tables of a run. Cells hold foreign text, so they are data frames: nothing in them is read as Markdown."""
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +17,7 @@ from treering.runlog.records import AttemptHeader
 from treering_dashboard.frames import cached
 from treering_dashboard.frames.rings import RunFrames
 from treering_dashboard.panels.foreign import block, label, shown_frame
-from treering_dashboard.panels.text import NOTHING, age, count, number, plural, size
+from treering_dashboard.panels.text import NOTHING, age, count, number, plural, reading, size
 
 ROW_HEIGHT = 28
 
@@ -141,7 +140,7 @@ def alarm_table(run: RunDirectory, frames: RunFrames) -> int | None:
             "Step": count(alarm.step) + (f" since {count(alarm.since)}" if alarm.since != alarm.step else ""),
             "Rule": alarm.rule,
             "Metric": describe(alarm.metric).title,
-            "Value": "NaN" if math.isnan(alarm.value) else number(alarm.value),
+            "Value": reading(alarm.value),
             "Background": number(alarm.background),
             "z": NOTHING if alarm.z is None else number(alarm.z),
         }

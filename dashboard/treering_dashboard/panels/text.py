@@ -31,6 +31,16 @@ def number(value: float | None, unit: str = "") -> str:
     return f"{_digits(value)}{f' {unit}' if unit else ''}"
 
 
+def reading(value: float | None, unit: str = "") -> str:
+    """The same of what was measured: a value that is not a number is not one that is missing."""
+    return f"NaN {unit}".rstrip() if value is not None and math.isnan(value) else number(value, unit)
+
+
+def percent(share: float) -> int:
+    """A share in whole percent: 100 only where nothing is left."""
+    return math.floor(round(100 * share, 9))
+
+
 def size(value: float) -> str:
     """Bytes in powers of ten, as disks are sold: `54.5 MB`."""
     text = number(value)

@@ -22,7 +22,7 @@ from treering_dashboard.frames.smoothing import WEIGHT, smooth
 from treering_dashboard.frames.telemetry import Telemetry, column
 from treering_dashboard.panels.axis import Placement
 from treering_dashboard.panels.charts import GREY, OKABE_ITO, PLAIN, Line, Panel
-from treering_dashboard.panels.text import number, size
+from treering_dashboard.panels.text import number, reading, size
 
 HEALTH = ("train/loss", "train/grad_norm", "optim/learning_rate", "optim/global_batch_size")
 THROUGHPUT = ("speed/tokens_per_second", "speed/tflops_per_device", "time/step", "time/data_wait")
@@ -167,7 +167,7 @@ def _metric_panel(
     lines = []
     is_loss = key == "train/loss"
     newest = frames.path.latest(key)
-    latest = size(newest) if metric.unit == "bytes" else number(newest, "" if is_loss else metric.unit)
+    latest = size(newest) if metric.unit == "bytes" else reading(newest, "" if is_loss else metric.unit)
     line = Line(curve(path, key, x), "training" if is_loss else "", latest, _COLOURS.get(key, OKABE_ITO[3]))
     line = replace(line, points=_is_sparse(line.data))
     lines += averaged(line) if smoothed else [line]
@@ -316,7 +316,9 @@ def sensor_panels(telemetry: Telemetry, path: Curves, x: Placement) -> list[Pane
     names = [column(key) for key in telemetry.keys]
     buckets = downsample(steps, [f"{name}{part}" for name in names for part in ("", "_min", "_max")])
     for key, name in zip(telemetry.keys, names, strict=True):
-        metric = describe(key)
+        metric, read = describe(key), buckets[name].dropna()  # a step may have the reading of another sensor alone
+        if read.empty:
+            continue
         line = pd.DataFrame(
             {
                 "x": x.place(buckets),
@@ -329,7 +331,7 @@ def sensor_panels(telemetry: Telemetry, path: Curves, x: Placement) -> list[Pane
                 "segment": buckets["segment"],
             }
         )
-        last = float(buckets[name].iloc[-1])
+        last = float(read.iloc[-1])
         latest = size(last) if metric.unit == "bytes" else number(last, metric.unit)
         drawn = Line(line, "", latest, OKABE_ITO[3])
         panels.append(Panel(metric.title, metric.unit, (drawn,), y_format=y_format(metric)))
