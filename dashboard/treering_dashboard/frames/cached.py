@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ import streamlit as st
 
 from treering.audit.documents.exposure_index import project_runs
 from treering.config.operation import ElectricityConfig
-from treering.config.resolved import CONFIG_FILE
+from treering.config.resolved import CONFIG_FILE, Resolved, ancestor_folder
 from treering.config.settings import read_settings
 from treering.errors import EvidenceError
 from treering.metrics.bias import BiasReport, assess
@@ -132,6 +133,29 @@ def version_beside(run: AnyRun) -> Version:
     return version(run, [name for name in _RECORDS if name not in _GROWING])
 
 
+def version_along(run: AnyRun, records: Sequence[str] = _RECORDS) -> Version:
+    """The same of a run and of those that it starts from: its path leads through them."""
+    own = version(run, records)
+    found, folder, known = list(own), run.path, {run.path}
+    with suppress(EvidenceError):  # a config that does not hold names no run before it
+        while config := next((each for each in own if each[0] == CONFIG_FILE), None):
+            start = _start(folder, config)
+            if start is None or (folder := ancestor_folder(folder, start)) in known:
+                break
+            known.add(folder)
+            own = file_version(folder, *records)
+            found += [(f"{folder}/{name}", size, time) for name, size, time in own]
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def _start(folder: Path, config: tuple[str, int, int]) -> str | None:
+    """Digest of the run that one starts from, by its config, whose size and time are part of the key."""
+    del config
+    start = Resolved.read(folder / CONFIG_FILE).recipe.start_from
+    return None if start is None else start.run
+
+
 def file_version(folder: Path, *patterns: str) -> Version:
     """Names, sizes and times of a folder's files."""
     found = []
@@ -162,7 +186,7 @@ def runs_version() -> Version:
 
 def frames(run: AnyRun) -> RunFrames:
     """The run's frames as of now."""
-    return _frames(str(run.path), version(run), recorded=isinstance(run, RecordedRunDirectory))
+    return _frames(str(run.path), version_along(run), recorded=isinstance(run, RecordedRunDirectory))
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
@@ -178,7 +202,7 @@ def _opened(path: str, *, recorded: bool) -> AnyRun:
 
 def summary(run: AnyRun) -> RunLine:
     """The run's line as of now: kept until a file changes, for a second where processes train the run."""
-    now, seen, recorded = time.time(), version(run), isinstance(run, RecordedRunDirectory)
+    now, seen, recorded = time.time(), version_along(run), isinstance(run, RecordedRunDirectory)
     second = int(now) if run.is_held else 0  # whether its processes answer is seen in no file
     kept = _line(str(run.path), seen, second, recorded=recorded)
     if kept.mirror and kept.state in {"running", "diverging"}:  # by the clock alone it stalls, and stays so
@@ -211,7 +235,7 @@ def _facts(path: str, version: Version, project: str, *, recorded: bool) -> Fold
 
 def logbook(run: AnyRun) -> Logbook:
     """The run's logbook as of now."""
-    return _logbook(str(run.path), version(run, _EVENTS), recorded=isinstance(run, RecordedRunDirectory))
+    return _logbook(str(run.path), version_along(run, _EVENTS), recorded=isinstance(run, RecordedRunDirectory))
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
@@ -262,7 +286,7 @@ def telemetry_version(run: AnyRun) -> Version:
     """What the sensors wrote, seen every quarter of a minute while the run goes on: every rank writes all the time."""
     if run.is_held:
         return (("", 0, int(time.time() / _SENSED_EVERY_S)),)
-    return version(run) + sensors_version(run)
+    return version_along(run) + sensors_version(run)
 
 
 def telemetry(run: AnyRun) -> Telemetry:
@@ -287,7 +311,7 @@ def energy(run: AnyRun) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     recorded = isinstance(run, RecordedRunDirectory)
     electricity = read_settings(project()).electricity
     tokens = _path_tokens(run) if isinstance(run, RecordedRunDirectory) else None
-    return _energy(str(run.path), version(run), sensors_version(run), electricity, tokens, recorded=recorded)
+    return _energy(str(run.path), version_along(run), sensors_version(run), electricity, tokens, recorded=recorded)
 
 
 def _path_tokens(run: RecordedRunDirectory) -> int | None:

@@ -14,7 +14,7 @@ from treering.metrics.groups import GroupComparison, compare_groups
 from treering.runlog.directory import RunDirectory
 from treering.runlog.find import AnyRun
 from treering.runlog.recorded_directory import RecordedRunDirectory
-from treering_dashboard.frames.cached import Version, version, version_beside
+from treering_dashboard.frames.cached import Version, version_along, version_beside
 from treering_dashboard.frames.reads import fed
 
 
@@ -28,7 +28,7 @@ def compared(runs: Sequence[AnyRun], *, data: bool) -> GroupComparison:
     Raises:
         EvidenceError: a config, an evaluation or a ring does not hold.
     """
-    return _compared(tuple(_key(run) for run in runs), tuple(version(run) for run in runs), data=data)
+    return _compared(tuple(_key(run) for run in runs), tuple(version_along(run) for run in runs), data=data)
 
 
 @st.cache_resource(max_entries=16, show_spinner="Comparing …")

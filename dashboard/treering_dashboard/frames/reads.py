@@ -22,7 +22,7 @@ from treering.runlog.find import AnyRun
 from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering.runlog.ring import RINGS_FILE
 from treering_dashboard.frames.audits import recorded_difference_of
-from treering_dashboard.frames.cached import Version, version
+from treering_dashboard.frames.cached import Version, version_along
 
 COSTLY_BYTES: Final = 300_000_000
 """Bytes of rings that take about a second to read."""
@@ -61,7 +61,7 @@ def compare_reads(a: AnyRun, b: AnyRun) -> DataComparison | RecordedDifference |
 
 def fed(run: AnyRun) -> Fed:
     """What the steps of a run were fed; of Treering's trainer up to the first ring that does not hold."""
-    return _fed(str(run.path), version(run), recorded=isinstance(run, RecordedRunDirectory))
+    return _fed(str(run.path), version_along(run), recorded=isinstance(run, RecordedRunDirectory))
 
 
 @st.cache_resource(max_entries=16, show_spinner="Reading what the steps were fed …")

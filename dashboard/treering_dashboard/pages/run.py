@@ -174,7 +174,7 @@ def _board(run: AnyRun, frames: RunFrames, view: View) -> None:
     if not shown.num_steps:
         shown = whole
     references = cached.file_version(cached.project().references, "*.yaml")
-    read = (str(run.path), cached.version(run), cached.telemetry_version(run), references)
+    read = (str(run.path), cached.version_along(run), cached.telemetry_version(run), references)
     board, x = _composed(read, astuple(view), window.steps, run, whole, shown, view)
     step = frames.path.at([window.at], [x.column]) if window.at is not None else None
     board = replace(
