@@ -172,7 +172,12 @@ class Bench:
 
         engine.train = timed  # type: ignore[method-assign]
         telemetry = Telemetry(
-            folder / "telemetry", rank=0, local_rank=0, on_accelerator=False, interval_s=attempt.telemetry.interval_s
+            folder / "telemetry",
+            rank=0,
+            local_rank=0,
+            ranks_here=1,
+            on_accelerator=False,
+            interval_s=attempt.telemetry.interval_s,
         )
         self._hooks = FailOpen([telemetry, ProgressLine((folder / "progress").open("w"))])
         record = Record(folder, RingWriter(folder / RINGS_FILE, Ring, self.resolved.recipe.digest), {})

@@ -202,7 +202,7 @@ def test_everything_else_moves_it(name):
     nodes = [node for node in ast.walk(tree) if id(node) not in texts]
     before = {id(node): tree_digest(node) for node in nodes}
     every = [change for node in nodes for change in changes(node)]
-    assert len(every) > 100 or name.endswith("__init__.py")
+    assert len(every) > 30 or name.endswith("__init__.py")
     for change in every:
         with change.made():
             assert tree_digest(change.node) != before[id(change.node)], f"{name}: {change}"
