@@ -8,55 +8,19 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from audited_project import lay_project
+from edited_capsules import changed, resealed, rewritten
 from rocrate.rocrate import ROCrate
 
 import treering as api
-from treering.config.canonical import digest_bytes, digest_file
+from treering.config.canonical import digest_file
 from treering.errors import EvidenceError, NotFoundError, UserError
-from treering.project import Project
 from treering.reproduce.capsule.contents import METADATA, RECORD
 from treering.reproduce.capsule.read import open_capsule
 from treering.reproduce.capsule.unpack import unpack_capsule
 from treering.reproduce.capsule.write import write_capsule
 from treering.runlog.directory import RunDirectory
-from treering.runlog.document import document_text
 from treering.runlog.lock import acquire
 from treering.runlog.recorded_directory import RecordedRunDirectory
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory):
-    root = tmp_path_factory.mktemp("capsule") / "project"
-    root.mkdir()
-    lay_project(root)
-    (root / "experiments").mkdir()
-    shutil.copy(root / "tiny.yaml", root / "experiments/tiny.yaml")
-    project = Project(root)
-    RunDirectory(next(project.runs.iterdir())).resolved.blend.write(project.blend)
-    return project
-
-
-@pytest.fixture(scope="module")
-def packed(template):
-    run = RunDirectory(next(template.runs.iterdir()))
-    return write_capsule(run, template.root.parent / "run.zip", template)
-
-
-@pytest.fixture
-def elsewhere(tmp_path):
-    """An empty project, and a folder that has the files of the corpora under other names."""
-    (tmp_path / "again").mkdir()
-    return Project(tmp_path / "again"), tmp_path / "store"
-
-
-@pytest.fixture(autouse=True)
-def store(template, tmp_path):
-    files = [path for path in sorted(template.corpora.rglob("*")) if path.is_file() and path.name != "manifest.json"]
-    (tmp_path / "store/deep").mkdir(parents=True)
-    for number, path in enumerate(files):
-        shutil.copy(path, tmp_path / ("store/deep" if number % 2 else "store") / f"blob-{number}")
-    return tmp_path / "store"
 
 
 def test_the_same_run_gives_the_same_bytes(template, packed, tmp_path):
@@ -158,26 +122,12 @@ def test_a_running_run_has_none(template, tmp_path):
     assert list(tmp_path.glob("*.zip*")) == []
 
 
-def changed(packed, path, change):
-    """A copy of the capsule whose entries `change` has edited: a list of (ZipInfo, content)."""
-    with zipfile.ZipFile(packed.file) as archive:
-        entries = [(info, archive.read(info)) for info in archive.infolist()]
-    with zipfile.ZipFile(path, "w") as archive:
-        for info, content in change(entries):
-            archive.writestr(info, content, compress_type=info.compress_type)
-    return path
-
-
 def renamed(old, new):
     def change(entries):
         for info, content in entries:
             yield zipfile.ZipInfo(new) if info.filename == old else info, content
 
     return change
-
-
-def rewritten(name, edit):
-    return lambda entries: [(info, edit(content) if info.filename == name else content) for info, content in entries]
 
 
 def added(info, content=b"x"):
@@ -227,18 +177,6 @@ def test_hostile_capsules_are_refused(case, packed, elsewhere):
     assert "get the capsule again" in str(refused.value) or case == "another record"
     assert not (store.parent / "evil").exists()
     assert [path.name for path in project.root.rglob("*") if path.is_file()] == []
-
-
-def resealed(entries, edit):
-    """The entries with a record that fits what `edit` made of its content."""
-
-    def sealed(content):
-        document = json.loads(content)
-        document.pop("digest")
-        edit(document)
-        return document_text(document)[0].encode()
-
-    return rewritten(RECORD, sealed)(entries)
 
 
 def test_a_record_that_lies_consistently_is_refused(packed, elsewhere, tmp_path):
@@ -326,69 +264,3 @@ def test_the_command_lists_what_was_packed(template, packed, treering, monkeypat
     assert "needs       corpus red (train) sha256:" in out
     assert treering("capsule", run, tmp_path / "no/folder.zip")[0] == 2
     assert Path(tmp_path / "out.zip").read_bytes() == packed.file.read_bytes()
-
-
-HEADER = "run/attempts/0001/header.json"
-
-
-def with_header(packed, path, edit):
-    """A capsule whose makers wrote another header, and made everything else fit."""
-    document = json.loads(zipfile.ZipFile(packed.file).read(HEADER))
-    document.pop("digest")
-    edit(document)
-    text = document_text(document)[0].encode()
-
-    def fit(record):
-        record["files"][HEADER] = {"size": len(text), "digest": digest_bytes(text)}
-
-    return changed(packed, path, lambda entries: resealed(rewritten(HEADER, lambda _content: text)(entries), fit))
-
-
-def test_no_variable_of_a_stranger_is_set(packed, elsewhere, tmp_path):
-    path = with_header(
-        packed, tmp_path / "run.zip", lambda header: header["environment"].update(variables={"LD_PRELOAD": "x"})
-    )
-    with pytest.raises(EvidenceError, match=r"attempts/0001/header.json: environment.variables: found LD_PRELOAD"):
-        unpack_capsule(path, *elsewhere)
-    assert not list(elsewhere[0].runs.glob("*"))
-
-
-def test_no_code_of_a_stranger_runs_without_consent(packed, elsewhere, tmp_path, treering, monkeypatch):
-    project, store = elsewhere
-    monkeypatch.chdir(project.root)
-    path = with_header(
-        packed, tmp_path / "run.zip", lambda header: header["code"].update(diff="import os", commit="0" * 40)
-    )
-    code, _, err = treering("reproduce", path, "--corpora", store, "--dry-run")
-    assert (code, "the recorded diff is code of the capsule, expected consent to run it" in err) == (2, True)
-    run = packed.capsule.run[7:15]
-    code, _, err = treering("reproduce", run, "--dry-run")  # unpacked already, and still a stranger's
-    assert (code, "expected consent" in err) == (2, True)
-    code, _, err = treering("reproduce", run, "--environment", "--dry-run")
-    assert (code, "--environment would install the packages that the capsule records" in err) == (2, True)
-    code, out, err = treering("reproduce", run, "--trust", "--dry-run", "--json")
-    items = {each["name"].partition(" (")[0]: each["state"] for each in json.loads(out)["items"]}
-    assert items["corpora"] == "same"
-    assert "expected consent" not in err
-    code, _, err = treering("reproduce", run, "--corpora", store)
-    assert (code, "found --corpora for" in err) == (2, True)
-
-
-def test_no_library_of_a_stranger_is_loaded_without_consent(packed, elsewhere, tmp_path, treering, monkeypatch):
-    project, store = elsewhere
-    monkeypatch.chdir(project.root)
-    tool = {"OMP_TOOL_LIBRARIES": "runs/4950705605aaecc6/evaluations/step-00000001.json"}
-    path = with_header(packed, tmp_path / "run.zip", lambda header: header["environment"].update(variables=tool))
-    code, _, err = treering("reproduce", path, "--corpora", store, "--dry-run")
-    assert (code, "variable OMP_TOOL_LIBRARIES names a place" in err) == (2, True)
-
-
-def test_no_command_of_a_stranger_runs_without_consent(elsewhere, tmp_path, treering, monkeypatch):
-    project, _ = elsewhere
-    monkeypatch.chdir(tmp_path)
-    with api.start("plain") as run:
-        run.step(loss=1.0)
-    write_capsule(RecordedRunDirectory(run.path), tmp_path / "plain.zip", Project(tmp_path))
-    monkeypatch.chdir(project.root)
-    code, _, err = treering("reproduce", tmp_path / "plain.zip")
-    assert (code, "its recorded command is code of the capsule, expected consent to run it" in err) == (2, True)

@@ -11,7 +11,7 @@ import pytest
 import recorded_project
 import versioned_project
 
-from treering.collect.code import code_record, collect_code
+from treering.collect.code import code_record, collect_code, run_git
 from treering.config.canonical import digest_json
 from treering.errors import EvidenceError, NotFoundError, RunLockedError, UserError
 from treering.project import Project
@@ -217,3 +217,24 @@ def test_a_dry_run_prints_the_plan_and_says_by_its_code_what_cannot_be_had(run, 
     document = json.loads(out)
     assert (code, [each["stops"] for each in document["items"] if each["part"] == "data"]) == (3, [True, True])
     assert document["device_hours"] * 3600 >= document["seconds"] > 0
+
+
+def test_nothing_outside_a_reproduction_is_removed(run, project, tmp_path):
+    """The folder of the new project was changed to lead to a folder of the user's."""
+    victim = tmp_path / "home/train/letters"
+    victim.mkdir(parents=True)
+    (tmp_path / "view/data").mkdir(parents=True)
+    (tmp_path / "view/data/corpora").symlink_to(tmp_path / "home")
+    with (
+        pytest.raises(EvidenceError, match="leads out of the reproduction's own folder, expected a place inside"),
+        places.project_view(run, project, tmp_path / "view"),
+    ):
+        pass
+    assert victim.is_dir()
+
+
+def test_a_commit_is_named_by_its_whole_id():
+    head = run_git(ROOT, "rev-parse", "HEAD").strip()
+    assert [sources.has_commit(ROOT, each) for each in (head, "HEAD", head[:12], "--help", f"{head}\n")] == [
+        True, False, False, False, False
+    ]  # fmt: skip

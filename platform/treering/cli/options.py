@@ -55,6 +55,9 @@ LimitOption = Annotated[
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="Any unique prefix of a run's id, or the folder of the run.")
 ]
+TrustOption = Annotated[
+    bool, typer.Option("--trust", help="Run recorded code although another machine or a capsule recorded it.")
+]
 VerifyOption = Annotated[
     bool,
     typer.Option("--verify", help="Also digest the corpora again, and recompute every batch digest."),

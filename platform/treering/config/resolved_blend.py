@@ -18,7 +18,7 @@ from treering.config.model import (
     Section,
     contradiction,
 )
-from treering.config.schema import Experiment
+from treering.config.schema import Experiment, Name
 from treering.errors import ConfigError, EvidenceError, UserError
 from treering.files import read_bytes, write_durably
 
@@ -37,7 +37,7 @@ def check_types(path: Path, section: Section, document: dict[str, Any]) -> None:
 class ResolvedComponent(Section):
     """One corpus of a resolved blend; without a digest it is *declared*: it can be planned, never trained on."""
 
-    corpus: str
+    corpus: Name
     weight: str
     digest: Digest | None
     num_tokens: PositiveInt

@@ -10,7 +10,7 @@ from treering.audit.corpora.catalog import find_corpora
 from treering.audit.dvc.find import stored_corpus
 from treering.collect.devices import node_devices
 from treering.config.resolved import ancestor_folder
-from treering.errors import TreeringError
+from treering.errors import EvidenceError, TreeringError
 from treering.project import Project
 from treering.reproduce.items import CLOSE_NUMBERS, ORDER_ONLY, Item
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
@@ -52,6 +52,7 @@ def project_view(run: RunDirectory, project: Project, root: Path) -> Iterator[Pr
 
     Raises:
         StoreError: a remote does not answer.
+        EvidenceError: the new project's folders lead elsewhere.
     """
     view = Project(root)
     blend = run.resolved.blend
@@ -60,24 +61,39 @@ def project_view(run: RunDirectory, project: Project, root: Path) -> Iterator[Pr
     for component in blend.components:
         digest, folder = component.digest or "", view.corpus(component.corpus)
         if digest in here:
-            _link(here[digest].directory, folder)
+            _free(folder, root)
+            folder.symlink_to(here[digest].directory.resolve(), target_is_directory=True)
         elif digest not in copied and (stored := stored_corpus(project, digest)) is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+            _free(folder, root)
             stored.bring(folder)
     heldout = project.corpus("", "heldout")
     for path in sorted(heldout.iterdir()) if heldout.is_dir() else ():
-        _link(path, view.corpus(path.name, "heldout"))
+        copy = view.corpus(path.name, "heldout")
+        _free(copy, root)
+        copy.symlink_to(path.resolve(), target_is_directory=True)
     yield view
     shutil.rmtree(root)
 
 
-def _link(target: Path, link: Path) -> None:
-    link.parent.mkdir(parents=True, exist_ok=True)
-    if link.is_symlink():
-        link.unlink()
-    elif link.is_dir():
-        shutil.rmtree(link)
-    link.symlink_to(target.resolve(), target_is_directory=True)
+def _free(place: Path, root: Path) -> None:
+    """Frees a place in the new project, where an interrupted call may have left a link or a folder.
+
+    Raises:
+        EvidenceError: the place is outside the new project, where nothing is removed.
+    """
+    if not place.parent.resolve().is_relative_to(root.resolve()):
+        raise EvidenceError(
+            f"{root}: {place} leads out of the reproduction's own folder, expected a place inside; remove {root}",
+            file=root,
+            found=str(place),
+            expected="a place inside",
+            remedy=f"remove {root}",
+        )
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if place.is_symlink():
+        place.unlink()
+    else:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def device_items(header: AttemptHeader, name: str) -> Iterator[Item]:

@@ -1,5 +1,6 @@
 """The code that a run was trained by: the code that is here, or a git worktree at the recorded commit with its diff."""
 
+import re
 import shutil
 import subprocess
 import tempfile
@@ -14,6 +15,8 @@ from treering.collect.code import CODE_RULE, code_difference, code_record, rule_
 from treering.config.canonical import digest_bytes, short
 from treering.errors import EvidenceError, TreeringError
 from treering.foreign import say
+
+_COMMIT: Final = "[0-9a-f]{40}|[0-9a-f]{64}"
 
 HERE: Final = sources_root(Path(__file__))
 """Root of the sources that run."""
@@ -90,8 +93,9 @@ def find_sources(code: Mapping[str, Any], repositories: Sequence[Path]) -> Sourc
 
 
 def has_commit(folder: Path, commit: str) -> bool:
-    """Whether the git repository around a folder has a commit."""
-    return folder.is_dir() and run_git(folder, "cat-file", "-e", f"{commit}^{{commit}}") is not None
+    """Whether the git repository around a folder has a commit, named by its whole id: a record may hold any word."""
+    named = re.fullmatch(_COMMIT, commit) is not None and folder.is_dir()
+    return named and run_git(folder, "cat-file", "-e", f"{commit}^{{commit}}") is not None
 
 
 def check_out(repository: Path, commit: str, diff: str, target: Path) -> None:

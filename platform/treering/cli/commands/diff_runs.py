@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treering.cli.options import JsonOption, project, step_range
+from treering.cli.options import JsonOption, TrustOption, project, step_range
 from treering.cli.output import console, print_json, print_table
 
 if TYPE_CHECKING:
@@ -31,7 +31,13 @@ _SHOWN = 10
 
 
 def diff_runs(
-    a: First, b: Second, *, steps: StepsOption = None, causes: CausesOption = False, json: JsonOption = False
+    a: First,
+    b: Second,
+    *,
+    steps: StepsOption = None,
+    causes: CausesOption = False,
+    trust: TrustOption = False,
+    json: JsonOption = False,
 ) -> None:
     """Compare two runs bit by bit: data, numbers, config, code, environment, layout.
 
@@ -52,12 +58,16 @@ def diff_runs(
     from treering.cli.numbers import plain_numbers
     from treering.ending import EXIT_DIFFERS
     from treering.errors import EvidenceError
+    from treering.reproduce.capsule.consent import refuse_strange_code
     from treering.reproduce.causes import search_causes
     from treering.reproduce.difference import compare_runs, complete
     from treering.runlog.find import named_run
 
     here = project()
     first, second = named_run(here.runs, a), named_run(here.runs, b)
+    if causes:
+        for run in (first, second):
+            refuse_strange_code(run, recorded_python=False, trusted=trust)
     found = complete(compare_runs(first, second, step_range(steps), here), first, second, here)
     search = search_causes(found, first, second, here) if causes else None
     if json:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from treering.cli.numbers import age
-from treering.cli.options import JsonOption, RunArgument, project, step_range
+from treering.cli.options import JsonOption, RunArgument, TrustOption, project, step_range
 from treering.cli.output import console, print_json
 
 if TYPE_CHECKING:
@@ -36,9 +36,6 @@ EnvironmentOption = Annotated[
 ]
 PresentCodeOption = Annotated[
     bool, typer.Option("--present-code", help="Train with the code that is here, whatever code is on record.")
-]
-TrustOption = Annotated[
-    bool, typer.Option("--trust", help="Run recorded code although another machine or a capsule recorded it.")
 ]
 CorporaOption = Annotated[
     Path | None,
