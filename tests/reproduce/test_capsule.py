@@ -12,7 +12,7 @@ from edited_capsules import changed, resealed, rewritten
 from rocrate.rocrate import ROCrate
 
 import treering as api
-from treering.config.canonical import digest_file
+from treering.config.canonical import digest_bytes, digest_file
 from treering.errors import EvidenceError, NotFoundError, UserError
 from treering.reproduce.capsule.contents import METADATA, RECORD
 from treering.reproduce.capsule.read import open_capsule
@@ -68,7 +68,8 @@ def test_an_empty_project_gets_the_run_and_the_corpora_by_content(template, pack
     assert run.state() == packed.capsule.state
     with pytest.raises(UserError, match="is a mirror of a run"):
         run.journal.append(None)
-    assert unpack_capsule(packed.file, project).run.path == run.path  # again: nothing to do
+    again = shutil.copy(packed.file, store / "run(1).zip")
+    assert unpack_capsule(again, project).run.path == run.path  # nothing to do, under any name of the file
 
 
 def test_missing_corpora_are_named_with_all_that_helps_to_find_them(packed, elsewhere):
@@ -196,10 +197,17 @@ def test_a_record_that_lies_consistently_is_refused(packed, elsewhere, tmp_path)
     def other_tokens(document):
         document["orders"][0]["vectors"][0]["tokens"] = "sha256:" + "0" * 64
 
-    shutil.rmtree(project.runs)
     path = changed(packed, tmp_path / "3.zip", lambda es: resealed(es, other_tokens))
     with pytest.raises(EvidenceError, match="has other tokens here than in the capsule's golden vectors"):
         unpack_capsule(path, project, store)
+    assert [path for path in project.root.rglob("*") if path.is_file() or path.is_symlink()] == []
+    path = changed(packed, tmp_path / "4.zip", lambda es: resealed([*es, (zipfile.ZipInfo("run"), b"")], a_file))
+    with pytest.raises(EvidenceError, match="run: found a file that is no record of a run"):
+        unpack_capsule(path, project, store)
+
+
+def a_file(document):
+    document["files"]["run"] = {"size": 0, "digest": digest_bytes(b"")}
 
 
 def named(field, value):

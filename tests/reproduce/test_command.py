@@ -12,7 +12,7 @@ import reporting_trainer
 import versioned_project
 
 from treering.errors import UserError
-from treering.reproduce.command import command_items, plan_command
+from treering.reproduce.command import command_items, in_copy, plan_command
 from treering.runlog.find import find_recorded_runs
 from treering.runlog.reproductions import reproductions_of
 
@@ -107,6 +107,14 @@ def test_commands_that_are_not_run(repository, changes, reason, remedy):
     assert remedy in item.remedy
     trusted = [each.state for each in command_items(run, changed, trusted=True)]
     assert trusted == ["same" if "host" in changes else "cannot"]
+
+
+def test_only_the_folder_itself_is_named_anew():
+    root, work = Path("/home/a/proj"), Path("/copy")
+    words = ("/home/a/proj", "--data=/home/a/proj/x:/home/a/proj", "/home/a/proj-data/x", "/mnt/home/a/proj", "proj")
+    assert [in_copy(word, root, work) for word in words] == [
+        "/copy", "--data=/copy/x:/copy", "/home/a/proj-data/x", "/mnt/home/a/proj", "proj"
+    ]  # fmt: skip
 
 
 def test_steps_that_were_not_reported(repository):

@@ -1,6 +1,7 @@
 """What a plan says of code, environment, data and devices, with the message of each thing that cannot be had."""
 
 import json
+import os
 import platform
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ from treering.collect.code import code_record, collect_code, run_git
 from treering.config.canonical import digest_json
 from treering.errors import EvidenceError, NotFoundError, RunLockedError, UserError
 from treering.project import Project
-from treering.reproduce import environment, places, plan, sources
+from treering.reproduce import environment, make, places, plan, sources
 from treering.runlog.copied import look
 from treering.runlog.find import find_runs
 from treering.runlog.lock import acquire
@@ -231,6 +232,17 @@ def test_nothing_outside_a_reproduction_is_removed(run, project, tmp_path):
     ):
         pass
     assert victim.is_dir()
+
+
+def test_two_calls_at_once_begin_one_reproduction(run, project):
+    found, _, _ = planned(run, project)
+    digest = run.resolved.recipe.digest
+    lock = acquire(run.path / "reproductions/lock")
+    with pytest.raises(RunLockedError, match="reproductions: another process"):
+        make.begin(run, digest, found, recorded_python=False, present_code=False)
+    os.close(lock)
+    folders = [make.begin(run, digest, found, recorded_python=False, present_code=False).number for _ in range(2)]
+    assert folders == [1, 1]
 
 
 def test_a_commit_is_named_by_its_whole_id():

@@ -178,5 +178,5 @@ class Trials:
 @pytest.fixture
 def trials(zygote, monkeypatch):
     found = Trials(zygote)
-    monkeypatch.setattr("treering.reproduce.trial._start", found.start)
+    monkeypatch.setattr("treering.reproduce.trial.start_trainer", found.start)
     return found

@@ -34,7 +34,7 @@ class Noise(Hook):
 @pytest.fixture
 def repeats(trials, project, monkeypatch):
     """Runs the self-test with trainings that the zygote forks."""
-    monkeypatch.setattr("treering.reproduce.repeat._start", trials.start)
+    monkeypatch.setattr("treering.reproduce.repeat.start_trainer", trials.start)
     monkeypatch.chdir(project.root)
 
     def check(*options):

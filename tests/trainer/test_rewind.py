@@ -203,6 +203,9 @@ def test_other_corpora_are_refused(copied, treering):
     write_letters(project, planted=None)
     code, _, err = treering("rewind", run.id, "--to", 20, "--no-train")
     assert (code, "corpus letters is another one than run" in err) == (2, True)
+    other = "--set=optimizer.beta2=0.98"
+    code, _, err = treering("rewind", run.id, "--to", 20, "--no-train", other)
+    assert (code, "corpus letters is another one than run" in err) == (2, True)
     assert [file.name for file in project.experiments.iterdir()] == ["spiked.yaml"]
 
 

@@ -44,9 +44,10 @@ def test_conditions_reach_the_trainer(reference, project):
     assert "environment" in again.changed
 
 
-def test_an_interrupted_trial_goes_on_and_a_finished_one_trains_nothing(reference, project, tmp_path, trials):
+@pytest.mark.parametrize("step", [9, 15], ids=["in the middle", "before the checkpoint of the last step"])
+def test_an_interrupted_trial_goes_on_and_a_finished_one_trains_nothing(step, reference, project, tmp_path, trials):
     stretch = Stretch(reference, None, 15)
-    trials.faults = {"kill_after_ring": {"step": 9}}
+    trials.faults = {"kill_after_ring": {"step": step}}
     with pytest.raises(TrainingError, match=r"steps 1 to 15 could not be trained again, exit code -9"):
         train_again(stretch, project=project.root, folder=tmp_path, as_recorded=True)
     trials.faults = {}

@@ -6,6 +6,7 @@ the folders of runs and checkpoints: the command must not find them, and must no
 """
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -177,7 +178,7 @@ def _present(code: Mapping[str, Any], place: Path, why: str) -> Item:
 def _data_item(header: RecordedHeader) -> Item:
     if header.data is not None:
         return Item("data", "blend", "same", "the command reads the corpora by digest")
-    return Item("data", "what the command reads", "unknown", "not recorded: the digests of the batches will tell")
+    return Item("data", "what the command reads", "unknown", "not recorded: the digests of the batches are compared")
 
 
 def run_again(command: Command, folder: ReproductionFolder, *, recorded_python: bool) -> RecordedRunDirectory:
@@ -208,7 +209,7 @@ def run_again(command: Command, folder: ReproductionFolder, *, recorded_python: 
     python = None
     if recorded_python:
         python = make_environment(header.environment, folder.path / "environment", treering=is_installed(HERE))
-    words = [word.replace(str(command.root), str(work)) for word in header.command]
+    words = [in_copy(word, command.root, work) for word in header.command]
     words[0] = _program(header, python)
     variables = {**os.environ, **recorded_variables(header.environment), RUNS_VARIABLE: str(folder.runs.absolute())}
     if python is not None and not is_installed(HERE):  # the code that records
@@ -232,6 +233,11 @@ def run_again(command: Command, folder: ReproductionFolder, *, recorded_python: 
         )
     remove(command.root, work)
     return found[-1]
+
+
+def in_copy(word: str, root: Path, work: Path) -> str:
+    """A word of the command with the copy in place of the original folder, but not of a folder whose name goes on."""
+    return re.sub(rf"(?<![\w.~-]){re.escape(str(root))}(?=[/:,;'\"\s]|$)", lambda _: str(work), word)
 
 
 def _program(header: RecordedHeader, python: Path | None) -> str:

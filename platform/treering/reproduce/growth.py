@@ -131,7 +131,7 @@ def judge_losses(
 _WORDS: Final = {
     "rounding": "No larger than rounding noise",
     "real": "A real divergence, not rounding noise",
-    "unknown": "Rounding noise or a real divergence: it cannot be told",
+    "unknown": "Rounding noise or a real divergence: not known",
 }
 
 

@@ -45,7 +45,18 @@ def begin(run: AnyRun, digest: str, plan: Plan, *, recorded_python: bool, presen
         plan: what will be done.
         recorded_python: whether a virtual environment is made from the recorded versions.
         present_code: whether the code that is here trains, whatever code is on record.
+
+    Raises:
+        RunLockedError: another process begins one at this moment.
     """
+    lock = acquire(run.path / REPRODUCTIONS / "lock")  # two calls must not take the same number
+    try:
+        return _begin(run, digest, plan, recorded_python=recorded_python, present_code=present_code)
+    finally:
+        os.close(lock)
+
+
+def _begin(run: AnyRun, digest: str, plan: Plan, *, recorded_python: bool, present_code: bool) -> ReproductionFolder:
     code: Literal["present", "recorded"] = "present" if present_code else "recorded"
     environment = "recorded" if recorded_python else "present"
     wanted = (digest, plan.first_step, plan.last_step, plan.from_step, environment, code)

@@ -4,10 +4,9 @@ Both trainings begin from the same seed, in the layout that the config gives her
 """
 
 import os
-import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -16,6 +15,7 @@ from treering.ending import EXIT_RESTART
 from treering.errors import TrainingError
 from treering.project import Project
 from treering.reproduce.difference import RunDifference, compare_runs
+from treering.reproduce.trial import start_trainer
 from treering.reproduce.weights import compare_weights
 from treering.runlog.directory import RunDirectory
 from treering.runlog.find import find_runs
@@ -55,7 +55,7 @@ def _train(folder: Path, config: Path, overrides: Sequence[str], project: Projec
         sys.executable, "-m", "treering_trainer.launch", str(config), f"--runs={folder}", "--no-publish",
         f"--stop-after={STEPS}", *(f"--set={each}" for each in overrides),
     ]  # fmt: skip
-    code = _start(command, project.root, {**os.environ, "MLFLOW_TRACKING_URI": ""})
+    code = start_trainer(command, project.root, {**os.environ, "MLFLOW_TRACKING_URI": ""})
     runs = find_runs(folder)
     if code not in {0, EXIT_RESTART} or not runs:
         raise TrainingError(
@@ -63,8 +63,3 @@ def _train(folder: Path, config: Path, overrides: Sequence[str], project: Projec
             "are above"
         )
     return runs[0]
-
-
-def _start(command: Sequence[str], project: Path, variables: Mapping[str, str]) -> int:
-    """Runs the trainer to its end and returns its exit code; what it prints goes to standard error."""
-    return subprocess.run(command, cwd=project, stdout=sys.stderr, env=variables, check=False).returncode

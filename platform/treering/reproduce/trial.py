@@ -189,7 +189,7 @@ def train_again(
     copy = RunDirectory(folder.resolve() / run.id)
     folder.mkdir(parents=True, exist_ok=True)
     _lay_beginning(stretch, copy)
-    done = _last_step(copy)
+    done = max((each.step for each in copy.checkpoints() if each.has_manifest), default=0)  # a ring alone is done again
     recorded = stretch.header(max(stretch.first, min(done + 1, stretch.last)))
     code = 0
     if done < stretch.last:
@@ -200,7 +200,7 @@ def train_again(
             str(conditions.python or sys.executable), "-m", "treering_trainer.launch", str(document),
             f"--runs={folder.resolve()}", "--no-publish", "--continue-changed", f"--stop-after={stretch.last}",
         ]  # fmt: skip
-        code = _start(command, project or Path.cwd(), _environment(conditions))
+        code = start_trainer(command, project or Path.cwd(), _environment(conditions))
         copy = RunDirectory(copy.path)
     if code not in {0, EXIT_RESTART} or _last_step(copy) < stretch.last:
         raise TrainingError(
@@ -258,7 +258,7 @@ def _environment(conditions: Conditions) -> dict[str, str]:
     return {name: value for name, value in variables.items() if value is not None}
 
 
-def _start(command: Sequence[str], project: Path, variables: Mapping[str, str]) -> int:
+def start_trainer(command: Sequence[str], project: Path, variables: Mapping[str, str]) -> int:
     """Runs the trainer to its end and returns its exit code; what it prints goes to standard error."""
     return subprocess.run(command, cwd=project, stdout=STANDARD_ERROR, env=variables, check=False).returncode
 

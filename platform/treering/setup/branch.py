@@ -132,7 +132,8 @@ def plan_branch(
     experiment = validate_section(file, Experiment, document)
     resolved = resolve_run(experiment, resolve_blend(experiment, project), str(file), runs=run.path.parent)
     blend = run.resolved.blend
-    if not overrides and resolved.blend.digest != blend.digest:
+    of_data = any(override.partition("=")[0].split(".")[0] in {"blend", "corpora"} for override in overrides)
+    if not of_data and resolved.blend.digest != blend.digest:
         theirs = {each.corpus: each.digest for each in blend.components}
         other = [each.corpus for each in resolved.blend.components if each.digest != theirs.get(each.corpus)]
         raise UserError(

@@ -1,4 +1,4 @@
-"""Golden vectors of the data order: samples that whoever makes a run again must read, checked before it trains."""
+"""Golden vectors of the data order: samples that a run reads, compared before a reproduction trains."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final

@@ -73,12 +73,21 @@ def unpack_capsule(path: Path, project: Project, corpora: Path | None = None, pr
         if found is not None and (lost := [each for each in found.missing if each in needed]):
             missing = missing_text(record, FoundFiles(found.files, tuple(lost), found.tokenizer_missing))
             raise NotFoundError(f"{corpora}: has not all corpora of {path}; ask for them by digest:\n  {missing}")
-        run = _place_run(capsule, project, progress)
-        for each in needed:
-            _place_corpus(capsule, each, found.files if found else {}, project)
+        beside: dict[Path, Path] = {}
+        try:
+            run = _unpack_run(capsule, project, beside, progress)
+            corpora_found = find_corpora(project, [each.blend for each in orders_of(run)]).corpora
+            for each in needed:
+                corpus = _link_corpus(capsule, each, found.files if found else {}, project, beside)
+                corpora_found.setdefault(corpus.digest, corpus)
+            compared = check_vectors(run, record.orders, corpora_found)
+            for folder in reversed(beside):  # the run last: with it, all is there
+                replace_durably(beside[folder], folder)
+        finally:
+            for unfinished in beside.values():
+                shutil.rmtree(unfinished, ignore_errors=True)
         _place_tokenizer(record, found.files if found else {}, project)
-    catalog = find_corpora(project, [each.blend for each in orders_of(run)])
-    return Unpacked(run, record, check_vectors(run, record.orders, catalog.corpora))
+    return Unpacked(_run_in(project.run(short(record.run, RUN_ID_LENGTH)), record), record, compared)
 
 
 def _is_here(project: Project, needed: NeededCorpus) -> bool:
@@ -98,8 +107,8 @@ def _is_here(project: Project, needed: NeededCorpus) -> bool:
     return True
 
 
-def _place_run(capsule: OpenCapsule, project: Project, progress: Progress) -> AnyRun:
-    """Unpacks the run's folder.
+def _unpack_run(capsule: OpenCapsule, project: Project, beside: dict[Path, Path], progress: Progress) -> AnyRun:
+    """Unpacks the run's folder beside its place, which `beside` gets with its place; nothing if the run is here.
 
     Raises:
         EvidenceError: a file is damaged, or the records are another run's.
@@ -108,8 +117,9 @@ def _place_run(capsule: OpenCapsule, project: Project, progress: Progress) -> An
     record = capsule.record
     folder = project.run(short(record.run, RUN_ID_LENGTH))
     run = _run_in(folder, record)
+    digest = digest_file(capsule.path)
     mark = Mirror(
-        store=f"{CAPSULE}{capsule.path.name} ({digest_file(capsule.path)})",
+        store=f"{CAPSULE}{capsule.path.name} ({digest})",
         project=record.experiment,
         state=record.state,
         written_at=record.written_at,
@@ -117,8 +127,8 @@ def _place_run(capsule: OpenCapsule, project: Project, progress: Progress) -> An
         rewritten={},
     )
     if folder.exists():
-        if run.mirror == mark:
-            return run
+        if run.mirror and run.mirror.from_capsule and run.mirror.store.endswith(f" ({digest})"):
+            return run  # whatever its file was called
         raise UserError(
             f"{folder}: is here already and not from this capsule, expected no such run; `treering reproduce "
             f"{folder.name}` makes the run here again, or use an empty folder as project"
@@ -127,19 +137,16 @@ def _place_run(capsule: OpenCapsule, project: Project, progress: Progress) -> An
     room, total = shutil.disk_usage(project.root).free, sum(record.files[name].size for name in names)
     if total > room:
         raise UserError(f"{project.root}: has {room:,} bytes left, expected {total:,} for the run of {capsule.path}")
-    beside = project.runs / f".{folder.name}.{os.getpid()}"
-    try:
-        for done, name in enumerate(names, 1):
-            target = beside / PurePosixPath(name).relative_to(RUN)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with target.open("xb") as file:
-                capsule.copy(name, file)
-            progress("records", done, len(names))
-        _check_identity(_run_in(beside, record), record, capsule.path)
-        mark.write(_run_in(beside, record).mirror_file)
-        replace_durably(beside, folder)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+    unpacked = beside[folder] = project.runs / f".{folder.name}.{os.getpid()}"
+    for done, name in enumerate(names, 1):
+        target = unpacked / PurePosixPath(name).relative_to(RUN)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("xb") as file:
+            capsule.copy(name, file)
+        progress("records", done, len(names))
+    run = _run_in(unpacked, record)
+    _check_identity(run, record, capsule.path)
+    mark.write(run.mirror_file)
     return run
 
 
@@ -157,7 +164,7 @@ def _names_of_run(capsule: OpenCapsule) -> Iterator[str]:
         parts = PurePosixPath(name).parts
         if parts[0] != RUN:
             continue
-        inside = PurePosixPath(*parts[3:] if parts[1] == ANCESTORS else parts[1:]).as_posix()
+        inside = PurePosixPath(*parts[3:] if parts[1:2] == (ANCESTORS,) else parts[1:]).as_posix()
         if kind_of(inside) is None or REPRODUCTIONS in parts:
             raise EvidenceError(
                 f"{capsule.path}: {name}: found a file that is no record of a run, expected records alone",
@@ -194,34 +201,33 @@ def _check_identity(run: AnyRun, record: Capsule, path: Path) -> None:
             )
 
 
-def _place_corpus(capsule: OpenCapsule, needed: NeededCorpus, files: Mapping[str, Path], project: Project) -> None:
-    """Makes a corpus's folder of links to its files and the manifest of the capsule.
+def _link_corpus(
+    capsule: OpenCapsule, needed: NeededCorpus, files: Mapping[str, Path], project: Project, beside: dict[Path, Path]
+) -> Corpus:
+    """Makes a corpus's folder of links to its files and the manifest of the capsule, beside its place.
 
     Raises:
         EvidenceError: the manifest of the capsule is another one than its record says.
     """
     folder = project.corpus(needed.name, needed.split)
-    beside = folder.with_name(f".{folder.name}.{os.getpid()}")
-    try:
-        beside.mkdir(parents=True)
-        if needed.manifest is not None:
-            with (beside / MANIFEST).open("xb") as file:
-                capsule.copy(needed.manifest, file)
-        for name, packed in needed.files.items():
-            (beside / name).symlink_to(files[packed.digest].resolve())
-        found = Corpus.open(beside)
-        said = {name: (each["size"], each["sha256"]) for name, each in found.manifest["files"].items()}
-        if found.digest != needed.digest or said != {name: (f.size, f.digest) for name, f in needed.files.items()}:
-            raise EvidenceError(
-                f"{capsule.path}: {needed.manifest}: found the manifest of {found.digest}, expected {needed.digest} by "
-                "the capsule's record",
-                file=capsule.path,
-                found=found.digest,
-                expected=needed.digest,
-            )
-        replace_durably(beside, folder)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+    linked = beside[folder] = folder.with_name(f".{folder.name}.{os.getpid()}")
+    linked.mkdir(parents=True)
+    if needed.manifest is not None:
+        with (linked / MANIFEST).open("xb") as file:
+            capsule.copy(needed.manifest, file)
+    for name, packed in needed.files.items():
+        (linked / name).symlink_to(files[packed.digest].resolve())
+    found = Corpus.open(linked)
+    said = {name: (each["size"], each["sha256"]) for name, each in found.manifest["files"].items()}
+    if found.digest != needed.digest or said != {name: (f.size, f.digest) for name, f in needed.files.items()}:
+        raise EvidenceError(
+            f"{capsule.path}: {needed.manifest}: found the manifest of {found.digest}, expected {needed.digest} by "
+            "the capsule's record",
+            file=capsule.path,
+            found=found.digest,
+            expected=needed.digest,
+        )
+    return found
 
 
 def _place_tokenizer(record: Capsule, files: Mapping[str, Path], project: Project) -> None:
