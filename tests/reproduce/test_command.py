@@ -30,6 +30,7 @@ for step in range(run.last_step + 1, 7):
     if step % 2 == 0:
         Path("weights.bin").write_bytes(bytes([step] * 8))
         run.checkpoint("weights.bin")
+Path("large.bin").write_bytes(bytes([offset]) * (17 << 20))
 run.finish()
 """
 
@@ -85,6 +86,7 @@ def test_a_command_that_reads_other_data_now(tmp_path, monkeypatch, treering):
     assert document["sentence"].startswith("The data differ from step 4")
     assert document["plan"]["items"][1]["reason"].startswith("no commit is recorded; the script has the recorded")
     assert (tmp_path / "weights.bin").read_bytes() == bytes([6] * 8)
+    assert (tmp_path / "large.bin").read_bytes()[:1] == b"\1"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Makes a run of another trainer again: its recorded command, in a copy of its working directory, recorded beside.
 
 The copy has the tracked files of the recorded commit with the recorded diff, or without git the files as they are. What
-git does not track is copied if it is a small file, and linked if it is large or a folder, such as data. Left out are
+git does not track is copied if it is a file, and linked if it is a folder, such as data. Left out are
 the folders of runs and checkpoints: the command must not find them, and must not write over them.
 """
 
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from treering.collect.code import is_installed, run_git
 from treering.config.canonical import digest_bytes, digest_file, short
@@ -31,9 +31,6 @@ from treering.runlog.find import find_recorded_runs
 from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering.runlog.recorded_records import RecordedHeader
 from treering.runlog.reproductions import ReproductionFolder
-
-_COPIED_BYTES: Final = 16 << 20
-"""Files beside the tracked ones are copied up to this size, and linked above it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +280,7 @@ def _lay_beside(source: Path, target: Path, left_out: set[Path], folders: set[Pa
             _lay_beside(entry, copy, left_out, folders)
         elif copy.exists() or copy.is_symlink():
             continue
-        elif entry.is_file() and entry.stat().st_size <= _COPIED_BYTES:
+        elif entry.is_file():  # of any size: through a link the command would write over the original
             shutil.copy2(entry, copy)
         else:
             copy.symlink_to(entry.resolve(), target_is_directory=entry.is_dir())
