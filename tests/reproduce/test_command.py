@@ -89,6 +89,18 @@ def test_a_command_that_reads_other_data_now(tmp_path, monkeypatch, treering):
     assert (tmp_path / "large.bin").read_bytes()[:1] == b"\1"
 
 
+def test_a_command_that_stops_early_is_not_identical(tmp_path, monkeypatch, treering):
+    (tmp_path / "train.py").write_text(LOOP.replace("run.last_step + 1, 7", "1, int(Path('steps').read_text()) + 1"))
+    (tmp_path / "offset.json").write_text("1")
+    (tmp_path / "steps").write_text("6")
+    run = trained(tmp_path, "train.py")
+    (tmp_path / "steps").write_text("3")
+    monkeypatch.chdir(tmp_path)
+    code, _, err = treering("reproduce", run.id)
+    assert code == 3
+    assert "ends at step 3, expected step 6 as the original; the steps up to there are equal" in " ".join(err.split())
+
+
 @pytest.mark.parametrize(
     ("changes", "reason", "remedy"),
     [

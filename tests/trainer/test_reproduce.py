@@ -57,6 +57,7 @@ def test_a_run_that_was_killed_twice_is_identical_by_its_rebuilt_code(killed_twi
     code, out, err = treering("reproduce", run.id)
     assert code == 0, out + err
     assert "Identical to the last bit over 15 steps: the same data, and every recorded number" in out
+    assert "The weights after step 15 are equal." in " ".join(out.split())
     assert content(run) == before
     (folder,) = reproductions_of(run)
     again = RunDirectory(folder.runs / run.id)
@@ -79,7 +80,19 @@ def test_some_steps_from_the_checkpoint_before_them(plain, monkeypatch, treering
     document = json.loads(out)
     assert (document["first_step"], document["last_step"], document["from_step"]) == (13, 14, 12)
     assert document["comparison"]["numbers"]["compared_steps"] == 2
+    assert document["sentence"].endswith("No weights were compared.")
     assert document["identical"]
+
+
+def test_an_update_that_no_later_loss_shows_is_seen_in_the_weights(plain, trials, monkeypatch, treering):
+    here, run = plain
+    monkeypatch.chdir(here.root)
+    trials.faults = {"secret_rate": {"step": 12}}
+    code, out, err = treering("reproduce", run.id, "--steps", "12:12", "--json")
+    document = json.loads(out)
+    assert (code, document["identical"], document["comparison"]["numbers"]["first_step"]) == (6, False, None), err
+    assert "Every recorded number of 4 steps is equal to the last bit. Of " in document["sentence"]
+    assert "weights after step 12, " in document["sentence"]
 
 
 def test_a_reproduction_that_was_killed_goes_on(plain, trials, monkeypatch, treering):

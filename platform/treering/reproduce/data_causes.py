@@ -164,7 +164,8 @@ def _fed_otherwise(first: RunDirectory, second: RunDirectory, step: int, project
     if not batches or any(each.recomputed_digest is None for each in batches):
         return Candidate("data", text, "untested", needs)
     wrong = [name for name, each in zip(("first", "second"), batches, strict=True) if not each.content_bound]
-    evidence = f"recomputed from the corpora, the batch of step {step} is not that of the {' and the '.join(wrong)} run"
+    named = f"is not that of the {' and the '.join(wrong)} run" if wrong else "is that of both runs"
+    evidence = f"recomputed from the corpora, the batch of step {step} {named}"
     return Candidate("data", text, "cause" if wrong else "not_cause", evidence)
 
 

@@ -176,7 +176,7 @@ def compare_runs(
     return RunDifference(first.id, second.id, data, numbers, growth, config, layout, code, environment, tuple(doubts))
 
 
-def complete(found: RunDifference, first: AnyRun, second: AnyRun, project: Project) -> RunDifference:
+def complete(found: RunDifference, first: AnyRun, second: AnyRun, project: Project, *, after: int = 0) -> RunDifference:
     """The same difference with weights and seeds, which take longer: torch is loaded, and other runs are read.
 
     Args:
@@ -184,11 +184,12 @@ def complete(found: RunDifference, first: AnyRun, second: AnyRun, project: Proje
         first: one run.
         second: the other run.
         project: whose runs show what seeds do.
+        after: weights up to this step are not compared: one run began with a copy of the other's checkpoint.
     """
     doubts = list(found.doubts)
     weights = seeds = None
     try:
-        weights = compare_weights(first, second, found.first_step)
+        weights = compare_weights(first, second, found.first_step, after=after)
         doubts += weights.doubts
         if found.first_step is not None or any(each.differences for each in weights.steps):
             seeds = judge_by_seeds(first, second, runs_of_any_trainer(project.runs))

@@ -46,8 +46,10 @@ def _identical(found: "RunDifference", numbers: NumbersComparison) -> str:
         text = f"Identical to the last bit {steps}: the same data, and every recorded number{heldout}."
     else:
         text = f"Every recorded number is equal to the last bit {steps}{heldout}; what was read is not known."
-    weights = found.weights.steps[-1:] if found.weights is not None else ()
-    return text + "".join(f" The weights after step {each.step:,} are equal." for each in weights)
+    if found.weights is None:
+        return text
+    weights = "".join(f" The weights after step {each.step:,} are equal." for each in found.weights.steps[-1:])
+    return text + (weights or " No weights were compared.")
 
 
 def _numbers(found: "RunDifference", numbers: NumbersComparison) -> str:

@@ -49,13 +49,14 @@ class WeightsComparison:
     doubts: tuple[Doubt, ...]
 
 
-def compare_weights(first: AnyRun, second: AnyRun, step: int | None) -> WeightsComparison:
+def compare_weights(first: AnyRun, second: AnyRun, step: int | None, *, after: int = 0) -> WeightsComparison:
     """Compares the weights of two runs after steps of which both kept a checkpoint.
 
     Args:
         first: one run.
         second: the other run.
         step: the first step with other numbers; None where there is none.
+        after: checkpoints up to this step do not count: one run began with a copy of the other's.
 
     Raises:
         EvidenceError: a record of a run does not hold.
@@ -64,16 +65,16 @@ def compare_weights(first: AnyRun, second: AnyRun, step: int | None) -> WeightsC
         text = "the weights: the form of another trainer's checkpoints is not known"
         return WeightsComparison((), (Doubt("missing", text, "load both with that trainer, and compare there"),))
     saved = [_on_path(run) for run in (first, second)]
-    common = sorted(saved[0].keys() & saved[1].keys())
+    common = sorted(each for each in saved[0].keys() & saved[1].keys() if each > after)
     if not common:
         text = "the weights: no step has a checkpoint in both runs"
         return WeightsComparison((), (Doubt("missing", text, "keep more with `checkpoint.keep_every`"),))
     before = [each for each in common if step is None or each < step][-1:]
-    after = [each for each in common if step is not None and each >= step][:1]
+    behind = [each for each in common if step is not None and each >= step][:1]
     if find_spec("treering_trainer") is None or find_spec("torch") is None:
         text = "the weights: the trainer is not installed here"
         return WeightsComparison((), (Doubt("missing", text, "`pip install 'treering[trainer]'`"),))
-    pairs = [(saved[0][each], saved[1][each]) for each in (*before, *after)]
+    pairs = [(saved[0][each], saved[1][each]) for each in (*before, *behind)]
     try:
         found = _compared(pairs)
     except (EvidenceError, TrainingError) as error:

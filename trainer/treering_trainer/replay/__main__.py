@@ -139,7 +139,8 @@ def _compared(recorded: Ring, again: Ring, picked: bool) -> ReplayedStep:
         picked=picked,
         loss=recorded.loss,
         replayed_loss=again.loss,
-        identical=all(getattr(recorded, name) == getattr(again, name) for name in names),
+        # By their digits: NaN is equal to NaN, and -0.0 is not 0.0.
+        identical=all(repr(getattr(recorded, name)) == repr(getattr(again, name)) for name in names),
     )
 
 
