@@ -118,7 +118,8 @@ def test_crosshair_zoom_brush_click_and_scale(lay_run, tmp_path) -> None:
 
 
 def test_a_live_run_grows_without_fading_and_keeps_the_crosshair(lay_run, tmp_path, request) -> None:
-    run = RunDirectory(lay_run(stop_at=120, status=None, ended_ago_s=5))
+    # Stalled from the beginning: a state that changes meanwhile moves the panels away from the pointer.
+    run = RunDirectory(lay_run(stop_at=120, status=None, ended_ago_s=100))
     held = acquire(run.lock)
     request.addfinalizer(lambda: os.close(held))
     rings = run.path / "attempts" / "0001" / "rings.jsonl"
