@@ -59,6 +59,23 @@ def test_one_bit_of_a_step_that_was_done_twice_is_found_against_the_newest_attem
     assert numbers.text.startswith("step 14 differs from the same step of attempt 1: loss 3.986, then 3.98600")
 
 
+@pytest.mark.parametrize("off", [None, 6, 11])
+def test_each_step_is_compared_with_the_newest_earlier_attempt_that_had_it(writer, off):
+    lay(writer.start(), 4).save()
+    lay(writer, 4).save()
+    lay(writer, 2)
+    lay(writer.start(checkpoint(writer, 8)), 4)
+    lay(writer.start(checkpoint(writer, 4)), 8, loss=lambda step: 3.0 if step == off else 4.0 - 0.001 * step)
+    third = audit_restarts(writer.run).borders[1]
+    numbers = next(each for each in third.aspects if each.name == "numbers")
+    assert third.overlap == (5, 12)
+    if off is None:
+        assert (third.proof, numbers.text) == ("proven", "8 steps are equal to those of attempt 1, 2 to the last bit")
+    else:
+        assert (third.proof, numbers.step) == ("changed", off)
+        assert numbers.text.startswith(f"step {off} differs from the same step of attempt {1 if off == 6 else 2}: loss")
+
+
 def test_what_changed_beside_a_restart_without_an_overlap_leaves_the_numbers_unseen(writer):
     lay(writer.start(), 10).save().end("interrupted")
     kernels = writer.run.attempts()[0].header.kernels

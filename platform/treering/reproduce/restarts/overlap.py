@@ -35,20 +35,32 @@ def repeated(resumed: PathColumns, after_step: int, earlier: Sequence[tuple[int,
         after_step: the step that it goes on from.
         earlier: number and columns of the attempts before it, oldest first.
 
+    Returns:
+        Stretches of steps in their order, none twice.
+
     Raises:
         EvidenceError: a ring was changed, removed or put in.
     """
     found: list[Repeated] = []
-    first, last = after_step + 1, resumed.last_step
+    left = [range(after_step + 1, resumed.last_step + 1)]
     for number, columns in reversed(earlier):
-        steps = range(first, min(last, columns.last_step) + 1)
-        if not steps:
-            continue
-        numbers = compare_numbers(columns, resumed, steps)
-        if numbers.compared_steps:
-            found.append(Repeated(number, steps, numbers))
-            first = steps.stop
-    return found
+        did = range(_first_step(columns), columns.last_step + 1)
+        still: list[range] = []
+        for steps in left:
+            both = range(max(steps.start, did.start), min(steps.stop, did.stop))
+            numbers = compare_numbers(columns, resumed, both) if both else None
+            if numbers is None or not numbers.compared_steps:
+                still.append(steps)
+                continue
+            found.append(Repeated(number, both, numbers))
+            still += [each for each in (range(steps.start, both.start), range(both.stop, steps.stop)) if each]
+        left = still
+    return sorted(found, key=lambda each: each.steps.start)
+
+
+def _first_step(columns: PathColumns) -> int:
+    """The first step of an attempt alone."""
+    return min((part.first_step for each, _ in columns.stretches for part in each.head().parts), default=1)
 
 
 def overlap_of(found: Sequence[Repeated]) -> tuple[int, int] | None:
@@ -74,7 +86,7 @@ def numbers_aspect(found: Sequence[Repeated], run: str, after_step: int) -> Aspe
             text = f"step {step:,} differs from the same step of attempt {each.earlier}: {values}"
             return Aspect("numbers", "changed", text, step)
     count = sum(each.numbers.compared_steps for each in found)
-    whom = ", ".join(str(each.earlier) for each in found)
+    whom = ", ".join(map(str, sorted({each.earlier for each in found})))
     return Aspect("numbers", "proven", f"{count:,} steps are equal to those of attempt {whom} to the last bit")
 
 
