@@ -2,7 +2,9 @@
 
 A trial begins at a checkpoint of the first run before the divergence, under the conditions of the second training. It
 goes back to what the first training had in one thing: code, environment, variables, kernels or layout. Where the steps
-come out as in the first run to the last bit, that thing is the cause. Data causes need no training (`data_causes`).
+come out as in the first run to the last bit, that thing is the cause. Where they do under the conditions of the second
+training, the runs may have parted before the checkpoint, in what no number shows: the trials then begin at the start.
+Data causes need no training (`data_causes`).
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,5 +1,6 @@
 """The trials of a search for causes: the divergent steps, trained again with one thing after the other as recorded."""
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -18,6 +19,9 @@ from treering.runlog.ring import Ring
 _COMPARED: Final = ("loss", "grad_norm", "batch_digest", "applied", "learning_rate", "validation")
 _START_S: Final = 15.0
 """About what starting the trainer takes: imports of torch and DeepSpeed, and the model."""
+
+_LONG_S: Final = 600.0
+"""Trials that were to begin at a checkpoint begin at the start of the run only where these steps took no longer."""
 
 Bits = dict[int, tuple[str, ...]]
 
@@ -76,10 +80,14 @@ class Search:
 
     def run(self) -> None:
         """Does the trials until the steps come out as in the first training."""
-        self._announce()
-        self._original = _bits(_rings(self.stretch.run, self.stretch.first, self.stretch.last))
         try:
-            control = self._train("the conditions of the second training", self.present)
+            control = self._control()
+            unseen = ""
+            if _bits(control.rings) == self._original and not self._begins_shared():
+                unseen = self._bound()
+                if not unseen:  # the runs may have parted before the checkpoint, in what no number shows
+                    self.stretch = replace(self.stretch, base=None)
+                    control = self._control()
         except TrainingError as error:
             self.untested(f"the steps could not be trained here ({error}); needs a trial")
             return
@@ -87,10 +95,49 @@ class Search:
         pairs = (("code", self.header.code, ran.code), ("environment", self.header.environment, ran.environment))
         other = " and ".join(text for text, mine, its in pairs if mine["digest"] != its["digest"])
         self._doubt = f"; but {other} of these trials are not those of the second run" if other else ""
+        self._doubt += unseen and (
+            f"; but the runs may have parted before step {self.stretch.first}, in what no number shows, and {unseen}"
+        )
         if _bits(control.rings) == self._original:
             self._without_change()
         elif not self._single() and not self._combined():
             self._unnamed(control)
+
+    def _control(self) -> Trial:
+        """Trains the steps under the conditions of the second training.
+
+        Raises:
+            TrainingError: the training ended early.
+        """
+        self._announce()
+        self._original = _bits(_rings(self.stretch.run, self.stretch.first, self.stretch.last))
+        return self._train("the conditions of the second training", self.present)
+
+    def _begins_shared(self) -> bool:
+        """Whether the trials begin where the runs are surely the same: at their start, or in what one has of the other.
+
+        A reproduction begins with a copy of a checkpoint, whose digest no other training gives: it holds a clock.
+        """
+        base, run = self.stretch.base, self.stretch.run
+        if base is None:
+            return True
+        own = {each.digest for each in run.checkpoints() if base.step <= each.step < self.step and each.has_manifest}
+        return any(each.has_manifest and each.digest in own for each in self.second.checkpoints())
+
+    def _bound(self) -> str:
+        """Why trials cannot begin at the start of the runs; empty where they can."""
+        run = self.stretch.run
+        for each in (run, self.second):
+            for before, segment in itertools.pairwise(each.path_to(own=True)):
+                end = before.last_step or 0
+                if segment.attempt.header.changed and end < self.step:
+                    return f"run {each.id} went on under other conditions after step {end}"
+        try:
+            newest_base(run, run.resolved.first_step)
+        except UserError as error:
+            return str(error)
+        seconds = sum(ring.time_s["step"] for ring in _rings(run, run.resolved.first_step, self.stretch.last))
+        return f"all steps before took {seconds:,.0f} s" if seconds > _LONG_S else ""
 
     def _announce(self) -> None:
         """Says what the trials cost before they start."""
@@ -144,14 +191,21 @@ class Search:
         able = [each for each in self.switches if self.outcome(each).outcome != "untested"]
         if len(able) < 2 or not self._equal_with(able, "everything that can be as recorded"):
             return False
-        parts = list(able)
+        parts, unknown = list(able), []
         for each in able:
             rest = [other for other in parts if other is not each]
-            if rest and self._equal_with(rest, f"everything but {each.tested}"):
+            equal = self._equal_with(rest, f"everything but {each.tested}") if rest else False
+            if equal is None:
+                unknown.append(each)
+            elif equal:
                 parts = rest
         together = " and ".join(each.tested for each in parts)
         for each in parts:
-            self._note(each, "part", f"only with {together} steps {self._steps} are equal to the last bit")
+            if each in unknown:
+                text = f"with {together} steps {self._steps} are equal; without {each.tested} they could not be trained"
+                self._note(each, "untested", text)
+            else:
+                self._note(each, "part", f"only with {together} steps {self._steps} are equal to the last bit")
         self._is_config_part(parts)
         return True
 
@@ -164,7 +218,8 @@ class Search:
             stretch = Stretch(self.second, newest_base(self.second, self.step - 1), last)
             conditions = self._back_in(self.switches)
             other = self._train("the config of the second training, all else as recorded", conditions, stretch)
-        except (TrainingError, UserError):
+        except (TrainingError, UserError) as error:
+            self.config = self.config.found("untested", f"with this config the steps could not be trained: {error}")
             return
         if _bits(other.rings) == _bits(_rings(self.stretch.run, stretch.first, last)):
             self.config = self.config.found("not_cause", "with this config, and all else as recorded, nothing differs")
@@ -173,7 +228,8 @@ class Search:
             "part", f"with the recorded config and conditions steps {self._steps} are equal"
         )
         for each in parts:
-            self._note(each, "part", self.outcome(each).evidence)
+            if self.outcome(each).outcome == "cause":
+                self._note(each, "part", self.outcome(each).evidence)
 
     def _unnamed(self, control: Trial) -> None:
         """No change on record explains the difference: a restart, a change that nothing recorded, or no fixed order.
@@ -181,14 +237,19 @@ class Search:
         Proven only where every change on record was tested, and the trial ran under the second training's conditions.
         """
         proven = not self._doubt and all(self.outcome(each).outcome == "not_cause" for each in self.found)
-        second = _bits(_rings(self.second, self.stretch.first, self.stretch.last))
-        if self.config is None and _bits(control.rings) != second:
+        second = _bits(_rings(self.second, self.stretch.first, self.stretch.last)) == _bits(control.rings)
+        if self.config is None and not second:
             text = "two trainings under the same conditions differ: an operation without a fixed order"
             found = Candidate("nondeterminism", text, "untested", "")
             evidence = f"steps {self._steps} came out otherwise in each of three trainings{self._doubt}"
+            ends = [each.last_step or 0 for each in self.second.path_to()]
+            if any(self.stretch.first <= end < self.stretch.last for end in ends):
+                proven, evidence = False, f"{evidence}; but the second run was restarted between these steps"
         elif border := self._crossed(0):
             found = self._restart("first", border)
-            evidence = f"trained without the restart, steps {self._steps} are those of the second run{self._doubt}"
+            whose = "the second run" if second else "neither run"
+            evidence = f"trained without the restart, steps {self._steps} are those of {whose}{self._doubt}"
+            proven = proven and second
         elif proven and self.config is None:
             text = "the first training does not follow from its record: a change that nothing recorded, or a fault"
             evidence = f"trained again, steps {self._steps} are those of the second run, and no record names a change"
@@ -218,11 +279,12 @@ class Search:
             conditions = replace(conditions, sources=HERE)  # another Python has no Treering installed, or another one
         return conditions
 
-    def _equal_with(self, switches: Sequence[Switch], what: str) -> bool:
+    def _equal_with(self, switches: Sequence[Switch], what: str) -> bool | None:
+        """Whether the steps are equal with some things as recorded; None where they could not be trained."""
         try:
             return _bits(self._train(what, self._back_in(switches)).rings) == self._original
         except TrainingError:
-            return False
+            return None
 
     def _equal(self, switch: Switch) -> bool | None:
         """Whether the steps are equal with one thing as recorded; None where they could not be trained."""

@@ -1,0 +1,142 @@
+"""What trials prove of written runs: how steps come out under each condition is planted, nothing is trained."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+import run_writer
+
+from treering.config.operation import KernelConfig
+from treering.errors import TrainingError
+from treering.project import Project
+from treering.reproduce.causes import find_causes
+from treering.reproduce.difference import compare_runs
+from treering.runlog.records import Kernel
+
+LAYOUT = run_writer.LAYOUT.model_copy(update={"data": 1})
+KERNELS = KernelConfig(attention="sdpa_math")
+PARTED = 15
+"""The first step at which the second run has another loss."""
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Gives two runs of 20 steps, with checkpoints, that part in numbers at step 15."""
+
+    def write(restarted=None, kernels=False, layout=False, seed=1):
+        found = []
+        for name in ("first", "second"):
+            with run_writer.run_writers(Project(tmp_path / name)) as writer:
+                writers = writer(seed if name == "second" else 1)
+                header = {}
+                if name == "second" and kernels:
+                    config = writers.resolved.attempt.model_copy(update={"kernels": KERNELS})
+                    used = Kernel(operation="attention", requested="sdpa_math", used="sdpa_math")
+                    header |= {"config": config, "kernels": (used,)}
+                if name == "second" and layout:
+                    header |= {"layout": LAYOUT}
+                loss = {"loss": other_loss} if name == "second" else {}
+                writers.start(**header).lay(10, **loss).save()
+                if name == restarted:
+                    writers.lay(PARTED - 1 - writers.step, **loss).save()
+                    checkpoint = writers.run.checkpoints()[-1]
+                    writers.end("interrupted").start(checkpoint, **header)
+                writers.lay(20 - writers.step, **loss).end()
+                found.append(writers.run)
+        return found, Project(tmp_path)
+
+    return write
+
+
+def other_loss(step):
+    return 3.0 if step >= PARTED else 4.0 - 0.001 * step
+
+
+@pytest.fixture
+def trials(monkeypatch):
+    """Plants how the steps of a trial come out: a function of its stretch and conditions gives the loss of a step."""
+
+    def plant(loss):
+        def train_again(stretch, conditions, **_):
+            values = loss(stretch, conditions)
+            rings = [ring for ring in stretch.run.path_rings() if stretch.first <= ring.step <= stretch.last]
+            changed = tuple(dataclasses.replace(ring, loss=values(ring.step)) for ring in rings)
+            return SimpleNamespace(rings=changed, header=stretch.header(stretch.last), changed=())
+
+        monkeypatch.setattr("treering.reproduce.search.train_again", train_again)
+
+    return plant
+
+
+def search(found, project):
+    return find_causes(compare_runs(*found), *found, project=project)
+
+
+def first_loss(step):
+    return 4.0 - 0.001 * step
+
+
+def test_runs_that_part_before_the_checkpoint_unseen_are_trained_from_the_start(runs, trials):
+    found, project = runs(kernels=True)
+    trials(lambda stretch, now: other_loss if stretch.base is None and now.kernels == KERNELS else first_loss)
+    causes = search(found, project)
+    assert causes.steps == (1, 17)
+    assert [(each.kind, each.outcome) for each in causes.candidates] == [("kernels", "cause")]
+
+
+def test_without_trials_from_the_start_nothing_is_claimed(runs, trials, monkeypatch):
+    found, project = runs(kernels=True)
+    monkeypatch.setattr("treering.reproduce.search._LONG_S", 5.0)
+    trials(lambda *_: first_loss)
+    causes = search(found, project)
+    (kernels,) = causes.candidates
+    assert (causes.steps, kernels.outcome, causes.causes) == ((11, 17), "untested", ())
+    assert "but the runs may have parted before step 11, in what no number shows, and all steps before took 8 s" in (
+        kernels.evidence
+    )
+
+
+def odd_loss(step):
+    return 2.0 if step >= PARTED else first_loss(step)
+
+
+def test_a_restart_is_the_cause_where_the_steps_without_it_are_those_of_the_second_run(runs, trials):
+    found, project = runs(restarted="first", layout=True)
+    trials(lambda *_: other_loss)
+    layout, restart = search(found, project).candidates
+    assert (layout.outcome, restart.kind, restart.outcome) == ("not_cause", "restart", "cause")
+    assert restart.evidence == "trained without the restart, steps 11 to 17 are those of the second run"
+
+
+def test_a_restart_is_not_proven_where_the_steps_without_it_are_those_of_neither_run(runs, trials):
+    found, project = runs(restarted="first", layout=True, seed=2)
+    trials(lambda *_: odd_loss)
+    config, layout, restart = search(found, project).candidates
+    assert (config.outcome, layout.outcome, restart.kind, restart.outcome) == (
+        "untested", "not_cause", "restart", "untested",
+    )  # fmt: skip
+    assert restart.evidence == "trained without the restart, steps 11 to 17 are those of neither run"
+
+
+@pytest.mark.parametrize(("restarted", "outcome"), [(None, "cause"), ("second", "untested")])
+def test_steps_without_a_fixed_order_are_proven_unless_the_second_run_was_restarted(runs, trials, restarted, outcome):
+    found, project = runs(restarted=restarted, layout=True)
+    trials(lambda *_: odd_loss)
+    layout, found = search(found, project).candidates
+    assert (layout.outcome, found.kind, found.outcome) == ("not_cause", "nondeterminism", outcome)
+
+
+def test_a_part_that_could_not_be_left_out_is_not_proven(runs, trials):
+    found, project = runs(kernels=True, layout=True)
+
+    def loss(_, now):
+        old_kernels, old_layout = now.kernels != KERNELS, now.layout != LAYOUT
+        if old_kernels and not old_layout and len(asked) > 3:
+            raise TrainingError("out of memory")
+        asked.append(now)
+        return first_loss if old_kernels and old_layout else other_loss
+
+    asked = []
+    trials(loss)
+    outcomes = {each.kind: each.outcome for each in search(found, project).candidates}
+    assert outcomes == {"kernels": "part", "layout": "untested"}
