@@ -1,6 +1,7 @@
 """Two runs compared: the first step whose data differ, the first whose numbers do, and what else differs."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import treering
 from treering.project import Project
 from treering.reproduce.difference import RunDifference, compare_runs
 from treering.reproduce.sentence import difference_sentence
+from treering.reproduce.weights import StepWeights, WeightsComparison
 from treering.runlog.recorded_directory import RecordedRunDirectory
 
 
@@ -164,6 +166,57 @@ def test_clocks_of_another_trainer_do_not_count_and_unknown_metrics_are_a_doubt(
     assert (found.state, found.numbers.left_out) == ("identical", ("step_seconds",))
     (doubt,) = beside_code(found)
     assert "odd from step 1" in doubt.text
+
+
+def test_a_metric_that_differs_and_does_not_count_is_named_in_the_sentence(tmp_path):
+    found = compare_runs(
+        *(record(tmp_path / name, loss=float, odd=lambda _, at=at: at) for at, name in enumerate("ab"))
+    )
+    assert difference_sentence(found) == (
+        "Identical to the last bit over 6 steps: the same data, and every recorded number, but for metrics that "
+        "differ and that the catalog does not know (odd)."
+    )
+
+
+def test_held_out_losses_that_only_one_run_has_are_named(write):
+    one = write("a").lay(20).end().run
+    none = write("b").lay(20, validation=lambda _: None).end().run
+    early = write("c").lay(12).lay(8, validation=lambda _: None).end().run
+    heldout = {"validation/loss": 2, "validation/loss/books": 2, "validation/loss/code": 2}
+    for other, counts in ((none, heldout), (early, dict.fromkeys(heldout, 1))):
+        for pair in ((one, other), (other, one)):
+            found = compare_runs(*pair)
+            assert (found.state, found.numbers.one_sided) == ("identical", counts)
+            assert difference_sentence(found).endswith(
+                ", but for metrics that only one run measured (validation/loss, validation/loss/books, "
+                "validation/loss/code)."
+            )
+            (doubt,) = found.doubts
+            count = counts["validation/loss"]
+            assert (doubt.level, doubt.text[:26]) == ("limited", f"validation/loss of {count} steps")
+    assert compare_runs(one, none, range(1, 10)).doubts == ()
+    assert compare_runs(one, write("d").lay(9).end().run).doubts == ()
+
+
+def test_weights_of_an_earlier_step_leave_the_last_update_uncompared(write):
+    found = compare_runs(*(write(name).lay(12).end().run for name in "ab"))
+    for step, end in ((12, "The weights after step 12 are equal."), (10, "step, 12, were not compared.")):
+        weights = WeightsComparison((StepWeights(step, 28, ()),), ())
+        assert difference_sentence(replace(found, weights=weights)).endswith(end)
+
+
+def test_data_that_only_some_steps_record_are_the_same_in_these(tmp_path):
+    def tokens(step):
+        return [[step, 1, 2]] if step <= 2 else None
+
+    one, two = (record(tmp_path / name, loss=lambda step: 1 / step, tokens=tokens) for name in "ab")
+    found = compare_runs(one, two)
+    assert difference_sentence(found) == (
+        "Identical to the last bit over 6 steps: the same data in the 2 steps that record them, and every recorded "
+        "number."
+    )
+    (doubt,) = beside_code(found)
+    assert doubt.text == "the data of 2 of 6 steps: not both runs recorded the rest"
 
 
 def test_without_a_loss_every_metric_counts(tmp_path):

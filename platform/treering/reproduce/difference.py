@@ -147,7 +147,7 @@ def compare_runs(
         if numbers.first_step is not None and (data.first_step is None or numbers.first_step < data.first_step):
             end = steps if data.first_step is None else range(numbers.first_step, data.first_step)
             growth = judge_growth(numbers, common_losses(*paths, end), *_rounded(first, second, paths))
-        doubts += [*data.doubts, *_doubts_of(numbers)]
+        doubts += [*data.doubts, *_doubts_of(data, numbers)]
     except EvidenceError as error:
         doubts.append(Doubt("missing", f"the steps of both runs: {error}", _REMEDY))
     starts = [each.first_step for each in (data, numbers) if each is not None and each.first_step is not None]
@@ -249,14 +249,19 @@ def _document(run: AnyRun, attempt: AttemptDirectory | RecordedAttempt | None) -
     return comparable_recorded(run, attempt if isinstance(attempt, RecordedAttempt) else None)
 
 
-def _doubts_of(numbers: NumbersComparison) -> list[Doubt]:
+def _doubts_of(data: ReadComparison, numbers: NumbersComparison) -> list[Doubt]:
     found = []
     if not numbers.compared_steps:
         text = "the numbers: no step of both runs has the same metric"
         found.append(Doubt("missing", text, "report the metrics of both runs under one name, such as loss"))
-    for name, count in numbers.one_sided.items():
-        text = f"{name} of {count:,} steps, which only one of the runs measured"
-        found.append(Doubt("limited", text, "measure it at the same steps in both"))
+    if numbers.one_sided:
+        text = ", ".join(f"{name} of {count:,} steps" for name, count in numbers.one_sided.items())
+        remedy = "measure it at the same steps in both; held-out losses need their corpora"
+        found.append(Doubt("limited", f"{text}: only one of the runs measured that", remedy))
+    if 0 < data.compared_steps < numbers.compared_steps:
+        steps = f"{data.compared_steps:,} of {numbers.compared_steps:,} steps"
+        text = f"the data of {steps}: not both runs recorded the rest"
+        found.append(Doubt("limited", text, "pass tokens= to every run.step"))
     if numbers.not_decisive:
         names = ", ".join(f"{each.name} from step {each.step:,}" for each in numbers.not_decisive)
         text = f"metrics that the catalog does not know differ ({names}); they were not counted"

@@ -55,6 +55,7 @@ class NumbersComparison:
 
     Attributes:
         compared_steps: steps at which both runs have a number that was compared.
+        last_step: the last of them; None where there is none.
         first_step: the first step with different numbers; None where all are equal to the last bit.
         equal_steps: compared steps before that one.
         at_first: the fields that differ at that step.
@@ -62,10 +63,11 @@ class NumbersComparison:
         compared: names of the fields that were compared.
         left_out: names of metrics that both runs have and that were not compared: they are of the machine.
         not_decisive: fields outside the metric catalog that differ; they decide nothing where both runs have a loss.
-        one_sided: by field, at how many steps only one of the runs has it.
+        one_sided: by field, at how many steps only one of the runs has it, up to the end of the shorter run.
     """
 
     compared_steps: int
+    last_step: int | None
     first_step: int | None
     equal_steps: int
     at_first: tuple[FieldDifference, ...]
@@ -105,16 +107,22 @@ def compare_numbers(first: PathColumns, second: PathColumns, steps: range | None
     found: dict[str, FieldDifference] = {}
     one_sided: dict[str, int] = {}
     seen = np.zeros(0, np.int64)
+    end = min(path.last_step for path in (first, second))
     for key in compared:
         left, right = (_within(each[own[key]], steps) for each, own in zip(series, names, strict=True))
         common, at_left, at_right = np.intersect1d(left.steps, right.steps, assume_unique=True, return_indices=True)
-        last = min(left.steps[-1:].max(initial=0), right.steps[-1:].max(initial=0))
-        if alone := sum(int(np.count_nonzero(each.steps <= last)) - len(common) for each in (left, right)):
+        if alone := sum(int(np.count_nonzero(each.steps <= end)) for each in (left, right)) - 2 * len(common):
             one_sided[key] = alone
         seen = seen if np.array_equal(seen, common) else np.union1d(seen, common)
         difference = _difference(key, common, left.values[at_left], right.values[at_right])
         if difference is not None:
             found[key] = difference
+    for path, own, others in zip((first, second), names, reversed(names), strict=True):
+        keys = [key for key in own if key not in others and not _is_of_the_machine(key)]
+        alone_in = path.histories([own[key] for key in keys])
+        for key in keys:
+            if alone := int(np.count_nonzero(_within(alone_in[own[key]], steps).steps <= end)):
+                one_sided[key] = alone
     decisive = {key for key in compared if key in METRICS or key.startswith("validation/")}
     if LOSS not in decisive:
         decisive = set(compared)
@@ -122,6 +130,7 @@ def compare_numbers(first: PathColumns, second: PathColumns, steps: range | None
     start = fields[0].step if fields else None
     return NumbersComparison(
         compared_steps=len(seen),
+        last_step=int(seen[-1]) if len(seen) else None,
         first_step=start,
         equal_steps=len(seen) if start is None else int(np.searchsorted(seen, start)),
         at_first=tuple(each for each in fields if each.step == start),

@@ -26,8 +26,8 @@ def difference_sentence(found: "RunDifference") -> str:
         return _identical(found, numbers)
     if found.state == "weights" and (other := found.other_weights) is not None:
         begin = (
-            f"Every recorded number of {numbers.compared_steps:,} steps is equal to the last bit. Of {other.weights:,} "
-            f"weights after step {other.step:,}, {len(other.differences):,} differ."
+            f"Every recorded number of {numbers.compared_steps:,} steps is equal to the last bit{_but(numbers)}. Of "
+            f"{other.weights:,} weights after step {other.step:,}, {len(other.differences):,} differ."
         )
     elif found.state == "data":
         place = f": {data.place.text.split(': ', 1)[-1]}" if data.place else ""
@@ -41,19 +41,41 @@ def difference_sentence(found: "RunDifference") -> str:
 
 def _identical(found: "RunDifference", numbers: NumbersComparison) -> str:
     heldout = ", held-out losses too" if any(name.startswith("validation/") for name in numbers.compared) else ""
-    steps = f"over {numbers.compared_steps:,} steps"
+    steps, but = f"over {numbers.compared_steps:,} steps", _but(numbers)
     if found.same_data:
-        text = f"Identical to the last bit {steps}: the same data, and every recorded number{heldout}."
+        same = f"the same data{_where(found, numbers)}"
+        text = f"Identical to the last bit {steps}: {same}, and every recorded number{heldout}{but}."
     else:
-        text = f"Every recorded number is equal to the last bit {steps}{heldout}; what was read is not known."
+        text = f"Every recorded number is equal to the last bit {steps}{heldout}{but}; what was read is not known."
     if found.weights is None:
         return text
-    weights = "".join(f" The weights after step {each.step:,} are equal." for each in found.weights.steps[-1:])
-    return text + (weights or " No weights were compared.")
+    if not found.weights.steps:
+        return f"{text} No weights were compared."
+    step = found.weights.steps[-1].step
+    text += f" The weights after step {step:,} are equal."
+    if numbers.last_step is not None and step < numbers.last_step:
+        text += f" Those after the last step, {numbers.last_step:,}, were not compared."
+    return text
+
+
+def _but(numbers: NumbersComparison) -> str:
+    """The numbers that are not among those that are equal."""
+    names = {
+        "only one run measured": sorted(numbers.one_sided),
+        "differ and that the catalog does not know": [each.name for each in numbers.not_decisive],
+    }
+    but = " and ".join(f"metrics that {why} ({_some(found)})" for why, found in names.items() if found)
+    return f", but for {but}" if but else ""
+
+
+def _where(found: "RunDifference", numbers: NumbersComparison) -> str:
+    """In how many of the steps both runs recorded what they read."""
+    steps = 0 if found.data is None else found.data.compared_steps
+    return f" in the {steps:,} steps that record them" if steps < numbers.compared_steps else ""
 
 
 def _numbers(found: "RunDifference", numbers: NumbersComparison) -> str:
-    same = "Same data" if found.same_data else "What they read is not known"
+    same = f"Same data{_where(found, numbers)}" if found.same_data else "What they read is not known"
     fields = sorted(numbers.at_first, key=lambda each: (each.name not in _FIRST, _rank(each.name)))
     values = _some(
         f"{_title(each.name)} {each.first!r} against {each.second!r} (relative {each.relative:.2g})" for each in fields
