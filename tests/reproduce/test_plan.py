@@ -216,8 +216,17 @@ def test_a_dry_run_prints_the_plan_and_says_by_its_code_what_cannot_be_had(run, 
     shutil.rmtree(project.corpora)
     code, out, _ = treering("reproduce", run.id, "--json")
     document = json.loads(out)
-    assert (code, [each["stops"] for each in document["items"] if each["part"] == "data"]) == (3, [True, True])
+    stops = {each["name"]: each["stops"] for each in document["items"] if each["part"] == "data"}
+    assert (code, [name for name in stops if stops[name]]) == (3, ["corpus letters", "corpus numbers"])
+    assert [name for name in stops if not stops[name]] == ["held-out corpus letters", "held-out corpus numbers"]
     assert document["device_hours"] * 3600 >= document["seconds"] > 0
+
+
+def test_a_held_out_corpus_whose_loss_would_not_be_measured_is_named(run, project):
+    shutil.rmtree(project.corpus("numbers", "heldout"))
+    missing = items(planned(run, project)[0], "data")["held-out corpus numbers"]
+    assert (missing.state, missing.comparable, missing.stops) == ("cannot", "everything but its held-out losses", False)
+    assert missing.reason == f"{project.corpus('numbers', 'heldout')} is missing"
 
 
 def test_nothing_outside_a_reproduction_is_removed(run, project, tmp_path):

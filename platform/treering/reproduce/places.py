@@ -13,6 +13,7 @@ from treering.config.resolved import ancestor_folder
 from treering.errors import EvidenceError, TreeringError
 from treering.project import Project
 from treering.reproduce.items import CLOSE_NUMBERS, ORDER_ONLY, Item
+from treering.reproduce.numbers import path_columns
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import AttemptHeader
 
@@ -39,6 +40,20 @@ def data_items(run: RunDirectory, project: Project) -> Iterator[Item]:
     if in_place:
         where = project.corpus(in_place[0]).parent.relative_to(project.root)
         yield Item("data", "corpora", "same", f"{', '.join(in_place)}: {where} has the recorded digests")
+
+
+def heldout_items(run: RunDirectory, project: Project) -> Iterator[Item]:
+    """The held-out corpora whose loss the run measured and that are missing: training leaves them out silently."""
+    try:
+        metrics = {name for columns, _ in path_columns(run).stretches for name in columns.head().metrics}
+    except EvidenceError:  # rings that do not hold are named with the time that the steps took
+        return
+    for component in run.resolved.blend.components:
+        folder = project.corpus(component.corpus, "heldout")
+        if f"validation/loss/{component.corpus}" in metrics and not folder.exists():
+            name, without = f"held-out corpus {component.corpus}", "everything but its held-out losses"
+            remedy = "`treering curate` and `treering tokenize` make it"
+            yield Item("data", name, "cannot", f"{folder} is missing", remedy, without)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from treering.metrics.lost_work import AttemptTimes
 from treering.project import Project
 from treering.reproduce.environment import environment_items
 from treering.reproduce.items import CLOSE_NUMBERS, Item
-from treering.reproduce.places import data_items, device_items, kernel_items, start_items
+from treering.reproduce.places import data_items, device_items, heldout_items, kernel_items, start_items
 from treering.reproduce.sources import HERE, Sources, check_out_verified, find_sources, remove
 from treering.reproduce.trial import bases_on_path
 from treering.runlog.ancestry import PathSegment
@@ -134,7 +134,7 @@ def plan_own_run(
             *device_items(header, name),
             *kernel_items(header, name),
         ]
-    items += [*data_items(run, project), *start_items(run, base)]
+    items += [*data_items(run, project), *heldout_items(run, project), *start_items(run, base)]
     spent = spent_on(((each.attempt, end) for each, end in zip(segments, ends, strict=True)), first, wanted.stop - 1)
     plan = Plan(run.id, first, wanted.stop - 1, base.step if base else 0, *spent, tuple(dict.fromkeys(items)))
     return plan, stretches, base
