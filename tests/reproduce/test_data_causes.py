@@ -17,6 +17,7 @@ from treering.data.corpus.tokenize import tokenize
 from treering.data.order.treering1 import DataOrder
 from treering.project import Project
 from treering.reproduce.causes import find_causes
+from treering.reproduce.data_causes import _fed_otherwise
 from treering.reproduce.difference import compare_runs
 from treering.reproduce.verdict import judge
 from treering.runlog.directory import RunDirectory
@@ -181,3 +182,7 @@ def test_a_run_that_was_not_fed_what_its_order_gives(project, first, tmp_path, m
     (candidate,) = found.search.candidates
     assert (found.first_step, candidate.outcome) == (5, "cause")
     assert candidate.evidence == "recomputed from the corpora, the batch of step 5 is not that of the second run"
+    fed = _fed_otherwise(first, first, 5, here)
+    assert (fed.outcome, fed.evidence) == (
+        "not_cause", "recomputed from the corpora, the batch of step 5 is that of both runs",
+    )  # fmt: skip

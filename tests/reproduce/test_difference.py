@@ -104,6 +104,20 @@ def test_only_the_steps_asked_for_count(write):
     assert (found.state, found.numbers.compared_steps, found.data.compared_steps) == ("identical", 5, 5)
 
 
+def test_steps_asked_for_that_one_run_does_not_have_leave_the_answer_open(write):
+    one, two = (write(name).lay(steps).end().run for name, steps in (("a", 12), ("b", 8)))
+    for pair in ((one, two), (two, one)):
+        found = compare_runs(*pair, range(4, 12))
+        assert (found.state, found.missing, found.numbers.compared_steps) == ("unknown", (9, 11), 5)
+        assert difference_sentence(found) == (
+            "Whether the runs are the same is not known: one of them ends before steps 9 to 11. Nothing differs in the "
+            "5 steps before."
+        )
+    assert compare_runs(one, two, range(4, 9)).state == "identical"
+    other = write("c").lay(8, loss=lambda _: 9.0).end().run
+    assert compare_runs(one, other, range(4, 12)).state == "numbers"
+
+
 def test_the_shorter_run_ends_the_comparison(write):
     found = compare_runs(write("a").lay(12).end().run, write("b").lay(8).end().run)
     assert (found.state, found.numbers.compared_steps) == ("identical", 8)

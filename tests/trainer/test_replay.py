@@ -1,6 +1,8 @@
 """Steps that are trained again: the same to the last bit, or found out."""
 
+import dataclasses
 import json
+import math
 import shutil
 
 import pytest
@@ -16,6 +18,7 @@ from treering.cli import app
 from treering.errors import TrainingError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
+from treering_trainer.replay.__main__ import _compared
 
 pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 
@@ -39,6 +42,14 @@ def test_an_honest_run_comes_out_the_same(project, reference, monkeypatch):
     assert "That the weights follow from the other steps: 5 of 15 were replayed." in report.not_proven
     assert json.loads(json.dumps(report.to_json()))["replay"]["seed"] == 1
     assert sorted(path for path in reference.path.rglob("*") if path.is_file()) == before
+
+
+def test_replayed_steps_are_compared_by_their_bits(reference):
+    ring = next(iter(reference.path_rings()))
+    values = {"loss": math.nan, "grad_norm": 0.0}
+    one, again = (dataclasses.replace(ring, **values) for _ in range(2))
+    assert _compared(one, again, picked=True).identical
+    assert not _compared(one, dataclasses.replace(again, grad_norm=-0.0), picked=True).identical
 
 
 def test_a_step_that_was_not_trained_as_recorded_is_found(zygote, project, tmp_path, monkeypatch):

@@ -51,6 +51,7 @@ class RunDifference:
         code: functions, classes and constants; None where a header is missing.
         environment: packages, devices, drivers and variables; None where a header is missing.
         doubts: what limits the answer, with what helps.
+        missing: first and last of the steps asked for that a run does not have at its end; None where none lacks.
         weights: the weights of common checkpoints; None where nobody looked.
         seeds: whether a difference of results is within what seeds do; None where nobody looked, or nothing differs.
     """
@@ -65,6 +66,7 @@ class RunDifference:
     code: CodeComparison | None
     environment: EnvironmentComparison | None
     doubts: tuple[Doubt, ...]
+    missing: tuple[int, int] | None = None
     weights: WeightsComparison | None = None
     seeds: SeedVerdict | None = None
 
@@ -72,7 +74,7 @@ class RunDifference:
     def state(self) -> State:
         """`identical`, or what differs first: `data`, `numbers` of the same data, or `weights` behind equal numbers.
 
-        `unknown` without evidence.
+        `unknown` without evidence, or where nothing differs and steps that were asked for are missing.
         """
         data, numbers = self.first_data_step, self.first_numbers_step
         if data is not None and (numbers is None or data <= numbers):
@@ -81,7 +83,9 @@ class RunDifference:
             return "numbers"
         if self.numbers is None or not self.numbers.compared_steps:
             return "unknown"
-        return "weights" if self.other_weights else "identical"
+        if self.other_weights:
+            return "weights"
+        return "identical" if self.missing is None else "unknown"
 
     @property
     def other_weights(self) -> StepWeights | None:
@@ -139,11 +143,12 @@ def compare_runs(
         EvidenceError: nothing says which run a folder holds.
     """
     doubts: list[Doubt] = []
-    data = numbers = growth = None
+    data = numbers = growth = missing = None
     try:
         data = compare_reads(first, second, project, steps)
         paths = path_columns(first), path_columns(second)
         numbers = compare_numbers(*paths, steps)
+        missing = _missing(paths, steps)
         if numbers.first_step is not None and (data.first_step is None or numbers.first_step < data.first_step):
             end = steps if data.first_step is None else range(numbers.first_step, data.first_step)
             growth = judge_growth(numbers, common_losses(*paths, end), *_rounded(first, second, paths))
@@ -173,7 +178,9 @@ def compare_runs(
     else:
         text = "the configs, which are of two trainers and have no common form"
         doubts.append(Doubt("missing", text, "`treering show RUN --full` shows each"))
-    return RunDifference(first.id, second.id, data, numbers, growth, config, layout, code, environment, tuple(doubts))
+    return RunDifference(
+        first.id, second.id, data, numbers, growth, config, layout, code, environment, tuple(doubts), missing
+    )
 
 
 def complete(found: RunDifference, first: AnyRun, second: AnyRun, project: Project, *, after: int = 0) -> RunDifference:
@@ -211,6 +218,12 @@ def attempt_of(run: AnyRun, step: int | None) -> AttemptDirectory | RecordedAtte
         raise EvidenceError(f"{run.path}: found no attempt with a header, expected one", file=run.attempts_folder)
     ends = [each.attempt for each in path if step is not None and each.last_step and step <= each.last_step]
     return ends[0] if ends else path[-1].attempt
+
+
+def _missing(paths: Sequence[PathColumns], steps: range | None) -> tuple[int, int] | None:
+    """The steps at the end of those asked for that one of the runs does not have."""
+    end = min(path.last_step for path in paths)
+    return None if not steps or end >= steps[-1] else (max(end + 1, steps[0]), steps[-1])
 
 
 def _rounded(first: AnyRun, second: AnyRun, paths: tuple[PathColumns, PathColumns]) -> tuple[str | None, float | None]:

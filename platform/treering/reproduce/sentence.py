@@ -20,6 +20,12 @@ _DECIDE: Final = ("recipe.", "blend.", "config")
 def difference_sentence(found: "RunDifference") -> str:
     """The answer in a few sentences."""
     data, numbers = found.data, found.numbers
+    if found.state == "unknown" and found.missing is not None and numbers is not None and numbers.compared_steps:
+        first, last = found.missing
+        return (
+            f"Whether the runs are the same is not known: one of them ends before steps {first:,} to {last:,}. Nothing "
+            f"differs in the {numbers.compared_steps:,} steps before."
+        )
     if found.state == "unknown" or data is None or numbers is None:
         return f"Whether the runs are the same is not known: {found.doubts[0].text}."
     if found.state == "identical":
