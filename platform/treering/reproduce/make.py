@@ -28,7 +28,7 @@ from treering.reproduce.environment import make_environment, recorded_variables
 from treering.reproduce.plan import Plan, PlannedSteps
 from treering.reproduce.sources import HERE, check_out_verified, remove
 from treering.reproduce.trial import THREADS_VARIABLE, Conditions, Stretch, train_again
-from treering.reproduce.verdict import judge
+from treering.reproduce.verdict import Verdict, judge
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.find import AnyRun
 from treering.runlog.lock import acquire
@@ -49,7 +49,8 @@ def begin(run: AnyRun, digest: str, plan: Plan, *, recorded_python: bool, presen
     Raises:
         RunLockedError: another process begins one at this moment.
     """
-    lock = acquire(run.path / REPRODUCTIONS / "lock")  # two calls must not take the same number
+    # Two calls must not take the same number.
+    lock = acquire(run.path / REPRODUCTIONS / "lock", "begins a reproduction of this run")
     try:
         return _begin(run, digest, plan, recorded_python=recorded_python, present_code=present_code)
     finally:
@@ -97,7 +98,7 @@ def held(folder: ReproductionFolder) -> Iterator[None]:
     Raises:
         RunLockedError: another process makes it.
     """
-    lock = acquire(folder.path / "lock")
+    lock = acquire(folder.path / "lock", "makes this reproduction")
     try:
         yield
     finally:
@@ -196,6 +197,8 @@ def conclude(
 ) -> Reproduction:
     """Compares the new run with the original, searches the cause of a difference, and writes what came out.
 
+    What differs is written before the search starts, which trains: a stop of the search loses no comparison.
+
     Args:
         run: the original.
         again: the new run.
@@ -211,20 +214,22 @@ def conclude(
     found = compare_runs(run, again, range(record.first_step, record.last_step + 1), project)
     found = complete(found, run, again, project, after=record.from_step)
     identical = None if found.state == "unknown" else found.state == "identical"
+    record = record.model_copy(
+        update={
+            "comparison": parse_json(canonical_json(found.to_json()).encode()),  # NaN by its name
+            "identical": identical,
+        }
+    )
     search = None
     if isinstance(run, RunDirectory) and isinstance(again, RunDirectory):
+        _with_verdict(record, judge(found)).write(folder.file)
         reached = [conditions for planned, conditions in steps if planned.last >= (found.first_step or 0)]
         present, recorded = next(iter(reached), (None, None))
         search = find_causes(found, run, again, project=project, present=present, recorded=recorded, trials=trials)
-    verdict = judge(found, search)
-    record = record.model_copy(
-        update={
-            "ended_at": time.time(),
-            "comparison": parse_json(canonical_json(found.to_json()).encode()),  # NaN by its name
-            "verdict": verdict.to_json(),
-            "identical": identical,
-            "sentence": verdict.sentence,
-        }
-    )
+    record = _with_verdict(record.model_copy(update={"ended_at": time.time()}), judge(found, search))
     record.write(folder.file)
     return record
+
+
+def _with_verdict(record: Reproduction, verdict: Verdict) -> Reproduction:
+    return record.model_copy(update={"verdict": verdict.to_json(), "sentence": verdict.sentence})

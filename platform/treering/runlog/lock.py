@@ -20,14 +20,18 @@ def _request(kind: int) -> bytes:
     return struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0)
 
 
-def acquire(path: Path) -> int:
+def acquire(path: Path, work: str = "trains this run") -> int:
     """Takes the lock until every process that inherits the descriptor has ended.
+
+    Args:
+        path: the lock's file.
+        work: what its holder does, for the message.
 
     Returns:
         The descriptor; keep it open.
 
     Raises:
-        RunLockedError: another process group holds the run.
+        RunLockedError: another process group holds the lock.
         UserError: the run is a mirror.
         OSError: the file system has no locks.
     """
@@ -43,7 +47,7 @@ def acquire(path: Path) -> int:
         holder = os.pread(descriptor, 64, 0).decode(errors="replace").partition("\n")[0]  # the attempt follows
         os.close(descriptor)
         raise RunLockedError(
-            f"{path.parent}: another process group trains this run (process {holder or 'unknown'}); "
+            f"{path.parent}: another process group {work} (process {holder or 'unknown'}); "
             "wait for it or end it, then start again"
         ) from None
     os.ftruncate(descriptor, 0)

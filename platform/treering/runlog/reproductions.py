@@ -18,14 +18,14 @@ _NAME = re.compile(r"^\d{4,}$")
 
 
 class Reproduction(Record, GrowingSection):
-    """What was reproduced, how, and what came out; written before the training starts, and again at its end."""
+    """What was reproduced, how, and what came out; written before the training, after the comparison, at the end."""
 
     added = frozenset({"code"})
 
     schema_version: Literal[1] = 1
     run: Digest = Field(description="the run that is made again")
     started_at: float = Field(description="Unix seconds")
-    ended_at: float | None = Field(description="None until it was compared")
+    ended_at: float | None = Field(description="None until the search for causes ended")
     first_step: PositiveInt
     last_step: PositiveInt
     from_step: int = Field(ge=0, description="the checkpoint of the original that it starts from, 0 for none")
@@ -92,11 +92,14 @@ def reproduction_lines(run: RunFolder) -> list[dict[str, Any]]:
             )
             continue
         steps = f"steps {record.first_step:,} to {record.last_step:,}"
+        sentence = record.sentence or f"not compared yet ({steps}); the same command goes on"
+        if record.ended_at is None and record.sentence:
+            sentence += " The search for its cause has not ended; the same command goes on."
         lines.append({
             "number": folder.number,
-            "sentence": record.sentence or f"not compared yet ({steps}); the same command goes on",
+            "sentence": sentence,
             "identical": record.identical,
             "at": record.ended_at or record.started_at,
-            "compared": record.ended_at is not None,
+            "compared": record.comparison is not None,
         })  # fmt: skip
     return lines
