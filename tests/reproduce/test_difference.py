@@ -121,6 +121,50 @@ def test_steps_asked_for_that_one_run_does_not_have_leave_the_answer_open(write)
 def test_the_shorter_run_ends_the_comparison(write):
     found = compare_runs(write("a").lay(12).end().run, write("b").lay(8).end().run)
     assert (found.state, found.numbers.compared_steps) == ("identical", 8)
+    assert difference_sentence(found) == (
+        "Identical to the last bit over 8 steps: the same data, and every recorded number; the first "
+        "run goes on to step 12."
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["learning_rate", "lr-AdamW", "train/epoch", "num_input_tokens_seen", "consumed_samples"]
+)
+def test_numbers_that_the_schedule_gives_do_not_make_two_runs_identical(tmp_path, name):
+    """The learning rate is equal whatever the weights are."""
+    one, two = (record(tmp_path / each, **{each: float, name: lambda _: 1.0}) for each in ("loss", "foo"))
+    found = compare_runs(one, two)
+    assert (found.state, found.numbers.compared_steps, found.numbers.result_steps) == ("unknown", 6, 0)
+    key = "optim/learning_rate" if name == "learning_rate" else name
+    assert difference_sentence(found) == (
+        "Whether the runs are the same is not known: in the 6 steps that were compared, both report only numbers that "
+        f"do not depend on the weights ({key}), but for metrics that only one run measured (foo, train/loss)."
+    )
+    assert "report a number that the weights decide" in str(found.doubts)
+
+
+def test_numbers_of_other_steps_were_not_compared(tmp_path):
+    """A loss that no step has in both runs neither makes them identical nor takes the say from the other metrics."""
+    losses = (dict.fromkeys(range(part, 7, 2), 1.0) for part in (1, 2))
+
+    def lay(name, loss, odd):
+        run = treering.start("plain", folder=tmp_path / name)
+        for step in range(1, 7):
+            run.step(learning_rate=0.1, odd=odd, **({"loss": loss[step]} if step in loss else {}))
+        run.finish()
+        return RecordedRunDirectory(next((tmp_path / name).iterdir()))
+
+    one, two = (lay(str(at), loss, at) for at, loss in enumerate(losses))
+    found = compare_runs(one, two)
+    assert (found.state, found.first_step) == ("numbers", 1)
+    assert found.numbers.compared == ("optim/learning_rate", "odd")
+    assert found.numbers.one_sided == {"train/loss": 6}
+
+
+@pytest.mark.parametrize("name", ["train_loss_step", "loss_per_token", "accuracy_epoch", "odd"])
+def test_any_number_that_the_weights_may_decide_counts(tmp_path, name):
+    found = compare_runs(*(record(tmp_path / each, **{name: float}) for each in "ab"))
+    assert (found.state, found.numbers.result_steps) == ("identical", 6)
 
 
 def test_another_order_of_the_data_differs_in_data_first(tmp_path):

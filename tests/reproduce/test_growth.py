@@ -89,7 +89,7 @@ def test_the_size_of_rounding_falls_with_the_tokens_and_not_below_the_last_bit()
 
 def numbers(*names):
     fields = tuple(FieldDifference(name, 3, 1.0, 2.0, 0.5, 1) for name in names)
-    return NumbersComparison(10, 10, 3 if names else None, 2, fields, fields, (), (), (), {})
+    return NumbersComparison(10, 10, 10, 3 if names else None, 2, fields, fields, (), (), (), {})
 
 
 def test_a_learning_rate_is_no_rounding():

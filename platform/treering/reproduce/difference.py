@@ -52,6 +52,8 @@ class RunDifference:
         environment: packages, devices, drivers and variables; None where a header is missing.
         doubts: what limits the answer, with what helps.
         missing: first and last of the steps asked for that a run does not have at its end; None where none lacks.
+        longer: where all steps were asked for, the run that goes on behind the end of the other, and its last step;
+            None where both end together.
         weights: the weights of common checkpoints; None where nobody looked.
         seeds: whether a difference of results is within what seeds do; None where nobody looked, or nothing differs.
     """
@@ -67,6 +69,7 @@ class RunDifference:
     environment: EnvironmentComparison | None
     doubts: tuple[Doubt, ...]
     missing: tuple[int, int] | None = None
+    longer: tuple[Literal["first", "second"], int] | None = None
     weights: WeightsComparison | None = None
     seeds: SeedVerdict | None = None
 
@@ -74,7 +77,8 @@ class RunDifference:
     def state(self) -> State:
         """`identical`, or what differs first: `data`, `numbers` of the same data, or `weights` behind equal numbers.
 
-        `unknown` without evidence, or where nothing differs and steps that were asked for are missing.
+        `unknown` without evidence, or where nothing differs and steps that were asked for are missing, or no number
+        was compared that the weights decide.
         """
         data, numbers = self.first_data_step, self.first_numbers_step
         if data is not None and (numbers is None or data <= numbers):
@@ -85,7 +89,7 @@ class RunDifference:
             return "unknown"
         if self.other_weights:
             return "weights"
-        return "identical" if self.missing is None else "unknown"
+        return "identical" if self.missing is None and self.numbers.result_steps else "unknown"
 
     @property
     def other_weights(self) -> StepWeights | None:
@@ -143,12 +147,12 @@ def compare_runs(
         EvidenceError: nothing says which run a folder holds.
     """
     doubts: list[Doubt] = []
-    data = numbers = growth = missing = None
+    data = numbers = growth = missing = longer = None
     try:
         data = compare_reads(first, second, project, steps)
         paths = path_columns(first), path_columns(second)
         numbers = compare_numbers(*paths, steps)
-        missing = _missing(paths, steps)
+        missing, longer = _missing(paths, steps), None if steps else _longer(*paths)
         if numbers.first_step is not None and (data.first_step is None or numbers.first_step < data.first_step):
             end = steps if data.first_step is None else range(numbers.first_step, data.first_step)
             growth = judge_growth(numbers, common_losses(*paths, end), *_rounded(first, second, paths))
@@ -179,7 +183,18 @@ def compare_runs(
         text = "the configs, which are of two trainers and have no common form"
         doubts.append(Doubt("missing", text, "`treering show RUN --full` shows each"))
     return RunDifference(
-        first.id, second.id, data, numbers, growth, config, layout, code, environment, tuple(doubts), missing
+        first.id,
+        second.id,
+        data,
+        numbers,
+        growth,
+        config,
+        layout,
+        code,
+        environment,
+        tuple(doubts),
+        missing,
+        longer,
     )
 
 
@@ -226,6 +241,13 @@ def _missing(paths: Sequence[PathColumns], steps: range | None) -> tuple[int, in
     return None if not steps or end >= steps[-1] else (max(end + 1, steps[0]), steps[-1])
 
 
+def _longer(first: PathColumns, second: PathColumns) -> tuple[Literal["first", "second"], int] | None:
+    """The run that goes on behind the end of the other one, and its last step."""
+    if first.last_step == second.last_step:
+        return None
+    return ("first", first.last_step) if first.last_step > second.last_step else ("second", second.last_step)
+
+
 def _rounded(first: AnyRun, second: AnyRun, paths: tuple[PathColumns, PathColumns]) -> tuple[str | None, float | None]:
     """The coarser precision of two runs and the tokens of a step, each None where a run does not say."""
     precisions: list[str | None] = []
@@ -267,6 +289,9 @@ def _doubts_of(data: ReadComparison, numbers: NumbersComparison) -> list[Doubt]:
     if not numbers.compared_steps:
         text = "the numbers: no step of both runs has the same metric"
         found.append(Doubt("missing", text, "report the metrics of both runs under one name, such as loss"))
+    elif not numbers.result_steps:
+        text = f"{', '.join(numbers.compared)}: the same, but whatever the weights are"
+        found.append(Doubt("missing", text, "report a number that the weights decide in both runs, such as loss"))
     if numbers.one_sided:
         text = ", ".join(f"{name} of {count:,} steps" for name, count in numbers.one_sided.items())
         remedy = "measure it at the same steps in both; held-out losses need their corpora"

@@ -27,6 +27,15 @@ _CLOCK_WORDS: Final = re.compile(
 )
 """Names of another trainer's metrics that are of the machine, not of the training."""
 
+_SCHEDULED: Final = ("optim/learning_rate", "optim/global_batch_size", "data/")
+_SCHEDULE_WORDS: Final = frozenset(
+    {"lr", "learning", "rate", "epoch", "epochs", "step", "steps", "iter", "iters", "iteration", "iterations", "batch"}
+    | {"size", "num", "number", "n", "count", "total", "global", "micro", "input", "seen", "consumed", "processed"}
+    | {"token", "tokens", "sample", "samples", "example", "examples", "progress", "warmup", "seed", "train", "training"}
+    | {"trainer", "data", "optim", "optimizer", "scheduler", "group", "adam", "adamw", "sgd"}
+)
+"""Words of numbers that are known before a step is done: they are equal whatever the weights are."""
+
 
 @dataclass(frozen=True, slots=True)
 class FieldDifference:
@@ -56,6 +65,7 @@ class NumbersComparison:
     Attributes:
         compared_steps: steps at which both runs have a number that was compared.
         last_step: the last of them; None where there is none.
+        result_steps: how many of them have a number that the weights decide, not the schedule alone.
         first_step: the first step with different numbers; None where all are equal to the last bit.
         equal_steps: compared steps before that one.
         at_first: the fields that differ at that step.
@@ -68,6 +78,7 @@ class NumbersComparison:
 
     compared_steps: int
     last_step: int | None
+    result_steps: int
     first_step: int | None
     equal_steps: int
     at_first: tuple[FieldDifference, ...]
@@ -102,18 +113,25 @@ def compare_numbers(first: PathColumns, second: PathColumns, steps: range | None
     """
     names = [_names(path) for path in (first, second)]
     shared = [key for key in names[0] if key in names[1]]
-    compared = [key for key in shared if not _is_of_the_machine(key)]
-    series = [path.histories([own[key] for key in compared]) for path, own in zip((first, second), names, strict=True)]
+    candidates = [key for key in shared if not _is_of_the_machine(key)]
+    series = [
+        path.histories([own[key] for key in candidates]) for path, own in zip((first, second), names, strict=True)
+    ]
+    compared: list[str] = []
     found: dict[str, FieldDifference] = {}
     one_sided: dict[str, int] = {}
-    seen = np.zeros(0, np.int64)
+    seen, results = np.zeros(0, np.int64), np.zeros(0, np.int64)
     end = min(path.last_step for path in (first, second))
-    for key in compared:
+    for key in candidates:
         left, right = (_within(each[own[key]], steps) for each, own in zip(series, names, strict=True))
         common, at_left, at_right = np.intersect1d(left.steps, right.steps, assume_unique=True, return_indices=True)
         if alone := sum(int(np.count_nonzero(each.steps <= end)) for each in (left, right)) - 2 * len(common):
             one_sided[key] = alone
-        seen = seen if np.array_equal(seen, common) else np.union1d(seen, common)
+        if not len(common):
+            continue
+        compared.append(key)
+        seen = _union(seen, common)
+        results = results if _is_scheduled(key) else _union(results, common)
         difference = _difference(key, common, left.values[at_left], right.values[at_right])
         if difference is not None:
             found[key] = difference
@@ -131,6 +149,7 @@ def compare_numbers(first: PathColumns, second: PathColumns, steps: range | None
     return NumbersComparison(
         compared_steps=len(seen),
         last_step=int(seen[-1]) if len(seen) else None,
+        result_steps=len(results),
         first_step=start,
         equal_steps=len(seen) if start is None else int(np.searchsorted(seen, start)),
         at_first=tuple(each for each in fields if each.step == start),
@@ -163,6 +182,16 @@ def _names(path: PathColumns) -> dict[str, str]:
 
 def _is_of_the_machine(key: str) -> bool:
     return key.startswith(_CLOCKS) or (key not in METRICS and _CLOCK_WORDS.search(key.lower()) is not None)
+
+
+def _is_scheduled(key: str) -> bool:
+    if key in METRICS:
+        return key.startswith(_SCHEDULED)
+    return _SCHEDULE_WORDS.issuperset(re.findall("[a-z]+", key.lower()))
+
+
+def _union(one: Integers, other: Integers) -> Integers:
+    return one if np.array_equal(one, other) else np.union1d(one, other)
 
 
 def _within(history: History, steps: range | None) -> History:

@@ -26,6 +26,11 @@ def difference_sentence(found: "RunDifference") -> str:
             f"Whether the runs are the same is not known: one of them ends before steps {first:,} to {last:,}. Nothing "
             f"differs in the {numbers.compared_steps:,} steps before."
         )
+    if found.state == "unknown" and numbers is not None and numbers.compared_steps:
+        return (
+            f"Whether the runs are the same is not known: in the {numbers.compared_steps:,} steps that were compared, "
+            f"both report only numbers that do not depend on the weights ({_some(numbers.compared)}){_but(numbers)}."
+        )
     if found.state == "unknown" or data is None or numbers is None:
         return f"Whether the runs are the same is not known: {found.doubts[0].text}."
     if found.state == "identical":
@@ -48,6 +53,8 @@ def difference_sentence(found: "RunDifference") -> str:
 def _identical(found: "RunDifference", numbers: NumbersComparison) -> str:
     heldout = ", held-out losses too" if any(name.startswith("validation/") for name in numbers.compared) else ""
     steps, but = f"over {numbers.compared_steps:,} steps", _but(numbers)
+    if found.longer is not None:
+        but += f"; the {found.longer[0]} run goes on to step {found.longer[1]:,}"
     if found.same_data:
         same = f"the same data{_where(found, numbers)}"
         text = f"Identical to the last bit {steps}: {same}, and every recorded number{heldout}{but}."

@@ -46,7 +46,7 @@ def diff_runs(
     count.
 
     Exit codes:
-        0: data and numbers are equal
+        0: data and numbers are equal, as far as both recorded them
         3: evidence is missing: whether the runs differ is not known
         6: the runs differ
 
