@@ -66,13 +66,16 @@ def test_numbers_axis_and_pages_of_a_real_run(lay_run, tmp_path, request) -> Non
         assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"]
         assert boxes[1]["x"] + boxes[1]["width"] <= boxes[2]["x"]
 
-        # A click on a checkpoint opens its audit; the newest stands first.
+        # A click on a checkpoint opens its audit; the newest stands first. Back once leads to the run.
+        entries = page.evaluate("history.length")
         page.get_by_role("region", name="Checkpoints, newest first").click(position={"x": 40, "y": 45 + ROW_HEIGHT})
         page.wait_for_url(re.compile(r"/audit\?.*checkpoint=step-00000300"))
         page.get_by_text("recorded: 300 of 300 steps").wait_for()
         assert shown(page, "Run") == run.path.name
+        assert page.evaluate("history.length") == entries + 1
         page.go_back()
         wait_until_drawn(page, panels=8)
+        page.wait_for_url(re.compile(rf"/run\?run={run.path.name}"))
 
         page.get_by_role("radio", name="samples").click()
         page.wait_for_url(re.compile(r"x=samples"))

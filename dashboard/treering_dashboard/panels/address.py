@@ -9,8 +9,10 @@ Such are an unknown run, checkpoint, step or axis, a negative rank, and a duplic
 
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, NoReturn
+from urllib.parse import parse_qs
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from treering.foreign import shown
 from treering_dashboard.panels.foreign import block, label
@@ -25,6 +27,8 @@ LARGEST: Final = 2**53 - 1
 
 _SHOWN: Final = 200  # characters of a value
 _LISTED: Final = 8
+_RESTORED: Final = "restored"
+_HIDDEN: Final = ("embed", "embed_options")  # Streamlit's own, which it shows to no page
 
 
 def among(options: Iterable[str], noun: str = "value") -> Check:
@@ -60,6 +64,22 @@ def text(value: str) -> Expected:
     """Any value fits."""
     del value
     return None
+
+
+def restore_address() -> None:
+    """Runs a page that Back or Forward has opened with the whole of its address.
+
+    Streamlit takes the values out of it whose boxes the page left has as well, and out of the browser's address too.
+    """
+    context = get_script_run_ctx()
+    if context is None:
+        return
+    whole = parse_qs(context.query_string).keys() <= {*st.query_params, *_HIDDEN}
+    if context.is_history_navigation and not whole:
+        st.session_state[_RESTORED] = True
+        st.rerun()
+    if st.session_state.pop(_RESTORED, False):
+        st.query_params.update()  # tells the browser all of them again
 
 
 def check_address(**checks: Check) -> None:

@@ -121,9 +121,14 @@ def keep_choice(key: str, value: str | int | Sequence[str], options: Collection[
 
 
 def _settle(key: str) -> None:
-    """Runs the page again, once, whose box came with a value from the page before: only then the URL holds it."""
+    """Runs the page again, once, whose box came without a value from the address: only then the address holds it.
+
+    That is a page reached from another with the same box.
+    """
     page, settled = st.context.url, st.session_state.setdefault(_SETTLED, {})
-    if page and key not in st.query_params and settled.get(key) != page:
+    if key in st.query_params:
+        settled.pop(key, None)
+    elif page and settled.get(key) != page:
         settled[key] = page
         st.rerun()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 import streamlit as st
 
+from treering.files import read_text
 from treering.foreign import markdown, shown
 
 _SHORTCODE = re.compile(r":(?=[\w/+-])")
@@ -46,6 +47,12 @@ def figure(title: str, value: object, detail: object) -> None:
 def style(sheet: Path) -> None:
     """Applies a style sheet that is part of the dashboard."""
     st.html(sheet)
+
+
+def program(file: Path) -> None:
+    """Runs a program in the browser that is part of the dashboard; the style sheet gives it no place on the page."""
+    with st.container(key="program"):
+        st.html(f"<script>{read_text(file)}</script>", unsafe_allow_javascript=True)
 
 
 def label(text: object) -> str:

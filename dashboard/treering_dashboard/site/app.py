@@ -30,17 +30,20 @@ from treering_dashboard.pages import (
     takedown,
     trace,
 )
-from treering_dashboard.panels.foreign import label, style
+from treering_dashboard.panels.address import restore_address
+from treering_dashboard.panels.foreign import label, program, style
 from treering_dashboard.panels.palette import PALETTE, theme
 from treering_dashboard.panels.state import stall_banner
 from treering_dashboard.site.sign_in import sign_in
 
 STYLES = {name: Path(__file__).with_name(f"{name}.css") for name in PALETTE}
+HISTORY = Path(__file__).with_name("history.js")
 LOGO = str(Path(treering_dashboard.__file__).with_name("logo.svg"))
 
 st.set_page_config(page_title="Treering", page_icon=LOGO, layout="wide")
 st.logo(LOGO, size="medium")
 sign_in(cached.project())
+restore_address()
 # The top bar shows the pages of the unnamed section one by one, the others under the section's name.
 SECTIONS = {
     "": [
@@ -71,7 +74,9 @@ if has_ledger():
     SECTIONS[""].append(links.SEARCH.page(search.page))
 chosen = st.navigation(SECTIONS, position="top")
 st.set_page_config(page_title=f"{chosen.title} · Treering")
+style(Path(__file__).with_name("app.css"))
 style(STYLES[theme()])
+program(HISTORY)
 # The bar marks a page of a section only while the section is open, so its heading names the section as well.
 section = next(name for name, pages in SECTIONS.items() if chosen.url_path in {page.url_path for page in pages})
 st.header(label(f"{section}: {chosen.title}" if section else chosen.title))
