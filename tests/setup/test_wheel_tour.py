@@ -1,4 +1,4 @@
-"""The whole tour in an empty folder with nothing but the wheel: own data, training, audit, pages of the dashboard.
+"""The whole tour in an empty folder with nothing but the wheel: own data, training, audit, dashboard, a capsule.
 
 `tests/repository/test_wheel.py` serves the dashboard from a wheel.
 
@@ -8,6 +8,7 @@ The wheel is installed into a new virtual environment that sees the packages of 
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -81,7 +82,11 @@ def environment(tmp_path_factory):
 @pytest.fixture
 def installed(environment, tmp_path):
     """An empty folder, but for the data."""
-    folder = tmp_path / "mine"
+    return lay(environment, tmp_path / "mine")
+
+
+def lay(environment, folder):
+    """Lays texts into a new folder."""
     (folder / "texts").mkdir(parents=True)
     rows = (json.dumps({"text": make_text(seed)}) + "\n" for seed in range(120))
     (folder / "texts/letters.jsonl").write_text("".join(rows))
@@ -109,7 +114,10 @@ def write_pair(folder):
     (folder / "old.idx").write_bytes(index_bytes(np.array([len(each) for each in documents], np.int32)))
 
 
-def test_the_tour_without_dvc(installed):
+@pytest.fixture(scope="module")
+def toured(environment, tmp_path_factory):
+    """A folder after the tour without DVC, but for its audit; with the command of the audit."""
+    installed = lay(environment, tmp_path_factory.mktemp("toured") / "mine")
     places = installed.run("python", "-c", WHERE).split()
     assert [Path(place).is_relative_to(installed.bin.parent) for place in places] == [True] * 4, places
     write_pair(installed.folder)
@@ -120,7 +128,12 @@ def test_the_tour_without_dvc(installed):
     *commands, audit, _ = made["next"]
     for command in commands:
         installed.run(*command.split())
-    audited = json.loads(installed.run(*audit.split(), "--json"))
+    return installed, audit.split()
+
+
+def test_the_tour_without_dvc(toured):
+    installed, audit = toured
+    audited = json.loads(installed.run(*audit, "--json"))
     assert audited["verdict"] == "content-bound: 24 of 24 steps"
     batch = json.loads(installed.run("treering", "batch", audited["run"], "24", "--json"))
     read = {(part["corpus"], part["document"]) for sample in batch["samples"] for part in sample["documents"]}
@@ -133,6 +146,37 @@ def test_the_tour_without_dvc(installed):
     page = installed.run("python", "-c", PAGE)
     assert page.startswith("[] ")
     assert audited["run"][:8] in page
+
+
+def numbers(run):
+    """What the run's only attempt read and computed, by step."""
+    lines = map(json.loads, (run / "attempts/0001/rings.jsonl").read_text().splitlines())
+    return [tuple(ring[name] for name in ("step", "batch_digest", "loss", "grad_norm", "validation")) for ring in lines]
+
+
+def test_a_capsule_is_reproduced_in_an_empty_folder(toured, tmp_path):
+    """The corpora are there by content alone: under other names, in one folder."""
+    installed, _ = toured
+    (run,) = (path.parent for path in (installed.folder / "runs").glob("*/resolved.json"))
+    installed.run("treering", "capsule", run.name, str(tmp_path / "run.zip"))
+    (tmp_path / "store").mkdir()
+    for number, path in enumerate(sorted((installed.folder / "data").rglob("*"))):
+        if path.suffix in {".bin", ".idx", ".parquet"} or path.name == "tokenizer.json":
+            shutil.copy(path, tmp_path / "store" / f"{number}.dat")
+    again = Installed(installed.bin.parent, tmp_path / "again")
+    again.folder.mkdir()
+    answer = again.run("treering", "reproduce", "../run.zip", "--corpora", "../store", "--json")
+    record = json.loads(answer)
+    assert record["sentence"] == (
+        "Identical to the last bit over 24 steps: the same data, and every recorded number, held-out losses too. "
+        "No weights were compared."
+    )
+    assert (record["identical"], record["first_step"], record["last_step"]) == (True, 1, 24)
+    planned = {(item["part"], item["state"]) for item in record["plan"]["items"]}
+    assert planned >= {("code", "same"), ("environment", "same"), ("data", "same")}
+    made = numbers(Path(record["folder"]) / "runs" / run.name)
+    assert made == numbers(run)
+    assert [ring[0] for ring in made] == list(range(1, 25))
 
 
 def ran(output):
