@@ -70,10 +70,23 @@ def test_each_step_is_compared_with_the_newest_earlier_attempt_that_had_it(write
     numbers = next(each for each in third.aspects if each.name == "numbers")
     assert third.overlap == (5, 12)
     if off is None:
-        assert (third.proof, numbers.text) == ("proven", "8 steps are equal to those of attempt 1, 2 to the last bit")
+        assert (third.proof, numbers.text) == ("proven", "6 steps are equal to those of attempt 1 to the last bit")
     else:
         assert (third.proof, numbers.step) == ("changed", off)
         assert numbers.text.startswith(f"step {off} differs from the same step of attempt {1 if off == 6 else 2}: loss")
+
+
+def test_an_attempt_that_began_at_the_same_border_proves_nothing(writer):
+    lay(writer.start(), 10).save().end("interrupted")
+    for _ in range(2):
+        lay(writer.start(checkpoint(writer, 10)), 4)
+    second, third = audit_restarts(writer.run).borders
+    assert (second.proof, third.proof, third.overlap) == ("consistent", "consistent", (11, 14))
+    assert proofs(third) | {"numbers": "not seen", "data": "consistent", "learning rate": "consistent"} == proofs(third)
+    assert "consistent; attempt 2 began there too, and may have lost the same; data, order, random" in third.text
+    lay(writer.start(checkpoint(writer, 10)), 4, loss=lambda _: 3.0)
+    fourth = audit_restarts(writer.run).borders[2]
+    assert "step 11 differs from the same step of attempt 3: loss" in fourth.text
 
 
 def test_what_changed_beside_a_restart_without_an_overlap_leaves_the_numbers_unseen(writer):

@@ -89,7 +89,8 @@ class Border:
         if self.proof == "proven" and self.overlap is not None:
             return f"steps {self.overlap[0]:,} to {self.overlap[1]:,} were done twice and are equal to the last bit"
         if self.proof == "consistent":
-            return "no step was done twice; data, order, random states, rate, code, environment and layout are the same"
+            numbers = next(each.text for each in self.aspects if each.name == "numbers")
+            return f"{numbers}; data, order, random states, rate, code, environment and layout are the same"
         open_ = [each for each in self.aspects if each.proof in {"not seen", "changed"} and each.name != "hooks"]
         return _joined(f"{each.name}: {each.text}" for each in open_)
 

@@ -18,22 +18,30 @@ class Repeated:
 
     Attributes:
         earlier: number of the attempt that did them first.
+        is_proof: whether that attempt did them without this restart. One that began where the attempt begins may have
+            lost the same state, so that equal numbers prove nothing.
         steps: the steps.
         numbers: what both computed.
     """
 
     earlier: int
+    is_proof: bool
     steps: range
     numbers: NumbersComparison
 
 
-def repeated(resumed: PathColumns, after_step: int, earlier: Sequence[tuple[int, PathColumns]]) -> list[Repeated]:
+def repeated(
+    resumed: PathColumns, after_step: int, earlier: Sequence[tuple[int, PathColumns]], *, resumes: bool
+) -> list[Repeated]:
     """Compares the steps that an attempt did again, each with the newest earlier attempt that had done it.
+
+    Attempts that did them without this restart come first.
 
     Args:
         resumed: columns of the attempt alone.
         after_step: the step that it goes on from.
         earlier: number and columns of the attempts before it, oldest first.
+        resumes: whether it went on with the run; else it began the run again.
 
     Returns:
         Stretches of steps in their order, none twice.
@@ -43,8 +51,10 @@ def repeated(resumed: PathColumns, after_step: int, earlier: Sequence[tuple[int,
     """
     found: list[Repeated] = []
     left = [range(after_step + 1, resumed.last_step + 1)]
-    for number, columns in reversed(earlier):
-        did = range(_first_step(columns), columns.last_step + 1)
+    begun = [(number, columns, _first_step(columns)) for number, columns in reversed(earlier)]
+    over = [each for each in begun if not resumes or each[2] <= after_step]
+    for number, columns, first in over + [each for each in begun if each not in over]:
+        did = range(first, columns.last_step + 1)
         still: list[range] = []
         for steps in left:
             both = range(max(steps.start, did.start), min(steps.stop, did.stop))
@@ -52,7 +62,7 @@ def repeated(resumed: PathColumns, after_step: int, earlier: Sequence[tuple[int,
             if numbers is None or not numbers.compared_steps:
                 still.append(steps)
                 continue
-            found.append(Repeated(number, both, numbers))
+            found.append(Repeated(number, (number, columns, first) in over, both, numbers))
             still += [each for each in (range(steps.start, both.start), range(both.stop, steps.stop)) if each]
         left = still
     return sorted(found, key=lambda each: each.steps.start)
@@ -76,17 +86,20 @@ def numbers_aspect(found: Sequence[Repeated], run: str, after_step: int) -> Aspe
         run: the run's id.
         after_step: the step after which the attempt goes on.
     """
-    if not found:
-        first = max(after_step, 1)
-        remedy = f"`treering reproduce {run} --steps {first}:{first + 1}` trains over the border without a restart"
-        return Aspect("numbers", "not seen", "no step was done twice", remedy=remedy)
     for each in found:
         if (step := each.numbers.first_step) is not None:
             values = "; ".join(map(_said, each.numbers.at_first))
             text = f"step {step:,} differs from the same step of attempt {each.earlier}: {values}"
             return Aspect("numbers", "changed", text, step)
-    count = sum(each.numbers.compared_steps for each in found)
-    whom = ", ".join(map(str, sorted({each.earlier for each in found})))
+    proof = [each for each in found if each.is_proof]
+    if not proof:
+        begun = ", ".join(map(str, sorted({each.earlier for each in found})))
+        text = f"attempt {begun} began there too, and may have lost the same" if found else "no step was done twice"
+        first = max(after_step, 1)
+        remedy = f"`treering reproduce {run} --steps {first}:{first + 1}` trains over the border without a restart"
+        return Aspect("numbers", "not seen", text, remedy=remedy)
+    count = sum(each.numbers.compared_steps for each in proof)
+    whom = ", ".join(map(str, sorted({each.earlier for each in proof})))
     return Aspect("numbers", "proven", f"{count:,} steps are equal to those of attempt {whom} to the last bit")
 
 
@@ -96,7 +109,7 @@ def rate_aspect(found: Sequence[Repeated]) -> Aspect | None:
         if field := next((field for field in each.numbers.fields if field.name == _RATE), None):
             text = f"step {field.step:,} was done at {field.first!r}, then at {field.second!r}"
             return Aspect("learning rate", "changed", text, field.step)
-    if any(_RATE in each.numbers.compared for each in found):
+    if any(_RATE in each.numbers.compared for each in found if each.is_proof):
         return Aspect("learning rate", "proven", "steps that were done twice had the same rate")
     return None
 

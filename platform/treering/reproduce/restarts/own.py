@@ -36,7 +36,7 @@ def own_borders(run: RunDirectory) -> Iterator[Border]:
         before = next((each for each in attempts if parent and resumes and each.number == parent.attempt), None)
         before = before or attempts[place - 1]
         earlier = [(each.number, columns[each.number]) for each in attempts[:place]]
-        found = repeated(columns[attempt.number], after, earlier)
+        found = repeated(columns[attempt.number], after, earlier, resumes=resumes)
         aspects = (
             _data(columns[before.number], columns[attempt.number], after, found, columns, resumes=resumes),
             _order(before.header, header),
@@ -79,7 +79,7 @@ def _data(
             what = "other samples" if difference.kind == "samples" else "other tokens in the same samples"
             text = f"step {difference.step:,} read {what} than in attempt {each.earlier}"
             return Aspect("data", "changed", text, difference.step)
-    if found:
+    if any(each.is_proof for each in found):
         return Aspect("data", "proven", "steps that were done twice have the same batch digests")
     return Aspect("data", "consistent", f"step {after + 1:,} reads on without a gap, and repeats nothing")
 
@@ -103,7 +103,7 @@ def _random_states(run: RunDirectory, before: AttemptHeader, now: AttemptHeader,
         first = 1 if now.parent is None else now.parent.step + 1
         text = f"step {first:,} drew from {short(states.begun)}, the checkpoint was to go on with "
         return Aspect(name, "changed", text + short(states.saved), first)
-    if found and all(each.numbers.first_step is None for each in found):
+    if any(each.is_proof for each in found) and all(each.numbers.first_step is None for each in found):
         return Aspect(name, "proven", "steps with dropout that were done twice are equal to the last bit")
     if states is not None and states.saved is not None and same_layout:
         return Aspect(name, "consistent", "the states after loading have the digest that the checkpoint recorded")

@@ -38,7 +38,8 @@ def recorded_borders(run: RecordedRunDirectory) -> Iterator[Border]:
         read = list(chain.from_iterable(feeds.along(path)))
         resumed, lost = feeds.of(attempt), feeds.abandoned(attempts, attempt)
         restart = judge_restart(attempt.number, after, read, resumed, lost)
-        found = repeated(columns[attempt.number], after, [(e.number, columns[e.number]) for e in attempts[:place]])
+        earlier = [(each.number, columns[each.number]) for each in attempts[:place]]
+        found = repeated(columns[attempt.number], after, earlier, resumes=parent is not None)
         aspects = (
             _data(restart),
             _order(path, attempt, read, resumed, lost),
