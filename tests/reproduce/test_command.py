@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import reporting_trainer
 import versioned_project
 
 from treering.errors import UserError
-from treering.reproduce.command import command_items, in_copy, plan_command
+from treering.reproduce.command import command_items, plan_command, write_items
+from treering.reproduce.working_copy import in_copy
 from treering.runlog.find import find_recorded_runs
 from treering.runlog.reproductions import reproductions_of
 
@@ -127,6 +129,46 @@ def test_commands_that_are_not_run(repository, changes, reason, remedy):
     assert remedy in item.remedy
     trusted = [each.state for each in command_items(run, changed, trusted=True)]
     assert trusted == ["same" if "host" in changes else "cannot"]
+
+
+def test_a_command_that_names_a_place_outside_its_folder(repository, tmp_path):
+    _, run = repository
+    _, command = plan_command(run, None, recorded_python=False, trusted=False)
+    changed = command.header.model_copy(update={"command": ["python", "train.py", f"--out={tmp_path}"]})
+    (item,) = command_items(run, replace(command, header=changed), trusted=False)
+    assert (item.state, item.stops) == ("cannot", True)
+    assert f"it names {tmp_path}, outside {command.root}, changed since the run began" in item.reason
+    later = replace(command, header=changed, since=time.time() + 60)
+    assert [each.state for each in command_items(run, later, trusted=False)] == ["same"]
+    (item,) = write_items(later)
+    assert (item.name, item.state) == ("paths outside the copy", "unknown")
+    assert item.reason.startswith(f"{tmp_path}: nothing in them changed")
+
+
+def test_a_command_that_writes_again_does_not_reach_the_results_of_the_first(tmp_path, monkeypatch, treering):
+    root = tmp_path / "loop"
+    (root / "out").mkdir(parents=True)
+    (root / "train.py").write_text(
+        LOOP.replace('Path("large.bin")', 'Path(os.environ["PWD"], "out/large.bin")').replace("import sys", "import os")
+    )
+    (root / "offset.json").write_text("1")
+    monkeypatch.setenv("PWD", str(root))
+    run = trained(root, "train.py")
+    (root / "offset.json").write_text("2")
+    monkeypatch.chdir(root)
+    code, _, err = treering("reproduce", run.id)
+    assert code == 6, err
+    assert (root / "out/large.bin").read_bytes()[:1] == b"\1"
+
+
+def test_folders_that_are_linked_are_named(repository):
+    root, run = repository
+    (root / "data").mkdir(exist_ok=True)
+    (root / "data/tokens").write_text("1")
+    _, command = plan_command(run, None, recorded_python=False, trusted=False)
+    (item,) = write_items(replace(command, since=time.time() + 60))
+    assert (item.name, item.state) == ("linked folders", "unknown")
+    assert item.reason.startswith("data, links to the original's: nothing in them changed since the run began")
 
 
 def test_only_the_folder_itself_is_named_anew():

@@ -1,12 +1,11 @@
 """Makes a run of another trainer again: its recorded command, in a copy of its working directory, recorded beside.
 
-The copy has the tracked files of the recorded commit with the recorded diff, or without git the files as they are. What
-git does not track is copied if it is a file, and linked if it is a folder, such as data. Left out are
-the folders of runs and checkpoints: the command must not find them, and must not write over them.
+The copy has the tracked files of the recorded commit with the recorded diff, or without git the files as they are, and
+what git does not track (`working_copy`). Left out are the folders of runs and checkpoints: the command must not find
+them, and must not write over them.
 """
 
 import os
-import re
 import shutil
 import socket
 import subprocess
@@ -14,7 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from treering.collect.code import is_installed, run_git
 from treering.config.canonical import digest_bytes, digest_file, short
@@ -25,12 +24,16 @@ from treering.redact import HIDDEN
 from treering.reproduce.environment import environment_items, make_environment, recorded_variables
 from treering.reproduce.items import CLOSE_NUMBERS, Item
 from treering.reproduce.plan import Plan, spent_on
-from treering.reproduce.sources import HERE, check_out, has_commit, remove
+from treering.reproduce.sources import HERE, has_commit, remove
 from treering.reproduce.trial import STANDARD_ERROR
+from treering.reproduce.working_copy import WorkingCopy, in_copy, outside
 from treering.runlog.find import find_recorded_runs
 from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering.runlog.recorded_records import RecordedHeader
 from treering.runlog.reproductions import ReproductionFolder
+
+_PROGRAMS: Final = frozenset({"PATH", "VIRTUAL_ENV"})
+"""Variables that name programs: those that are here are used, not copies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +45,28 @@ class Command:
         folder: its working directory.
         repository: root of the git repository around it; None where the files are taken as they are.
         outputs: the folders that the command wrote.
+        since: when the run began, Unix seconds.
     """
 
     header: RecordedHeader
     folder: Path
     repository: Path | None
     outputs: tuple[Path, ...]
+    since: float
 
     @property
     def root(self) -> Path:
         """The folder that is copied: the repository's, else the working directory."""
         return self.repository or self.folder
+
+    @property
+    def copy(self) -> WorkingCopy:
+        """How the folder is copied; folders of checkpoints are left out whole: a trainer looks there for the newest."""
+        left_out = {*self.outputs, *(each.parent for each in self.outputs[1:])} - {self.root, self.folder}
+        left_out |= {each.resolve() for each in left_out}
+        code = self.header.code
+        commit = "" if self.repository is None else str(code["commit"])
+        return WorkingCopy(self.root, commit, str(code.get("diff") or ""), self.since, frozenset(left_out))
 
 
 def plan_command(
@@ -83,10 +97,12 @@ def plan_command(
     code, repository = _code_item(header, folder)
     if present_code and repository is not None:
         code, repository = replace(code, state="other", reason="by --present-code the files run as they are now"), None
-    command = Command(header, folder, repository, _outputs(run))
+    since = min(each.header.started_at for each in run.attempts())
+    command = Command(header, folder, repository, _outputs(run), since)
     items = (
         *command_items(run, command, trusted=trusted),
         code,
+        *write_items(command),
         *environment_items(header.environment, "", recorded_python=recorded_python),
         _data_item(header),
     )
@@ -135,10 +151,37 @@ def _impossible(run: RecordedRunDirectory, command: Command) -> tuple[str, str] 
         return f"{header.world_size} ranks were started by a launcher, the record has the command of one", by_hand
     if not folder.is_dir():
         return f"its working directory {folder} is missing", "bring the folder back to its place"
-    outside = next((each for each in command.outputs[1:] if not each.is_relative_to(command.root)), None)
-    if outside is not None:
-        return f"it wrote checkpoint {outside}, outside {command.root}: run again, it would overwrite it", by_hand
-    return None
+    reason = _writes_outside(command)
+    return (reason, by_hand) if reason else None
+
+
+def _writes_outside(command: Command) -> str:
+    """What outside the copy the command would write over, in words; empty where nothing is known."""
+    for each in command.outputs[1:]:
+        if not each.is_relative_to(command.root):
+            return f"it wrote checkpoint {each}, outside {command.root}: run again, it would overwrite it"
+    copy = command.copy
+    for each in _named_outside(command):
+        if copy.changed(each):
+            return f"it names {each}, outside {command.root}, changed since the run began: it may write there again"
+    return ""
+
+
+def _named_outside(command: Command) -> list[Path]:
+    """The files and folders outside the copy that the command names, but for its script."""
+    script = (command.folder / str(command.header.code.get("script") or "")).resolve()
+    return [each for each in outside(command.header.command[1:], command.root) if each != script]
+
+
+def write_items(command: Command) -> Iterator[Item]:
+    """The places outside the copy that the command could write into."""
+    if not command.folder.is_dir():
+        return
+    unchanged = "nothing in them changed since the run began, but the command could write into them"
+    if linked := command.copy.linked:
+        yield Item("command", "linked folders", "unknown", f"{', '.join(linked)}, links to the original's: {unchanged}")
+    if named := _named_outside(command):
+        yield Item("command", "paths outside the copy", "unknown", f"{', '.join(map(str, named))}: {unchanged}")
 
 
 def _code_item(header: RecordedHeader, folder: Path) -> tuple[Item, Path | None]:
@@ -147,7 +190,7 @@ def _code_item(header: RecordedHeader, folder: Path) -> tuple[Item, Path | None]
     commit, script = code.get("commit"), code.get("script")
     place = folder / script if script else folder
     top = run_git(place.parent if script else folder, "rev-parse", "--show-toplevel") if folder.is_dir() else None
-    repository = Path(top.strip()) if top else None
+    repository = Path(top.strip()) if top and folder.is_relative_to(top.strip()) else None
     if commit and repository is not None and has_commit(repository, commit):
         diff = code.get("diff")
         if diff is not None and (not diff or digest_bytes(diff.encode()) == code.get("diff_digest")):
@@ -201,21 +244,26 @@ def run_again(command: Command, folder: ReproductionFolder, *, recorded_python: 
     work = folder.path.absolute() / "work"
     made = folder.path / ".work-is-made"
     if not made.exists():
-        _copy(command, work)
+        command.copy.make(work)
         made.touch()
     python = None
     if recorded_python:
         python = make_environment(header.environment, folder.path / "environment", treering=is_installed(HERE))
     words = [in_copy(word, command.root, work) for word in header.command]
     words[0] = _program(header, python)
-    variables = {**os.environ, **recorded_variables(header.environment), RUNS_VARIABLE: str(folder.runs.absolute())}
+    variables = {
+        name: value if value is None or name in _PROGRAMS else in_copy(value, command.root, work)
+        for name, value in {**os.environ, **recorded_variables(header.environment)}.items()
+    }
+    place = work / command.folder.relative_to(command.root)
+    variables |= {RUNS_VARIABLE: str(folder.runs.absolute()), "PWD": str(place)}
     if python is not None and not is_installed(HERE):  # the code that records
         before = variables.get("PYTHONPATH")
         variables["PYTHONPATH"] = os.pathsep.join([str(HERE / "platform"), *([before] if before else [])])
     say(f"reproduce: {' '.join(header.command)}")
     done = subprocess.run(
         words,
-        cwd=work / command.folder.relative_to(command.root),
+        cwd=place,
         env={name: value for name, value in variables.items() if value is not None},
         stdout=STANDARD_ERROR,
         check=False,
@@ -232,11 +280,6 @@ def run_again(command: Command, folder: ReproductionFolder, *, recorded_python: 
     return found[-1]
 
 
-def in_copy(word: str, root: Path, work: Path) -> str:
-    """A word of the command with the copy in place of the original folder, but not of a folder whose name goes on."""
-    return re.sub(rf"(?<![\w.~-]){re.escape(str(root))}(?=[/:,;'\"\s]|$)", lambda _: str(work), word)
-
-
 def _program(header: RecordedHeader, python: Path | None) -> str:
     """The program of the command; for a Python that is not here, this one."""
     program = header.command[0]
@@ -246,41 +289,3 @@ def _program(header: RecordedHeader, python: Path | None) -> str:
         return str(python)
     recorded = str(header.environment.get("system", {}).get("executable", ""))
     return next((each for each in (recorded, shutil.which(program)) if each and Path(each).exists()), sys.executable)
-
-
-def _copy(command: Command, work: Path) -> None:
-    """Makes the copy of the working directory.
-
-    Raises:
-        EvidenceError: the code cannot be rebuilt.
-    """
-    code = command.header.code
-    if command.repository is not None:
-        check_out(command.repository, str(code["commit"]), str(code["diff"] or ""), work)
-    else:
-        shutil.rmtree(work, ignore_errors=True)
-        work.mkdir(parents=True)
-    _lay_beside(command.root, work, {*command.outputs, work.parent}, _parents(command))
-
-
-def _parents(command: Command) -> set[Path]:
-    """Folders of checkpoints, which are left out whole: files in them lead a trainer to its newest checkpoint."""
-    return {each.parent for each in command.outputs[1:]} - {command.root, command.folder}
-
-
-def _lay_beside(source: Path, target: Path, left_out: set[Path], folders: set[Path]) -> None:
-    """Lays what git does not track into the copy."""
-    for entry in sorted(source.iterdir()):
-        copy = target / entry.name
-        if entry.name == ".git" or entry in left_out or entry in folders:
-            continue
-        inside = any(each.is_relative_to(entry) for each in left_out | folders)
-        if entry.is_dir() and not entry.is_symlink() and (inside or copy.is_dir()):
-            copy.mkdir(exist_ok=True)
-            _lay_beside(entry, copy, left_out, folders)
-        elif copy.exists() or copy.is_symlink():
-            continue
-        elif entry.is_file():  # of any size: through a link the command would write over the original
-            shutil.copy2(entry, copy)
-        else:
-            copy.symlink_to(entry.resolve(), target_is_directory=entry.is_dir())
