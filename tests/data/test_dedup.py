@@ -1,4 +1,7 @@
+import hashlib
 import random
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from hypothesis import given
@@ -6,6 +9,7 @@ from hypothesis import strategies as st
 
 from treering.data.curate.dedup import EXACT, KEPT, NEAR, Duplicates, find_duplicates
 from treering.data.curate.minhash import MinHasher
+from treering.data.curate.shelf import Signatures, SignatureWriter
 from treering.data.words import jaccard, run_hashes, shingles, word_hashes, words
 
 HASHER = MinHasher(20, 13)
@@ -13,15 +17,18 @@ HASHER = MinHasher(20, 13)
 
 def find(texts: list[str], min_jaccard: float = 0.8, cluster_jaccard: float = 0.5) -> Duplicates:
     sets = [shingles(text, 5) for text in texts]
-    digests = np.array([list(text.encode().ljust(16)[:8] + hash_bytes(text)) for text in texts], dtype=np.uint8)
-    bands = np.stack([HASHER.bands(found) for found in sets])
-    return find_duplicates(digests, bands, lambda i: sets[i], min_jaccard=min_jaccard, cluster_jaccard=cluster_jaccard)
-
-
-def hash_bytes(text: str) -> bytes:
-    import hashlib
-
-    return hashlib.sha256(text.encode()).digest()[:8]
+    with TemporaryDirectory() as folder:
+        signatures = Signatures(Path(folder, "corpus"))
+        with SignatureWriter(signatures) as writer:
+            for number, (text, found) in enumerate(zip(texts, sets, strict=True)):
+                writer.add(0, number, hashlib.sha256(text.encode()).digest(), HASHER.bands(found))
+        return find_duplicates(
+            [signatures],
+            lambda i: sets[i],
+            Path(folder, "scratch"),
+            min_jaccard=min_jaccard,
+            cluster_jaccard=cluster_jaccard,
+        )
 
 
 def passage(seed: int, length: int = 200) -> list[str]:

@@ -10,6 +10,7 @@ from treering.files import rename_durably, replace_durably, write_durably
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted(path for folder in ("platform", "trainer") for path in (ROOT / folder).rglob("*.py"))
 STAGE = "a new folder that a stage of DVC renames whole: a stage that was killed runs again, and DVC digests its files"
+SCRATCH = "scratch of the stage curate, which removes what a killed stage left"
 EXCEPTIONS = {
     "platform/treering/files.py": "the functions themselves",
     "platform/treering/cli/help.py": "texts of a help, which are printed",
@@ -23,9 +24,12 @@ EXCEPTIONS = {
     "platform/treering/store/sqlite_database.py": "moves a damaged database to a free name; nothing is replaced",
     "platform/treering/data/corpus/tokenize.py": STAGE,
     "platform/treering/data/corpus/write.py": STAGE,
+    "platform/treering/data/curate/disk_array.py": SCRATCH,
     "platform/treering/data/curate/finalize.py": STAGE,
     "platform/treering/data/curate/ingest.py": STAGE,
     "platform/treering/data/curate/pipeline.py": STAGE,
+    "platform/treering/data/curate/shelf.py": SCRATCH,
+    "platform/treering/data/curate/sorted_keys.py": SCRATCH,
     "platform/treering/data/curate/tasks.py": STAGE,
     "platform/treering/data/sources/fetch.py": "downloads, which the next fetch checks by their digests",
     "platform/treering/data/ngram_index/build.py": "an index, which is built again; its lock",

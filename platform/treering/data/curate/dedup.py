@@ -1,33 +1,45 @@
 """Step dedup: exact duplicates and near-duplicates across all corpora, and the clusters that they form.
 
 Documents are numbered over all corpora, in order of the corpora's priority. Of each group of duplicates the lowest
-number is kept.
+number is kept. Signatures, sorted keys, components and the verdict are on disk, so the memory does not grow with the
+number of documents.
 """
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from treering.data.words import Hashes, jaccard
+from treering.data.curate.candidates import Candidates
+from treering.data.curate.disk_array import DiskArray
+from treering.data.curate.shelf import Column, Signatures
+from treering.data.curate.sorted_keys import Group, SortedKeys, groups, parts
+from treering.data.words import Hashes
 
-_CACHED_SETS = 2048
+MEMORY_BYTES = 1 << 30
+"""Most memory of the step. With less memory there are more and smaller reads, and the same verdict."""
 
 KEPT, EXACT, NEAR = 0, 1, 2
+
+_PART_ROW_BYTES = 160
+"""Most memory for a document of a part: its key, number and place, before and after sorting, and as an object."""
+_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Duplicates:
-    """The verdict over n documents.
+    """The verdict over n documents. The arrays are files in the scratch folder, mapped into memory.
 
     Attributes:
         rule: KEPT, EXACT or NEAR: uint8 [n].
         original: number of the document that is kept instead; for a kept document its own number: int64 [n].
         cluster: lowest number in the document's near-duplicate cluster, which holds at least the group of its
             duplicates: int64 [n].
-        num_compared: pairs of candidates whose similarity was computed.
+        num_compared: how often the similarity of two candidates was computed.
     """
 
     rule: npt.NDArray[np.uint8]
@@ -36,44 +48,14 @@ class Duplicates:
     num_compared: int
 
 
-class _Components:
-    """Connected components (union-find); the root of a component is its lowest number.
-
-    Not `scipy.cluster.hierarchy.DisjointSet`: that keeps dicts of Python objects, hundreds of bytes for each document,
-    where this keeps 8, and its roots are not the lowest numbers.
-    """
-
-    def __init__(self, count: int) -> None:
-        self.parent = np.arange(count, dtype=np.int64)
-
-    def root(self, node: int) -> int:
-        parent = self.parent
-        while parent[node] != node:
-            parent[node] = parent[parent[node]]
-            node = int(parent[node])
-        return node
-
-    def join(self, left: int, right: int) -> None:
-        low, high = sorted((self.root(left), self.root(right)))
-        self.parent[high] = low
-
-    def roots(self) -> npt.NDArray[np.int64]:
-        """The root of every number: int64 [n]."""
-        parent = self.parent.copy()
-        while True:
-            next_parent = parent[parent]
-            if np.array_equal(next_parent, parent):
-                return parent
-            parent = next_parent
-
-
 def find_duplicates(
-    digests: npt.NDArray[np.uint8],
-    bands: npt.NDArray[np.uint64],
+    signatures: Sequence[Signatures],
     shingles: Callable[[int], Hashes],
+    scratch: Path,
     *,
     min_jaccard: float,
     cluster_jaccard: float,
+    memory_bytes: int = MEMORY_BYTES,
 ) -> Duplicates:
     """Finds duplicates and clusters.
 
@@ -81,49 +63,95 @@ def find_duplicates(
     is compared with all others, then the lowest of those that are not its duplicates, and so on.
 
     Args:
-        digests: uint8 [n, 16].
-        bands: uint64 [n, bands].
+        signatures: of each corpus, in order of priority.
         shingles: the sorted shingle set of one document, read again from its text.
+        scratch: folder for the step's files; what an interrupted step left there is removed.
         min_jaccard: candidates at least this similar are duplicates.
         cluster_jaccard: candidates at least this similar share a cluster; at most `min_jaccard`.
+        memory_bytes: most memory of the step.
     """
-    count = len(digests)
-    _, first, inverse = np.unique(
-        np.ascontiguousarray(digests).view(f"V{digests.shape[1]}").ravel(), return_index=True, return_inverse=True
-    )
-    exact_original = first[inverse].astype(np.int64)
-    distinct = np.flatnonzero(exact_original == np.arange(count))
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    signatures = [corpus for corpus in signatures if len(corpus)]
+    count = sum(map(len, signatures))
+    if not count:
+        return Duplicates(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64), 0)
+    exact = DiskArray.numbered(scratch / "exact", count, memory_bytes // 8)
+    shards = [
+        SortedKeys.write(
+            scratch / f"digests-{first}", np.arange(first, first + len(digests)), digests.view(np.uint64)[:, None]
+        )
+        for first, digests in _shards([corpus.digests for corpus in signatures], memory_bytes)
+    ]
+    _name_originals(_groups(shards, 1, scratch, memory_bytes), exact)
 
-    duplicates, clusters = _Components(count), _Components(count)
-    cached = lru_cache(_CACHED_SETS)(shingles)  # the lowest number of a bucket is compared again and again
-    compared: set[tuple[int, int]] = set()
-    for band in range(bands.shape[1]):
-        for candidates in _buckets(bands[distinct, band], distinct):
-            bucket = candidates
-            while len(bucket) > 1:
-                head, rest = bucket[0], bucket[1:]
-                unlike = []
-                for other in rest:
-                    if (head, other) not in compared and duplicates.root(head) != duplicates.root(other):
-                        compared.add((head, other))
-                        similarity = jaccard(cached(head), cached(other))
-                        if similarity >= cluster_jaccard:
-                            clusters.join(head, other)
-                        if similarity >= min_jaccard:
-                            duplicates.join(head, other)
-                    if duplicates.root(head) != duplicates.root(other):
-                        unlike.append(other)
-                bucket = unlike
-
-    original = duplicates.roots()[exact_original]
-    numbers = np.arange(count)
-    rule = np.where(original == numbers, KEPT, np.where(exact_original != numbers, EXACT, NEAR)).astype(np.uint8)
-    return Duplicates(rule, original, clusters.roots()[exact_original], len(compared))
+    shards = [
+        _sort_bands(scratch / f"bands-{first}", first, bands, exact)
+        for first, bands in _shards([corpus.bands for corpus in signatures], memory_bytes)
+    ]
+    candidates = Candidates(count, shingles, scratch, min_jaccard, cluster_jaccard, memory_bytes // 2)
+    for bucket in _groups(shards, signatures[0].bands.width, scratch, memory_bytes):
+        candidates.compare(bucket)
+    return _verdict(exact, candidates, scratch)
 
 
-def _buckets(keys: npt.NDArray[np.uint64], numbers: npt.NDArray[np.int64]) -> list[list[int]]:
-    """Groups of at least two numbers with an equal key; numbers ascend inside a group, groups by their key."""
-    order = np.argsort(keys, kind="stable")
-    cuts = np.flatnonzero(np.diff(keys[order])) + 1
-    starts, ends = np.concatenate(([0], cuts)), np.concatenate((cuts, [len(order)]))
-    return [numbers[order[start:end]].tolist() for start, end in zip(starts, ends, strict=True) if end - start > 1]
+def _shards(columns: Sequence[Column], memory_bytes: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+    """Shards that can be sorted in memory: the number of the first document, and the rows of the documents."""
+    first = 0
+    for column in columns:
+        size = max(1, memory_bytes // 2 // (3 * column.row_bytes + 64))
+        for begin in range(0, len(column), size):
+            yield first + begin, column[begin : begin + size]
+        first += len(column)
+
+
+def _groups(shards: Sequence[SortedKeys], num_columns: int, scratch: Path, memory_bytes: int) -> Iterator[Group]:
+    """The documents with equal keys: column after column, each in order of the keys. Removes the shards at the end."""
+    max_rows = max(2, memory_bytes // 4 // _PART_ROW_BYTES)
+    for column in range(num_columns):
+        for part in parts(shards, column, max_rows):
+            yield from groups(shards, part, scratch / "group", max_rows)
+    for shard in shards:
+        shard.path.unlink()
+
+
+def _name_originals(equal: Iterator[Group], exact: DiskArray) -> None:
+    """Writes for all documents with the same digest the lowest of them."""
+    num_written = 0
+    for group in equal:
+        original = group[0]
+        for begin in range(0, len(group), _CHUNK):
+            for number in group[begin : begin + _CHUNK]:
+                exact.view[number] = original
+                num_written += 1
+                if num_written % exact.stride == 0:
+                    exact.release()
+
+
+def _sort_bands(path: Path, first: int, bands: npt.NDArray[np.uint64], exact: DiskArray) -> SortedKeys:
+    """Sorts the bands of one shard, without exact duplicates."""
+    numbers = np.arange(first, first + len(bands))
+    distinct = exact.array[first : first + len(bands)] == numbers
+    exact.release()
+    return SortedKeys.write(path, numbers[distinct], bands[distinct][:, :, None])
+
+
+def _verdict(exact: DiskArray, candidates: Candidates, scratch: Path) -> Duplicates:
+    """An exact duplicate has the original and the cluster of the document that it equals."""
+    candidates.duplicates.settle()
+    candidates.clusters.settle()
+    original, cluster = candidates.duplicates.parents, candidates.clusters.parents
+    count = len(exact.array)
+    rule = DiskArray(scratch / "rule", count, "B", count)
+    step = min(exact.stride, _CHUNK)
+    for begin in range(0, count, step):
+        rows = slice(begin, min(count, begin + step))
+        equal, numbers = exact.array[rows], np.arange(rows.start, rows.stop)
+        # No other document asks for what is overwritten: an exact duplicate is in no bucket and equals no document.
+        original.array[rows] = original.array[equal]
+        cluster.array[rows] = cluster.array[equal]
+        near = np.where(equal == numbers, NEAR, EXACT)
+        rule.array[rows] = np.where(original.array[rows] == numbers, KEPT, near)
+        for array in (exact, original, cluster, rule):
+            array.release()
+    return Duplicates(rule.array, original.array, cluster.array, candidates.num_compared)

@@ -91,8 +91,8 @@ def finish_corpus(name: str, seed: int, decisions: Decisions, checks: Checks, wo
     Raises:
         UserError: no document is left to train on.
     """
-    signatures = Signatures.load(work / f"{name}.npz")
-    shelf = Shelf(work / f"{name}.jsonl", signatures.offsets)
+    signatures = Signatures(work / name)
+    shelf = Shelf(work / f"{name}.jsonl", signatures.ends)
     kept = decisions.rule == KEPT
     late: dict[int, Drop] = {}
     for index in np.flatnonzero(kept & ~decisions.heldout).tolist():
@@ -100,7 +100,7 @@ def finish_corpus(name: str, seed: int, decisions: Decisions, checks: Checks, wo
         if drop is not None:
             late[index] = drop
 
-    order = np.argsort(keys(seed, "shuffle", signatures.digests), kind="stable").tolist()
+    order = np.argsort(keys(seed, "shuffle", signatures.digests[:]), kind="stable").tolist()
     members = {split: kept & (decisions.heldout == (split == "heldout")) for split in SPLITS}
     split_of = {index: split for split in SPLITS for index in order if members[split][index] and index not in late}
     documents, characters = Counter(split_of.values()), Counter[str]()
@@ -132,7 +132,7 @@ def _decisions(  # noqa: PLR0917 - all that was decided, in the order of the ste
     dropped: Counter[tuple[str, str]],
 ) -> Iterator[dict[str, Any]]:
     """The decision about every raw document; counts into `dropped` what the late steps dropped."""
-    shelved = {int(row): index for index, row in enumerate(signatures.rows)}
+    shelved = {int(row): index for index, row in enumerate(signatures.rows[:].ravel())}
     for number, raw in enumerate(raw_rows):
         row = {"corpus": name, **raw, "kept": False, "near_duplicate_of": None, "cluster": None, "split": None}
         index = shelved.get(number)

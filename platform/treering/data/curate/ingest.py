@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from treering.config.corpora import CorpusConfig, DedupConfig, FilterRules
@@ -15,7 +14,7 @@ from treering.data.corpus.table import write_rows
 from treering.data.curate.extract import extract
 from treering.data.curate.filter import failed_rule
 from treering.data.curate.minhash import MinHasher
-from treering.data.curate.shelf import DIGEST_BYTES, Signatures
+from treering.data.curate.shelf import Signatures, SignatureWriter
 from treering.data.sources.documents import Intake
 from treering.data.sources.raw import read_corpus
 from treering.data.words import shingles
@@ -52,7 +51,7 @@ class Taken:
 def take_corpus(corpus: CorpusConfig, rules: FilterRules, dedup: DedupConfig, raw: Path, work: Path) -> Taken:
     """Reads one corpus, writes documents that pass the filter to the shelf, and computes their signatures.
 
-    Writes `<work>/<name>.jsonl` (the shelf), `.npz` (signatures) and `.parquet` (a row for each raw document).
+    Writes `<work>/<name>.jsonl` (the shelf), its signatures and `.parquet` (a row for each raw document).
 
     Raises:
         UserError: a source is missing or broken, or no document passes the filter.
@@ -61,9 +60,9 @@ def take_corpus(corpus: CorpusConfig, rules: FilterRules, dedup: DedupConfig, ra
     hasher = MinHasher(dedup.bands, dedup.rows)
     dropped: Counter[tuple[str, str]] = Counter()
     streams = {step: hashlib.sha256() for step in ("extract", "filter", "dedup")}
-    offsets, rows, digests, bands = [0], [], bytearray(), []
 
-    with (work / f"{corpus.name}.jsonl").open("wb") as shelf:
+    signatures = Signatures(work / corpus.name)
+    with (work / f"{corpus.name}.jsonl").open("wb") as shelf, SignatureWriter(signatures) as writer:
 
         def decide() -> Any:
             for number, document in enumerate(read_corpus(corpus, raw / corpus.name, intake)):
@@ -88,10 +87,7 @@ def take_corpus(corpus: CorpusConfig, rules: FilterRules, dedup: DedupConfig, ra
                         ensure_ascii=False,
                     )
                     shelf.write(line.encode("utf-8", "replace") + b"\n")
-                    offsets.append(shelf.tell())
-                    rows.append(number)
-                    digests.extend(digest[:DIGEST_BYTES])
-                    bands.append(hasher.bands(shingles(text, dedup.shingle_words)))
+                    writer.add(shelf.tell(), number, digest, hasher.bands(shingles(text, dedup.shingle_words)))
                 else:
                     dropped[step, str(rule)] += 1
                 yield {
@@ -105,14 +101,8 @@ def take_corpus(corpus: CorpusConfig, rules: FilterRules, dedup: DedupConfig, ra
                 }
 
         count = write_rows(work / f"{corpus.name}.parquet", decide(), RAW_SCHEMA)
-    if not rows:
+    if not len(signatures):
         raise UserError(_nothing_kept(corpus, rules, count, dropped))
-    Signatures(
-        np.array(offsets, dtype=np.int64),
-        np.array(rows, dtype=np.int64),
-        np.frombuffer(bytes(digests), dtype=np.uint8).reshape(-1, DIGEST_BYTES),
-        np.stack(bands),
-    ).save(work / f"{corpus.name}.npz")
     return Taken(
         {
             "files": intake.num_files,

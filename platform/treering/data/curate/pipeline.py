@@ -1,7 +1,7 @@
 """The stage `curate`: runs the steps over all corpora; `data/curated` appears when the result is complete.
 
 Two passes read the text, with one process for each corpus: `ingest` before deduplication, `finalize` after it. Between
-them only signatures and decisions are in memory. The number of processes never changes a byte of the output.
+them deduplication reads the signatures from disk. The number of processes never changes a byte of the output.
 """
 
 import json
@@ -37,14 +37,14 @@ class _Library:
 
     def __init__(self, names: Sequence[str], work: Path) -> None:
         self.names = list(names)
-        self.signatures = [Signatures.load(work / f"{name}.npz") for name in names]
+        self.signatures = [Signatures(work / name) for name in names]
         self.starts = np.cumsum([0, *map(len, self.signatures)])
         self.shelves = [
-            Shelf(work / f"{name}.jsonl", signatures.offsets)
+            Shelf(work / f"{name}.jsonl", signatures.ends)
             for name, signatures in zip(names, self.signatures, strict=True)
         ]
         self.corpus_of = np.repeat(np.arange(len(names)), np.diff(self.starts))
-        self.digests = np.concatenate([signatures.digests for signatures in self.signatures])
+        self.digests = np.concatenate([signatures.digests[:] for signatures in self.signatures])
 
     def document(self, number: int) -> dict[str, Any]:
         corpus = int(self.corpus_of[number])
@@ -162,9 +162,9 @@ def _curate(  # noqa: PLR0917 - the stage's own inner half
         return shingles(library.document(number)["text"], config.dedup.shingle_words)
 
     duplicates = find_duplicates(
-        library.digests,
-        np.concatenate([signatures.bands for signatures in library.signatures]),
+        library.signatures,
         shingles_of,
+        work / "dedup",
         min_jaccard=config.dedup.min_jaccard,
         cluster_jaccard=config.heldout.min_jaccard,
     )
