@@ -5,12 +5,14 @@ import shutil
 import audited_project
 import pytest
 
+import treering
 from treering.config.canonical import digest_file
 from treering.data.corpus.tokenize import load_tokenizer, write_corpus
 from treering.project import Project
 from treering.reproduce.data import compare_reads
 from treering.reproduce.difference import compare_runs
 from treering.reproduce.sentence import difference_sentence
+from treering.runlog.recorded_directory import RecordedRunDirectory
 
 STEPS = range(1, 6)
 
@@ -109,3 +111,67 @@ def test_without_the_corpora_the_samples_are_named_with_a_doubt(project):
 def test_without_a_project_no_document_is_looked_for(project):
     found = compare_reads(trained(project), trained(project, "blend.seed=4"))
     assert (found.first_step, found.place, found.doubts) == (1, None, ())
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_another_order_of_a_recorded_loop_is_named_by_its_first_documents(project, ranks):
+    """They are those of two runs of Treering's trainer with the same orders, and of one of each."""
+    own = trained(project), trained(project, "blend.seed=4")
+    loops = [looped(project, name, run, ranks) for name, run in zip("ab", own, strict=True)]
+    place = compare_reads(*own, project).place
+    found = compare_runs(*loops, project=project)
+    assert (found.first_step, found.data.place, found.data.doubts) == (1, place, ())
+    assert place.first.document.startswith(place.first.corpus)
+    assert f"document {place.second.document}, tokens" in difference_sentence(found)
+    if ranks == 1:
+        assert compare_reads(own[0], loops[1], project).place == place
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_no_document_is_named_of_a_loop_that_does_not_follow_its_order(project, ranks):
+    """What the order gives was not read there."""
+    run = trained(project)
+    one, two = looped(project, "a", run, ranks), looped(project, "b", run, ranks, fault_at=2)
+    found = compare_reads(one, two, project)
+    assert found.first_step == 2
+    assert (found.place.first, found.place.second) == (None, None)
+    assert found.place.text.startswith("the second run was not fed what its data order gives: the ring of step 2")
+    other = looped(project, "c", trained(project, "blend.seed=4"), ranks, fault_at=1)
+    assert compare_reads(one, other, project).place.text.startswith("the second run was not fed what its data order")
+
+
+def test_without_an_order_or_a_corpus_the_documents_of_a_recorded_loop_are_a_doubt(project):
+    one, two = (looped(project, name, trained(project, f"blend.seed={seed}"), 1) for name, seed in (("a", 3), ("b", 4)))
+    plain = treering.start("plain", folder=project.root / "plain")
+    plain.step(loss=1.0, tokens=[[1, 2, 3]])
+    plain.finish()
+    found = compare_reads(one, RecordedRunDirectory(next((project.root / "plain").iterdir())), project)
+    (doubt,) = found.doubts
+    assert (found.first_step, found.place, doubt.level) == (1, None, "missing")
+    assert "reports its samples and no data order; read them through treering.BlendDataset" in doubt.remedy
+    shutil.rmtree(project.corpus("green"))
+    found = compare_reads(one, two, project)
+    (doubt,) = found.doubts
+    assert (found.place, doubt.text) == (None, "the documents of step 1")
+    assert "green" in doubt.remedy
+
+
+def looped(project, name, like, ranks, *, fault_at=0):
+    """A recorded loop of three steps of four samples that reads in the order of another run's blend."""
+    like.resolved.blend.write(project.blend)
+    loaders = [
+        treering.BlendDataset(project.root, num_samples=40, rank=rank, world_size=ranks) for rank in range(ranks)
+    ]
+    folder = project.root / name
+    runs = [
+        treering.start("loop", folder=folder, data=data, rank=rank, world_size=ranks)
+        for rank, data in enumerate(loaders)
+    ]
+    size = audited_project.CONFIG["schedule"]["rampup"]["start"] // ranks
+    for step in range(3):
+        at = step + (step + 1 == fault_at)
+        for run, data in zip(runs, loaders, strict=True):
+            run.step(loss=1.0, tokens=[data[index] for index in range(at * size, (at + 1) * size)])
+    for run in reversed(runs):
+        run.finish()
+    return RecordedRunDirectory(next(folder.iterdir()))

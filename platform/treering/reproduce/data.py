@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from treering.audit.documents.batch import BatchSample, StepBatch, step_batch
+from treering.audit.documents.recorded_batch import recorded_batch
 from treering.audit.recorded.difference import compare_recorded
 from treering.errors import EvidenceError, NotFoundError, UserError
 from treering.metrics.doubts import Doubt
@@ -104,13 +105,13 @@ def compare_reads(
     except UserError as error:
         if own:
             return _unknown(str(error), "call treering.start in one process that sees whole batches")
-        return _compare_ranks(recorded, steps)
+        return _with_place(_compare_ranks(recorded, steps), (first, second), project)
     found = compare_batches(*(fed_of(run).within(steps) for run in (first, second)))
     if not found.common_steps:
         return _unknown("no step of both runs says what it read", "pass tokens= to run.step")
-    return ReadComparison(
-        found.common_steps, found.equal_steps, found.first, None if found.first is None else "tokens", None, ()
-    )
+    kind: Literal["tokens"] | None = None if found.first is None else "tokens"
+    compared = ReadComparison(found.common_steps, found.equal_steps, found.first, kind, None, ())
+    return _with_place(compared, (first, second), project)
 
 
 def _unknown(text: str, remedy: str) -> ReadComparison:
@@ -138,24 +139,40 @@ def _compare_own(runs: Sequence[RunDirectory], project: Project | None, steps: r
             () if found.equal_steps else _unknown("no step is in both", "`treering show RUN` shows the steps").doubts
         )
         return ReadComparison(found.equal_steps, found.equal_steps, None, None, None, doubts)
-    step, gaps = found.first.step, []
-    place = None
+    compared = ReadComparison(found.compared_steps, found.equal_steps, found.first.step, found.first.kind, None, ())
+    return _with_place(compared, runs, project)
+
+
+def _with_place(found: ReadComparison, runs: Sequence[AnyRun], project: Project | None) -> ReadComparison:
+    """The same comparison with the first sample and document that differ, where a project has the corpora."""
+    step = found.first_step
+    if step is None or project is None:
+        return found
+    place, gaps = None, []
     try:
-        if project is not None:
-            batches = [step_batch(run, step, project) for run in runs]
-            place = _first_read(*batches)
-            gaps = [
-                Doubt("limited", gap.missing, f"without it: {gap.answered}") for each in batches for gap in each.gaps
-            ]
+        batches = [
+            step_batch(run, step, project) if isinstance(run, RunDirectory) else recorded_batch(run, step, project)
+            for run in runs
+        ]
+        place = _first_read(*batches)
+        gaps = [Doubt("limited", gap.missing, f"without it: {gap.answered}") for each in batches for gap in each.gaps]
     except (EvidenceError, NotFoundError) as error:
         gaps = [Doubt("missing", f"the documents of step {step}", str(error))]
-    return ReadComparison(
-        found.compared_steps, found.equal_steps, step, found.first.kind, place, tuple(dict.fromkeys(gaps))
-    )
+    return replace(found, place=place, doubts=(*found.doubts, *dict.fromkeys(gaps)))
 
 
 def _first_read(first: StepBatch, second: StepBatch) -> FirstRead | None:
-    """The first place of two batches of one step that differs, None where the orders give the same."""
+    """The first place of two batches of one step that differs, None where the orders give the same.
+
+    A batch that is not what its order gives has no known documents: that is the difference then.
+    """
+    for name, batch in (("first", first), ("second", second)):
+        if batch.recomputed_digest is not None and not batch.content_bound:
+            text = (
+                f"the {name} run was not fed what its data order gives: the ring of step {batch.step} has batch digest "
+                f"{batch.recorded_digest}, the corpora give {batch.recomputed_digest}"
+            )
+            return FirstRead(None, None, text)
     for one, other in zip(first.samples, second.samples, strict=False):
         if (parts := next(_unequal(one, other), None)) is not None:
             return FirstRead(*parts, _text(first.step, *parts))
@@ -165,13 +182,6 @@ def _first_read(first: StepBatch, second: StepBatch) -> FirstRead | None:
     )
     if left or right:
         return FirstRead(left, right, _text(first.step, left, right))
-    for name, batch in (("first", first), ("second", second)):
-        if batch.recomputed_digest is not None and not batch.content_bound:
-            text = (
-                f"the {name} run was not fed what its data order gives: the ring of step {batch.step} has batch digest "
-                f"{batch.recorded_digest}, the corpora give {batch.recomputed_digest}"
-            )
-            return FirstRead(None, None, text)
     return None
 
 

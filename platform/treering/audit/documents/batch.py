@@ -1,6 +1,6 @@
 """What was in the batch: the documents of one step, with their text, cut from the corpora by the data order."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,7 +133,6 @@ def step_batch(run: RunDirectory, step: int, project: Project, rank: int | None 
     piece, blend = found.piece, found.piece.blend
     catalog = find_corpora(project, [blend])
     gaps = [*found.gaps, *(_without_corpus(finding, found.level) for finding in catalog.missing.values())]
-    texts = _Texts(project, blend, catalog, gaps)
     order = catalog.order(blend)
     lo, hi = piece.sample_range
     replica = None
@@ -148,7 +147,7 @@ def step_batch(run: RunDirectory, step: int, project: Project, rank: int | None 
         for sample, (micro_batch, its) in zip(order.samples_with_spans(lo, hi), _places(found), strict=True)
         if replica in (None, its)
     ]
-    texts.read([sample for sample, _, _ in shown], gaps)
+    samples = described_samples(shown, blend, catalog, project, gaps)
     at_hand = [
         catalog.corpora[each.digest or ""] for each in blend.components if (each.digest or "") in catalog.corpora
     ]
@@ -162,10 +161,31 @@ def step_batch(run: RunDirectory, step: int, project: Project, rank: int | None 
         recorded_digest=recorded,
         recomputed_digest=recomputed,
         rank=rank,
-        samples=tuple(_sample(sample, blend, texts, its, micro_batch) for sample, micro_batch, its in shown),
+        samples=samples,
         level=lowest(Level.CONTENT_BOUND if bound else found.level, gaps),
         gaps=tuple(gaps),
     )
+
+
+def described_samples(
+    shown: Sequence[tuple[Sample, int | None, int | None]],
+    blend: ResolvedBlend,
+    catalog: Catalog,
+    project: Project,
+    gaps: list[Gap],
+) -> tuple[BatchSample, ...]:
+    """Samples with their documents.
+
+    Args:
+        shown: the samples, each with its micro-batch and its replica.
+        blend: whose samples they are.
+        catalog: its corpora.
+        project: where the tokenizer is.
+        gaps: a gap is appended for whatever is missing.
+    """
+    texts = _Texts(project, blend, catalog, gaps)
+    texts.read([sample for sample, _, _ in shown], gaps)
+    return tuple(_sample(sample, blend, texts, its, micro_batch) for sample, micro_batch, its in shown)
 
 
 def _places(found: FoundStep) -> Iterator[tuple[int | None, int | None]]:
