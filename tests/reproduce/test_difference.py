@@ -10,6 +10,7 @@ import seeded_runs
 
 import treering
 from treering.project import Project
+from treering.reproduce.code import CodeComparison
 from treering.reproduce.difference import RunDifference, compare_runs
 from treering.reproduce.sentence import difference_sentence
 from treering.reproduce.weights import StepWeights, WeightsComparison
@@ -214,6 +215,18 @@ def test_recorded_runs_are_compared_by_what_they_reported(tmp_path):
     found = compare_runs(one, three)
     assert (found.state, found.first_step, found.data.compared_steps) == ("data", 5, 6)
     assert difference_sentence(found) == "The data differ from step 5. The records name no other difference."
+
+
+def test_records_that_do_not_say_what_differs_are_no_proof_that_nothing_does(write):
+    found = compare_runs(write("a").lay(6).end().run, write("b").lay(6, loss=lambda _: 9.0).end().run)
+    for code, end in (
+        (CodeComparison(same=True, changes=(), doubts=()), "The records name no other difference."),
+        (CodeComparison(same=None, changes=(), doubts=()), "The records name no other difference. Not known: code."),
+        (CodeComparison(same=False, changes=(), doubts=()), "The records differ in code (its digest)."),
+    ):
+        assert difference_sentence(replace(found, code=code)).endswith(end)
+    less = replace(found, code=None, config=None, environment=None)
+    assert difference_sentence(less).endswith("no other difference. Not known: config, code, environment.")
 
 
 def test_clocks_of_another_trainer_do_not_count_and_unknown_metrics_are_a_doubt(tmp_path):

@@ -8,6 +8,7 @@ from treering.reproduce.numbers import NumbersComparison
 from treering.runlog.metric_catalog import METRICS
 
 if TYPE_CHECKING:
+    from treering.reproduce.code import CodeComparison
     from treering.reproduce.difference import RunDifference
 
 _SHOWN: Final = 3
@@ -106,7 +107,7 @@ def _records(found: "RunDifference") -> str:
     """What the records say is not the same."""
     parts = {
         "config": _settings(found.config or ()),
-        "code": _some(each.sentence for each in found.code.changes) if found.code is not None else "",
+        "code": _code(found.code),
         "layout": _settings(found.layout),
         "environment": _some(
             f"{each.name} {each.first or 'none'} → {each.second or 'none'}"
@@ -115,7 +116,23 @@ def _records(found: "RunDifference") -> str:
         ),
     }
     named = [f"{name} ({text})" for name, text in parts.items() if text]
-    return f"The records differ in {', '.join(named)}." if named else "The records name no other difference."
+    text = f"The records differ in {', '.join(named)}." if named else "The records name no other difference."
+    unseen = [
+        name
+        for name, known in (
+            ("config", found.config is not None),
+            ("code", found.code is not None and found.code.same is not None),
+            ("environment", found.environment is not None),
+        )
+        if not known
+    ]
+    return f"{text} Not known: {', '.join(unseen)}." if unseen else text
+
+
+def _code(code: "CodeComparison | None") -> str:
+    if code is None or code.same is not False:
+        return ""
+    return _some(each.sentence for each in code.changes) or "its digest"
 
 
 def _settings(found: Sequence[Difference]) -> str:

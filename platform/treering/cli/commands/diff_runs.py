@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from treering.metrics.compare import Difference
+    from treering.reproduce.code import CodeComparison
     from treering.reproduce.difference import RunDifference
 
 First = Annotated[str, typer.Argument(metavar="A", help="A run: a prefix of its id, or its folder.")]
@@ -108,12 +109,7 @@ def _print(found: "RunDifference") -> None:
     _print_settings("Config", found.config)
     _print_settings("Layout and kernels", found.layout)
     if found.code is not None:
-        console.heading("Code")
-        if found.code.same:
-            console.print("Everything that decides numbers is the same.")
-        for change in found.code.changes:
-            console.print(change.sentence)
-            console.print(*(f"    {sign} {line}" for sign, line in (("-", change.first), ("+", change.second)) if line))
+        _print_code(found.code)
     for weights in found.weights.steps if found.weights is not None else ():
         console.heading(f"Weights after step {weights.step:,}: {len(weights.differences)} of {weights.weights} differ")
         if weights.differences:
@@ -140,6 +136,17 @@ def _print(found: "RunDifference") -> None:
         print_environments(found.environment, "Environments")
     for doubt in found.doubts:
         console.print("", doubt.line)
+
+
+def _print_code(code: "CodeComparison") -> None:
+    console.heading("Code")
+    if code.same:
+        console.print("Everything that decides numbers is the same.")
+    elif not code.changes:
+        console.print("Not compared." if code.same is None else "The digests differ.")
+    for change in code.changes:
+        console.print(change.sentence)
+        console.print(*(f"    {sign} {line}" for sign, line in (("-", change.first), ("+", change.second)) if line))
 
 
 def _print_settings(title: str, found: "Sequence[Difference] | None") -> None:
