@@ -1,6 +1,7 @@
 """`treering gc`: what is offered, what is never offered, what is lost, and what a kill leaves."""
 
 import json
+import os
 import shutil
 import time
 
@@ -10,7 +11,9 @@ from run_writer import run_writers
 from treering.project import Project
 from treering.runlog.chronicle import record_left, record_set_aside
 from treering.runlog.journal import CheckpointRemoved, Promoted
+from treering.runlog.lock import acquire
 from treering.runlog.removal import rename_for_removal
+from treering.runlog.reproductions import Reproduction, ReproductionFolder, reproduction_lines
 from treering.runlog.telemetry.ingest import ingest
 from treering.runlog.telemetry.live import LiveWriter
 from treering.runlog.telemetry.reading import TelemetryFolder
@@ -116,6 +119,40 @@ def test_what_a_killed_process_left_is_offered(rewound, treering):
     ]
     asked(treering, "--yes")
     assert [path.name for path in run.path.rglob(".*")] == []
+
+
+def lay_reproduction(run, number, **changes):
+    folder = ReproductionFolder(run.path / f"reproductions/{number:04d}")
+    (folder.runs / "new/attempts").mkdir(parents=True)
+    (folder.runs / "new/attempts/rings.jsonl").write_bytes(bytes(500))
+    (folder.runs / "new/corpora").symlink_to(run.path)
+    (folder.path / "notes.txt").write_bytes(bytes(30))
+    fields = {"run": run.resolved.recipe.digest, "started_at": 1.0, "first_step": 1, "last_step": 2, "from_step": 0}
+    fields |= {"environment": "present", "plan": {}, "comparison": {}, "verdict": {}, "identical": True}
+    Reproduction(**(fields | {"ended_at": 2.0, "sentence": f"Identical {number}."} | changes)).write(folder.file)
+    return folder
+
+
+def test_finished_reproductions_but_the_newest_are_offered_and_their_records_stay(rewound, treering):
+    run = rewound.run
+    first, held, damaged, newest = (lay_reproduction(run, number) for number in range(1, 5))
+    going_on = lay_reproduction(run, 5, ended_at=None)
+    damaged.file.write_text(damaged.file.read_text().replace("Identical", "Different"))
+    descriptor = acquire(held.lock)
+    words = ("--kind", "reproduction")
+    answer = asked(treering, *words, "--dry-run")
+    assert [(each["path"], each["bytes"]) for each in answer["things"]] == [(str(first.path), 530)]
+    assert "lists and pages keep its verdict" in answer["things"][0]["lost"]
+    of_damaged, of_held = answer["kept"]
+    assert ("digest sha256" in of_damaged, of_held) == (True, f"{held.path}: a process makes it")
+    os.close(descriptor)
+    assert [each["deleted"] for each in asked(treering, *words, "--yes")["things"]] == [True, True]
+    assert [sorted(path.name for path in each.path.iterdir()) for each in (first, held)] == [
+        ["lock", "reproduction.json"]
+    ] * 2
+    assert all((each.runs / "new/attempts/rings.jsonl").exists() for each in (damaged, newest, going_on))
+    assert [each["sentence"] for each in reproduction_lines(run)][:2] == ["Identical 1.", "Identical 2."]
+    assert asked(treering, *words, "--yes")["things"] == []
 
 
 def test_columns_and_indexes_are_deleted_where_they_are_named(rewound, treering, tmp_path):

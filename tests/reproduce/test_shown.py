@@ -1,5 +1,8 @@
 """Where the verdict of a reproduction is shown: `treering show`, MLflow's tags, the run page."""
 
+import json
+import shutil
+
 import pytest
 import run_writer
 from dashboard_page import page, table, texts
@@ -43,6 +46,21 @@ def test_show(run, treering):
     file = run.path / "reproductions/0001/reproduction.json"
     file.write_text(file.read_text().replace("differ", "agree"))
     assert "reproduction.json: digest sha256:" in treering("show", run.id)[1]
+
+
+def test_runs(run, treering):
+    (line,) = json.loads(treering("runs", "--json")[1])
+    expected = {"number": 1, "sentence": SENTENCE, "identical": False, "at": 1_700_003_600.0, "compared": True}
+    assert line["reproduction"] == expected
+    head, row = treering("runs")[1].splitlines()[:2]
+    assert "again" in head.split()
+    assert "differs" in row.split()
+    (run.path / "reproductions/0001/reproduction.json").unlink()
+    assert json.loads(treering("runs", "--json")[1])[0]["reproduction"]["number"] == 2
+    assert "not compared" in treering("runs")[1]
+    shutil.rmtree(run.path / "reproductions")
+    assert json.loads(treering("runs", "--json")[1])[0]["reproduction"] is None
+    assert "again" not in treering("runs")[1]
 
 
 def test_tags_of_mlflow_are_of_the_newest_that_was_compared(run):

@@ -98,7 +98,7 @@ def held(folder: ReproductionFolder) -> Iterator[None]:
     Raises:
         RunLockedError: another process makes it.
     """
-    lock = acquire(folder.path / "lock", "makes this reproduction")
+    lock = acquire(folder.lock, "makes this reproduction")
     try:
         yield
     finally:

@@ -2,6 +2,7 @@
 
 Of the checkpoints only those are offered that no path to the newest ring needs: set aside, or abandoned by a rewind.
 Never offered is a checkpoint that was promoted or that another run started from, nor anything of a run that trains.
+Of a finished reproduction all but its record is offered, once a newer one is finished.
 """
 
 import os
@@ -19,7 +20,7 @@ from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.find import find_runs, runs_of_any_trainer
 from treering.runlog.folders import TELEMETRY, RunFolder
 from treering.runlog.journal import Promoted
-from treering.runlog.lock import acquire
+from treering.runlog.lock import acquire, is_held
 from treering.runlog.removal import (
     CONVERTING_PREFIX,
     SAVING_PREFIX,
@@ -27,10 +28,11 @@ from treering.runlog.removal import (
     rename_for_removal,
     renamed_for_removal,
 )
+from treering.runlog.reproductions import ReproductionFolder, reproductions_of
 from treering.runlog.telemetry.parts import PARTS
 from treering.runlog.telemetry.rolled_up import not_rolled_up, record_rolled_up
 
-Kind = Literal["unfinished", "superseded", "abandoned", "conversion", "columns", "index", "telemetry"]
+Kind = Literal["unfinished", "superseded", "abandoned", "conversion", "reproduction", "columns", "index", "telemetry"]
 
 LOST: Final[dict[Kind, str]] = {
     "unfinished": "nothing: an interrupted save, conversion or removal left it",
@@ -39,6 +41,7 @@ LOST: Final[dict[Kind, str]] = {
     "abandoned": "its weights: it cannot be exported, scored, replayed or continued from; trace and takedown no "
     "longer list it",
     "conversion": "nothing: `treering checkpoint convert` makes it again",
+    "reproduction": "its rings and checkpoints: lists and pages keep its verdict",
     "columns": "nothing: the next reader makes them again from the rings",
     "telemetry": "the sensors' single readings: charts draw minutes, TFLOP/s a watt and the ranks' own clocks are "
     "missing, MLflow gets no more of them; the roll-up by minute, energy and XID errors stay",
@@ -97,6 +100,8 @@ def find_garbage(project: Project, runs: Sequence[RunFolder] | None, kinds: Iter
             continue
         try:
             things += [each for each in _of_run(run, started_from, kept) if each.kind in wanted]
+            if "reproduction" in wanted:
+                things += _reproductions(run, kept)
             if "telemetry" in wanted:
                 things += _telemetry(run, kept)
         except EvidenceError as error:
@@ -116,11 +121,15 @@ def delete(things: Sequence[Garbage], done: Callable[[Garbage], None]) -> None:
         done: called after each.
 
     Raises:
-        RunLockedError: a run began to train meanwhile.
+        RunLockedError: a run began to train meanwhile, or a reproduction is made.
         EvidenceError: a run's journal was changed.
         OSError: a folder cannot be deleted.
     """
     for each in things:
+        if each.kind == "reproduction":
+            _empty(ReproductionFolder(each.path))
+            done(each)
+            continue
         if each.run is None or each.kind == "columns":
             _delete_folder(each.path)
             done(each)
@@ -175,6 +184,42 @@ def _telemetry(run: RunFolder, kept: list[str]) -> Iterator[Garbage]:
             yield _thing("telemetry", folder / PARTS, run)
 
 
+def _reproductions(run: RunFolder, kept: list[str]) -> Iterator[Garbage]:
+    """The finished reproductions but the newest of them."""
+    finished = []
+    for folder in reproductions_of(run):
+        try:
+            ended = folder.record.ended_at
+        except EvidenceError as error:
+            kept.append(str(error))
+            continue
+        if ended is not None:
+            finished.append(folder)
+    for folder in finished[:-1]:
+        size = sum(_bytes(path) for path in _beside_record(folder))
+        if is_held(folder.lock):
+            kept.append(f"{folder.path}: a process makes it")
+        elif size:
+            yield Garbage("reproduction", folder.path, size, run)
+
+
+def _beside_record(folder: ReproductionFolder) -> list[Path]:
+    return [path for path in sorted(folder.path.iterdir()) if path not in {folder.file, folder.lock}]
+
+
+def _empty(folder: ReproductionFolder) -> None:
+    """Deletes all of a reproduction but its record."""
+    lock = acquire(folder.lock, "makes this reproduction")
+    try:
+        for path in _beside_record(folder):
+            if path.is_dir() and not path.is_symlink():
+                _delete_folder(path)
+            else:
+                path.unlink()
+    finally:
+        os.close(lock)
+
+
 def _off_path(run: RunDirectory) -> Iterator[tuple[Kind, CheckpointDirectory]]:
     """The checkpoints that the path to the newest ring does not need; none where there is no path."""
     for checkpoint in run.superseded():
@@ -210,7 +255,12 @@ def _started_from(project: Project) -> dict[str, str]:
 
 
 def _thing(kind: Kind, path: Path, run: RunFolder | None, checkpoint: CheckpointDirectory | None = None) -> Garbage:
-    return Garbage(kind, path, sum(each.stat().st_size for each in path.rglob("*") if each.is_file()), run, checkpoint)
+    return Garbage(kind, path, _bytes(path), run, checkpoint)
+
+
+def _bytes(path: Path) -> int:
+    """Bytes of a file, or of the files in a folder; what links lead to does not count."""
+    return sum(each.lstat().st_size for each in (path, *path.rglob("*")) if each.is_file() and not each.is_symlink())
 
 
 def _delete_folder(path: Path) -> None:

@@ -14,6 +14,9 @@ from treering.runlog.records import Record
 REPRODUCTIONS: Final = "reproductions"
 REPRODUCTION_FILE: Final = "reproduction.json"
 
+OUTCOMES: Final = {True: "identical", False: "differs", None: "unknown"}
+"""What came out of a reproduction that was compared, in a word."""
+
 _NAME = re.compile(r"^\d{4,}$")
 
 
@@ -55,6 +58,11 @@ class ReproductionFolder:
         return self.path / REPRODUCTION_FILE
 
     @property
+    def lock(self) -> Path:
+        """Held by the process that makes it."""
+        return self.path / "lock"
+
+    @property
     def runs(self) -> Path:
         """The folder of the new run."""
         return self.path / "runs"
@@ -82,24 +90,31 @@ def reproduction_files(run: RunFolder) -> list[Path]:
 
 def reproduction_lines(run: RunFolder) -> list[dict[str, Any]]:
     """What lists and pages show of a run's reproductions, as JSON values; one that does not hold says so."""
-    lines: list[dict[str, Any]] = []
-    for folder in reproductions_of(run):
-        try:
-            record = folder.record
-        except EvidenceError as error:
-            lines.append(
-                {"number": folder.number, "sentence": str(error), "identical": None, "at": None, "compared": False}
-            )
-            continue
-        steps = f"steps {record.first_step:,} to {record.last_step:,}"
-        sentence = record.sentence or f"not compared yet ({steps}); the same command goes on"
-        if record.ended_at is None and record.sentence:
-            sentence += " The search for its cause has not ended; the same command goes on."
-        lines.append({
-            "number": folder.number,
-            "sentence": sentence,
-            "identical": record.identical,
-            "at": record.ended_at or record.started_at,
-            "compared": record.comparison is not None,
-        })  # fmt: skip
-    return lines
+    return [_line(folder) for folder in reproductions_of(run)]
+
+
+def newest_reproduction_line(run: RunFolder) -> dict[str, Any] | None:
+    """The line of the newest reproduction that was compared, else of the newest of all; None without any."""
+    lines = (_line(folder) for folder in reversed(reproductions_of(run)))
+    newest = next(lines, None)
+    if newest is None or newest["compared"]:
+        return newest
+    return next((each for each in lines if each["compared"]), newest)
+
+
+def _line(folder: ReproductionFolder) -> dict[str, Any]:
+    try:
+        record = folder.record
+    except EvidenceError as error:
+        return {"number": folder.number, "sentence": str(error), "identical": None, "at": None, "compared": False}
+    steps = f"steps {record.first_step:,} to {record.last_step:,}"
+    sentence = record.sentence or f"not compared yet ({steps}); the same command goes on"
+    if record.ended_at is None and record.sentence:
+        sentence += " The search for its cause has not ended; the same command goes on."
+    return {
+        "number": folder.number,
+        "sentence": sentence,
+        "identical": record.identical,
+        "at": record.ended_at or record.started_at,
+        "compared": record.comparison is not None,
+    }

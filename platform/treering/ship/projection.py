@@ -16,7 +16,7 @@ from treering.runlog.folders import RunFolder
 from treering.runlog.incidents import Incident
 from treering.runlog.journal import Journal, notes_and_tags
 from treering.runlog.records import AttemptHeader, Evaluation, RunState
-from treering.runlog.reproductions import reproduction_lines
+from treering.runlog.reproductions import OUTCOMES, newest_reproduction_line
 from treering.store.values import MAX_TAG_CHARACTERS, DatasetInput, Point, RunStatus, is_drawable
 
 RUN_TAG: Final = "treering.run"
@@ -151,13 +151,11 @@ def attempt_tags(attempts: Sequence[Any], segments: Sequence[Any]) -> dict[str, 
 
 def reproduction_tags(run: RunFolder) -> dict[str, str]:
     """What came out of the newest reproduction of a run that was compared, and when; none where there is none."""
-    lines = [each for each in reproduction_lines(run) if each["compared"]]
-    if not lines:
+    newest = newest_reproduction_line(run)
+    if newest is None or not newest["compared"]:
         return {}
-    newest = lines[-1]
-    words = {True: "identical", False: "differs", None: "unknown"}
     return {
-        "treering.reproduction": words[newest["identical"]],
+        "treering.reproduction": OUTCOMES[newest["identical"]],
         "treering.reproduction.verdict": newest["sentence"][:MAX_TAG_CHARACTERS],
         "treering.reproduction.at": f"{datetime.fromtimestamp(newest['at'], UTC):%Y-%m-%d %H:%M}",
     }

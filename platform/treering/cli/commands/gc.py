@@ -20,14 +20,14 @@ KindOption = Annotated[
     typer.Option(
         "--kind",
         metavar="KIND",
-        help="unfinished, superseded, abandoned, conversion, columns, telemetry or index; repeatable. Default: the "
-        "first four.",
+        help="unfinished, superseded, abandoned, conversion, reproduction, columns, telemetry or index; repeatable. "
+        "Default: the first five.",
     ),
 ]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Delete without a question.")]
 
-_DEFAULT = ("unfinished", "superseded", "abandoned", "conversion")
+_DEFAULT = ("unfinished", "superseded", "abandoned", "conversion", "reproduction")
 
 
 def gc(
@@ -40,8 +40,9 @@ def gc(
     """Delete what no answer needs, and say before what is lost with it.
 
     Rings, headers, journals and manifests on a run's path are never deleted, nor a checkpoint on the way to the newest
-    step, one that was promoted, or one that another run started from. A running run is left alone. Removed checkpoints
-    are recorded in the journal, so the audit knows that they were removed.
+    step, one that was promoted, or one that another run started from. A running run is left alone, and so is a run's
+    newest reproduction, and one that is not finished. Removed checkpoints are recorded in the journal, so the audit
+    knows that they were removed.
 
     Exit codes:
         0: done, or nothing to delete

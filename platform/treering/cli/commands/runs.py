@@ -23,7 +23,7 @@ _BARS = 8
 """Characters of the curve of the loss."""
 
 _NUMBERS = ("step", "to go", "loss", "norm", "MFU", "risk", "age")
-_RARE = ("to go", "norm", "MFU", "risk")
+_RARE = ("to go", "norm", "MFU", "risk", "again")
 """Columns that are there only where a run has something in them."""
 
 QueryArgument = Annotated[
@@ -49,7 +49,8 @@ def runs(
     Needs attention, in this order: stalled, diverging, broken, failed, damaged, interrupted, at risk, alarmed. Below
     the list is why, with the step. Archived runs are left out, and counted below the list.
 
-    norm is the gradient norm of the newest step, risk the steps that a crash now costs, curve the loss so far.
+    norm is the gradient norm of the newest step, risk the steps that a crash now costs, curve the loss so far, again
+    how the newest reproduction of the run came out.
 
     A query has the terms of `treering search`, about these fields:
 
@@ -152,8 +153,16 @@ def _row(line: "RunLine", shown: int) -> dict[str, str]:
         "norm": number_text(line.grad_norm),
         "MFU": "" if line.mfu is None else f"{100 * line.mfu:.1f}%",
         "risk": f"{line.at_risk_steps:,}" if line.at_risk_steps else "",
+        "again": _again(line),
         "age": age(line.age_s),
     }
+
+
+def _again(line: "RunLine") -> str:
+    from treering.runlog.reproductions import OUTCOMES
+
+    found = line.reproduction
+    return "" if found is None else OUTCOMES[found["identical"]] if found["compared"] else "not compared"
 
 
 def no_runs_text(here: "Project") -> str:

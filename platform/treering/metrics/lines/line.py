@@ -69,6 +69,7 @@ class RunLine:
         mirrored_at: when a mirrored run was copied last.
         problems: what of the evidence does not hold.
         missing: what of the path before the run's own steps is missing; empty where it is whole.
+        reproduction: the newest reproduction with its verdict; None without any.
     """
 
     id: str
@@ -113,6 +114,7 @@ class RunLine:
     mirrored_at: float | None = None
     problems: tuple[EvidenceError, ...] = ()
     missing: str = ""
+    reproduction: Mapping[str, Any] | None = None
 
     @property
     def alive(self) -> bool:

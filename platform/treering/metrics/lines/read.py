@@ -1,6 +1,7 @@
 """The line of any run: the one function that lists, pages and JSON ask."""
 
 import time
+from dataclasses import replace
 
 from treering.metrics.lines.line import RunLine
 from treering.metrics.lines.own import own_line
@@ -8,6 +9,7 @@ from treering.metrics.lines.recorded import recorded_line
 from treering.metrics.path_summary import PathSummary
 from treering.runlog.directory import RunDirectory
 from treering.runlog.find import AnyRun
+from treering.runlog.reproductions import newest_reproduction_line
 
 
 def run_line(run: AnyRun, *, now: float | None = None, path: PathSummary | None = None) -> RunLine:
@@ -21,4 +23,5 @@ def run_line(run: AnyRun, *, now: float | None = None, path: PathSummary | None 
         path: the summary of the path of a run of Treering's trainer, if it has been read already.
     """
     now = time.time() if now is None else now
-    return own_line(run, now, path) if isinstance(run, RunDirectory) else recorded_line(run, now)
+    line = own_line(run, now, path) if isinstance(run, RunDirectory) else recorded_line(run, now)
+    return replace(line, reproduction=newest_reproduction_line(run))
