@@ -1,5 +1,6 @@
 """The Run page's curves: metrics, evaluations, axes, spikes and restarts, with their data."""
 
+import time
 from itertools import pairwise
 
 import pytest
@@ -8,6 +9,7 @@ from dashboard_page import APP, metrics, page, texts
 from streamlit.testing.v1 import AppTest
 
 from treering.runlog.directory import RunDirectory
+from treering.runlog.mirror import Mirror
 
 
 @pytest.mark.slow
@@ -153,6 +155,11 @@ def test_spikes_are_marked_on_the_metric_that_shows_them(lay_run) -> None:
     opened = page("run", run=run.path.name, at=ring.step)
     assert f"{command} {ring.step - before}" in [each.value for each in opened.code]
     assert f"Back to step {before} around the alarm, over the batches" in texts(opened)
+    fields = {"store": "s3://bucket", "project": "team", "state": "finished", "complete": True, "rewritten": {}}
+    Mirror(**fields, written_at=time.time() - 3600).write(run.mirror_file)
+    mirrored = page("run", run=run.path.name, at=ring.step)
+    assert not [each.value for each in mirrored.code if "rewind" in each.value]
+    assert "Rewind the run in the project that trains it. This folder: mirror of s3://bucket" in texts(mirrored)
 
 
 @pytest.mark.slow

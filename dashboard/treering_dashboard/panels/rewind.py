@@ -10,7 +10,13 @@ from treering_dashboard.panels.text import count
 
 
 def rewind_button(run: AnyRun, frames: RunFrames) -> None:
-    """A button that shows the command for the newest alarm, or for the newest steps of a run without alarms."""
+    """A button that shows the command for the newest alarm, or for the newest steps of a run without alarms.
+
+    Nothing is trained from a mirror: there the page says where the run can be rewound.
+    """
+    if mirror := run.mirror_doubt:
+        say(f"Rewind the run in the project that trains it. This folder: {mirror}")
+        return
     alarm = max((alarm.step for alarm in frames.alarms), default=None)
     found = rewind_behind(run, frames.path.last_step if alarm is None else alarm)
     if found is None:

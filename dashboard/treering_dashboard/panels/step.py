@@ -46,7 +46,8 @@ def step_panel(run: AnyRun, frames: RunFrames, step: int, documents: Callable[[s
             if isinstance(run, RunDirectory) and not found.empty:
                 st.caption("Trains the step again, from the checkpoint before it, and compares every bit:")
                 block(f"treering reproduce {cached.quoted(run.path)} --steps {step}:{step}", "bash")
-            back = rewind_behind(run, step) if any(alarm.step == step for alarm in frames.alarms) else None
+            alarmed = any(alarm.step == step for alarm in frames.alarms) and not run.mirror_doubt
+            back = rewind_behind(run, step) if alarmed else None
             if back is not None:
                 rewind_command(back, "around the alarm")
 
