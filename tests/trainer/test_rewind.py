@@ -13,6 +13,7 @@ import yaml
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.documents.training import training_documents
 from treering.config.load import load_experiment
+from treering.data.blend.continuation import resolve_run
 from treering.data.blend.corpora import resolve_blend
 from treering.data.corpus.corpus import Corpus
 from treering.data.corpus.write import write_tokens
@@ -23,6 +24,7 @@ from treering.runlog.directory import RunDirectory
 from treering.runlog.journal import notes_and_tags
 from treering.runlog.lock import acquire
 from treering_dashboard.frames.rings import read_run
+from treering_trainer.evaluate.__main__ import _experiment_file
 
 pytestmark = [pytest.mark.trainer, pytest.mark.slow]
 
@@ -164,6 +166,13 @@ def test_a_branch_that_only_trains_otherwise(copied, treering):
     document = yaml.safe_load((project.experiments / names[1]).read_text())
     assert document["optimizer"]["peak_learning_rate"] == 0.002
     assert "reads the same batches again" in treering(*words[:-1])[1]
+    for each in (first, other):  # `treering evaluate RUN` reads the settings of the branch's own file
+        file = Path(each["experiment"])
+        experiment = load_experiment(file)
+        resolved = resolve_run(experiment, resolve_blend(experiment, project), str(file), runs=project.runs)
+        project.run(each["branch"]).mkdir()
+        resolved.write(project.run(each["branch"]) / "resolved.json")
+        assert _experiment_file(project, each["branch"][:8]) == file
 
 
 def test_a_branch_of_a_branch(copied, treering, zygote):

@@ -18,7 +18,7 @@ from treering.config.canonical import canonical_json
 from treering.config.load import load_experiment, read_mapping
 from treering.config.resolved import Resolved
 from treering.config.resolved_blend import ResolvedBlend
-from treering.data.blend.continuation import resolve_run
+from treering.data.blend.continuation import experiment_file_of, resolve_run
 from treering.data.blend.corpora import resolve_blend
 from treering.ending import run_command
 from treering.errors import ConfigError, NotFoundError, TrainingError
@@ -80,7 +80,8 @@ def _experiment_file(project: Project, name: str) -> Path:
     Raises:
         NotFoundError: the run does not exist, or no file in `experiments/` has its experiment.
     """
-    resolved = find_run(project.runs, name).resolved
+    run = find_run(project.runs, name)
+    resolved = run.resolved
     experiment, start = resolved.experiment, resolved.recipe.start_from
     fitting: list[Path] = []
     starting: list[Path] = []
@@ -93,7 +94,8 @@ def _experiment_file(project: Project, name: str) -> Path:
                 if (given.get("step") if isinstance(given, dict) else None) == (start and start.step):
                     starting.append(path)
     if len(fitting) > 1:  # a branch that `treering rewind` wrote has the experiment of the run that it leaves
-        fitting = starting or fitting
+        exact = experiment_file_of(resolved, starting, run.path.parent)
+        fitting = [exact] if exact else starting or fitting
     if len(fitting) != 1:
         found = ", ".join(path.name for path in fitting) or "no file"
         raise NotFoundError(

@@ -4,15 +4,18 @@ A *position* of a corpus is a number k in its order: sample k mod n of epoch k /
 begins is part of its blend, and so of its identity: `treering.data.blend.joins` reports what follows from it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from treering.config.load import load_experiment
 from treering.config.resolve import resolve
 from treering.config.resolved import ReadRange, Resolved
 from treering.config.resolved_blend import Continuation, ResolvedBlend
 from treering.config.schema import Experiment
 from treering.config.start import FoundStart
 from treering.data.order.treering1 import DataOrder
+from treering.errors import TreeringError
 
 
 def continued(blend: ResolvedBlend, found: FoundStart) -> ResolvedBlend:
@@ -68,3 +71,21 @@ def resolve_run(
         EvidenceError: the config of a run before is missing or was changed.
     """
     return resolve(experiment, blend, source, overrides, runs=runs, continue_blend=continued)
+
+
+def experiment_file_of(resolved: Resolved, files: Iterable[Path], runs: Path) -> Path | None:
+    """The first experiment's file that still gives a run's recipe, with the run's own `--set`; None without any.
+
+    Args:
+        resolved: the run's config.
+        files: the files to look at.
+        runs: the folder of the runs that it may start from.
+    """
+    blend = resolved.blend.model_copy(update={"continues": None})
+    for file in files:
+        with suppress(TreeringError):
+            experiment = load_experiment(file, resolved.overrides)
+            found = resolve_run(experiment, blend, str(file), resolved.overrides, runs=runs)
+            if found.recipe.digest == resolved.recipe.digest:
+                return file
+    return None

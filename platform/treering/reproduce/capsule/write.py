@@ -20,9 +20,8 @@ import treering
 from treering.audit.corpora.catalog import Catalog, find_corpora
 from treering.collect.code import is_installed, run_git, sources_root
 from treering.config.canonical import DIGEST_PREFIX, digest_file
-from treering.config.load import load_experiment
 from treering.config.resolved import ANCESTORS
-from treering.data.blend.continuation import resolve_run
+from treering.data.blend.continuation import experiment_file_of
 from treering.data.corpus.corpus import MANIFEST, Corpus
 from treering.errors import TreeringError, UserError
 from treering.files import open_regular, read_bytes, read_text, replace_durably
@@ -183,26 +182,14 @@ def _beside(run: AnyRun, project: Project) -> Iterator[tuple[str, bytes]]:
     if code.get("diff"):
         yield "code/changes.diff", str(code["diff"]).encode()
     if isinstance(run, RunDirectory):
-        if (experiment := _authored(run, project)) is not None:
+        files = sorted(project.experiments.glob("*.yaml"))
+        if (experiment := experiment_file_of(run.resolved, files, run.path.parent)) is not None:
             yield "experiment.yaml", redact(read_text(experiment)).encode()
         if (sources := _sources(code.get("commit"))) is not None:
             yield "code/sources.tar", sources
     for name in ("dvc.yaml", "dvc.lock"):
         if (project.root / name).is_file():
             yield name, redact(read_text(project.root / name)).encode()
-
-
-def _authored(run: RunDirectory, project: Project) -> Path | None:
-    """The experiment's file that still gives the run's recipe."""
-    resolved = run.resolved
-    blend = resolved.blend.model_copy(update={"continues": None})
-    for file in sorted(project.experiments.glob("*.yaml")):
-        with suppress(TreeringError):
-            experiment = load_experiment(file, resolved.overrides)
-            found = resolve_run(experiment, blend, str(file), resolved.overrides, runs=run.path.parent)
-            if found.recipe.digest == resolved.recipe.digest:
-                return file
-    return None
 
 
 def _sources(commit: str | None) -> bytes | None:
