@@ -3,11 +3,13 @@
 import math
 import multiprocessing
 import os
+from pathlib import Path
 
 import pytest
 import reporting_trainer
 import run_writer
 
+import treering as api
 from treering.project import Project
 from treering.reproduce.restarts.report import audit_restarts, restarts_json
 from treering.runlog.recorded_directory import RecordedRunDirectory
@@ -116,6 +118,29 @@ def test_a_first_rate_that_is_not_the_schedules_is_found_without_an_overlap(writ
     lay(writer.start(checkpoint(writer, 10)), 2, learning_rate=lambda _: 0.5)
     (border,) = audit_restarts(writer.run).borders
     assert (border.proof, proofs(border)["learning rate"]) == ("changed", "changed")
+
+
+@pytest.mark.parametrize(
+    ("loss_every", "proof", "said"),
+    [
+        (100, "not seen", "steps that were done twice report no number that the weights decide"),
+        (4, "proven", "steps 5 to 9 were done twice: equal to attempt 1 to the last bit at 1 of 5 steps; the others"),
+    ],
+)
+def test_only_numbers_that_the_weights_decide_prove_a_restart(tmp_path, monkeypatch, loss_every, proof, said):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        run = api.start("sparse", config={})
+        for step in range(run.last_step + 1, 10):
+            run.step(learning_rate=1e-3, **({} if step % loss_every else {"loss": 1 / step}))
+            if step == 4 and not run.resumed_step:
+                Path("weights.bin").write_bytes(b"weights")
+                run.checkpoint(Path("weights.bin"))
+        run.interrupt("by hand")
+    (border,) = audit_restarts(RecordedRunDirectory(run.path)).borders
+    assert (border.proof, border.overlap) == (proof, (5, 9))
+    assert said in border.text
+    assert border.attempt == 2
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,8 @@ def test_an_honest_restart_is_proven_and_a_clean_stop_is_consistent(resumed):
     twice = ("data", "random states", "learning rate", "numbers")
     assert [proofs(first)[name] for name in twice] == ["proven"] * 4
     assert first.text == (
-        "attempt 2 goes on after step 4: proven; steps 5 to 7 were done twice and are equal to the last bit"
+        "attempt 2 goes on after step 4: proven; steps 5 to 7 were done twice: 3 steps are equal to those of attempt 1 "
+        "to the last bit"
     )
     assert (second.after_step, second.overlap, proofs(second)["numbers"]) == (7, None, "not seen")
     assert second.proof == "consistent"

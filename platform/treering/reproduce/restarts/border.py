@@ -86,10 +86,10 @@ class Border:
             beside = [each for each in self.aspects if each.name in SURROUNDINGS and each.proof == "changed"]
             causes = f"; changed beside it: {_joined(each.text for each in beside)}" if beside else ""
             return f"{_joined(f'{each.name}: {each.text}' for each in found)}{causes}"
+        numbers = next(each.text for each in self.aspects if each.name == "numbers")
         if self.proof == "proven" and self.overlap is not None:
-            return f"steps {self.overlap[0]:,} to {self.overlap[1]:,} were done twice and are equal to the last bit"
+            return f"steps {self.overlap[0]:,} to {self.overlap[1]:,} were done twice: {numbers}"
         if self.proof == "consistent":
-            numbers = next(each.text for each in self.aspects if each.name == "numbers")
             return f"{numbers}; data, order, random states, rate, code, environment and layout are the same"
         open_ = [each for each in self.aspects if each.proof in {"not seen", "changed"} and each.name != "hooks"]
         return _joined(f"{each.name}: {each.text}" for each in open_)

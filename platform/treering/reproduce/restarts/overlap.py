@@ -98,9 +98,16 @@ def numbers_aspect(found: Sequence[Repeated], run: str, after_step: int) -> Aspe
         first = max(after_step, 1)
         remedy = f"`treering reproduce {run} --steps {first}:{first + 1}` trains over the border without a restart"
         return Aspect("numbers", "not seen", text, remedy=remedy)
-    count = sum(each.numbers.compared_steps for each in proof)
+    count, done = sum(each.numbers.result_steps for each in proof), sum(len(each.steps) for each in proof)
+    if not count:
+        text = "steps that were done twice report no number that the weights decide"
+        return Aspect("numbers", "not seen", text, remedy="report the loss of every step to run.step")
     whom = ", ".join(map(str, sorted({each.earlier for each in proof})))
-    return Aspect("numbers", "proven", f"{count:,} steps are equal to those of attempt {whom} to the last bit")
+    text = f"{count:,} steps are equal to those of attempt {whom} to the last bit"
+    if count < done:
+        text = f"equal to attempt {whom} to the last bit at {count:,} of {done:,} steps; the others report no number "
+        text += "that the weights decide"
+    return Aspect("numbers", "proven", text)
 
 
 def rate_aspect(found: Sequence[Repeated]) -> Aspect | None:
