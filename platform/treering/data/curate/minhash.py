@@ -12,9 +12,8 @@ Source: Broder 1997, "On the resemblance and containment of documents"; bands as
 import numpy as np
 import numpy.typing as npt
 
+from treering.data.compiled import lowest_hashes
 from treering.data.words import Hashes
-
-_BLOCK = 2048
 
 
 class MinHasher:
@@ -40,9 +39,7 @@ class MinHasher:
         if not len(shingles):
             return np.zeros(bands, dtype=np.uint64)
         minima = np.full(len(self._multipliers), 2**64 - 1, dtype=np.uint64)
-        for start in range(0, len(shingles), _BLOCK):
-            block = shingles[start : start + _BLOCK, None]
-            np.minimum(minima, (block * self._multipliers + self._offsets).min(axis=0), out=minima)
+        lowest_hashes(shingles, self._multipliers, self._offsets, minima)
         folded: npt.NDArray[np.uint64] = ((minima >> np.uint64(32)).reshape(self._shape) * self._folds).sum(
             axis=1, dtype=np.uint64
         )

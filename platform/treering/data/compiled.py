@@ -1,0 +1,197 @@
+"""Machine code for the inner loops of curation, compiled by numba at the first call: words, their hashes, MinHash.
+
+All arithmetic is on whole numbers, so that every machine gives the same bits. The compiled code is kept in the
+`__pycache__` beside this file, else in the user's cache folder or in `NUMBA_CACHE_DIR`; where none of them can be
+written, every process compiles again, which takes some seconds.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import TypeVar, cast
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+Function = TypeVar("Function", bound=Callable[..., object])
+Bytes = npt.NDArray[np.uint8]
+Hashes = npt.NDArray[np.uint64]
+
+WORD, ALPHABETIC = 1, 2
+"""Bits of `character_classes`."""
+
+_P1, _P2, _P3, _P4, _P5 = map(
+    np.uint64, (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
+)
+"""The primes of xxHash64. Source: https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md"""
+
+
+def _compiled(function: Function) -> Function:
+    """The function as machine code; never with reordered arithmetic, the GIL released while it runs."""
+    try:
+        return cast("Function", numba.njit(cache=True, nogil=True)(function))
+    except RuntimeError:  # numba finds no folder for its cache
+        return cast("Function", numba.njit(nogil=True)(function))
+
+
+@cache
+def character_classes() -> Bytes:
+    """By code point: whether it belongs to a word, and whether it is a letter: uint8 [0x110000]."""
+    characters = "".join(map(chr, range(0x110000)))
+    count = len(characters)
+    table = np.fromiter(map(str.isalnum, characters), np.uint8, count) * np.uint8(WORD)
+    table |= np.fromiter(map(str.isalpha, characters), np.uint8, count) * np.uint8(ALPHABETIC)
+    table[ord("_")] |= WORD
+    return table
+
+
+@_compiled
+def _rotate(value: np.uint64, bits: int) -> np.uint64:
+    return (value << np.uint64(bits)) | (value >> np.uint64(64 - bits))
+
+
+@_compiled
+def _read(data: Bytes, at: int, size: int) -> np.uint64:
+    value = np.uint64(0)
+    for index in range(size):
+        value |= np.uint64(data[at + index]) << np.uint64(8 * index)
+    return value
+
+
+@_compiled
+def _round(state: np.uint64, value: np.uint64) -> np.uint64:
+    return _rotate(state + value * _P2, 31) * _P1
+
+
+@_compiled
+def _xxh64(data: Bytes, start: int, end: int) -> np.uint64:
+    """XXH64, seed 0, of the bytes [start, end)."""
+    at = start
+    if end - start >= 32:
+        a, b, c, d = _P1 + _P2, _P2, np.uint64(0), np.uint64(0) - _P1
+        while at + 32 <= end:
+            a, b = _round(a, _read(data, at, 8)), _round(b, _read(data, at + 8, 8))
+            c, d = _round(c, _read(data, at + 16, 8)), _round(d, _read(data, at + 24, 8))
+            at += 32
+        state = _rotate(a, 1) + _rotate(b, 7) + _rotate(c, 12) + _rotate(d, 18)
+        for lane in (a, b, c, d):
+            state = (state ^ _round(np.uint64(0), lane)) * _P1 + _P4
+    else:
+        state = _P5
+    state += np.uint64(end - start)
+    while at + 8 <= end:
+        state = _rotate(state ^ _round(np.uint64(0), _read(data, at, 8)), 27) * _P1 + _P4
+        at += 8
+    if at + 4 <= end:
+        state = _rotate(state ^ (_read(data, at, 4) * _P1), 23) * _P2 + _P3
+        at += 4
+    while at < end:
+        state = _rotate(state ^ (np.uint64(data[at]) * _P5), 11) * _P1
+        at += 1
+    state = (state ^ (state >> np.uint64(33))) * _P2
+    state = (state ^ (state >> np.uint64(29))) * _P3
+    return state ^ (state >> np.uint64(32))
+
+
+@_compiled
+def _code_point(data: Bytes, at: int) -> tuple[np.int64, int]:
+    """The code point that starts at a byte of UTF-8, and its bytes."""
+    first = np.int64(data[at])
+    if first < 0x80:
+        return first, 1
+    width = 4 if first >= 0xF0 else 3 if first >= 0xE0 else 2
+    point = first & (0x7F >> width)
+    for index in range(at + 1, at + width):
+        point = point << 6 | np.int64(data[index] & 63)
+    return point, width
+
+
+@_compiled
+def _which(word: np.uint32, stop_words: npt.NDArray[np.uint32]) -> int:
+    """The bit of a stop word; 0 for another word."""
+    for number in range(len(stop_words)):
+        if word == stop_words[number]:
+            return 1 << number
+    return 0
+
+
+@_compiled
+def scan_words(
+    data: Bytes, classes: Bytes, stop_words: npt.NDArray[np.uint32], hashes: Hashes
+) -> tuple[int, int, int, int]:
+    """Finds the words of a text and, if there is room for them, their hashes.
+
+    Args:
+        data: the text in lower case, UTF-8 (a lone surrogate in three bytes).
+        classes: see `character_classes`.
+        stop_words: different words of at most four bytes, each as a little-endian number; at most 32.
+        hashes: takes XXH64 of every word, in order; a length of 0 leaves the hashes out.
+
+    Returns:
+        Number of words, characters in them, words with a letter, and different stop words.
+    """
+    count, characters, alphabetic, seen = 0, 0, 0, 0
+    start, letter, at, size = -1, False, 0, len(data)
+    while at <= size:
+        width, kind = 1, np.int64(0)
+        if at < size:
+            point, width = _code_point(data, at)
+            kind = np.int64(classes[point])
+        if kind & 1:
+            if start < 0:
+                start, letter = at, False
+            characters += 1
+            letter |= (kind & 2) != 0
+        elif start >= 0:
+            if len(hashes):
+                hashes[count] = _xxh64(data, start, at)
+            if at - start <= 4:
+                seen |= _which(np.uint32(_read(data, start, at - start)), stop_words)
+            count += 1
+            alphabetic += letter
+            start = -1
+        at += width
+    distinct = 0
+    for number in range(len(stop_words)):
+        distinct += (seen >> number) & 1
+    return count, characters, alphabetic, distinct
+
+
+@_compiled
+def hash_runs(hashes: Hashes, length: int, multiplier: np.uint64, mix: np.uint64) -> Hashes:
+    """The hash of every run of `length` words, by the formula of `treering.data.words.run_hashes`."""
+    runs = np.empty(max(0, len(hashes) - length + 1), dtype=np.uint64)
+    for first in range(len(runs)):
+        run = np.uint64(0)
+        for word in range(length):
+            run = run * multiplier + hashes[first + word]
+        run = (run ^ (run >> np.uint64(30))) * mix
+        runs[first] = run ^ (run >> np.uint64(27))
+    return runs
+
+
+@_compiled
+def drop_repeats(ordered: Hashes) -> Hashes:
+    """The different members of a sorted array; the array itself is overwritten."""
+    kept = 0
+    for index in range(len(ordered)):
+        if index == 0 or ordered[index] != ordered[kept - 1]:
+            ordered[kept] = ordered[index]
+            kept += 1
+    return ordered[:kept].copy()
+
+
+@_compiled
+def lowest_hashes(members: Hashes, multipliers: Hashes, offsets: Hashes, lowest: Hashes) -> None:
+    """Lowers `lowest` to the minimum over all members of multiplier · member + offset, modulo 2⁶⁴, for each hash."""
+    count, whole = len(multipliers), len(members) // 4 * 4
+    for first in range(0, whole, 4):
+        a, b, c, d = members[first], members[first + 1], members[first + 2], members[first + 3]
+        for index in range(count):
+            multiplier, offset = multipliers[index], offsets[index]
+            low = min(multiplier * a + offset, multiplier * b + offset)
+            other = min(multiplier * c + offset, multiplier * d + offset)
+            lowest[index] = min(lowest[index], low, other)
+    for first in range(whole, len(members)):
+        for index in range(count):
+            lowest[index] = min(lowest[index], multipliers[index] * members[first] + offsets[index])
