@@ -4,7 +4,7 @@ A chart of a long path reads the columns' pyramid: buckets that keep every extre
 are computed from several metrics, and values that a log axis cannot show are read row by row.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -18,7 +18,7 @@ from treering.runlog.columns.buckets import Buckets
 from treering.runlog.columns.rows import METRIC_PREFIX, Series
 from treering.runlog.metric_catalog import Metric
 from treering_dashboard.frames.buckets import MAX_BUCKETS, Envelope, Positions, bucket_starts, last_rows
-from treering_dashboard.frames.sources import ColumnSource, RowSource
+from treering_dashboard.frames.stretch import Offset, Stretch
 
 FACTS: Final = ("segment", "attempt", "step", "samples", "tokens", "wall_s", "process_s", "ended_at")
 """What places a ring on its path."""
@@ -27,35 +27,6 @@ ROWS_A_BUCKET: Final = 64
 """From that many rows a bucket on, the pyramid is read."""
 
 Floats = npt.NDArray[np.float64]
-Offset = Callable[[str], float]
-"""What a path had consumed before a stretch, by fact."""
-Compute = Callable[["Curves", "Stretch", int], Series]
-"""Computes a metric that no ring holds, at every row of a stretch behind a step."""
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """The rows of one attempt that are drawn as one line.
-
-    Attributes:
-        number: tells stretches apart.
-        attempt: number of the attempt.
-        source: of the rows.
-        last_step: the last step that counts.
-        after: the step after which the rows begin.
-        started_at: when the attempt began, Unix seconds.
-        offset: what was consumed before; None: as the stretch before ended.
-        computed: metrics that are computed, by key.
-    """
-
-    number: int
-    attempt: int
-    source: ColumnSource | RowSource
-    last_step: int
-    after: int = 0
-    started_at: float = 0.0
-    offset: Offset | None = None
-    computed: dict[str, Compute] | None = None
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,11 @@ from treering.runlog.columns.ranks import RankedColumns, columns_of_path
 from treering.runlog.metric_catalog import METRICS, Metric, described
 from treering.runlog.recorded_directory import RecordedAttempt, RecordedRunDirectory, RecordedSegment
 from treering.runlog.recorded_ring import RecordedRing
-from treering_dashboard.frames.curves import Compute, Curves, Stretch
+from treering_dashboard.frames.curves import Curves
 from treering_dashboard.frames.rings import Restart, RunFrames
 from treering_dashboard.frames.shares import report_speed, report_time
 from treering_dashboard.frames.sources import ColumnSource, RowSource
+from treering_dashboard.frames.stretch import Compute, Stretch
 
 Source = ColumnSource | RowSource
 

@@ -24,9 +24,10 @@ from treering.runlog.columns.path import PathColumns
 from treering.runlog.directory import RunDirectory
 from treering.runlog.incidents import Incident
 from treering.runlog.metric_catalog import describe
-from treering_dashboard.frames.curves import Curves, Offset, Stretch
+from treering_dashboard.frames.curves import Curves
 from treering_dashboard.frames.shares import shares_of
 from treering_dashboard.frames.sources import ColumnSource, RowSource
+from treering_dashboard.frames.stretch import Offset, Stretch
 
 VALIDATION = "validation/loss"
 

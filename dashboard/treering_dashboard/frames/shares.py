@@ -13,7 +13,8 @@ from treering.metrics.efficiency import bubble_share, has_ideal_bubble, peak_sha
 from treering.metrics.flops import ModelShape
 from treering.runlog.ancestry import PathSegment
 from treering.runlog.columns.rows import Series
-from treering_dashboard.frames.curves import Compute, Curves, Stretch
+from treering_dashboard.frames.curves import Curves
+from treering_dashboard.frames.stretch import Compute, Stretch
 
 
 def shares_of(segment: PathSegment, names: list[str], formula: str | None) -> dict[str, Compute]:
