@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -65,6 +65,27 @@ class Envelope:
         )
 
     @classmethod
+    def joined(cls, parts: Sequence["Envelope"]) -> "Envelope":
+        """Buckets one after the other."""
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("last", "lo", "hi", "bad")))
+
+    def merged(self, starts: Positions) -> "Envelope":
+        """Consecutive buckets as one.
+
+        Args:
+            starts: number of the first bucket of each new one, rising, from 0 on.
+        """
+        if len(starts) == len(self.last):
+            return self
+        newest = np.maximum.reduceat(np.where(np.isnan(self.last), -1, np.arange(len(self.last))), starts)
+        return Envelope(
+            np.where(newest >= 0, self.last[newest], math.nan),
+            np.fmin.reduceat(self.lo, starts),
+            np.fmax.reduceat(self.hi, starts),
+            np.add.reduceat(self.bad, starts),
+        )
+
+    @classmethod
     def of_buckets(cls, buckets: Buckets, *, positive: bool = False) -> "Envelope | None":
         """The same from buckets of the columns; None where these do not tell, and the rows must be read.
 
@@ -96,22 +117,32 @@ def downsample(frame: pd.DataFrame, metrics: Sequence[str], *, limit: int = MAX_
     ends = last_rows(starts, len(frame))
     facts = [name for name in frame.columns if name not in metrics]
     result = frame.iloc[ends][facts].reset_index(drop=True).assign(count=ends - starts + 1)
+    columns: dict[str, npt.NDArray[Any]] = {}
     for metric in metrics:
         values = frame[metric].to_numpy(dtype=np.float64)
         found = Envelope.of(Series(values, np.ones(len(values), bool)), starts)
         parts = {"": found.last, "_lo": found.lo, "_hi": found.hi, "_bad": found.bad}
-        result = result.assign(**{f"{metric}{part}": each for part, each in parts.items()})
-    return result
+        columns |= {f"{metric}{part}": each for part, each in parts.items()}
+    return pd.concat([result, pd.DataFrame(columns)], axis=1)
 
 
 def bucket_starts(segments: Positions, limit: int) -> Positions:
     """First row of every bucket; segments are kept apart unless there are more of them than buckets."""
-    rows = len(segments)
-    seams = np.flatnonzero(np.diff(segments)) + 1
+    return starts_between((np.flatnonzero(np.diff(segments)) + 1).tolist(), len(segments), limit)
+
+
+def starts_between(seams: Sequence[int], rows: int, limit: int) -> Positions:
+    """First row of every bucket.
+
+    Args:
+        seams: first rows of the segments behind the first one, which are kept apart unless there are too many.
+        rows: how many there are.
+        limit: most buckets.
+    """
     if len(seams) >= limit:
-        seams = seams[:0]
+        seams = ()
     size = math.ceil(rows / (limit - len(seams))) if rows > limit else 1
-    edges = [0, *seams.tolist(), rows]
+    edges = [0, *seams, rows]
     return np.concatenate([np.arange(a, b, size, dtype=np.int64) for a, b in pairwise(edges)])
 
 

@@ -4,6 +4,7 @@ MFU, HFU and the pipeline's bubble follow from an attempt's header and the model
 of another trainer, and the tokens in that time, from the times of its reports.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from treering.errors import EvidenceError
 from treering.metrics.efficiency import bubble_share, has_ideal_bubble, peak_shares
 from treering.metrics.flops import ModelShape
 from treering.runlog.ancestry import PathSegment
-from treering.runlog.columns.rows import Series
+from treering.runlog.columns.rows import Flags, Floats, Series
+from treering.runlog.records import AttemptLayout
 from treering_dashboard.frames.curves import Curves
+from treering_dashboard.frames.path_rows import RowsOfStretch
 from treering_dashboard.frames.stretch import Compute, Stretch
 
 
@@ -32,51 +35,70 @@ def shares_of(segment: PathSegment, names: list[str], formula: str | None) -> di
         return found
     shares = peak_shares(header, ModelShape.of(resolved.recipe.model, resolved.blend.sequence_length), formula)
     if shares is not None and "speed/tflops_per_device" in names:
-        found |= {"speed/mfu": _times("speed/tflops_per_device", shares[0])}
-        found |= {"speed/hfu": _times("speed/tflops_per_device", shares[1])}
+        found |= {"speed/mfu": _Times("speed/tflops_per_device", shares[0])}
+        found |= {"speed/hfu": _Times("speed/tflops_per_device", shares[1])}
     if {"time/pipeline", "time/pipeline_bubble"} <= set(names):
         found["speed/pipeline_bubble"] = _bubble
     if has_ideal_bubble(header):
-
-        def ideal(curves: Curves, stretch: Stretch, after: int) -> Series:
-            sizes = curves.read(stretch, "optim/global_batch_size", after)
-            per_replica: Any = header.layout.micro_batches(sizes.values)  # type: ignore[arg-type]  # of an array
-            return Series(bubble_share(per_replica, header.layout.pipeline), sizes.known)  # type: ignore[arg-type]
-
-        found["speed/ideal_pipeline_bubble"] = ideal
+        found["speed/ideal_pipeline_bubble"] = _IdealBubble(header.layout)
     return found
 
 
-def _times(key: str, factor: float) -> Compute:
-    def scaled(curves: Curves, stretch: Stretch, after: int) -> Series:
-        series = curves.read(stretch, key, after)
-        return Series(series.values * factor, series.known)
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """A metric times a number."""
 
-    return scaled
+    key: str
+    factor: float
+
+    def __call__(self, curves: Curves, stretch: Stretch, after: int, last_step: int) -> Series:
+        series = curves.read(stretch, self.key, after, last_step)
+        return Series(series.values * self.factor, series.known)
 
 
-def _bubble(curves: Curves, stretch: Stretch, after: int) -> Series:
-    waited, whole = (curves.read(stretch, f"time/{part}", after) for part in ("pipeline_bubble", "pipeline"))
+@dataclass(frozen=True, slots=True)
+class _IdealBubble:
+    """The smallest share of a step that a pipeline's stages wait."""
+
+    layout: AttemptLayout
+
+    def __call__(self, curves: Curves, stretch: Stretch, after: int, last_step: int) -> Series:
+        sizes = curves.read(stretch, "optim/global_batch_size", after, last_step)
+        per_replica: Any = self.layout.micro_batches(sizes.values)  # type: ignore[arg-type]  # of an array
+        return Series(bubble_share(per_replica, self.layout.pipeline), sizes.known)  # type: ignore[arg-type]
+
+
+def _bubble(curves: Curves, stretch: Stretch, after: int, last_step: int) -> Series:
+    parts = ("pipeline_bubble", "pipeline")
+    waited, whole = (curves.read(stretch, f"time/{part}", after, last_step) for part in parts)
     known = waited.known & whole.known & (whole.values > 0)
     return Series(np.divide(waited.values, whole.values, out=np.full(len(known), np.nan), where=known), known)
 
 
-def report_time(curves: Curves, stretch: Stretch, after: int) -> Series:
+def report_time(curves: Curves, stretch: Stretch, after: int, last_step: int) -> Series:
     """Seconds a step between two reports of another trainer."""
-    facts = curves.facts_of(stretch)
-    start = int(np.searchsorted(facts["step"], after, "right"))
-    steps = np.maximum(1, np.diff(facts["step"], prepend=facts["step"][:1] - 1))
-    seconds = np.diff(facts["ended_at"], prepend=stretch.started_at) / steps
-    seconds[:1] = np.nan  # the first one waits for imports, data and compilation
-    return Series(seconds[start:], np.arange(len(seconds))[start:] > 0)
+    rows = curves.rows_of(stretch, after, last_step)
+    before = rows.before.step if rows.before else rows.steps[:1] - 1
+    seconds = _seconds(rows, stretch) / np.maximum(1, np.diff(rows.steps, prepend=before))
+    known = _has_report_before(rows)
+    seconds[~known] = np.nan  # the first one waits for imports, data and compilation
+    return Series(seconds, known)
 
 
-def report_speed(curves: Curves, stretch: Stretch, after: int) -> Series:
+def report_speed(curves: Curves, stretch: Stretch, after: int, last_step: int) -> Series:
     """Tokens a second between two reports of another trainer."""
-    facts = curves.facts_of(stretch)
-    start = int(np.searchsorted(facts["step"], after, "right"))
-    seconds = np.diff(facts["ended_at"], prepend=stretch.started_at)
-    tokens = facts["tokens"]
-    known = tokens.known & (seconds > 0) & (np.arange(len(seconds)) > 0)
-    speed = np.divide(tokens.values, seconds, out=np.full(len(known), np.nan), where=known)
-    return Series(speed[start:], known[start:])
+    rows = curves.rows_of(stretch, after, last_step)
+    seconds, tokens = _seconds(rows, stretch), rows.tokens
+    known = tokens.known & (seconds > 0) & _has_report_before(rows)
+    return Series(np.divide(tokens.values, seconds, out=np.full(len(known), np.nan), where=known), known)
+
+
+def _seconds(rows: RowsOfStretch, stretch: Stretch) -> Floats:
+    """Seconds since the report before each, of the first one since the attempt began."""
+    return np.diff(rows.ended_at, prepend=rows.before.ended_at if rows.before else stretch.started_at)
+
+
+def _has_report_before(rows: RowsOfStretch) -> Flags:
+    known = np.ones(len(rows.steps), bool)
+    known[:1] = rows.before is not None
+    return known

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 Offset = Callable[[str], float]
 """What a path had consumed before a stretch, by fact."""
-Compute = Callable[["Curves", "Stretch", int], Series]
-"""Computes a metric that no ring holds, at every row of a stretch behind a step."""
+Compute = Callable[["Curves", "Stretch", int, int], Series]
+"""Computes a metric that no ring holds, at every row of a stretch behind a step up to another one; its `repr` names it
+with all that it computes with."""
 
 
 @dataclass(frozen=True)

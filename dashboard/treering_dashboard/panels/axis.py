@@ -90,8 +90,8 @@ class Placement:
 
 
 def _extent(axis: XAxis, curves: Sequence[Curves]) -> tuple[float, float]:
-    facts = [each.fact(axis.column) for each in curves if len(each)]
-    return (min(float(f.min()) for f in facts), max(float(f.max()) for f in facts)) if facts else (0.0, 1.0)
+    found = [each.extent(axis.column) for each in curves if len(each)]
+    return (min(low for low, _ in found), max(high for _, high in found)) if found else (0.0, 1.0)
 
 
 def axes_of(curves: Sequence[RunFrames]) -> list[str]:

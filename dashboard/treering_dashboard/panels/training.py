@@ -83,7 +83,7 @@ def _newest(frames: RunFrames, key: str) -> float:
 def throughput_panels(frames: RunFrames, x: Placement, *, show_replaced: bool) -> list[Panel]:
     """Speed, utilisation, the step's time by part, and the pipeline's bubble beside its ideal, as far as known."""
     is_split = all(key in frames.path for key, _ in LAYERS)
-    keys = (*THROUGHPUT[: 2 if is_split else len(THROUGHPUT)], *REPORTED)
+    keys = (*THROUGHPUT[: 2 if is_split else len(THROUGHPUT)], *REPORTED[0 if frames.path.has_tokens else 1 :])
     speed = metric_panels(frames, keys, x, show_replaced=show_replaced)
     utilisation = _share_panel("Share of the peak", frames, ("speed/mfu", "speed/hfu"), x)
     bubble = _share_panel("Pipeline bubble", frames, ("speed/pipeline_bubble", "speed/ideal_pipeline_bubble"), x)
@@ -277,11 +277,10 @@ def _alarms(frames: RunFrames, x: Placement) -> pd.DataFrame:
 
 def restart_marks(frames: RunFrames, x: Placement) -> pd.DataFrame:
     """One mark for each restart, at its first step that reported something."""
-    steps = frames.path.fact("step")
     labels = {
-        int(behind.min()): f"attempt {r.attempt} ({r.origin}) from step {r.step}, {r.replaced_steps} steps done again"
+        first: f"attempt {r.attempt} ({r.origin}) from step {r.step}, {r.replaced_steps} steps done again"
         for r in frames.restarts
-        if len(behind := steps[steps >= r.step])
+        if (first := frames.path.first_from(r.step)) is not None
     }
     return _labelled(frames, x, list(labels.items()))
 

@@ -17,6 +17,7 @@ from treering.runlog.ring_log import Place, RingLog
 if TYPE_CHECKING:
     from treering.runlog.columns.buckets import Buckets
     from treering.runlog.columns.history import History
+    from treering.runlog.columns.reading import PyramidReader
     from treering.runlog.columns.rows import Integers, Series
 
 T = TypeVar("T")
@@ -165,15 +166,26 @@ class AttemptColumns:
         Raises:
             EvidenceError: as `head`.
         """
+        return self.many_buckets([metric], count, last_step)[metric]
+
+    def many_buckets(
+        self, metrics: Sequence[str], count: int, last_step: int | None = None, read: "PyramidReader | None" = None
+    ) -> "dict[str, Buckets]":
+        """`buckets` of several metrics by name; all have the same buckets.
+
+        Args:
+            metrics: their names.
+            count: how many are needed.
+            last_step: the last step that counts; None: the newest.
+            read: reads the pyramid of a part, for a reader that keeps it; None: it is read from the file.
+
+        Raises:
+            EvidenceError: as `head`.
+        """
+        from treering.runlog.columns.parts import read_buckets  # noqa: PLC0415 - see above
         from treering.runlog.columns.reading import buckets  # noqa: PLC0415 - see above
 
-        return self._read(lambda head: buckets(self._store, head, [metric], count, last_step))[metric]
-
-    def many_buckets(self, metrics: Sequence[str], count: int, last_step: int | None = None) -> "dict[str, Buckets]":
-        """`buckets` of several metrics by name; all have the same buckets. Arguments and errors as there."""
-        from treering.runlog.columns.reading import buckets  # noqa: PLC0415 - see above
-
-        return self._read(lambda head: buckets(self._store, head, metrics, count, last_step))
+        return self._read(lambda head: buckets(self._store, head, metrics, count, last_step, read=read or read_buckets))
 
     def series(
         self, names: Sequence[str], after: int = 0, last_step: int | None = None

@@ -1,6 +1,6 @@
 """Reads columns through their head: series, buckets, tokens and places of lines."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,10 +8,13 @@ import numpy as np
 from treering.runlog.columns.buckets import Buckets
 from treering.runlog.columns.head import Head, Part
 from treering.runlog.columns.history import History
-from treering.runlog.columns.parts import LEVELS, read_buckets, read_columns
+from treering.runlog.columns.parts import LEVELS, read_columns
 from treering.runlog.columns.rows import METRIC_PREFIX, Integers, Series
 from treering.runlog.columns.store import Store
 from treering.runlog.ring import Ring
+
+PyramidReader = Callable[[Store, Part, Sequence[str], int], dict[str, Buckets]]
+"""Reads the buckets of a part at a level, as `read_buckets`."""
 
 
 def histories(store: Store, head: Head, metrics: Sequence[str], last_step: int | None) -> dict[str, History]:
@@ -66,10 +69,26 @@ def series(
     return _joined(steps, np.int64), {name: Series.joined(each) for name, each in found.items()}
 
 
-def buckets(store: Store, head: Head, metrics: Sequence[str], count: int, last_step: int | None) -> dict[str, Buckets]:
+def buckets(
+    store: Store,
+    head: Head,
+    metrics: Sequence[str],
+    count: int,
+    last_step: int | None,
+    *,
+    read: PyramidReader,
+) -> dict[str, Buckets]:
     """At least `count` buckets of each series up to a step, or a bucket a ring where there are no more rings.
 
     All series have the same buckets.
+
+    Args:
+        store: where the columns are kept.
+        head: what they hold.
+        metrics: their names.
+        count: how many are needed.
+        last_step: the last step that counts, None: the newest.
+        read: reads the pyramid of a part.
     """
     parts = list(_up_to(head, last_step))
     rows = sum(part.rows for part in parts)
@@ -77,7 +96,7 @@ def buckets(store: Store, head: Head, metrics: Sequence[str], count: int, last_s
     found: dict[str, list[Buckets]] = {name: [] for name in metrics}
     for part in parts:
         if level is not None and (last_step is None or part.last_step <= last_step):
-            there = read_buckets(store, part, metrics, level)
+            there = read(store, part, metrics, level)
         else:
             there = _buckets_of_rows(store, part, metrics, level, last_step)
         if there:
