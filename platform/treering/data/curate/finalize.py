@@ -5,7 +5,7 @@ Reads the shelf and the earlier decisions; writes the corpus's curated documents
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ from treering.data.curate.decisions import SCHEMA
 from treering.data.curate.decontaminate import TaskNgrams
 from treering.data.curate.dedup import EXACT, KEPT
 from treering.data.curate.heldout import TwinIndex
+from treering.data.curate.library import Library
 from treering.data.curate.seeded_hash import keys
-from treering.data.curate.shelf import Shelf, Signatures
 from treering.data.words import run_hashes, word_hashes
 from treering.errors import UserError
 
@@ -35,16 +35,20 @@ class Decisions:
     """What dedup and heldout decided about the documents of one shelf.
 
     Attributes:
+        names: of all corpora, in order of priority.
+        corpus: place of the shelf's corpus among the names.
         rule: KEPT, EXACT or NEAR: uint8 [n].
         heldout: bool [n].
-        original: name (`corpus:id`) of the document that is kept instead, by index on the shelf.
-        cluster: name of the first document of its cluster, where that is another one.
+        original: number of the document that is kept instead, over all corpora: int64 [n].
+        cluster: number of the first document of its cluster: int64 [n].
     """
 
+    names: Sequence[str]
+    corpus: int
     rule: npt.NDArray[np.uint8]
     heldout: npt.NDArray[np.bool_]
-    original: dict[int, str]
-    cluster: dict[int, str]
+    original: npt.NDArray[np.int64]
+    cluster: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +89,19 @@ class Written:
     dropped: dict[tuple[str, str], int]
 
 
-def finish_corpus(name: str, seed: int, decisions: Decisions, checks: Checks, work: Path) -> Written:
+def finish_corpus(seed: int, decisions: Decisions, checks: Checks, work: Path) -> Written:
     """Checks every training document; writes the remaining ones, shuffled, and all decisions, to `<work>/out`.
 
     Raises:
         UserError: no document is left to train on.
     """
-    signatures = Signatures(work / name)
-    shelf = Shelf(work / f"{name}.jsonl", signatures.ends)
+    library = Library(decisions.names, work)
+    name, signatures = decisions.names[decisions.corpus], library.signatures[decisions.corpus]
+    first = int(library.starts[decisions.corpus])
     kept = decisions.rule == KEPT
     late: dict[int, Drop] = {}
     for index in np.flatnonzero(kept & ~decisions.heldout).tolist():
-        drop = checks.drop(shelf.document(index)["text"])
+        drop = checks.drop(library.document(first + index)["text"])
         if drop is not None:
             late[index] = drop
 
@@ -107,40 +112,41 @@ def finish_corpus(name: str, seed: int, decisions: Decisions, checks: Checks, wo
     for split in SPLITS:
         with (work / "out" / split / f"{name}.jsonl").open("w", encoding="utf-8") as file:
             for index in (index for index, its in split_of.items() if its == split):
-                row = shelf.document(index)
+                row = library.document(first + index)
                 characters[split] += len(row["text"])
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
-    shelf.close()
     if not documents["train"]:
         raise UserError(f"corpus {name}: no document is left to train on after decontamination; give it more text")
 
     dropped: Counter[tuple[str, str]] = Counter()
-    rows = _decisions(name, read_rows(work / f"{name}.parquet"), signatures, decisions, late, split_of, dropped)
+    rows = _decisions(library, read_rows(work / f"{name}.parquet"), decisions, late, split_of, dropped)
     write_rows(work / "out" / "decisions" / f"{name}.parquet", rows, SCHEMA)
+    library.close()
     return Written(
         {split: documents[split] for split in SPLITS}, {split: characters[split] for split in SPLITS}, dict(dropped)
     )
 
 
 def _decisions(  # noqa: PLR0917 - all that was decided, in the order of the steps
-    name: str,
+    library: Library,
     raw_rows: Iterable[dict[str, Any]],
-    signatures: Signatures,
     decisions: Decisions,
     late: dict[int, Drop],
     split_of: dict[int, str],
     dropped: Counter[tuple[str, str]],
 ) -> Iterator[dict[str, Any]]:
     """The decision about every raw document; counts into `dropped` what the late steps dropped."""
-    shelved = {int(row): index for index, row in enumerate(signatures.rows[:].ravel())}
+    name, first = library.names[decisions.corpus], int(library.starts[decisions.corpus])
+    shelved = {int(row): index for index, row in enumerate(library.signatures[decisions.corpus].rows[:].ravel())}
     for number, raw in enumerate(raw_rows):
         row = {"corpus": name, **raw, "kept": False, "near_duplicate_of": None, "cluster": None, "split": None}
         index = shelved.get(number)
         if index is not None:
-            row["cluster"] = decisions.cluster.get(index, f"{name}:{raw['id']}")
+            cluster = int(decisions.cluster[index])
+            row["cluster"] = f"{name}:{raw['id']}" if cluster == first + index else library.name(cluster)
             if decisions.rule[index] != KEPT:
                 row["step"], row["rule"] = "dedup", "exact" if decisions.rule[index] == EXACT else "near"
-                row["near_duplicate_of"] = decisions.original[index]
+                row["near_duplicate_of"] = library.name(int(decisions.original[index]))
             elif index in late:
                 row["step"], row["rule"], row["near_duplicate_of"] = late[index]
             else:

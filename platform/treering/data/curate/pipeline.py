@@ -22,7 +22,7 @@ from treering.data.curate.dedup import KEPT, find_duplicates
 from treering.data.curate.finalize import SPLITS, Checks, Decisions, Written, finish_corpus
 from treering.data.curate.heldout import TwinIndex, choose_heldout
 from treering.data.curate.ingest import Taken, take_corpus
-from treering.data.curate.shelf import Shelf, Signatures
+from treering.data.curate.library import Library
 from treering.data.curate.summary import parents, summary
 from treering.data.curate.tasks import write_tasks
 from treering.data.words import Hashes, shingles
@@ -30,33 +30,6 @@ from treering.errors import UserError
 from treering.files import write_durably
 from treering.progress import Say
 from treering.project import NO_TASKS, Project
-
-
-class _Library:
-    """The documents of all shelves under one numbering, in order of the corpora's priority."""
-
-    def __init__(self, names: Sequence[str], work: Path) -> None:
-        self.names = list(names)
-        self.signatures = [Signatures(work / name) for name in names]
-        self.starts = np.cumsum([0, *map(len, self.signatures)])
-        self.shelves = [
-            Shelf(work / f"{name}.jsonl", signatures.ends)
-            for name, signatures in zip(names, self.signatures, strict=True)
-        ]
-        self.corpus_of = np.repeat(np.arange(len(names)), np.diff(self.starts))
-        self.digests = np.concatenate([signatures.digests[:] for signatures in self.signatures])
-
-    def document(self, number: int) -> dict[str, Any]:
-        corpus = int(self.corpus_of[number])
-        return self.shelves[corpus].document(int(number - self.starts[corpus]))
-
-    def name(self, number: int) -> str:
-        """`corpus:id`."""
-        return f"{self.names[self.corpus_of[number]]}:{self.document(number)['id']}"
-
-    def close(self) -> None:
-        for shelf in self.shelves:
-            shelf.close()
 
 
 def curate(
@@ -156,7 +129,7 @@ def _curate(  # noqa: PLR0917 - the stage's own inner half
             f"extract, filter  {name}: {sum(taken[-1].dropped.values()):,} of {intake['documents']:,} documents dropped"
         )
 
-    library = _Library(names, work)
+    library = Library(names, work)
 
     def shingles_of(number: int) -> Hashes:
         return shingles(library.document(number)["text"], config.dedup.shingle_words)
@@ -171,11 +144,12 @@ def _curate(  # noqa: PLR0917 - the stage's own inner half
     kept = duplicates.rule == KEPT
     say(f"dedup            {int((~kept).sum()):,} of {len(kept):,} dropped, {duplicates.num_compared:,} pairs compared")
 
+    digests = np.concatenate([signatures.digests[:] for signatures in library.signatures])
     heldout = choose_heldout(
-        corpus_of=library.corpus_of,
+        corpus_of=np.repeat(np.arange(len(names)), np.diff(library.starts)),
         kept=kept,
         cluster=duplicates.cluster,
-        digests=library.digests,
+        digests=digests,
         names=names,
         config=config.heldout,
         seed=config.seed,
@@ -185,7 +159,7 @@ def _curate(  # noqa: PLR0917 - the stage's own inner half
 
     def heldout_prose() -> Iterator[tuple[str, dict[str, Any]]]:
         for number in heldout_numbers:
-            corpus = corpora[library.corpus_of[number]]
+            corpus = corpora[library.corpus(number)]
             if corpus.kind != "code":
                 yield corpus.name, library.document(number)
 
@@ -203,17 +177,17 @@ def _curate(  # noqa: PLR0917 - the stage's own inner half
 
     written: list[Written] = []
     futures_out = []
-    for index, name in enumerate(names):
+    for index in range(len(names)):
         start, end = library.starts[index], library.starts[index + 1]
-        numbers = np.arange(start, end)
-        original, cluster = duplicates.original[start:end], duplicates.cluster[start:end]
         decisions = Decisions(
+            names,
+            index,
             duplicates.rule[start:end],
             heldout[start:end],
-            {int(i): library.name(original[i]) for i in np.flatnonzero(original != numbers)},
-            {int(i): library.name(cluster[i]) for i in np.flatnonzero(cluster != numbers)},
+            duplicates.original[start:end],
+            duplicates.cluster[start:end],
         )
-        futures_out.append(pool.submit(finish_corpus, name, config.seed, decisions, checks, work))
+        futures_out.append(pool.submit(finish_corpus, config.seed, decisions, checks, work))
     for name, future_out in zip(names, futures_out, strict=True):
         written.append(future_out.result())
         documents = written[-1].documents
