@@ -10,7 +10,7 @@ from treering.reproduce.candidates import config_candidate
     ("path", "values", "text"),
     [
         ("recipe.optimizer.epsilon", (1e-8, 1e-6), "config: optimizer.epsilon 1e-08 to 1e-06"),
-        ("attempt.deterministic", (True, ABSENT), "config: attempt.deterministic True to —"),
+        ("attempt.hooks", ("a", ABSENT), "config: attempt.hooks a to —"),
     ],
 )
 def test_a_setting_that_decides_numbers_is_a_candidate(path, values, text):

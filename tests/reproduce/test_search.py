@@ -1,6 +1,8 @@
 """What trials prove of written runs: how steps come out under each condition is planted, nothing is trained."""
 
 import dataclasses
+import platform
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +13,9 @@ from treering.errors import TrainingError
 from treering.project import Project
 from treering.reproduce.causes import find_causes
 from treering.reproduce.difference import compare_runs
+from treering.runlog.document import write_document
 from treering.runlog.records import Kernel
+from treering.runlog.reproductions import ReproductionFolder
 
 LAYOUT = run_writer.LAYOUT.model_copy(update={"data": 1})
 KERNELS = KernelConfig(attention="sdpa_math")
@@ -23,7 +27,7 @@ PARTED = 15
 def runs(tmp_path):
     """Gives two runs of 20 steps, with checkpoints, that part in numbers at step 15."""
 
-    def write(restarted=None, kernels=False, layout=False, seed=1):
+    def write(restarted=None, *, kernels=False, layout=False, seed=1, deterministic=False, packages=False):
         found = []
         for name in ("first", "second"):
             with run_writer.run_writers(Project(tmp_path / name)) as writer:
@@ -35,6 +39,10 @@ def runs(tmp_path):
                     header |= {"config": config, "kernels": (used,)}
                 if name == "second" and layout:
                     header |= {"layout": LAYOUT}
+                if name == "second" and deterministic:
+                    header |= {"config": writers.resolved.attempt.model_copy(update={"deterministic": True})}
+                if packages:
+                    header |= {"environment": environment("2.1" if name == "second" else "2.0")}
                 loss = {"loss": other_loss} if name == "second" else {}
                 writers.start(**header).lay(10, **loss).save()
                 if name == restarted:
@@ -46,6 +54,12 @@ def runs(tmp_path):
         return found, Project(tmp_path)
 
     return write
+
+
+def environment(torch):
+    python = {"version": platform.python_version()}
+    return {"digest": run_writer.sha(torch), "python": python, "packages": {"torch": torch},
+            "numeric_packages": {"torch": torch}, "devices": [], "variables": {}}  # fmt: skip
 
 
 def other_loss(step):
@@ -140,3 +154,23 @@ def test_a_part_that_could_not_be_left_out_is_not_proven(runs, trials):
     trials(loss)
     outcomes = {each.kind: each.outcome for each in search(found, project).candidates}
     assert outcomes == {"kernels": "part", "layout": "untested"}
+
+
+def test_deterministic_mode_is_tested_where_the_records_differ_in_it(runs, trials):
+    found, project = runs(deterministic=True)
+    trials(lambda _, now: other_loss if now.deterministic else first_loss)
+    (mode,) = search(found, project).candidates
+    assert (mode.kind, mode.text, mode.outcome) == ("determinism", "deterministic mode: off to on", "cause")
+
+
+@pytest.mark.parametrize(("made", "outcome"), [("2.0", "cause"), ("1.9", "untested")])
+def test_an_environment_that_an_earlier_reproduction_made_is_used(runs, trials, made, outcome):
+    found, project = runs(packages=True)
+    folder = ReproductionFolder(found[0].path / "reproductions/0001").environment(1)
+    python = folder / "bin/python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    write_document(folder / "made.json", {"packages": {"torch": made}})
+    trials(lambda _, now: first_loss if now.python == python else other_loss)
+    packages = search(found, project).candidates[0]
+    assert (packages.text, packages.outcome) == ("environment: torch 2.0 to 2.1", outcome)

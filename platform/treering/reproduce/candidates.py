@@ -21,8 +21,8 @@ from treering.reproduce.trial import THREADS_VARIABLE, Conditions
 from treering.runlog.records import AttemptHeader
 
 Kind = Literal[
-    "data", "config", "code", "environment", "variables", "device", "threads", "kernels", "layout", "restart",
-    "unrecorded", "nondeterminism",
+    "data", "config", "code", "environment", "variables", "device", "threads", "kernels", "determinism", "layout",
+    "restart", "unrecorded", "nondeterminism",
 ]  # fmt: skip
 Outcome = Literal["cause", "part", "not_cause", "untested"]
 
@@ -80,7 +80,6 @@ def config_candidate(config: tuple[Difference, ...] | None) -> Candidate | None:
         "attempt.parallel.activation_recompute",
         "attempt.parallel.recompute_interval",
         "attempt.hooks",
-        "attempt.deterministic",
     )
     changed = [each for each in config or () if each.path.startswith(names) and each.path != "recipe.blend"]
     if not changed:
@@ -90,9 +89,15 @@ def config_candidate(config: tuple[Difference, ...] | None) -> Candidate | None:
 
 
 def conditions_of(header: AttemptHeader, given: Conditions) -> Conditions:
-    """The conditions of a recorded attempt: its kernels, layout and threads, and what is given for it."""
+    """The conditions of a recorded attempt: its kernels, mode, layout and threads, and what is given for it."""
     variables = {**given.variables, **_threads_of(header)}
-    return replace(given, variables=variables, kernels=header.config.kernels, layout=header.layout)
+    return replace(
+        given,
+        variables=variables,
+        kernels=header.config.kernels,
+        layout=header.layout,
+        deterministic=header.config.deterministic,
+    )
 
 
 def _threads_of(header: AttemptHeader) -> dict[str, str]:
@@ -115,6 +120,7 @@ def condition_candidates(
     yield from _code(first, second, recorded, code)
     yield from _environment(first, second, recorded)
     yield from _kernels(first, second)
+    yield from _determinism(first, second)
     yield from _layout(first, second)
 
 
@@ -187,6 +193,15 @@ def _kernels(first: AttemptHeader, second: AttemptHeader) -> Iterator[Switch | C
         yield candidate
     else:
         yield Switch(candidate, {"kernels": back}, "the recorded kernels")
+
+
+def _determinism(first: AttemptHeader, second: AttemptHeader) -> Iterator[Switch]:
+    modes = [header.config.deterministic for header in (first, second)]
+    if modes[0] == modes[1]:
+        return
+    words = ["on" if mode else "off" for mode in modes]
+    candidate = Candidate("determinism", f"deterministic mode: {words[0]} to {words[1]}", "untested", "needs a trial")
+    yield Switch(candidate, {"deterministic": modes[0]}, "the recorded deterministic mode")
 
 
 def _layout(first: AttemptHeader, second: AttemptHeader) -> Iterator[Switch | Candidate]:

@@ -10,9 +10,10 @@ Data causes need no training (`data_causes`).
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
-from treering.collect.code import code_difference
+from treering.collect.code import code_difference, is_installed
 from treering.errors import UserError
 from treering.project import Project
 from treering.reproduce.candidates import (
@@ -23,12 +24,14 @@ from treering.reproduce.candidates import (
 )
 from treering.reproduce.data_causes import data_candidates
 from treering.reproduce.difference import RunDifference
+from treering.reproduce.environment import made_before
 from treering.reproduce.search import Search
 from treering.reproduce.sources import HERE, recorded_tree
 from treering.reproduce.trial import Conditions, Stretch, bases_on_path, newest_base
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.find import AnyRun
 from treering.runlog.records import AttemptHeader
+from treering.runlog.reproductions import reproductions_of
 
 _AFTER: Final = 2
 """Steps after the divergence that a trial trains too: another change may show only after an update of the weights."""
@@ -89,7 +92,8 @@ def find_causes(
         second: the second training, such as its reproduction.
         project: where the corpora are.
         present: source tree, Python and variables of the second training; default this installation.
-        recorded: source tree and Python of the first training, where they are available; its code is looked for.
+        recorded: source tree and Python of the first training, where they are available; its code is looked for, and
+            an environment that an earlier reproduction made.
         trials: whether to train; else every candidate that needs a trial stays untested.
 
     Returns:
@@ -105,7 +109,9 @@ def find_causes(
         return CauseSearch(step, tuple(data_candidates(first, second, step, project)), 0, None)
     stretch = Stretch(first, None, _last(difference, first, second, step))
     headers = [stretch.header(step), Stretch(second, None, step).header(step)]
-    with _code_of_first(headers, recorded or Conditions(), project) as original:
+    given = recorded or Conditions()
+    given = replace(given, python=given.python or _python_of_first(first, headers[0]))
+    with _code_of_first(headers, given, project) as original:
         found = tuple(condition_candidates(headers[0], headers[1], original, difference.code))
         search = Search(
             step=step,
@@ -159,6 +165,12 @@ def search_causes(difference: RunDifference, first: AnyRun, second: AnyRun, proj
     header = Stretch(second, None, difference.first_step).header(difference.first_step)
     with recorded_tree(header.code, (HERE, project.root)) as tree:
         return find_causes(difference, first, second, project=project, present=Conditions(sources=tree))
+
+
+def _python_of_first(first: RunDirectory, header: AttemptHeader) -> Path | None:
+    """The recorded Python, where an earlier reproduction of the run made it; None where none did."""
+    folders = [path for folder in reversed(reproductions_of(first)) for path in folder.environments]
+    return made_before(header.environment, folders, treering=is_installed(HERE))
 
 
 @contextmanager

@@ -248,7 +248,7 @@ def run_again(command: Command, folder: ReproductionFolder, *, recorded_python: 
         made.touch()
     python = None
     if recorded_python:
-        python = make_environment(header.environment, folder.path / "environment", treering=is_installed(HERE))
+        python = make_environment(header.environment, folder.environment(1), treering=is_installed(HERE))
     words = [in_copy(word, command.root, work) for word in header.command]
     words[0] = _program(header, python)
     variables = {

@@ -4,13 +4,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from treering.collect.devices import node_devices
 from treering.collect.environment import collect_environment
-from treering.errors import UserError
+from treering.errors import EvidenceError, UserError
 from treering.foreign import say
 from treering.metrics.environments import EnvironmentDifference, compare_environments
 from treering.reproduce.items import CLOSE_NUMBERS, Item
@@ -95,8 +95,7 @@ def make_environment(recorded: Mapping[str, Any], target: Path, *, treering: boo
     """
     wanted = _wanted(recorded, treering=treering)
     python = target / "bin" / "python"
-    made = target / _MADE_FILE
-    if made.exists() and read_document(made)[0] == {"packages": wanted}:
+    if _is_made(target, wanted):
         return python
     shutil.rmtree(target, ignore_errors=True)
     found = find_python(recorded)
@@ -111,8 +110,37 @@ def make_environment(recorded: Mapping[str, Any], target: Path, *, treering: boo
     for names in (first, [name for name in wanted if name not in first]):
         if names:
             _install(python, {name: wanted[name] for name in names})
-    write_document(made, {"packages": wanted})
+    write_document(target / _MADE_FILE, {"packages": wanted})
     return python
+
+
+def made_before(recorded: Mapping[str, Any], folders: Iterable[Path], *, treering: bool) -> Path | None:
+    """The interpreter of an environment that was made from recorded versions; None where no folder has it.
+
+    Args:
+        recorded: the environment of an attempt's header.
+        folders: where environments were made.
+        treering: whether Treering must be installed in it.
+    """
+    wanted = _wanted(recorded, treering=treering)
+    for folder in folders:
+        python = folder / "bin" / "python"
+        if python.exists() and _is_made(folder, wanted) and _version_of(str(python)) == _version_in(recorded):
+            return python
+    return None
+
+
+def _is_made(folder: Path, wanted: Mapping[str, str]) -> bool:
+    """Whether a folder has a complete environment of these versions; a changed record of it does not count."""
+    made = folder / _MADE_FILE
+    try:
+        return made.exists() and read_document(made)[0] == {"packages": wanted}
+    except EvidenceError:
+        return False
+
+
+def _version_in(recorded: Mapping[str, Any]) -> str:
+    return str(recorded.get("python", {}).get("version", ""))
 
 
 def find_python(recorded: Mapping[str, Any]) -> str:
@@ -121,7 +149,7 @@ def find_python(recorded: Mapping[str, Any]) -> str:
     Raises:
         UserError: it is not installed here.
     """
-    version = str(recorded.get("python", {}).get("version", ""))
+    version = _version_in(recorded)
     short = ".".join(version.split(".")[:2])
     for each in dict.fromkeys((sys.executable, *(shutil.which(f"python{name}") for name in (version, short)))):
         if each is not None and _version_of(each) == version:

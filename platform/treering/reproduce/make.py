@@ -134,7 +134,7 @@ def rebuilt(
                 check_out_verified(code, sources)
             if recorded_python:
                 own = sources is None and (is_installed(HERE) or code.installed)
-                python = make_environment(environment, folder.path / f"environment-{number}", treering=own)
+                python = make_environment(environment, folder.environment(number), treering=own)
                 sources = sources or (None if own else HERE)
             variables = _variables(steps.segment.attempt.header)
             recorded = Conditions(sources=sources, python=python, variables=variables)

@@ -44,6 +44,7 @@ class Conditions:
         variables: environment variables to set, or to unset where the value is None.
         kernels: the kernels to ask for, None for the recorded request.
         layout: the parallel layout, None for the recorded layout.
+        deterministic: whether in deterministic mode, None as recorded.
     """
 
     sources: Path | None = None
@@ -51,6 +52,7 @@ class Conditions:
     variables: Mapping[str, str | None] = field(default_factory=dict)
     kernels: KernelConfig | None = None
     layout: Layout | None = None
+    deterministic: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +242,8 @@ def _config(header: AttemptHeader, conditions: Conditions, *, checkpoints: bool,
     changed: dict[str, object] = {"parallel": config.parallel.model_copy(update=fields), "hooks": ()}
     if conditions.kernels is not None:
         changed["kernels"] = conditions.kernels
+    if conditions.deterministic is not None:
+        changed["deterministic"] = conditions.deterministic
     if not validation:
         changed["validation"] = None
     if not checkpoints:

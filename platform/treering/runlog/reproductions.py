@@ -67,6 +67,15 @@ class ReproductionFolder:
         """The folder of the new run."""
         return self.path / "runs"
 
+    def environment(self, number: int) -> Path:
+        """The folder of a virtual environment, where one is made from the recorded versions."""
+        return self.path / f"environment-{number}"
+
+    @property
+    def environments(self) -> list[Path]:
+        """The folders of the virtual environments that were made, or begun."""
+        return sorted(self.path.glob("environment-*"))
+
     @property
     def record(self) -> Reproduction:
         """What it is.
