@@ -5,7 +5,7 @@ Each candidate knows how a trial goes back to what the first training had, or wh
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -16,6 +16,7 @@ from treering.metrics.compare import Difference
 from treering.metrics.environments import EnvironmentDifference, compare_environments
 from treering.redact import HIDDEN
 from treering.reproduce.code import CodeComparison
+from treering.reproduce.listed import listed
 from treering.reproduce.sources import present_code
 from treering.reproduce.trial import THREADS_VARIABLE, Conditions
 from treering.runlog.records import AttemptHeader
@@ -25,8 +26,6 @@ Kind = Literal[
     "restart", "unrecorded", "nondeterminism",
 ]  # fmt: skip
 Outcome = Literal["cause", "part", "not_cause", "untested"]
-
-_SHOWN: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ def config_candidate(config: tuple[Difference, ...] | None) -> Candidate | None:
     if not changed:
         return None
     texts = [f"{each.path.removeprefix('recipe.')} {each.values[0]} to {each.values[1]}" for each in changed]
-    return Candidate("config", f"config: {_listed(texts)}", "untested", "needs a trial with the recorded config")
+    return Candidate("config", f"config: {listed(texts)}", "untested", "needs a trial with the recorded config")
 
 
 def conditions_of(header: AttemptHeader, given: Conditions) -> Conditions:
@@ -129,7 +128,7 @@ def _code(
 ) -> Iterator[Switch | Candidate]:
     if not (files := code_difference(first.code, second.code)):
         return
-    text = _listed([each.sentence for each in code.changes]) if code is not None and code.changes else files
+    text = listed([each.sentence for each in code.changes]) if code is not None and code.changes else files
     commit = first.code.get("commit")
     needs = f"needs the recorded code, commit {commit} with its diff" if commit else "needs the recorded code"
     found = Candidate("code", f"code: {text}", "untested", needs)
@@ -143,7 +142,7 @@ def _environment(first: AttemptHeader, second: AttemptHeader, recorded: Conditio
     found = compare_environments(first.environment, second.environment).differences
     packages = [each for each in found if each.numeric and each.kind in {"python", "package"}]
     if packages:
-        needs = f"needs a Python with {_listed([f'{each.name} {each.first}' for each in packages])}: `--environment`"
+        needs = f"needs a Python with {listed([f'{each.name} {each.first}' for each in packages])}: `--environment`"
         candidate = Candidate("environment", f"environment: {_words(packages)}", "untested", needs)
         switch = Switch(candidate, {"python": recorded.python}, "the recorded environment")
         yield candidate if recorded.python is None else switch
@@ -155,7 +154,7 @@ def _environment(first: AttemptHeader, second: AttemptHeader, recorded: Conditio
         yield on_cpu if first.layout.device == "cpu" else candidate
     machine = [each for each in found if each.kind in {"device", "driver", "system"} and each.name != "threads"]
     if machine:
-        needs = f"needs a machine with {_listed([f'{each.name} {each.first}' for each in machine])}"
+        needs = f"needs a machine with {listed([f'{each.name} {each.first}' for each in machine])}"
         yield Candidate("device", f"machine: {_words(machine)}", "untested", needs)
     threads = [each.environment.get("threads_per_rank") for each in (first, second)]
     if threads[0] != threads[1] and _same_layout(first, second):
@@ -185,7 +184,7 @@ def _kernels(first: AttemptHeader, second: AttemptHeader) -> Iterator[Switch | C
     words = [
         f"{name} {used[0].get(name, asked[0].get(name))} to {used[1].get(name, asked[1].get(name))}" for name in changed
     ]
-    candidate = Candidate("kernels", f"kernel: {_listed(words)}", "untested", "needs a device that has these kernels")
+    candidate = Candidate("kernels", f"kernel: {listed(words)}", "untested", "needs a device that has these kernels")
     by_name = {name: used[0][name] for name in ran_other if name in asked[0] and asked[0][name] == asked[1][name]}
     try:
         back = KernelConfig.model_validate({**asked[0], **by_name})
@@ -220,9 +219,4 @@ def _same_layout(first: AttemptHeader, second: AttemptHeader) -> bool:
 
 
 def _words(found: list[EnvironmentDifference]) -> str:
-    return _listed([f"{each.name} {each.first or 'unset'} to {each.second or 'unset'}" for each in found])
-
-
-def _listed(texts: list[str]) -> str:
-    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
-    return ", ".join(texts[:_SHOWN]) + more
+    return listed([f"{each.name} {each.first or 'unset'} to {each.second or 'unset'}" for each in found])

@@ -205,7 +205,7 @@ def _last(difference: RunDifference, first: RunDirectory, second: RunDirectory, 
     Raises:
         EvidenceError: a record on the path does not hold.
     """
-    ends = [[each.last_step or each.attempt.last_step() for each in run.path_to()] for run in (first, second)]
+    ends = [[each.end() for each in run.path_to()] for run in (first, second)]
     data = difference.first_data_step
     return min(
         step + _AFTER, next(end for end in ends[0] if end >= step), ends[1][-1], data - 1 if data else step + _AFTER

@@ -86,7 +86,7 @@ def plan_command(
         EvidenceError: a record of the run does not hold.
     """
     path = run.path_to_end()
-    last = max((each.last_step or each.attempt.last_step() for each in path), default=0)
+    last = max((each.end() for each in path), default=0)
     if not last:
         raise UserError(f"{run.path}: the run has no step, expected a run that reported its steps")
     wanted = range(1, last + 1) if steps is None else steps
@@ -106,7 +106,7 @@ def plan_command(
         *environment_items(header.environment, "", recorded_python=recorded_python),
         _data_item(header),
     )
-    spent = spent_on(((each.attempt, each.last_step or each.attempt.last_step()) for each in path), 1, last)
+    spent = spent_on(((each.attempt, each.end()) for each in path), 1, last)
     return Plan(run.id, wanted.start, wanted.stop - 1, 0, *spent, items), command
 
 

@@ -20,9 +20,9 @@ from treering.data.order.treering1 import DataOrder
 from treering.errors import EvidenceError, NotFoundError, UserError
 from treering.project import Project
 from treering.reproduce.candidates import Candidate, Outcome
+from treering.reproduce.listed import listed
 from treering.runlog.directory import RunDirectory
 
-_SHOWN: Final = 3
 _NAMED_DOCUMENTS: Final = 1 << 20
 """Documents of a corpus up to which changed documents are named."""
 
@@ -151,7 +151,7 @@ def _changed_documents(one: Corpus, two: Corpus) -> str:
         for name in dict.fromkeys([*tables[0], *tables[1]])
         if tables[0].get(name) != tables[1].get(name)
     ]
-    return ", ".join(changed[:_SHOWN]) + (f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else "")
+    return listed(changed, 3)
 
 
 def _fed_otherwise(first: RunDirectory, second: RunDirectory, step: int, project: Project | None) -> Candidate:

@@ -113,7 +113,7 @@ def plan_own_run(
         EvidenceError: a record of the run does not hold.
     """
     segments = run.path_to(own=True)
-    ends = _last_steps(segments)
+    ends = [each.end() for each in segments]
     if not ends or not ends[-1]:
         raise UserError(f"{run.path}: the run has no step, expected a run that trained")
     wanted = _wanted(run, steps, ends[-1])
@@ -164,10 +164,6 @@ def spent_on(path: Iterable[tuple[AnyAttempt, int]], first: int, last: int) -> t
             seconds, device_hours = seconds + took, device_hours + took * times.world_size / 3600
             start = stop + 1
     return seconds, device_hours
-
-
-def _last_steps(segments: Sequence[PathSegment]) -> list[int]:
-    return [each.attempt.last_step() if each.last_step is None else each.last_step for each in segments]
 
 
 def _wanted(run: RunDirectory, steps: range | None, last: int) -> range:

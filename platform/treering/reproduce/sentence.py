@@ -1,9 +1,10 @@
 """The difference of two runs in a few sentences: where it begins, how large it is, and what the records say differs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from treering.metrics.compare import Difference
+from treering.reproduce.listed import listed
 from treering.reproduce.numbers import NumbersComparison
 from treering.runlog.metric_catalog import METRICS
 
@@ -30,7 +31,8 @@ def difference_sentence(found: "RunDifference") -> str:
     if found.state == "unknown" and numbers is not None and numbers.compared_steps:
         return (
             f"Whether the runs are the same is not known: in the {numbers.compared_steps:,} steps that were compared, "
-            f"both report only numbers that do not depend on the weights ({_some(numbers.compared)}){_but(numbers)}."
+            f"both report only numbers that do not depend on the weights "
+            f"({listed(numbers.compared, _SHOWN)}){_but(numbers)}."
         )
     if found.state == "unknown" or data is None or numbers is None:
         return f"Whether the runs are the same is not known: {found.doubts[0].text}."
@@ -78,7 +80,7 @@ def _but(numbers: NumbersComparison) -> str:
         "only one run measured": sorted(numbers.one_sided),
         "differ and that the catalog does not know": [each.name for each in numbers.not_decisive],
     }
-    but = " and ".join(f"metrics that {why} ({_some(found)})" for why, found in names.items() if found)
+    but = " and ".join(f"metrics that {why} ({listed(found, _SHOWN)})" for why, found in names.items() if found)
     return f", but for {but}" if but else ""
 
 
@@ -91,12 +93,12 @@ def _where(found: "RunDifference", numbers: NumbersComparison) -> str:
 def _numbers(found: "RunDifference", numbers: NumbersComparison) -> str:
     same = f"Same data{_where(found, numbers)}" if found.same_data else "What they read is not known"
     fields = sorted(numbers.at_first, key=lambda each: (each.name not in _FIRST, _rank(each.name)))
-    values = _some(
+    values = [
         f"{_title(each.name)} {each.first!r} against {each.second!r} (relative {each.relative:.2g})" for each in fields
-    )
+    ]
     before = f" after {numbers.equal_steps:,} equal ones" if numbers.equal_steps else " on"
     growth = f" {found.growth.text}" if found.growth is not None else ""
-    return f"{same}, numbers differ from step {numbers.first_step:,}{before}: {values}.{growth}"
+    return f"{same}, numbers differ from step {numbers.first_step:,}{before}: {listed(values, _SHOWN)}.{growth}"
 
 
 def _rank(name: str) -> int:
@@ -109,10 +111,13 @@ def _records(found: "RunDifference") -> str:
         "config": _settings(found.config or ()),
         "code": _code(found.code),
         "layout": _settings(found.layout),
-        "environment": _some(
-            f"{each.name} {each.first or 'none'} → {each.second or 'none'}"
-            for each in (found.environment.differences if found.environment is not None else ())
-            if each.numeric
+        "environment": listed(
+            (
+                f"{each.name} {each.first or 'none'} → {each.second or 'none'}"
+                for each in (found.environment.differences if found.environment is not None else ())
+                if each.numeric
+            ),
+            _SHOWN,
         ),
     }
     named = [f"{name} ({text})" for name, text in parts.items() if text]
@@ -132,28 +137,23 @@ def _records(found: "RunDifference") -> str:
 def _code(code: "CodeComparison | None") -> str:
     if code is None or code.same is not False:
         return ""
-    return _some(each.sentence for each in code.changes) or "its digest"
+    return listed((each.sentence for each in code.changes), _SHOWN) or "its digest"
 
 
 def _settings(found: Sequence[Difference]) -> str:
     ordered = sorted(found, key=lambda each: not each.path.startswith(_DECIDE))
     deciding = [each for each in ordered if each.path.startswith(_DECIDE)] or ordered
-    return _some(
+    texts = (
         f"{each.path} {' → '.join(map(str, each.values))}"
         if max(map(len, map(str, each.values))) < _SHORT
         else each.path
         for each in deciding
     )
+    return listed(texts, _SHOWN)
 
 
 _SHORT: Final = 24
 """Characters of a value that a sentence shows, which a digest exceeds."""
-
-
-def _some(texts: Iterable[str]) -> str:
-    every = list(texts)
-    more = len(every) - _SHOWN
-    return ", ".join(every[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _title(key: str) -> str:

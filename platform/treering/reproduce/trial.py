@@ -92,7 +92,7 @@ class Stretch:
             UserError: the path has no such step.
         """
         for segment in self.run.path_to(self.end):
-            if (segment.last_step or segment.attempt.last_step()) >= step:
+            if segment.end() >= step:
                 return segment.attempt.header
         raise UserError(f"{self.run.path}: no ring of step {step}; expected a step that the run has done")
 
@@ -139,10 +139,7 @@ def bases_on_path(run: RunDirectory, end: CheckpointDirectory | None = None) -> 
     Raises:
         EvidenceError: a record on the path does not hold.
     """
-    on_path = {
-        segment.attempt.number: segment.last_step or segment.attempt.last_step()
-        for segment in run.path_to(end, own=True)
-    }
+    on_path = {segment.attempt.number: segment.end() for segment in run.path_to(end, own=True)}
     last = max(on_path.values(), default=0)
     return {
         each.step: each
@@ -190,7 +187,7 @@ def train_again(
     run = stretch.run
     copy = RunDirectory(folder.resolve() / run.id)
     folder.mkdir(parents=True, exist_ok=True)
-    _lay_beginning(stretch, copy)
+    _copy_base(stretch, copy)
     done = max((each.step for each in copy.checkpoints() if each.has_manifest), default=0)  # a ring alone is done again
     recorded = stretch.header(max(stretch.first, min(done + 1, stretch.last)))
     code = 0
@@ -214,8 +211,8 @@ def train_again(
     return Trial(rings, header, _changes(recorded, header))
 
 
-def _lay_beginning(stretch: Stretch, copy: RunDirectory) -> None:
-    """Copies the checkpoint that the steps follow from, unless an interrupted call has done so."""
+def _copy_base(stretch: Stretch, copy: RunDirectory) -> None:
+    """Copies the checkpoint that the steps start from, unless an interrupted call has done so."""
     run, start = stretch.run, stretch.run.resolved.recipe.start_from
     if stretch.base is not None:
         _extract_once(run, stretch.base, copy.path)
@@ -269,7 +266,7 @@ def start_trainer(command: Sequence[str], project: Path, variables: Mapping[str,
 
 def _last_step(run: RunDirectory) -> int:
     """The newest step of a run that can be continued, 0 where nothing was trained."""
-    return max((each.last_step or each.attempt.last_step() for each in run.path_to(own=True)), default=0)
+    return max((each.end() for each in run.path_to(own=True)), default=0)
 
 
 def _changes(before: AttemptHeader, now: AttemptHeader) -> tuple[str, ...]:

@@ -41,6 +41,14 @@ class PathSegment:
         """Whether a step of an attempt of the same run is on the stretch, or before it in the attempt."""
         return self.attempt.number == attempt and (self.last_step is None or step <= self.last_step)
 
+    def end(self) -> int:
+        """The last step of the stretch that has a ring, 0 where there is none; no chain checked.
+
+        Raises:
+            EvidenceError: the last ring of the attempt was changed.
+        """
+        return self.attempt.last_step() if self.last_step is None else self.last_step
+
     def rings(self) -> Iterator[Ring]:
         """The rings of the stretch.
 

@@ -113,6 +113,10 @@ class RecordedSegment:
     attempt: RecordedAttempt
     last_step: int | None
 
+    def end(self) -> int:
+        """The last step of the segment that was reported, 0 where there is none; no chain checked."""
+        return self.attempt.last_step() if self.last_step is None else self.last_step
+
     def contains(self, step: int) -> bool:
         """Whether the segment reaches as far as a step of its attempt."""
         return self.last_step is None or step <= self.last_step

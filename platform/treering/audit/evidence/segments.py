@@ -110,7 +110,7 @@ def recorded_segments_of(path: Sequence[PathSegment]) -> list[RecordedSegment]:
     found: list[RecordedSegment] = []
     done = 0
     for segment in path:
-        last = segment.attempt.last_step() if segment.last_step is None else segment.last_step
+        last = segment.end()
         if last <= done:
             raise EvidenceError(
                 f"{segment.attempt.path}: goes on after step {done} but ends on the path at step {last}",
