@@ -36,10 +36,11 @@ def test_steps_from_a_checkpoint_are_the_same_and_the_run_is_left_alone(referenc
 def test_conditions_reach_the_trainer(reference, project):
     layout = reference.attempts()[0].header.layout.model_copy(update={"data": 1})
     kernels = KernelConfig(optimizer="torch", attention="sdpa_math")
-    conditions = Conditions(layout=layout, kernels=kernels, variables={"OMP_NUM_THREADS": "1", "DS_PLANTED": "7"})
+    variables = {"OMP_NUM_THREADS": "1", "DS_PLANTED": "7"}
+    conditions = Conditions(layout=layout, kernels=kernels, variables=variables, deterministic=True)
     again = train_again(Stretch(reference, None, 2), conditions, project=project.root)
     assert str(again.header.layout) == "1x1x1"
-    assert again.header.config.kernels == kernels
+    assert (again.header.config.kernels, again.header.config.deterministic) == (kernels, True)
     assert again.header.environment["variables"]["DS_PLANTED"] == "7"
     assert "environment" in again.changed
 
