@@ -45,8 +45,20 @@ def test_the_metadata_is_an_ro_crate_of_every_file(packed, tmp_path):
     assert crate.name == f"Run {packed.capsule.run[7:23]} of experiment tiny"
     files = {each.id: each for each in crate.data_entities}
     assert set(files) == {*packed.capsule.files, RECORD}
-    assert files["README.md"]["sha256"] == packed.capsule.files["README.md"].digest[7:]
-    assert crate.version == "1.3"
+    for name, each in packed.capsule.files.items():
+        assert (files[name]["sha256"], files[name]["contentSize"]) == (each.digest[7:], str(each.size)), name
+        assert digest_file(tmp_path / "crate" / name) == each.digest
+        assert files[name]["encodingFormat"] != "application/octet-stream", name
+    assert (crate.version, crate.root_dataset.id, crate.root_dataset.type) == ("1.3", "./", "Dataset")
+    assert crate.mainEntity.id == RECORD
+    assert int(crate.mainEntity["contentSize"]) == (tmp_path / "crate" / RECORD).stat().st_size
+    assert crate.root_dataset["identifier"]["value"] == packed.capsule.run
+    assert crate.root_dataset["license"]["name"] == "Licence of the records"
+    assert crate.root_dataset["datePublished"].endswith("Z")
+    assert {each.id for each in crate.root_dataset["hasPart"]} == set(files)
+    action = crate.root_dataset["mentions"]
+    assert [each["identifier"] for each in action["object"]] == [each.digest for each in packed.capsule.corpora]
+    assert (action["instrument"]["name"], action["result"].id) == ("Treering", "./")
     licences = {
         each["name"]: each["license"]["name"] for each in crate.get_by_type("Dataset") if each.id.startswith("#corpus")
     }

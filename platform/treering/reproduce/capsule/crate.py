@@ -84,7 +84,9 @@ def crate_metadata(capsule: Capsule, record_size: int) -> str:
         properties["encodingFormat"] = _TYPES.get(name[name.rfind(".") :], "application/octet-stream")
         if name in capsule.files:
             properties["sha256"] = capsule.files[name].digest.removeprefix(DIGEST_PREFIX)
-        crate.add_file(dest_path=name, properties=properties)
+        file = crate.add_file(dest_path=name, properties=properties)
+        if name == RECORD:
+            crate.mainEntity = file
     program = add(
         "#treering",
         "SoftwareApplication",
