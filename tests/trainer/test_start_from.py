@@ -10,10 +10,11 @@ from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.documents.batch import step_batch
 from treering.audit.report import Level
 from treering.data.order.treering1 import DataOrder
-from treering.errors import NotFoundError
+from treering.errors import NotFoundError, UserError
 from treering.metrics.run_summary import run_page
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
+from treering.setup.branch import plan_branch
 from treering_dashboard.frames.rings import read_run
 from treering_trainer.checkpointing.weights import read_weights
 
@@ -120,9 +121,12 @@ def test_annealing_on_another_blend(zygote, project, reference, runs):
     with pytest.raises(NotFoundError, match=f"begins after step 8 of run {reference.id}"):
         step_batch(run, 8, project)
     assert "finished at step 10; nothing to train" in zygote.train(project, runs, *options)
+    refused = "found start_from.schedule restart, expected continue: .* `treering train FILE .*start_from.skip_steps=N`"
+    with pytest.raises(UserError, match=refused):
+        plan_branch(run, 10, 1, project, like=project.root / "tiny.yaml")
 
 
-def test_another_blend_goes_on_where_each_corpus_stopped(zygote, project, reference, runs):
+def test_another_blend_goes_on_where_each_corpus_stopped(zygote, project, reference, runs, tmp_path):
     """Trained, said before training, audited: no sample of a corpus is read twice in an epoch or skipped."""
     options = ("--no-publish", *OTHER_BLEND, *LONGER, *start_from(reference, 8, "continue"))
     uneven = zygote.train(project, runs, *options, "--stop-after=9", expect=75)
@@ -146,6 +150,23 @@ def test_another_blend_goes_on_where_each_corpus_stopped(zygote, project, refere
     assert report.findings == ()
     assert report.level is Level.CONTENT_BOUND
     assert all(join.even for join in report.joins)
+    # Back to step 12 of that run, over two batches: the branch reads what the run read two steps later.
+    branch = plan_branch(run, 13, 2, project, like=project.root / "tiny.yaml")
+    (tmp_path / "branch.yaml").write_text(branch.text)
+    zygote.train(project, runs, "--no-publish", config=str(tmp_path / "branch.yaml"))
+    theirs = {ring.step: ring for ring in run.attempts()[0].rings()}
+    first, last = branch.steps
+    assert branch.samples == (theirs[first].sample_start, theirs[last].sample_end)
+    again = RunDirectory(runs / branch.resolved.run_id)
+    mine = {ring.step: ring.batch_digest for ring in again.attempts()[0].rings()}
+    both = [step for step in mine if step + 2 in theirs]
+    assert [mine[step] for step in both] == [theirs[step + 2].batch_digest for step in both]
+    assert min(both) == first == branch.checkpoint.step + 1
+    report = audit_checkpoint(again.checkpoints()[-1], project, verify=True)
+    assert (report.findings, report.level) == ((), Level.CONTENT_BOUND)
+    assert [(each.sample_start, each.sample_end) for each in report.passed_over] == [branch.samples]
+    lo, hi = branch.samples
+    assert sum(join.never_read for join in report.joins) == hi - lo
 
 
 def test_a_branch_around_a_spike(zygote, project, reference, runs):

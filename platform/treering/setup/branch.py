@@ -115,7 +115,7 @@ def plan_branch(
         EvidenceError: the run's config was changed.
     """
     checkpoint = checkpoint_to_rewind_to(run, to)
-    _refuse_other_forms(run, skip)
+    _refuse_own_schedule(run)
     document = authored(run.resolved, _experiment_like(run.resolved, project, like))
     branch = Branch(run, checkpoint, skip, run.resolved, project.root, "")
     document["description"] = branch.words
@@ -143,25 +143,18 @@ def plan_branch(
     return replace(branch, resolved=resolved, file=file, text=_text(document))
 
 
-def _refuse_other_forms(run: RunDirectory, skip: int) -> None:
-    """Refuses runs whose branch `start_from` cannot say.
+def _refuse_own_schedule(run: RunDirectory) -> None:
+    """Refuses a run whose schedule counts from another run's checkpoint, which a branch of it could not say.
 
     Raises:
-        UserError: the run's schedule counts from another run's checkpoint, or its data goes on from there and batches
-            are to be skipped.
+        UserError: the run has such a schedule.
     """
     start = run.resolved.recipe.start_from
-    if start is None:
-        return
-    if start.schedule == "restart":
+    if start is not None and start.schedule == "restart":
         raise UserError(
-            f"{run.config_file}: found start_from.schedule restart, expected a schedule that counts from the root: a "
-            f"branch of an annealing phase is the phase itself with `start_from.skip_steps`, from step {start.step} on"
-        )
-    if skip and run.resolved.blend.continues is not None:
-        raise UserError(
-            f"{run.config_file}: found start_from.data continue, where every corpus goes on at its own position, so no "
-            "batch can be skipped; expected --skip 0"
+            f"{run.config_file}: found start_from.schedule restart, expected continue: a branch would count the "
+            f"schedule from another step. Train the phase again from its first step {start.step + 1}, over its first N "
+            "batches: `treering train FILE --no-publish --set start_from.skip_steps=N` with the phase's own FILE"
         )
 
 
