@@ -86,7 +86,7 @@ def crate_metadata(capsule: Capsule, record_size: int) -> str:
             properties["sha256"] = capsule.files[name].digest.removeprefix(DIGEST_PREFIX)
         file = crate.add_file(dest_path=name, properties=properties)
         if name == RECORD:
-            crate.mainEntity = file
+            crate.root_dataset["mainEntity"] = file
     program = add(
         "#treering",
         "SoftwareApplication",
