@@ -207,7 +207,7 @@ class Curves:
 
         return offset
 
-    @property
+    @cached_property
     def has_tokens(self) -> bool:
         """Whether the rows report tokens."""
         told = [None if each.after else each.source.has_tokens(each.last_step) for each in self.stretches]

@@ -1,7 +1,8 @@
 """Where the rows of an attempt come from: its columns, or rows in memory.
 
-Large parts of the columns stay in memory, because a live page reads the same million rows again after every ring. The
-name of a part has the digest of its last ring, so it stands for all rings of the part.
+Large parts of the columns, and the buckets of the parts drawn last, stay in memory, because a live page reads the same
+million rows again after every ring. The name of a part has the digest of its last ring, so it stands for all rings of
+the part.
 """
 
 from collections.abc import Callable, Sequence
@@ -93,8 +94,6 @@ class ColumnSource:
         """Buckets of metrics; see `AttemptColumns.many_buckets`."""
 
         def read(store: Store, part: Part, names: Sequence[str], level: int) -> dict[str, Buckets]:
-            if part.rows < KEPT_ROWS:
-                return read_buckets(store, part, names, level)
             return _kept_buckets(str(self._columns.rings_file), part.pyramid, tuple(names), level, store, part)
 
         return self._columns.many_buckets(metrics, count, last_step, read)
