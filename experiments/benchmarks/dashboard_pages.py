@@ -222,6 +222,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10, help="refreshes of a page")
     parser.add_argument("--mlflow-steps", type=int, default=10_000, help="of the peer's run")
     parser.add_argument("--compared", type=int, default=50, help="runs of 20 metrics that are compared")
+    parser.add_argument("--pages-only", action="store_true", help="first boards and refreshes alone")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     arguments = parser.parse_args()
     found: dict[str, dict[str, Any]] = {}
@@ -242,14 +243,15 @@ def main() -> None:
             Viewer(address, "run", f"run={runs['warm'].path.name}").open()
             keep("page", page_figures(address, server, runs["page"], arguments.rounds))
             keep("long page", page_figures(address, server, runs["long"], arguments.rounds))
-            if (figures := drawn(address, runs["page"], arguments.rounds)) is not None:
-                keep("drawn", figures)
-            keep("viewers", many_viewers(address, server, runs["page"], arguments.viewers, arguments.seconds))
+            if not arguments.pages_only:
+                if (figures := drawn(address, runs["page"], arguments.rounds)) is not None:
+                    keep("drawn", figures)
+                keep("viewers", many_viewers(address, server, runs["page"], arguments.viewers, arguments.seconds))
         for run in runs.values():
             run.finish()
-        if arguments.compared:
+        if arguments.compared and not arguments.pages_only:
             keep("compare", many_runs(root / "many", arguments.compared, 20, arguments.steps, 3))
-        if arguments.mlflow_steps:
+        if arguments.mlflow_steps and not arguments.pages_only:
             steps, viewers = arguments.mlflow_steps, arguments.viewers
             keep("mlflow", mlflow_figures(root, steps, viewers, arguments.seconds, arguments.rounds))
     if arguments.json:
