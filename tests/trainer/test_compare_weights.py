@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import zipfile
 from dataclasses import replace
 
 import pytest
@@ -50,7 +51,9 @@ def test_the_weights_of_a_copy_are_equal(run, copy, scored_project):
     assert found.state == "identical"
     assert [(each.step, each.differences) for each in found.weights.steps] == [(10, ())]
     assert found.weights.steps[0].weights > 20
-    assert difference_sentence(found).endswith("The weights after step 10 are equal.")
+    assert difference_sentence(found).endswith("The weights and the optimizer's state after step 10 are equal.")
+    count, unequal = found.weights.steps[0].optimizer
+    assert (count > 2, unequal, found.doubts) == (True, 0, ())
 
 
 def test_one_bit_of_one_weight_is_found_around_the_first_difference(run, copy):
@@ -73,6 +76,38 @@ def test_weights_that_differ_behind_equal_numbers_are_said(run, copy, capsys):
     found = replace(found, weights=WeightsComparison(steps, ()))
     assert found.state == "weights"
     assert "Of 28 weights after step 10, 1 differ." in difference_sentence(found)
+
+
+def test_one_byte_of_the_optimizers_state_is_found_behind_equal_weights(run, copy, scored_project):
+    patch_optimizer(copy, 10)
+    found = complete(compare_runs(run, copy), run, copy, scored_project)
+    assert (found.state, found.weights.steps[0].differences, found.weights.steps[0].optimizer[1]) == ("weights", (), 1)
+    assert "The weights after step 10 are equal; of " in difference_sentence(found)
+    assert "tensors of the optimizer's state, 1 differ." in difference_sentence(found)
+
+
+def test_an_optimizers_state_in_other_parts_is_a_doubt(run, copy):
+    first, *_ = optimizer_files(copy, 10)
+    first.rename(first.with_name("zero_pp_rank_9_mp_rank_00_optim_states.pt"))
+    found = compare_weights(run, copy, None)
+    assert found.steps[0].optimizer is None
+    assert found.doubts[0].text.startswith("the optimizer's state was not compared")
+
+
+def optimizer_files(run, step):
+    return sorted(run.checkpoint_folder(step).rglob("*optim_states.pt"))
+
+
+def patch_optimizer(run, step):
+    """Changes one byte of one tensor of the optimizer's state."""
+    file = optimizer_files(run, step)[0]
+    with zipfile.ZipFile(file) as archive:
+        entries = {info.filename: archive.read(info) for info in archive.infolist()}
+    name = max((name for name in entries if "/data/" in name), key=lambda name: len(entries[name]))
+    entries[name] = bytes([entries[name][0] ^ 1]) + entries[name][1:]
+    with zipfile.ZipFile(file, "w") as archive:
+        for each, content in entries.items():
+            archive.writestr(each, content)
 
 
 def test_a_folder_without_weights_is_refused(run, copy, capsys):

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from treering.cli import app
 from treering.collect.determinism import DETERMINISTIC_VARIABLES, known_nondeterminism
 from treering.ending import EXIT_DIFFERS
+from treering.errors import UserError
 from treering.runlog.records import Kernel
 
 pytestmark = [pytest.mark.trainer, pytest.mark.slow]
@@ -53,6 +54,12 @@ def test_deterministic_mode_is_on_record_and_changes_no_bit_on_processors(zygote
     assert header.nondeterminism.operations == ()
     assert header.nondeterminism.reason.startswith("none is known on processors")
     assert_identical(run, reference)
+
+
+def test_a_wrong_experiment_is_the_users_error(repeats):
+    done = repeats("--set=optimizer.beta9=2")
+    assert isinstance(done.exception, UserError)
+    assert "its first 2 steps could not be trained, exit code 2" in str(done.exception)
 
 
 def test_a_training_that_repeats_is_identical(repeats):

@@ -57,7 +57,7 @@ def test_a_run_that_was_killed_twice_is_identical_by_its_rebuilt_code(killed_twi
     code, out, err = treering("reproduce", run.id)
     assert code == 0, out + err
     assert "Identical to the last bit over 15 steps: the same data, and every recorded number" in out
-    assert "The weights after step 15 are equal." in " ".join(out.split())
+    assert "The weights and the optimizer's state after step 15 are equal." in " ".join(out.split())
     assert content(run) == before
     (folder,) = reproductions_of(run)
     again = RunDirectory(folder.runs / run.id)

@@ -51,11 +51,11 @@ def _print(found: "RunDifference", known: "KnownNondeterminism | None") -> None:
     from treering.reproduce.sentence import difference_sentence
 
     console.print(difference_sentence(found), style="bold")
-    if (weights := found.other_weights) is not None:
+    if (weights := found.other_weights) is not None and weights.differences:
         first = asdict(weights)["differences"][0]
         count = f"{len(weights.differences):,} of {weights.weights:,}"
         console.print(f"weights      after step {weights.step:,} {count} differ, the first is {first['name']}")
-    elif found.weights is not None and found.weights.steps:
+    elif weights is None and found.weights is not None and found.weights.steps:
         console.print(f"weights      {found.weights.steps[-1].weights:,} are equal after the last step")
     if known is not None:
         named = ", ".join(each.operation for each in known.operations)

@@ -93,9 +93,9 @@ class RunDifference:
 
     @property
     def other_weights(self) -> StepWeights | None:
-        """The first compared step after which weights differ."""
+        """The first compared step after which weights, or the optimizer's state, differ."""
         steps = () if self.weights is None else self.weights.steps
-        return next((each for each in steps if each.differences), None)
+        return next((each for each in steps if each.differs), None)
 
     @property
     def first_data_step(self) -> int | None:
@@ -213,7 +213,7 @@ def complete(found: RunDifference, first: AnyRun, second: AnyRun, project: Proje
     try:
         weights = compare_weights(first, second, found.first_step, after=after)
         doubts += weights.doubts
-        if found.first_step is not None or any(each.differences for each in weights.steps):
+        if found.first_step is not None or any(each.differs for each in weights.steps):
             seeds = judge_by_seeds(first, second, runs_of_any_trainer(project.runs))
     except EvidenceError as error:
         doubts.append(Doubt("missing", f"weights and results: {error}", _REMEDY))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from treering.ending import EXIT_RESTART
-from treering.errors import TrainingError
+from treering.errors import EvidenceError, TrainingError, UserError
 from treering.project import Project
 from treering.reproduce.difference import RunDifference, compare_runs
 from treering.reproduce.trial import start_trainer
@@ -39,8 +39,9 @@ def train_twice(
         What differs, and the operations of the training that are known not to be deterministic.
 
     Raises:
+        UserError: the experiment is wrong.
         TrainingError: the steps could not be trained.
-        EvidenceError: a record of the scratch runs does not hold.
+        EvidenceError: evidence for the training is missing, or a record of the scratch runs does not hold.
     """
     with tempfile.TemporaryDirectory(prefix="treering-determinism-") as scratch:
         first, second = (_train(Path(scratch) / name, config, overrides, project) for name in ("first", "second"))
@@ -58,7 +59,8 @@ def _train(folder: Path, config: Path, overrides: Sequence[str], project: Projec
     code = start_trainer(command, project.root, {**os.environ, "MLFLOW_TRACKING_URI": ""})
     runs = find_runs(folder)
     if code not in {0, EXIT_RESTART} or not runs:
-        raise TrainingError(
+        kinds = {each.exit_code: each for each in (UserError, EvidenceError)}
+        raise kinds.get(code, TrainingError)(
             f"{config}: its first {STEPS} steps could not be trained, exit code {code}; the messages of the training "
             "are above"
         )

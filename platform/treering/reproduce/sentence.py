@@ -11,6 +11,7 @@ from treering.runlog.metric_catalog import METRICS
 if TYPE_CHECKING:
     from treering.reproduce.code import CodeComparison
     from treering.reproduce.difference import RunDifference
+    from treering.reproduce.weights import StepWeights
 
 _SHOWN: Final = 3
 """Measures, settings, parts of the code or packages that a sentence names."""
@@ -40,8 +41,8 @@ def difference_sentence(found: "RunDifference") -> str:
         return _identical(found, numbers)
     if found.state == "weights" and (other := found.other_weights) is not None:
         begin = (
-            f"Every recorded number of {numbers.compared_steps:,} steps is equal to the last bit{_but(numbers)}. Of "
-            f"{other.weights:,} weights after step {other.step:,}, {len(other.differences):,} differ."
+            f"Every recorded number of {numbers.compared_steps:,} steps is equal to the last bit{_but(numbers)}. "
+            f"{_parted(other)}"
         )
     elif found.state == "data":
         place = f": {data.place.text.split(': ', 1)[-1]}" if data.place else ""
@@ -67,11 +68,22 @@ def _identical(found: "RunDifference", numbers: NumbersComparison) -> str:
         return text
     if not found.weights.steps:
         return f"{text} No weights were compared."
-    step = found.weights.steps[-1].step
-    text += f" The weights after step {step:,} are equal."
+    last = found.weights.steps[-1]
+    step, too = last.step, " and the optimizer's state" if last.optimizer is not None else ""
+    text += f" The weights{too} after step {step:,} are equal."
     if numbers.last_step is not None and step < numbers.last_step:
         text += f" Those after the last step, {numbers.last_step:,}, were not compared."
     return text
+
+
+def _parted(weights: "StepWeights") -> str:
+    if weights.differences or weights.optimizer is None:
+        return f"Of {weights.weights:,} weights after step {weights.step:,}, {len(weights.differences):,} differ."
+    count, unequal = weights.optimizer
+    return (
+        f"The weights after step {weights.step:,} are equal; of {count:,} tensors of the optimizer's state, "
+        f"{unequal:,} differ."
+    )
 
 
 def _but(numbers: NumbersComparison) -> str:

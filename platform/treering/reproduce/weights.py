@@ -28,11 +28,19 @@ class StepWeights:
         weights: how many weights were compared.
         differences: those that differ in any bit: `name`, shape and type in the `first` and the `second` run,
             `relative` (norm of the difference over the norm) and `elements` that differ.
+        optimizer: tensors of the optimizer's state, and how many of them differ; None where they were not compared,
+            since the checkpoints hold them in other parts.
     """
 
     step: int
     weights: int
     differences: tuple[Mapping[str, Any], ...]
+    optimizer: tuple[int, int] | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Whether a weight or the optimizer's state is not the same."""
+        return bool(self.differences) or (self.optimizer is not None and self.optimizer[1] > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +87,10 @@ def compare_weights(first: AnyRun, second: AnyRun, step: int | None, *, after: i
         found = _compared(pairs)
     except (EvidenceError, TrainingError) as error:
         return WeightsComparison((), (Doubt("missing", str(error), "`treering verify` names a damaged file"),))
-    left = Doubt("limited", "the optimizer's state was not compared", "its effect is in the numbers of later steps")
-    return WeightsComparison(tuple(found), (left,))
+    if all(each.optimizer is not None for each in found):
+        return WeightsComparison(tuple(found), ())
+    text = "the optimizer's state was not compared: the checkpoints hold it in other parts, as other layouts do"
+    return WeightsComparison(tuple(found), (Doubt("limited", text, "its effect is in the numbers of later steps"),))
 
 
 def _on_path(run: RunDirectory) -> dict[int, CheckpointDirectory]:
@@ -112,6 +122,10 @@ def _compared(pairs: Sequence[tuple[CheckpointDirectory, CheckpointDirectory]]) 
         kind = EvidenceError if done.returncode == EvidenceError.exit_code else TrainingError
         raise kind(f"the weights after step {steps} were not compared: {done.stderr.strip()}")
     return [
-        StepWeights(first.step, found["weights"], tuple(found["differences"]))
+        StepWeights(first.step, found["weights"], tuple(found["differences"]), _optimizer(found["optimizer"]))
         for (first, _), found in zip(pairs, json.loads(done.stdout), strict=True)
     ]
+
+
+def _optimizer(found: Sequence[int] | None) -> tuple[int, int] | None:
+    return None if found is None else (found[0], found[1])

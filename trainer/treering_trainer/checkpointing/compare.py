@@ -2,8 +2,8 @@
 
     python -m treering_trainer.checkpointing.compare CHECKPOINT CHECKPOINT [CHECKPOINT CHECKPOINT …]
 
-Prints one JSON document, with an entry for each pair. One tensor of each checkpoint is in memory at a time. The
-optimizer's state is not compared.
+Prints one JSON document, with an entry for each pair. One tensor of each checkpoint is in memory at a time. Of the
+optimizer's state the bytes are compared, where both checkpoints hold it in the same parts.
 """
 
 import argparse
@@ -11,6 +11,7 @@ import contextlib
 import json
 import math
 import sys
+import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +23,11 @@ from treering.errors import TrainingError
 
 with contextlib.redirect_stdout(sys.stderr):  # DeepSpeed prints when it is imported
     from treering_trainer.checkpointing.weights import Weight, open_weights
+    from treering_trainer.core.engine import STATE_TAG
+
+_CHUNK = 1 << 20
+_DATA = "data/"
+"""Folder of the tensors in a file that torch saved: a zip archive, whose other entries are pickled and not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,47 @@ def compare_weights(first: Path, second: Path) -> tuple[int, list[WeightDifferen
     one, other = ({weight.name: weight for weight in open_weights(each)} for each in (first, second))
     names = dict.fromkeys([*one, *other])
     return len(names), list(_differences({name: (one.get(name), other.get(name)) for name in names}))
+
+
+def compare_optimizers(first: Path, second: Path) -> tuple[int, int] | None:
+    """Compares the optimizer's tensors of two checkpoints by their bytes.
+
+    Args:
+        first: folder of one checkpoint.
+        second: folder of the other.
+
+    Returns:
+        How many tensors there are, and how many differ. None where the parts are others, as in another layout.
+    """
+    files = [{path.name: path for path in (each / STATE_TAG).glob("*optim_states.pt")} for each in (first, second)]
+    if not files[0] or files[0].keys() != files[1].keys():
+        return None
+    count = unequal = 0
+    for name, path in files[0].items():
+        if not all(map(zipfile.is_zipfile, (path, files[1][name]))):
+            return None
+        with zipfile.ZipFile(path) as one, zipfile.ZipFile(files[1][name]) as other:
+            stored = _stored(one), _stored(other)
+            sizes = [{key: info.file_size for key, info in each.items()} for each in stored]
+            if sizes[0] != sizes[1]:
+                return None
+            count += len(stored[0])
+            unequal += sum(not _same(one, stored[0][key], other, stored[1][key]) for key in stored[0])
+    return count, unequal
+
+
+def _stored(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    """The entries with tensors, by their name below the archive's folder."""
+    named = {info.filename.partition("/")[2]: info for info in archive.infolist()}
+    return {name: info for name, info in named.items() if name.startswith(_DATA)}
+
+
+def _same(one: zipfile.ZipFile, info: zipfile.ZipInfo, other: zipfile.ZipFile, other_info: zipfile.ZipInfo) -> bool:
+    with one.open(info) as left, other.open(other_info) as right:
+        while chunk := left.read(_CHUNK):
+            if chunk != right.read(_CHUNK):
+                return False
+    return True
 
 
 def _differences(pairs: dict[str, tuple[Weight | None, Weight | None]]) -> Iterator[WeightDifference]:
@@ -102,8 +149,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print(checkpoints: Sequence[Path]) -> None:
-    compared = [compare_weights(*pair) for pair in zip(checkpoints[::2], checkpoints[1::2], strict=True)]
-    pairs = [{"weights": count, "differences": [asdict(each) for each in found]} for count, found in compared]
+    pairs = []
+    for pair in zip(checkpoints[::2], checkpoints[1::2], strict=True):
+        count, found = compare_weights(*pair)
+        differences = [asdict(each) for each in found]
+        pairs.append({"weights": count, "differences": differences, "optimizer": compare_optimizers(*pair)})
     sys.stdout.write(json.dumps(pairs) + "\n")
 
 

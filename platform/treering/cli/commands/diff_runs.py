@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from treering.metrics.compare import Difference
     from treering.reproduce.code import CodeComparison
     from treering.reproduce.difference import RunDifference
+    from treering.reproduce.weights import StepWeights
 
 First = Annotated[str, typer.Argument(metavar="A", help="A run: a prefix of its id, or its folder.")]
 Second = Annotated[str, typer.Argument(metavar="B", help="The run to compare with, in the same form.")]
@@ -85,7 +86,6 @@ def diff_runs(
 
 
 def _print(found: "RunDifference") -> None:
-    from treering.cli.numbers import number_text
     from treering.reproduce.sentence import difference_sentence
 
     console.print(difference_sentence(found))
@@ -111,22 +111,7 @@ def _print(found: "RunDifference") -> None:
     if found.code is not None:
         _print_code(found.code)
     for weights in found.weights.steps if found.weights is not None else ():
-        console.heading(f"Weights after step {weights.step:,}: {len(weights.differences)} of {weights.weights} differ")
-        if weights.differences:
-            print_table(
-                ("weight", "A", "B", "relative", "elements that differ"),
-                [
-                    [
-                        each["name"],
-                        each["first"] or "-",
-                        each["second"] or "-",
-                        number_text(each["relative"]),
-                        "" if each["elements"] is None else f"{each['elements']:,}",
-                    ]
-                    for each in weights.differences[:_SHOWN]
-                ],
-                numbers=("relative", "elements that differ"),
-            )
+        _print_weights(weights)
     if found.seeds is not None:
         console.heading("Results")
         console.print(found.seeds.text)
@@ -136,6 +121,30 @@ def _print(found: "RunDifference") -> None:
         print_environments(found.environment, "Environments")
     for doubt in found.doubts:
         console.print("", doubt.line)
+
+
+def _print_weights(weights: "StepWeights") -> None:
+    from treering.cli.numbers import number_text
+
+    console.heading(f"Weights after step {weights.step:,}: {len(weights.differences)} of {weights.weights} differ")
+    if weights.differences:
+        print_table(
+            ("weight", "A", "B", "relative", "elements that differ"),
+            [
+                [
+                    each["name"],
+                    each["first"] or "-",
+                    each["second"] or "-",
+                    number_text(each["relative"]),
+                    "" if each["elements"] is None else f"{each['elements']:,}",
+                ]
+                for each in weights.differences[:_SHOWN]
+            ],
+            numbers=("relative", "elements that differ"),
+        )
+    if weights.optimizer is not None:
+        count, unequal = weights.optimizer
+        console.print(f"The optimizer's state: {unequal:,} of {count:,} tensors differ.")
 
 
 def _print_code(code: "CodeComparison") -> None:
