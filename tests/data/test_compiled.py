@@ -21,7 +21,7 @@ from treering.data import compiled
 from treering.data.curate.extract import extract
 from treering.data.curate.filter import failed_rule, language
 from treering.data.curate.minhash import MinHasher
-from treering.data.words import STOP_WORDS, run_hashes, scan, shingles, word_hashes, words
+from treering.data.words import STOP_WORDS, RunTable, run_hashes, scan, shingles, word_hashes, words
 
 pytestmark = pytest.mark.slow  # a machine without a cache of the compiled code compiles for some seconds
 
@@ -131,6 +131,15 @@ def test_shingles_are_the_different_runs_in_order(text: str, length: int) -> Non
     hashes = word_hashes(text)
     expected = np.unique(run_hashes(hashes, min(length, max(1, len(hashes)))))
     assert shingles(text, length).tolist() == expected.tolist()
+
+
+@given(st.lists(st.integers(0, 5), max_size=40), st.lists(st.integers(0, 5), max_size=40), st.integers(1, 4))
+def test_a_table_finds_the_first_run_of_a_text_that_it_holds(inside: list[int], text: list[int], length: int) -> None:
+    spread = np.random.default_rng(1).integers(0, 2**64, 6, dtype=np.uint64)
+    table = np.unique(run_hashes(spread[inside], length))
+    held = table.tolist()
+    expected = [held.index(run) for run in run_hashes(spread[text], length).tolist() if run in held]
+    assert RunTable(table).find(spread[text], length) == (expected[0] if expected else -1)
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=20), st.sampled_from([(20, 13), (1, 1), (5, 3)]))

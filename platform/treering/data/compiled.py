@@ -158,16 +158,43 @@ def scan_words(
 
 
 @_compiled
+def _run_hash(hashes: Hashes, first: int, length: int, multiplier: np.uint64, mix: np.uint64) -> np.uint64:
+    run = np.uint64(0)
+    for word in range(first, first + length):
+        run = run * multiplier + hashes[word]
+    run = (run ^ (run >> np.uint64(30))) * mix
+    return run ^ (run >> np.uint64(27))
+
+
+@_compiled
 def hash_runs(hashes: Hashes, length: int, multiplier: np.uint64, mix: np.uint64) -> Hashes:
     """The hash of every run of `length` words, by the formula of `treering.data.words.run_hashes`."""
     runs = np.empty(max(0, len(hashes) - length + 1), dtype=np.uint64)
     for first in range(len(runs)):
-        run = np.uint64(0)
-        for word in range(length):
-            run = run * multiplier + hashes[first + word]
-        run = (run ^ (run >> np.uint64(30))) * mix
-        runs[first] = run ^ (run >> np.uint64(27))
+        runs[first] = _run_hash(hashes, first, length, multiplier, mix)
     return runs
+
+
+@_compiled
+def find_run(  # noqa: PLR0917 - numba takes no keywords
+    hashes: Hashes,
+    length: int,
+    table: Hashes,
+    starts: npt.NDArray[np.int64],
+    multiplier: np.uint64,
+    mix: np.uint64,
+) -> int:
+    """Index in a sorted table of the hash of the first run of `length` words that is there; -1 if no run is.
+
+    `starts[p]` is the index of the first entry whose highest 16 bits are at least p, for p up to 2¹⁶.
+    """
+    for first in range(len(hashes) - length + 1):
+        run = _run_hash(hashes, first, length, multiplier, mix)
+        prefix = np.int64(run >> np.uint64(48))
+        for index in range(starts[prefix], starts[prefix + 1]):
+            if table[index] == run:
+                return index
+    return -1
 
 
 @_compiled

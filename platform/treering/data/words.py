@@ -86,6 +86,26 @@ def shingle_set(hashes: Hashes, length: int) -> Hashes:
     return drop_repeats(runs)
 
 
+class RunTable:
+    """Hashes of runs, of one length, to find the first of them in a text.
+
+    Args:
+        hashes: sorted.
+    """
+
+    def __init__(self, hashes: Hashes) -> None:
+        self.hashes = hashes
+        self._starts = np.append(
+            np.searchsorted(hashes, np.arange(2**16, dtype=np.uint64) << np.uint64(48)), len(hashes)
+        )
+
+    def find(self, words: Hashes, length: int) -> int:
+        """Index of the hash of the first run of a text's word hashes that is here; -1 if none is."""
+        from treering.data.compiled import find_run  # noqa: PLC0415 - see scan
+
+        return find_run(words, length, self.hashes, self._starts, _MULTIPLIER, _MIX)
+
+
 def jaccard(left: Hashes, right: Hashes) -> float:
     """Jaccard similarity of two sets, given as sorted arrays: common members over all members; 0 for two empty sets."""
     if not len(left) or not len(right):

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treering.config.canonical import digest_bytes, digest_json, parse_json
-from treering.data.words import Hashes, run_hashes, word_hashes
+from treering.data.words import Hashes, RunTable, run_hashes, word_hashes
 from treering.errors import UserError
 
 _MIN_WORDS = 8
@@ -28,28 +28,26 @@ class TaskNgrams:
     """The n-grams of all tasks.
 
     Attributes:
-        tables: by n-gram length: sorted hashes, and the number of the task that each belongs to first.
+        tables: by n-gram length: the hashes, and the number of the task that each belongs to first.
         tasks: names of the tasks.
     """
 
-    tables: dict[int, tuple[Hashes, npt.NDArray[np.int64]]]
+    tables: dict[int, tuple[RunTable, npt.NDArray[np.int64]]]
     tasks: tuple[str, ...]
 
     @property
     def digest(self) -> str:
         """Identity of the set of n-grams, whatever the tasks and files are called."""
-        return digest_json([[length, digest_bytes(table.tobytes())] for length, (table, _) in self.tables.items()])
+        return digest_json(
+            [[length, digest_bytes(table.hashes.tobytes())] for length, (table, _) in self.tables.items()]
+        )
 
     def contaminated_by(self, hashes: Hashes) -> str | None:
         """Name of a task that has an n-gram in common with a document of these word hashes; None without one."""
         for length, (table, owners) in self.tables.items():
-            runs = run_hashes(hashes, length)
-            if len(runs):
-                found = np.searchsorted(table, runs)
-                found[found == len(table)] = 0
-                hits = np.flatnonzero(table[found] == runs)
-                if len(hits):
-                    return self.tasks[int(owners[found[hits[0]]])]
+            hit = table.find(hashes, length)
+            if hit >= 0:
+                return self.tasks[int(owners[hit])]
         return None
 
 
@@ -90,7 +88,7 @@ def task_ngrams(paths: Sequence[Path], length: int) -> TaskNgrams:
     tables = {}
     for size, owners in sorted(found.items()):
         table = np.array(sorted(owners), dtype=np.uint64)
-        tables[size] = (table, np.array([owners[run] for run in table.tolist()], dtype=np.int64))
+        tables[size] = (RunTable(table), np.array([owners[run] for run in table.tolist()], dtype=np.int64))
     return TaskNgrams(tables, tuple(path.stem for path in paths))
 
 

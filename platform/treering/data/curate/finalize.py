@@ -20,7 +20,7 @@ from treering.data.curate.dedup import EXACT, KEPT
 from treering.data.curate.heldout import TwinIndex
 from treering.data.curate.library import Library
 from treering.data.curate.seeded_hash import keys
-from treering.data.words import run_hashes, word_hashes
+from treering.data.words import shingle_set, word_hashes
 from treering.errors import UserError
 
 SPLITS = ("train", "heldout")
@@ -72,8 +72,7 @@ class Checks:
     def drop(self, text: str) -> Drop | None:
         """Why a training document is dropped; None to keep it."""
         hashes = word_hashes(text)
-        length = min(self.shingle_words, max(1, len(hashes)))
-        twin = self.twins.twin(np.unique(run_hashes(hashes, length)), self.min_jaccard)
+        twin = self.twins.twin(shingle_set(hashes, self.shingle_words), self.min_jaccard)
         if twin is not None:
             return "heldout", "twin", self.twin_names[twin]
         task = self.ngrams.contaminated_by(hashes)
