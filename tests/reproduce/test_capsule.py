@@ -13,7 +13,7 @@ from rocrate.rocrate import ROCrate
 
 import treering as api
 from treering.config.canonical import digest_bytes, digest_file
-from treering.errors import EvidenceError, NotFoundError, UserError
+from treering.errors import EvidenceError, UserError
 from treering.reproduce.capsule.contents import METADATA, RECORD
 from treering.reproduce.capsule.read import open_capsule
 from treering.reproduce.capsule.unpack import unpack_capsule
@@ -92,9 +92,9 @@ def test_missing_corpora_are_named_with_all_that_helps_to_find_them(packed, else
     wanted = (
         rf"corpus green \(train\): {green.digest}, .* tokens, licence MIT, source jsonl; missing corpus.bin {tokens}"
     )
-    with pytest.raises(NotFoundError, match=wanted):
+    with pytest.raises(EvidenceError, match=wanted):
         unpack_capsule(packed.file, project, store)
-    with pytest.raises(NotFoundError, match=r"`--corpora FOLDER` finds them by content:\n  corpus red"):
+    with pytest.raises(EvidenceError, match=r"`--corpora FOLDER` finds them by content:\n  corpus red"):
         unpack_capsule(packed.file, project)
     assert list(project.root.iterdir()) == []
 

@@ -146,6 +146,8 @@ def test_a_run_is_found_by_any_unique_prefix(tmp_path):
         find_run(tmp_path, "")
     with pytest.raises(NotFoundError, match="'zz' is not a folder here and not a run's id"):
         find_run(tmp_path, "zz")
+    with pytest.raises(NotFoundError, match=" is a folder without a run and not a run's id"):
+        find_run(tmp_path, f"{tmp_path}")
 
 
 def test_an_edited_resolved_config_is_refused(tmp_path):

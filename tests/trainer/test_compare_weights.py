@@ -56,6 +56,15 @@ def test_the_weights_of_a_copy_are_equal(run, copy, scored_project):
     assert (count > 2, unequal, found.doubts) == (True, 0, ())
 
 
+def test_weights_outside_the_steps_asked_for_do_not_count(run, copy, scored_project):
+    patch(copy, 10, next_bit)
+    for steps, state, compared in ((range(1, 8), "identical", [5]), (range(6, 11), "weights", [10])):
+        found = complete(compare_runs(run, copy, steps), run, copy, scored_project, steps)
+        assert (found.state, [each.step for each in found.weights.steps]) == (state, compared)
+    found = compare_weights(run, copy, None, range(6, 9))
+    assert (found.steps, found.doubts[0].text) == ((), "the weights: no step of these has a checkpoint in both runs")
+
+
 def test_one_bit_of_one_weight_is_found_around_the_first_difference(run, copy):
     patch(copy, 10, next_bit)
     patch(copy, 5, lambda state, name: state.pop(name))

@@ -198,7 +198,9 @@ def compare_runs(
     )
 
 
-def complete(found: RunDifference, first: AnyRun, second: AnyRun, project: Project, *, after: int = 0) -> RunDifference:
+def complete(
+    found: RunDifference, first: AnyRun, second: AnyRun, project: Project, steps: range | None = None
+) -> RunDifference:
     """The same difference with weights and seeds, which take longer: torch is loaded, and other runs are read.
 
     Args:
@@ -206,12 +208,12 @@ def complete(found: RunDifference, first: AnyRun, second: AnyRun, project: Proje
         first: one run.
         second: the other run.
         project: whose runs show what seeds do.
-        after: weights up to this step are not compared: one run began with a copy of the other's checkpoint.
+        steps: the weights after these are compared; None: all that both runs have.
     """
     doubts = list(found.doubts)
     weights = seeds = None
     try:
-        weights = compare_weights(first, second, found.first_step, after=after)
+        weights = compare_weights(first, second, found.first_step, steps)
         doubts += weights.doubts
         if found.first_step is not None or any(each.differs for each in weights.steps):
             seeds = judge_by_seeds(first, second, runs_of_any_trainer(project.runs))

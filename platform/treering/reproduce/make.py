@@ -212,7 +212,8 @@ def conclude(
     """
     record = folder.record
     found = compare_runs(run, again, range(record.first_step, record.last_step + 1), project)
-    found = complete(found, run, again, project, after=record.from_step)
+    # The checkpoint that the new run began with is a copy.
+    found = complete(found, run, again, project, range(record.from_step + 1, record.last_step + 1))
     identical = None if found.state == "unknown" else found.state == "identical"
     record = record.model_copy(
         update={

@@ -57,14 +57,14 @@ class WeightsComparison:
     doubts: tuple[Doubt, ...]
 
 
-def compare_weights(first: AnyRun, second: AnyRun, step: int | None, *, after: int = 0) -> WeightsComparison:
+def compare_weights(first: AnyRun, second: AnyRun, step: int | None, steps: range | None = None) -> WeightsComparison:
     """Compares the weights of two runs after steps of which both kept a checkpoint.
 
     Args:
         first: one run.
         second: the other run.
         step: the first step with other numbers; None where there is none.
-        after: checkpoints up to this step do not count: one run began with a copy of the other's.
+        steps: whose checkpoints count; None: all.
 
     Raises:
         EvidenceError: a record of a run does not hold.
@@ -73,9 +73,9 @@ def compare_weights(first: AnyRun, second: AnyRun, step: int | None, *, after: i
         text = "the weights: the form of another trainer's checkpoints is not known"
         return WeightsComparison((), (Doubt("missing", text, "load both with that trainer, and compare there"),))
     saved = [_on_path(run) for run in (first, second)]
-    common = sorted(each for each in saved[0].keys() & saved[1].keys() if each > after)
+    common = sorted(each for each in saved[0].keys() & saved[1].keys() if steps is None or each in steps)
     if not common:
-        text = "the weights: no step has a checkpoint in both runs"
+        text = f"the weights: no step{' of these' if steps else ''} has a checkpoint in both runs"
         return WeightsComparison((), (Doubt("missing", text, "keep more with `checkpoint.keep_every`"),))
     before = [each for each in common if step is None or each < step][-1:]
     behind = [each for each in common if step is not None and each >= step][:1]

@@ -190,7 +190,8 @@ def _no_run(folder: Path, prefix: str, wanted: str) -> str:
             "not a folder here; change to the folder of a project, or give the path of a run"
         )
     if re.fullmatch("[0-9a-f]+", wanted) is None:
-        return f"{prefix!r} is not a folder here and not a run's id (0-9, a-f); `treering runs` lists the runs"
+        is_folder = "a folder without a run" if Path(prefix).is_dir() else "not a folder here"
+        return f"{prefix!r} is {is_folder} and not a run's id (0-9, a-f); `treering runs` lists the runs"
     return f"{folder}: no run starts with {prefix!r}; `treering runs` lists them"
 
 

@@ -70,7 +70,8 @@ def diff_runs(
     if causes:
         for run in (first, second):
             refuse_strange_code(run, recorded_python=False, trusted=trust)
-    found = complete(compare_runs(first, second, step_range(steps), here), first, second, here)
+    asked = step_range(steps)
+    found = complete(compare_runs(first, second, asked, here), first, second, here, asked)
     search = search_causes(found, first, second, here) if causes else None
     if json:
         print_json(plain_numbers(found.to_json() | ({"causes": search.to_json()} if search else {})))

@@ -142,10 +142,9 @@ def _original(run: str, here: "Project", corpora: Path | None, *, json: bool) ->
     with progress_bars() as progress:
         unpacked = unpack_capsule(file, here, corpora, progress)
     if not json:
-        console.print(
-            f"capsule     unpacked to {unpacked.run.path}, from {unpacked.capsule.treering}",
-            f"data order  is that of the capsule; tokens of {unpacked.compared_samples} samples compared",
-        )
+        console.print(f"capsule     unpacked to {unpacked.run.path}, from {unpacked.capsule.treering}")
+        if unpacked.capsule.orders:
+            console.print(f"data order  is that of the capsule; tokens of {unpacked.compared_samples} samples compared")
     return unpacked.run
 
 

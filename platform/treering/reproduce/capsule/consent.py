@@ -7,7 +7,7 @@ from treering.reproduce.sources import present_code
 from treering.runlog.find import AnyRun
 from treering.runlog.recorded_directory import RecordedRunDirectory
 
-_READ = "read `code/changes.diff` and the headers in the capsule, then give --trust"
+_READ = "read the headers in the capsule, and its `code/changes.diff` where it has one, then give --trust"
 
 
 def refuse_strange_code(run: AnyRun, *, recorded_python: bool, trusted: bool) -> None:

@@ -15,7 +15,7 @@ from treering.collect.environment import is_recorded
 from treering.config.canonical import digest_file, short
 from treering.config.resolved import ANCESTORS, RUN_ID_LENGTH
 from treering.data.corpus.corpus import MANIFEST, Corpus
-from treering.errors import EvidenceError, NotFoundError, UserError
+from treering.errors import EvidenceError, UserError
 from treering.files import replace_durably
 from treering.progress import Progress, quiet
 from treering.project import Project
@@ -58,8 +58,8 @@ def unpack_capsule(path: Path, project: Project, corpora: Path | None = None, pr
         progress: is called with the number of files done.
 
     Raises:
-        EvidenceError: the capsule is damaged or hostile, or does not fit its own records, or the data order differs.
-        NotFoundError: a corpus is missing; the text says which.
+        EvidenceError: the capsule is damaged or hostile, or does not fit its own records, or the data order differs;
+            or a corpus is missing, and the text says which.
         UserError: the run, or another corpus of a name, is here already.
         OSError: a file cannot be read or written.
     """
@@ -69,10 +69,10 @@ def unpack_capsule(path: Path, project: Project, corpora: Path | None = None, pr
         found = find_files(record, corpora, progress) if corpora is not None and needed else None
         if needed and found is None:
             missing = missing_text(record, FoundFiles({}, tuple(needed), tokenizer_missing=False))
-            raise NotFoundError(f"{path}: corpora are missing; `--corpora FOLDER` finds them by content:\n  {missing}")
+            raise EvidenceError(f"{path}: corpora are missing; `--corpora FOLDER` finds them by content:\n  {missing}")
         if found is not None and (lost := [each for each in found.missing if each in needed]):
             missing = missing_text(record, FoundFiles(found.files, tuple(lost), found.tokenizer_missing))
-            raise NotFoundError(f"{corpora}: has not all corpora of {path}; ask for them by digest:\n  {missing}")
+            raise EvidenceError(f"{corpora}: has not all corpora of {path}; ask for them by digest:\n  {missing}")
         beside: dict[Path, Path] = {}
         try:
             run = _unpack_run(capsule, project, beside, progress)
