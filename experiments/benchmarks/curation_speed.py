@@ -1,8 +1,10 @@
 """Megabytes of raw text that curation handles in a second of processor time, beside datatrove.
 
-    .venv/bin/treering fetch experiments/demo.yaml
-    .venv/bin/pip install datatrove==0.10.1 spacy 'xxhash<4'
-    .venv/bin/python experiments/benchmarks/curation_speed.py --json out.json
+    treering fetch experiments/demo.yaml
+    pip install datatrove==0.10.1 spacy 'xxhash<4'
+    python experiments/benchmarks/curation_speed.py --json out.json
+
+in an environment of its own, since datatrove needs an older xxhash than Treering pins.
 
 Reads the raw corpora of a project and measures, in one process each and in turns:
 
